@@ -1,0 +1,154 @@
+"""An indexed message store for peer-to-peer chat: signed Cable posts in, views out, nothing lost.
+
+`CableStore` opens a store; its methods write, read, follow and mend. `cablestore.answers` answers the requests of
+peers, `cablestore.limits` names every limit, `cablestore.views` has the views.
+
+Names are loaded when they are first used, so that a Spark worker needs no plyvel and importing the views is no cycle.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+__version__: Final = "0.1.0"
+
+if TYPE_CHECKING:
+    from cablestore.arrival import Kind
+    from cablestore.body import (
+        Block,
+        Body,
+        Delete,
+        Info,
+        Join,
+        Leave,
+        Moderation,
+        Role,
+        Text,
+        Topic,
+        Unblock,
+    )
+    from cablestore.check import CheckReport, Problem
+    from cablestore.crypto import Identity
+    from cablestore.dialect import DRAFT8, LEGACY, Dialect
+    from cablestore.errors import (
+        CableStoreError,
+        CorruptStoreError,
+        DecodeError,
+        FormatError,
+        IdentityError,
+        InvalidPostError,
+        LogFormatError,
+        NotAStoreError,
+        OpenError,
+        OutdatedViewError,
+        StorageError,
+        StoreClosedError,
+        StoreLockedError,
+        UnknownPostTypeError,
+    )
+    from cablestore.kv import Tuning
+    from cablestore.post import Post, decode_post, encode_post
+    from cablestore.reads import Channel, Event, Message, Page, Snapshot, Stats, User
+    from cablestore.rebuild import RebuildReport
+    from cablestore.store import CableStore
+    from cablestore.tombstone import Skeleton, Tombstone
+    from cablestore.verdict import Outcome, Verdict
+
+_MODULES: Final = {
+    "arrival": ("Kind",),
+    "body": ("Block", "Body", "Delete", "Info", "Join", "Leave", "Moderation", "Role", "Text", "Topic", "Unblock"),
+    "check": ("CheckReport", "Problem"),
+    "crypto": ("Identity",),
+    "dialect": ("DRAFT8", "LEGACY", "Dialect"),
+    "errors": (
+        "CableStoreError",
+        "CorruptStoreError",
+        "DecodeError",
+        "FormatError",
+        "IdentityError",
+        "InvalidPostError",
+        "LogFormatError",
+        "NotAStoreError",
+        "OpenError",
+        "OutdatedViewError",
+        "StorageError",
+        "StoreClosedError",
+        "StoreLockedError",
+        "UnknownPostTypeError",
+    ),
+    "kv": ("Tuning",),
+    "post": ("Post", "decode_post", "encode_post"),
+    "reads": ("Channel", "Event", "Message", "Page", "Snapshot", "Stats", "User"),
+    "rebuild": ("RebuildReport",),
+    "store": ("CableStore",),
+    "tombstone": ("Skeleton", "Tombstone"),
+    "verdict": ("Outcome", "Verdict"),
+}
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "DRAFT8",
+    "LEGACY",
+    "Block",
+    "Body",
+    "CableStore",
+    "CableStoreError",
+    "Channel",
+    "CheckReport",
+    "CorruptStoreError",
+    "DecodeError",
+    "Delete",
+    "Dialect",
+    "Event",
+    "FormatError",
+    "Identity",
+    "IdentityError",
+    "Info",
+    "InvalidPostError",
+    "Join",
+    "Kind",
+    "Leave",
+    "LogFormatError",
+    "Message",
+    "Moderation",
+    "NotAStoreError",
+    "OpenError",
+    "Outcome",
+    "OutdatedViewError",
+    "Page",
+    "Post",
+    "Problem",
+    "RebuildReport",
+    "Role",
+    "Skeleton",
+    "Snapshot",
+    "Stats",
+    "StorageError",
+    "StoreClosedError",
+    "StoreLockedError",
+    "Text",
+    "Tombstone",
+    "Topic",
+    "Tuning",
+    "Unblock",
+    "UnknownPostTypeError",
+    "User",
+    "Verdict",
+    "__version__",
+    "decode_post",
+    "encode_post",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

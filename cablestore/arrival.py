@@ -1,0 +1,75 @@
+"""The arrival log: in which order this store learned what it holds. It depends on arrival; nothing else does.
+
+    !arrival!log!<number of the first entry, 16 digits> -> the entries of one batch: (kind u8 | hash u8[32]) each
+    !arrival!next                                       -> the next number, in decimal digits
+
+Numbers start at 1, go up by 1 and never repeat. Both keys stand outside of the views and of `dump`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from cablestore.crypto import HASH_SIZE_BYTES
+from cablestore.keys import after_prefix
+from cablestore.reader import Reader, Row
+
+PREFIX: Final = b"!arrival!"
+LOG_PREFIX: Final = b"!arrival!log!"
+NEXT_KEY: Final = b"!arrival!next"
+_ENTRY_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
+
+
+class Kind(IntEnum):
+    """What happened to a post."""
+
+    ACCEPTED = 1
+    DELETED = 2
+    DISCARDED = 3
+
+
+class Arrival(NamedTuple):
+    """One entry of the log."""
+
+    sequence: int
+    kind: Kind
+    hash: bytes
+
+
+def log_row(first_sequence: int, entries: Iterable[tuple[Kind, bytes]]) -> Row:
+    """Return the row of a batch's entries."""
+    return _key(first_sequence), b"".join([_KIND_BYTES[kind] + digest for kind, digest in entries])
+
+
+def next_sequence(reader: Reader) -> int:
+    """Return the number that the next entry gets."""
+    value = reader.get(NEXT_KEY)
+    return 1 if value is None else int(value)
+
+
+def entries(reader: Reader, after: int) -> Iterator[Arrival]:
+    """Yield the entries with numbers greater than `after`, in order."""
+    after = max(after, 0)
+    begun = next(reader.scan(LOG_PREFIX, _key(after + 1), reverse=True), None)
+    start = _key(after + 1) if begun is None else begun[0]
+    for row in reader.scan(start, after_prefix(LOG_PREFIX)):
+        yield from (entry for entry in entries_of(row) if entry.sequence > after)
+
+
+def entries_of(row: Row) -> list[Arrival]:
+    """Return the entries of one row."""
+    key, value = row
+    first = int(key[len(LOG_PREFIX) :])
+    return [
+        Arrival(first + index, Kind(value[at]), value[at + 1 : at + _ENTRY_SIZE_BYTES])
+        for index, at in enumerate(range(0, len(value), _ENTRY_SIZE_BYTES))
+    ]
+
+
+def _key(sequence: int) -> bytes:
+    return LOG_PREFIX + b"%016d" % sequence
+
+
+_KIND_BYTES: Final = {kind: bytes((kind,)) for kind in Kind}

@@ -1,0 +1,235 @@
+"""The engine of a store: its folder and database, the one write, and what follows every write."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Self
+
+from cablestore import arrival, meta, sizes
+from cablestore.dialect import Dialect
+from cablestore.errors import CorruptStoreError
+from cablestore.folder import FORMAT, Folder
+from cablestore.kv import LevelDB, Tuning, salvaged
+from cablestore.memory import MemoryDB
+from cablestore.plan import Changes, Plan
+from cablestore.reader import Database, Reader, Row, SnapshotSource
+from cablestore.rebuild import Progress, RebuildReport, rebuild
+from cablestore.view import Catalog
+
+_REBUILD_TUNING: Final = Tuning(write_buffer_size_bytes=64 * 2**20)
+"""A rebuild writes everything once, in no order; a larger buffer sorts more of it before it reaches the disk."""
+
+_SCRATCH: Final = ".readable"
+
+
+class Transaction:
+    """Plans over one state, and the write of one of them. Nobody else writes meanwhile."""
+
+    def __init__(self, engine: Engine, reader: Reader) -> None:
+        self.reader: Final = reader
+        self._engine = engine
+
+    def plan(self) -> Plan:
+        """Return an empty plan."""
+        engine = self._engine
+        return Plan(self.reader, engine.catalog, engine.sizes, engine.next_sequence)
+
+    def commit(self, changes: Changes, *, sync: bool, meanwhile: Callable[[], None] | None = None) -> None:
+        """Write all that a plan changes, or nothing. `meanwhile` starts what can go on while the database writes."""
+        self._engine.write(changes, sync=sync, meanwhile=meanwhile)
+
+
+class Engine:
+    """An open database of one store, in a folder or in memory. Thread-safe: one writer at a time, any readers."""
+
+    def __init__(
+        self, database: Database, folder: Folder | None, dialect: Dialect, catalog: Catalog, tuning: Tuning
+    ) -> None:
+        self.catalog: Final = catalog
+        self.dialect: Final = dialect
+        self.folder: Final = folder
+        self.unseal: Callable[[bytes], bytes] | None = None
+        self._tuning = tuning
+        self._database = database
+        self._writing = threading.RLock()
+        self._present = threading.Lock()
+        """Guards which database is the present one."""
+        self._arrived = threading.Condition()
+        self._is_open = True
+        self._load()
+
+    @classmethod
+    def in_memory(cls, dialect: Dialect, catalog: Catalog) -> Self:
+        """Make an engine that keeps nothing."""
+        database = MemoryDB()
+        database.write(dict([meta.meta_row(catalog, dialect, FORMAT)]), sync=False)
+        return cls(database, None, dialect, catalog, Tuning())
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        catalog: Catalog,
+        *,
+        create: bool,
+        dialect: Dialect | None,
+        tuning: Tuning,
+        any_views: bool = False,
+    ) -> Self:
+        """Open the store's live database, making it where `create` allows it.
+
+        With `any_views` a database whose views were built by another version is opened all the same, to be rebuilt.
+        """
+        folder = Folder.open(path, create=create, dialect=dialect)
+        try:
+            database = LevelDB(folder.database_path, tuning)
+            try:
+                _check_meta(database, folder, catalog, any_views=any_views)
+                return cls(database, folder, folder.header.dialect, catalog, tuning)
+            except BaseException:
+                database.close()
+                raise
+        except BaseException:
+            folder.close()
+            raise
+
+    def _load(self) -> None:
+        with self._database.snapshot() as state:
+            reader = Reader(state, self.dialect)
+            self.sizes = sizes.decode_sizes(reader.get(sizes.KEY))
+            self.next_sequence = arrival.next_sequence(reader)
+
+    def snapshot(self) -> tuple[SnapshotSource, Reader]:
+        """Return the present state, to be closed by the caller, and a reader of it."""
+        with self._present:
+            state = self._database.snapshot()
+        return state, Reader(state, self.dialect, self.unseal)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Keep other writers out while posts are planned and written."""
+        with self._writing:
+            state, reader = self.snapshot()
+            with state:
+                yield Transaction(self, reader)
+
+    def write(self, changes: Changes, *, sync: bool, meanwhile: Callable[[], None] | None) -> None:
+        """Write what a plan changes: the one write of the store."""
+        self._database.write(changes.rows, sync=sync, meanwhile=meanwhile)
+        self.sizes = changes.sizes
+        with self._arrived:
+            if changes.next_sequence is not None:
+                self.next_sequence = changes.next_sequence
+            self._arrived.notify_all()
+
+    def wait(self, after: int, timeout_s: float | None) -> bool:
+        """Wait until the arrival log is longer than `after`: False when time is up or the store is closed."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: self.next_sequence > after + 1 or not self._is_open, timeout_s)
+            return self.next_sequence > after + 1 and self._is_open
+
+    def compact(self) -> None:
+        """Rewrite the database in the least space."""
+        self._database.compact()
+
+    def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
+        """Return about how many bytes of disk a range of keys takes."""
+        return self._database.approximate_size_bytes(start, stop)
+
+    def rebuild(self, progress: Progress) -> RebuildReport:
+        """Build the database anew beside this one and swap them. Snapshots of the old one end."""
+        row = meta.meta_row(self.catalog, self.dialect, FORMAT)
+        with self._writing:
+            state, reader = self.snapshot()
+            with state:
+                if self.folder is None:
+                    new: Database = MemoryDB()
+                    report = rebuild(reader, new, self.catalog, row, progress)
+                else:
+                    old = self.folder.header.generation
+                    report = _build_generation(reader, self.folder, self.catalog, row, progress)
+                    new = LevelDB(self.folder.database_path, self._tuning)
+            with self._present:
+                self._database, replaced = new, self._database
+            replaced.close()
+            if self.folder is not None:
+                self.folder.remove(old)
+            self._load()
+        return report
+
+    def close(self) -> None:
+        """End waiting readers, wait for the writer, close the database and let others open the folder."""
+        with self._arrived:
+            self._is_open = False
+            self._arrived.notify_all()
+        with self._writing:
+            self._database.close()
+            if self.folder is not None:
+                self.folder.close()
+
+
+def _check_meta(database: Database, folder: Folder, catalog: Catalog, *, any_views: bool) -> None:
+    """Raise where the database is not this store's, or its views are outdated. A new one gets its row."""
+    with database.snapshot() as state:
+        value = state.get(meta.KEY)
+        is_empty = value is None and next(state.scan(b"", b"\xff"), None) is None
+    if value is None and not is_empty:
+        raise CorruptStoreError(
+            f"the database in {folder.database_path} does not say what it is. `cablestore rebuild` makes a new one"
+        )
+    if value is None:
+        database.write(dict([meta.meta_row(catalog, folder.header.dialect, FORMAT)]), sync=True)
+    elif not any_views:
+        meta.check_meta(value, catalog, folder.header.dialect, str(folder.path))
+
+
+def _build_generation(reader: Reader, folder: Folder, catalog: Catalog, row: Row, progress: Progress) -> RebuildReport:
+    """Build the next generation from what `reader` reads, and make it the live one."""
+    name = folder.next_generation()
+    try:
+        database = LevelDB(folder.path / name, _REBUILD_TUNING)
+        try:
+            report = rebuild(reader, database, catalog, row, progress)
+        finally:
+            database.close()
+    except BaseException:
+        folder.remove(name)
+        raise
+    folder.activate(name)
+    return report
+
+
+def rebuild_closed(
+    path: Path, catalog: Catalog, unseal: Callable[[Path], Callable[[bytes], bytes]], progress: Progress
+) -> RebuildReport:
+    """Rebuild a store that is not open, whatever state its database is in.
+
+    A database that cannot be read whole is read as far as it can be, and stays beside the new one.
+    """
+    folder = Folder.open(path, create=False, dialect=None)
+    try:
+        row = meta.meta_row(catalog, folder.header.dialect, FORMAT)
+        old = folder.header.generation
+        open_sealed = unseal(folder.identity_path)
+        try:
+            database = LevelDB(folder.database_path, create=False)
+            try:
+                with database.snapshot() as state:
+                    reader = Reader(state, folder.header.dialect, open_sealed)
+                    report = _build_generation(reader, folder, catalog, row, progress)
+            finally:
+                database.close()
+            if not report.damaged:
+                folder.remove(old)
+        except CorruptStoreError:
+            with salvaged(folder.database_path, folder.path / f"{old}{_SCRATCH}") as source:
+                reader = Reader(source, folder.header.dialect, open_sealed)
+                report = _build_generation(reader, folder, catalog, row, progress)
+            if source.is_damaged:
+                report.lose("unreadable parts of the database")
+        return report
+    finally:
+        folder.close()

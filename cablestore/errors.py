@@ -1,0 +1,67 @@
+"""The errors that cablestore raises: few types, one root, each message says what to do."""
+
+from __future__ import annotations
+
+
+class CableStoreError(Exception):
+    """Root of every error that this package raises on purpose."""
+
+
+class DecodeError(CableStoreError):
+    """Bytes that are not what they should be: where, and why.
+
+    `offset` counts bytes from the start of the document that was decoded.
+    """
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"{reason} (at byte {offset})")
+        self.offset = offset
+        self.reason = reason
+
+
+class UnknownPostTypeError(DecodeError):
+    """A post whose `post_type` no dialect defines (wire.md 5.1.4: discarded)."""
+
+
+class InvalidPostError(CableStoreError, ValueError):
+    """A post that we were asked to write breaks a limit of the protocol."""
+
+
+class IdentityError(CableStoreError):
+    """The identity key is missing, unreadable, malformed, or open to others."""
+
+
+class OpenError(CableStoreError):
+    """A store cannot be opened. The subclasses say why."""
+
+
+class NotAStoreError(OpenError):
+    """The folder is not a store, or holds something else."""
+
+
+class StoreLockedError(OpenError):
+    """The store is open already, in this process or another."""
+
+
+class FormatError(OpenError):
+    """The store was written by a newer version, or for another dialect."""
+
+
+class OutdatedViewError(OpenError):
+    """A view on disk was built by another version of its code, so it refuses to be read."""
+
+
+class StorageError(CableStoreError):
+    """The disk refused: full, read-only, gone."""
+
+
+class CorruptStoreError(StorageError):
+    """What the disk holds is damaged."""
+
+
+class StoreClosedError(CableStoreError):
+    """The store, or the snapshot, was closed before this call."""
+
+
+class LogFormatError(CableStoreError):
+    """A chat log that no known format reads."""

@@ -1,0 +1,58 @@
+"""The identity's key file: the seed in 64 hex digits and a line feed, mode 0600."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from cablestore.crypto import SEED_SIZE_BYTES, Identity
+from cablestore.errors import DecodeError, IdentityError
+from cablestore.keys import parse_hex
+
+MODE: Final = 0o600
+
+
+def save_identity(identity: Identity, path: Path) -> None:
+    """Write a key file that did not exist before, mode 0600, on disk when this returns."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
+    except FileExistsError:
+        raise IdentityError(f"{path} exists already and is not overwritten: move it away first") from None
+    except OSError as error:
+        raise IdentityError(f"the identity cannot be written to {path}: {error.strerror}") from None
+    with os.fdopen(descriptor, "w") as file:
+        os.fchmod(descriptor, MODE)  # whatever the umask says
+        file.write(identity.seed.hex() + "\n")
+        file.flush()
+        os.fsync(descriptor)
+
+
+def load_identity(path: Path) -> Identity:
+    """Read a key file: a seed (64 hex digits), or a libsodium secret key (128, seed and public key).
+
+    Raises IdentityError where it is missing, malformed, or readable by others.
+    """
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise IdentityError(f"the identity cannot be read from {path}: {error}") from None
+    if mode & 0o077:
+        raise IdentityError(f"{path} has mode {mode:04o}: others could read the key. Run: chmod 600 {path}")
+    return parse_identity(text)
+
+
+def parse_identity(text: str) -> Identity:
+    """Read an identity from 64 hex digits of seed, or 128 of a libsodium secret key."""
+    try:
+        if len(text) == 4 * SEED_SIZE_BYTES:
+            secret = parse_hex(text, "a secret key", 2 * SEED_SIZE_BYTES)
+            identity = Identity(secret[:SEED_SIZE_BYTES])
+            if identity.public_key != secret[SEED_SIZE_BYTES:]:
+                raise IdentityError("the two halves of the secret key do not belong together")
+            return identity
+        return Identity(parse_hex(text, "an identity", SEED_SIZE_BYTES))
+    except DecodeError as error:
+        raise IdentityError(error.reason) from None

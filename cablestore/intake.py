@@ -1,0 +1,83 @@
+"""Intake: what happens to posts from outside before they are planned. Decoding, refusing, verifying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from cablestore import limits
+from cablestore.crypto import Identity, post_hash
+from cablestore.dialect import Dialect
+from cablestore.errors import DecodeError, UnknownPostTypeError
+from cablestore.post import Post, decode_post
+from cablestore.verdict import Outcome, Verdict
+from cablestore.verify import Verifier, Verifying
+
+_REASONS: Final = {
+    Verdict.DELETED: "its author deleted it",
+    Verdict.BAD_SIGNATURE: "its signature is not its author's",
+}
+
+
+@dataclass(slots=True)
+class Batch:
+    """Posts on their way in. `outcomes` has a place for each, None while a post of `posts` is still to be planned."""
+
+    posts: list[Post] = field(default_factory=list)
+    outcomes: list[Outcome | None] = field(default_factory=list)
+    verifying: Verifying | None = None
+
+    def signed(self) -> list[bool]:
+        """Wait for the signatures: whether that of each of `posts` is right."""
+        return self.verifying.results() if self.verifying else [True] * len(self.posts)
+
+    def settle(self, verdicts: list[Verdict]) -> list[Outcome]:
+        """Return the outcome of every post, given the verdicts on `posts`."""
+        pairs = zip(self.posts, verdicts, strict=True)
+        found = (Outcome(post.hash, verdict, _REASONS.get(verdict, "")) for post, verdict in pairs)
+        return [outcome or next(found) for outcome in self.outcomes]
+
+
+@dataclass(slots=True)
+class Intake:
+    """Turns bytes into batches of posts. `identity` returns the store's own, if there is one."""
+
+    dialect: Dialect
+    verifier: Verifier
+    clock: Callable[[], int]
+    identity: Callable[[], Identity | None]
+
+    def decode(self, raws: list[bytes]) -> Batch:
+        """Decode posts and refuse what cannot be stored. Nothing in a post raises."""
+        batch = Batch()
+        newest_ms = self.clock() + limits.MAX_FUTURE_MS
+        for raw in raws:
+            try:
+                post = decode_post(raw, self.dialect)
+            except DecodeError as error:
+                verdict = Verdict.UNKNOWN_TYPE if isinstance(error, UnknownPostTypeError) else Verdict.MALFORMED
+                batch.outcomes.append(Outcome(post_hash(raw), verdict, str(error)))
+                continue
+            refusal = None
+            if post.timestamp_ms >= newest_ms or post.is_local_only:
+                refusal = self._refusal(post, newest_ms)
+            if refusal is None:
+                batch.posts.append(post)
+            batch.outcomes.append(refusal)
+        return batch
+
+    def verify(self, batch: Batch) -> None:
+        """Begin to verify the signatures of a batch."""
+        batch.verifying = self.verifier.start([post.raw for post in batch.posts])
+
+    def _refusal(self, post: Post, newest_ms: int) -> Outcome | None:
+        if post.timestamp_ms >= newest_ms:
+            reason = f"dated {post.timestamp_ms}, accepted are posts dated before {newest_ms}"
+            return Outcome(post.hash, Verdict.TOO_FAR_AHEAD, reason)
+        if post.is_local_only:
+            identity = self.identity()
+            if identity is None or identity.public_key != post.author:
+                return Outcome(post.hash, Verdict.LOCAL_ONLY, "its author marked it as never to be sent")
+            post.sealed = identity.seal(post.raw)
+        return None

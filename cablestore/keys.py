@@ -1,0 +1,64 @@
+"""The parts that keys are made of: escaped text, hex hashes, sortable timestamps, ranges.
+
+Keys are bytes that start with `!` and have `!` between parts, so that a range over a prefix is a range over a view.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from cablestore.errors import DecodeError
+
+SEPARATOR: Final = b"!"
+_LOW = re.compile(rb'[\x00-"]')
+_ESCAPED = re.compile(rb'"([@-b])')
+
+
+@lru_cache(maxsize=4096)
+def escape(text: str) -> bytes:
+    """Return `text` as UTF-8 without `!` inside, in the same order as the text's bytes.
+
+    Bytes up to 0x22 become `"` followed by the byte plus 0x40; all others stand as they are.
+    """
+    return _LOW.sub(lambda match: bytes((0x22, match[0][0] + 0x40)), text.encode())
+
+
+def unescape(part: bytes) -> str:
+    """Return the text that `escape` wrote."""
+    return _ESCAPED.sub(lambda match: bytes((match[1][0] - 0x40,)), part).decode()
+
+
+def sort_time(timestamp_ms: int, hash_hex: bytes) -> bytes:
+    """Return the seed's `<mono-ts>`: 16 decimal digits, `.`, the first 32 hex digits of the post's hash.
+
+    It sorts by (timestamp, hash), is unique to the post and the same on every machine.
+    """
+    return b"%016d.%s" % (timestamp_ms, hash_hex[:32])
+
+
+def time_floor(timestamp_ms: int) -> bytes:
+    """Return the key part below every `sort_time` of this millisecond and above all of the one before."""
+    return b"%016d" % timestamp_ms
+
+
+def time_of(part: bytes) -> int:
+    """Return the milliseconds that a `sort_time` part claims."""
+    return int(part[:16])
+
+
+def after_prefix(prefix: bytes) -> bytes:
+    """Return the first key behind all that start with `prefix`, which must end in a byte below 0xff."""
+    return prefix[:-1] + bytes((prefix[-1] + 1,))
+
+
+def parse_hex(text: str, what: str, size_bytes: int = 32) -> bytes:
+    """Return the bytes that a person's hex digits stand for, or raise DecodeError that says what is wrong."""
+    try:
+        value = bytes.fromhex(text)
+    except ValueError:
+        raise DecodeError(0, f"{what} is written in hex digits, not {text!r}") from None
+    if len(value) != size_bytes:
+        raise DecodeError(0, f"{what} has {2 * size_bytes} hex digits, not {len(text)}: {text!r}")
+    return value

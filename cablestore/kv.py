@@ -1,0 +1,303 @@
+"""The database under a store: LevelDB through plyvel. This module alone imports it.
+
+It adds what plyvel leaves open: errors of our own, scans that report a damaged block instead of ending early (plyvel's
+own iterators stop without a word when the last block is unreadable, and skip the first row of a range backwards), and
+a `close` that is safe while other threads read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import plyvel
+
+from cablestore.errors import CorruptStoreError, StorageError, StoreClosedError
+from cablestore.reader import Row
+
+_FIRST_CHUNK_ROWS: Final = 1
+_LARGEST_CHUNK_ROWS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Memory and file sizes of LevelDB, in bytes unless named otherwise.
+
+    `write_buffer_size_bytes` is also what a reopen after a crash reads again, about 40 MB a second.
+    """
+
+    write_buffer_size_bytes: int = 16 * 2**20
+    block_cache_size_bytes: int = 32 * 2**20
+    block_size_bytes: int = 8 * 2**10
+    table_size_bytes: int = 8 * 2**20
+    bloom_filter_bits: int = 10
+    """A look-up of a key that is not there costs 3 us with a filter, 10 to 20 us without; most look-ups are such."""
+    max_open_files: int = 500
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except plyvel.Error as error:
+        raise _damaged(error) from None
+
+
+def _damaged(error: plyvel.Error) -> CorruptStoreError:
+    return CorruptStoreError(
+        f"the database is damaged: {_text(error)}. What lies elsewhere stays readable; `cablestore rebuild` makes a new "
+        "database from all that can be read"
+    )
+
+
+def _refused(error: plyvel.Error) -> StorageError:
+    if isinstance(error, plyvel.IOError):
+        return StorageError(
+            f"the disk refused: {_text(error)}. Check free space and permissions, then open the store again"
+        )
+    return _damaged(error)
+
+
+def _text(error: plyvel.Error) -> str:
+    first = error.args[0] if error.args else ""
+    return first.decode(errors="replace") if isinstance(first, bytes) else str(first)
+
+
+def _holds_data(path: Path) -> bool:
+    return any(path.glob("*.ldb")) or any(log.stat().st_size for log in path.glob("*.log"))
+
+
+class LevelDB:
+    """One LevelDB folder, open in this process. Thread-safe."""
+
+    def __init__(self, path: Path, tuning: Tuning | None = None, *, create: bool = True, paranoid: bool = True) -> None:
+        """Open the folder, or make it where `create` allows it.
+
+        `paranoid` refuses a damaged log instead of dropping what stands behind the damage.
+        """
+        tuning = tuning or Tuning()
+        try:
+            self._db = plyvel.DB(
+                str(path),
+                # Where its CURRENT file is lost, LevelDB would make a new database over the old one and remove its files.
+                create_if_missing=create and not _holds_data(path),
+                paranoid_checks=paranoid,
+                write_buffer_size=tuning.write_buffer_size_bytes,
+                lru_cache_size=tuning.block_cache_size_bytes,
+                block_size=tuning.block_size_bytes,
+                max_file_size=tuning.table_size_bytes,
+                bloom_filter_bits=tuning.bloom_filter_bits,
+                max_open_files=tuning.max_open_files,
+            )
+        except plyvel.Error as error:
+            raise _refused(error) from None
+        self._lock = threading.Lock()
+        self._snapshots: weakref.WeakSet[LevelSnapshot] = weakref.WeakSet()
+        self._failure: StorageError | None = None
+
+    def snapshot(self) -> LevelSnapshot:
+        """Return the present state."""
+        with self._lock:
+            if self._db.closed:
+                raise StoreClosedError("the store is closed")
+            snapshot = LevelSnapshot(self._db.snapshot())
+            self._snapshots.add(snapshot)
+        return snapshot
+
+    def write(
+        self, rows: Mapping[bytes, bytes | None], *, sync: bool, meanwhile: Callable[[], None] | None = None
+    ) -> None:
+        """Put and delete (None) all of these rows, or none; with `sync`, return when they are on the disk.
+
+        `meanwhile` is called just before LevelDB takes over, to start what can go on while this thread waits for it.
+        After a failed write every other one is refused: LevelDB may have left half a record at the end of its log, and
+        what is written behind that is lost at the next open.
+        """
+        with self._lock:
+            if self._db.closed:
+                raise StoreClosedError("the store is closed")
+            if self._failure is not None:
+                raise StorageError(
+                    f"an earlier write failed, so the store takes no more until reopened: {self._failure}"
+                )
+            try:
+                batch = self._db.write_batch(sync=sync)
+                put, delete = batch.put, batch.delete
+                for key, value in rows.items():
+                    if value is None:
+                        delete(key)
+                    else:
+                        put(key, value)
+                if meanwhile is not None:
+                    meanwhile()
+                batch.write()
+            except plyvel.Error as error:
+                self._failure = _refused(error)
+                raise self._failure from None
+
+    def compact(self) -> None:
+        """Rewrite everything in the least space."""
+        with self._lock, _reading():
+            self._db.compact_range()
+
+    def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
+        """Return about how many bytes a range takes on disk; what was written last may not be counted."""
+        with self._lock, _reading():
+            size_bytes: int = self._db.approximate_size(start, stop)
+        return size_bytes
+
+    def close(self) -> None:
+        """Wait for calls under way, then close. Snapshots and scans that are still open end with StoreClosedError."""
+        with self._lock:
+            if self._db.closed:
+                return
+            for snapshot in list(self._snapshots):
+                snapshot.close()
+            if self._failure is None:
+                # An empty range still writes the log's rows to a table, so that the next open has none to read again.
+                self._db.compact_range(start=b"\x00", stop=b"\x00")
+            self._db.close()
+
+
+class LevelSnapshot:
+    """One state of a LevelDB. Every call holds the snapshot's lock, so that `close` waits for it."""
+
+    def __init__(self, snapshot: plyvel._plyvel.Snapshot) -> None:
+        self._snapshot = snapshot
+        self._lock = threading.Lock()
+        self._is_open = True
+
+    def __enter__(self) -> Self:
+        """Return the snapshot."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Close the snapshot."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the state."""
+        with self._lock:
+            self._is_open = False
+            self._snapshot.close()
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value at `key`, None where there is none."""
+        with self._lock:
+            if not self._is_open:
+                raise StoreClosedError("the store, or this snapshot of it, is closed")
+            try:
+                value: bytes | None = self._snapshot.get(key, verify_checksums=True)
+            except plyvel.Error as error:
+                raise _damaged(error) from None
+            return value
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[Row]:
+        """Yield the rows with start <= key < stop in key order, or backwards."""
+        chunk_rows = _FIRST_CHUNK_ROWS
+        cursor = self._cursor(start, stop, reverse=reverse)
+        while chunk := self._chunk(cursor, start, stop, chunk_rows, reverse=reverse):
+            yield from chunk
+            if len(chunk) < chunk_rows:
+                return
+            chunk_rows = min(chunk_rows * 4, _LARGEST_CHUNK_ROWS)
+
+    def raw_cursor(self) -> plyvel._plyvel.RawIterator:
+        """Return LevelDB's own cursor over the state."""
+        return self._snapshot.raw_iterator(verify_checksums=True)
+
+    def _cursor(self, start: bytes, stop: bytes, *, reverse: bool) -> plyvel._plyvel.RawIterator:
+        with self._lock, _reading():
+            if not self._is_open:
+                raise StoreClosedError("the store, or this snapshot of it, is closed")
+            cursor = self.raw_cursor()
+            cursor.seek(stop if reverse else start)
+            if reverse and cursor.valid():
+                cursor.prev()
+            elif reverse:
+                cursor.seek_to_last()
+            return cursor
+
+    def _chunk(
+        self, cursor: plyvel._plyvel.RawIterator, start: bytes, stop: bytes, size: int, *, reverse: bool
+    ) -> list[Row]:
+        rows: list[Row] = []
+        valid, key_of, value_of = cursor.valid, cursor.key, cursor.value
+        step = cursor.prev if reverse else cursor.next
+        with self._lock, _reading():
+            if not self._is_open:
+                raise StoreClosedError("the store, or this snapshot of it, was closed during a scan")
+            while valid() and len(rows) < size:
+                key = key_of()
+                if key < start if reverse else key >= stop:
+                    break
+                rows.append((key, value_of()))
+                step()
+        return rows
+
+
+@contextlib.contextmanager
+def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
+    """Open a copy, made in `scratch`, of a database that cannot be read whole, and yield what is readable of it.
+
+    The damaged database is left as it is.
+    """
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.copytree(path, scratch)
+    try:
+        try:
+            database = LevelDB(scratch, create=False, paranoid=False)
+        except StorageError:
+            try:
+                plyvel.repair_db(str(scratch))
+            except plyvel.Error as error:
+                raise _damaged(error) from None
+            database = LevelDB(scratch, create=False, paranoid=False)
+        try:
+            with database.snapshot() as snapshot:
+                yield ReadableSource(snapshot)
+        finally:
+            database.close()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+class ReadableSource:
+    """Reads what can be read and steps over what cannot. `is_damaged` tells whether something was stepped over."""
+
+    def __init__(self, snapshot: LevelSnapshot) -> None:
+        self._snapshot = snapshot
+        self.is_damaged = False
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value at `key`, None where there is none or it is unreadable."""
+        try:
+            return self._snapshot.get(key)
+        except CorruptStoreError:
+            self.is_damaged = True
+            return None
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[Row]:
+        """Yield the readable rows of a range. LevelDB's cursor goes on behind an unreadable block by itself."""
+        cursor = self._snapshot.raw_cursor()
+        self._step(lambda: cursor.seek(stop if reverse else start))
+        if reverse:
+            self._step(cursor.prev if cursor.valid() else cursor.seek_to_last)
+        while cursor.valid():
+            key = cursor.key()
+            if not start <= key < stop:
+                return
+            yield key, cursor.value()
+            self._step(cursor.prev if reverse else cursor.next)
+
+    def _step(self, move: Callable[[], None]) -> None:
+        try:
+            move()
+        except plyvel.Error:
+            self.is_damaged = True

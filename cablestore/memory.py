@@ -1,0 +1,112 @@
+"""A database in memory, with the behaviour of `kv.LevelDB` and nothing on disk: for tests and throwaway stores."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator, Mapping
+from typing import Self
+
+from cablestore.errors import StoreClosedError
+from cablestore.reader import Row
+
+
+class MemoryDB:
+    """A sorted dict. A write copies it only when a snapshot of the present state is still open."""
+
+    def __init__(self) -> None:
+        self._rows: dict[bytes, bytes] = {}
+        self._keys: list[bytes] = []
+        self._lock = threading.Lock()
+        self._is_open = True
+        self._shared: list[MemorySnapshot] = []
+
+    def snapshot(self) -> MemorySnapshot:
+        """Return the present state."""
+        with self._lock:
+            if not self._is_open:
+                raise StoreClosedError("the store is closed")
+            snapshot = MemorySnapshot(self._rows, self._keys)
+            self._shared.append(snapshot)
+            return snapshot
+
+    def write(
+        self,
+        rows: Mapping[bytes, bytes | None],
+        *,
+        sync: bool,  # noqa: ARG002 - nothing to sync
+        meanwhile: Callable[[], None] | None = None,
+    ) -> None:
+        """Put and delete (None) all of these rows."""
+        if meanwhile is not None:
+            meanwhile()
+        with self._lock:
+            if not self._is_open:
+                raise StoreClosedError("the store is closed")
+            if any(snapshot.is_open for snapshot in self._shared):
+                self._rows, self._keys = dict(self._rows), list(self._keys)
+            self._shared.clear()
+            for key, value in rows.items():
+                self._write_row(key, value)
+
+    def _write_row(self, key: bytes, value: bytes | None) -> None:
+        known = key in self._rows
+        if value is not None:
+            self._rows[key] = value
+            if not known:
+                insort(self._keys, key)
+        elif known:
+            del self._rows[key]
+            del self._keys[bisect_left(self._keys, key)]
+
+    def compact(self) -> None:
+        """Do nothing: the rows take no more than their space."""
+
+    def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
+        """Return how many bytes the keys and values of a range have."""
+        with self.snapshot() as snapshot:
+            return sum(len(key) + len(value) for key, value in snapshot.scan(start, stop))
+
+    def close(self) -> None:
+        """Close the database. What it held is gone."""
+        with self._lock:
+            self._is_open = False
+            for snapshot in self._shared:
+                snapshot.close()
+
+
+class MemorySnapshot:
+    """One state of a MemoryDB."""
+
+    def __init__(self, rows: dict[bytes, bytes], keys: list[bytes]) -> None:
+        self._rows = rows
+        self._keys = keys
+        self.is_open = True
+
+    def __enter__(self) -> Self:
+        """Return the snapshot."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Close the snapshot."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the state."""
+        self.is_open = False
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value at `key`, None where there is none."""
+        self._check()
+        return self._rows.get(key)
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[Row]:
+        """Yield the rows with start <= key < stop in key order, or backwards."""
+        keys = self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, stop)]
+        for key in reversed(keys) if reverse else keys:
+            self._check()
+            yield key, self._rows[key]
+
+    def _check(self) -> None:
+        if not self.is_open:
+            raise StoreClosedError("the store, or this snapshot of it, is closed")

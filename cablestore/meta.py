@@ -1,0 +1,41 @@
+"""What a database says of itself, in one row.
+
+!meta -> msgpack {"format": 1, "dialect": "legacy", "views": {name: version}}
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgpack
+
+from cablestore.dialect import Dialect
+from cablestore.errors import FormatError, OutdatedViewError
+from cablestore.reader import Row
+from cablestore.view import Catalog
+
+KEY: Final = b"!meta"
+
+
+def meta_row(catalog: Catalog, dialect: Dialect, format_version: int) -> Row:
+    """Return the row that a database made by this catalog has."""
+    return KEY, msgpack.packb({"format": format_version, "dialect": dialect.name, "views": catalog.versions})
+
+
+def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> None:
+    """Raise FormatError for another dialect, OutdatedViewError where a view was made by another version of its code."""
+    meta = msgpack.unpackb(value)
+    if meta["dialect"] != dialect.name:
+        raise FormatError(f"{where} says dialect {dialect.name}, its database says {meta['dialect']}")
+    found: dict[str, int] = meta["views"]
+    outdated = [
+        f"{name} (found {found.get(name, 'none')}, expected {version})"
+        for name, version in catalog.versions.items()
+        if found.get(name) != version
+    ]
+    outdated += [f"{name} (found {found[name]}, expected none)" for name in found if name not in catalog.versions]
+    if outdated:
+        raise OutdatedViewError(
+            f"views of {where} were built by another version: {', '.join(outdated)}. Run `cablestore rebuild` to build them "
+            "anew from the posts"
+        )

@@ -1,0 +1,222 @@
+"""The plan of one batch: all that posts added and removed together change, worked out before anything is written.
+
+A plan reads one state of the database and collects the rows to put and to delete. It does no I/O of its own and writes
+nothing: thrown away, nothing happened. What `finish` returns is one atomic write.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Final
+
+from cablestore import arrival
+from cablestore.arrival import Kind
+from cablestore.body import DELETE
+from cablestore.overlay import Overlay
+from cablestore.post import Post
+from cablestore.reader import Reader, Row, record_key, tombstone_key
+from cablestore.sizes import KEY as SIZES_KEY
+from cablestore.sizes import Size, Sizes, add_sizes, encode_sizes
+from cablestore.tombstone import Skeleton, Tombstone
+from cablestore.verdict import Verdict
+from cablestore.view import (
+    REVERSE_NAME,
+    REVERSE_PREFIX,
+    Catalog,
+    Fold,
+    decode_counts,
+    encode_counts,
+    reverse_keys,
+    reverse_row,
+)
+from cablestore.views.deleted import tombstones
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """One atomic write: rows to put, and None where a row is deleted; then the state behind it."""
+
+    rows: dict[bytes, bytes | None]
+    sizes: Sizes
+    next_sequence: int | None
+
+
+class Plan:
+    """Collects the changes of one batch over the state that `base` reads. Posts must be verified, or the plan dropped.
+
+    The arrival log goes on at `next_sequence`; with None nothing is logged.
+    """
+
+    def __init__(self, base: Reader, catalog: Catalog, sizes: Sizes, next_sequence: int | None) -> None:
+        overlay = Overlay(base)
+        self._base = base
+        self._catalog = catalog
+        self._sizes = sizes
+        self._next_sequence = next_sequence
+        self._changes: Final = overlay.changes
+        self._reader: Final = base.over(overlay)
+        self._parts: dict[bytes, tuple[Fold, bytes]] = {}
+        self._refolds: dict[bytes, Fold] = {}
+        self._counts: defaultdict[tuple[bytes, int], int] = defaultdict(int)
+        self._added: defaultdict[str, list[Row]] = defaultdict(list)
+        """New rows by view, for the sizes."""
+        self._makers: dict[int, list[tuple[Callable[[Post], list[Row]], Callable[[list[Row]], None]]]] = {}
+        """For each type of post, the functions that make its rows, and those that keep them in `_added`."""
+        self._grown: dict[str, Size] = {}
+        self._log: list[tuple[Kind, bytes]] = []
+
+    def add(self, post: Post) -> Verdict:
+        """Add a post: ACCEPTED, DUPLICATE, or DELETED by its author."""
+        if self._reader.get(record_key(post)) is not None:
+            return Verdict.DUPLICATE
+        if post.type != DELETE and self._reader.get(tombstone_key(post.hash_hex, post.author_hex)) is not None:
+            self._bury(post)
+            return Verdict.DELETED
+        self._add_rows(post)
+        for fold in self._catalog.folds[post.type]:
+            for key, part in fold.parts(post):
+                known = self._parts.get(key)
+                self._parts[key] = (fold, part if known is None else fold.merge(known[1], part))
+        self._count(post, 1)
+        self._log.append((Kind.ACCEPTED, post.hash))
+        if post.type == DELETE:
+            for stone in tombstones(post):
+                self.lay(stone)
+        return Verdict.ACCEPTED
+
+    def lay(self, stone: Tombstone) -> None:
+        """Lay a tombstone. Where its target lives and is its author's, the target goes."""
+        known = self._reader.tombstone(stone.target, stone.author)
+        self._put_tombstone(known, stone if known is None else known.merge(stone))
+        if known is None or not known.is_effective:
+            target = self._reader.post(stone.target)
+            if target is not None and target.author == stone.author and target.type != DELETE:
+                self._remove(target)
+                self._bury(target)
+
+    def discard(self, digest: bytes) -> Verdict:
+        """Remove a post without a tombstone: DISCARDED, UNKNOWN, or KEPT for a post/delete."""
+        post = self._reader.post(digest)
+        if post is None:
+            return Verdict.UNKNOWN
+        if post.type == DELETE:
+            return Verdict.KEPT
+        self._remove(post)
+        self._log.append((Kind.DISCARDED, digest))
+        return Verdict.DISCARDED
+
+    def finish(self) -> Changes:
+        """Merge folds and tallies and return the one write. The plan must not be used afterwards."""
+        refolded = self._refolded()
+        for key, (fold, part) in self._parts.items():
+            if key not in self._refolds:
+                self._merge(fold, key, part)
+        for key, value in [*refolded, *self._counted()]:
+            before = self._base.get(key)
+            if value != before:
+                self._change(key, before, value)
+        for view, rows in self._added.items():
+            self._grow(view, len(rows), sum(map(len, chain.from_iterable(rows))))
+        sizes = add_sizes(self._sizes, self._grown)
+        if self._changes:
+            self._changes[SIZES_KEY] = encode_sizes(sizes)
+        return Changes(self._changes, sizes, self._append_log())
+
+    def _add_rows(self, post: Post) -> None:
+        """Put the rows of a post that is new, so none of them is there yet."""
+        makers = self._makers.get(post.type)
+        if makers is None:
+            views = self._catalog.by_type[post.type]
+            makers = self._makers[post.type] = [(view.rows, self._added[view.name].extend) for view in views]
+        rows: list[Row] = []
+        for make, keep in makers:
+            made = make(post)
+            rows += made
+            keep(made)
+        reverse = reverse_row(post, rows)
+        self._added[REVERSE_NAME].append(reverse)
+        rows.append(reverse)
+        self._changes.update(rows)
+
+    def _set(self, key: bytes, value: bytes | None) -> None:
+        """Change a row that may be there already."""
+        before = self._reader.get(key)
+        if value != before:
+            self._change(key, before, value)
+
+    def _change(self, key: bytes, before: bytes | None, value: bytes | None) -> None:
+        self._changes[key] = value
+        rows = (value is not None) - (before is not None)
+        size_bytes = len(value or b"") - len(before or b"") + rows * len(key)
+        self._grow(self._catalog.view_of(key), rows, size_bytes)
+
+    def _grow(self, view: str, rows: int, size_bytes: int) -> None:
+        known = self._grown.get(view)
+        self._grown[view] = Size(rows, size_bytes) if known is None else Size(known[0] + rows, known[1] + size_bytes)
+
+    def _refolded(self) -> list[tuple[bytes, bytes | None]]:
+        """Find anew the folds that something was taken from, while the overlay holds rows alone."""
+        parts = [(key, fold, fold.refold(self._reader, key)) for key, fold in self._refolds.items()]
+        return [(key, None if part is None else fold.stored(part)) for key, fold, part in parts]
+
+    def _merge(self, fold: Fold, key: bytes, part: bytes) -> None:
+        before = self._base.get(key)
+        known = fold.recall(self._base, key, part) if before is None and fold.recall is not None else before
+        value = fold.stored(part if known is None else fold.merge(known, part))
+        if value != before:
+            self._change(key, before, value)
+
+    def _count(self, post: Post, change: int) -> None:
+        for tally in self._catalog.tallies[post.type]:
+            self._counts[tally.key(post), post.type] += change
+
+    def _counted(self) -> list[tuple[bytes, bytes | None]]:
+        """Add the changes to what was counted before."""
+        counts: dict[bytes, list[int]] = {}
+        for (key, post_type), change in self._counts.items():
+            if key not in counts:
+                counts[key] = decode_counts(self._base.get(key))
+            counts[key][post_type] += change
+        return [(key, encode_counts(numbers)) for key, numbers in counts.items()]
+
+    def _bury(self, post: Post) -> None:
+        """Record, once, that the target of a tombstone was seen."""
+        known = self._reader.tombstone(post.hash, post.author)
+        if known is not None and not known.is_effective:
+            self._put_tombstone(known, replace(known, skeleton=Skeleton.of(post)))
+            self._log.append((Kind.DELETED, post.hash))
+
+    def _put_tombstone(self, known: Tombstone | None, stone: Tombstone) -> None:
+        self._set(tombstone_key(stone.target_hex, stone.author.hex().encode()), stone.encode())
+        rows = dict(self._catalog.dead_rows(stone))
+        for key, _ in self._catalog.dead_rows(known) if known else ():
+            if key not in rows:
+                self._set(key, None)
+        for key, value in rows.items():
+            self._set(key, value)
+        for fold, key, _ in self._catalog.dead_parts(stone):
+            self._refolds[key] = fold
+
+    def _remove(self, post: Post) -> None:
+        """Delete a live post's rows, as the reverse hash map lists them, and have its folds found anew."""
+        keys = reverse_keys(self._reader, post.hash_hex)
+        if keys is None:
+            keys = [key for key, _ in self._catalog.rows(post)]
+        for key in [record_key(post), *keys, REVERSE_PREFIX + post.hash_hex]:
+            self._set(key, None)
+        for fold, key in self._catalog.fold_keys(post):
+            self._refolds[key] = fold
+        self._count(post, -1)
+
+    def _append_log(self) -> int | None:
+        sequence = self._next_sequence
+        if sequence is None or not self._log:
+            return sequence
+        key, value = arrival.log_row(sequence, self._log)
+        self._changes[key] = value
+        sequence += len(self._log)
+        self._changes[arrival.NEXT_KEY] = b"%d" % sequence
+        return sequence

@@ -1,0 +1,151 @@
+"""What views read through: rows of one consistent state of the database, and the posts and tombstones in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Protocol, Self
+
+from cablestore.dialect import Dialect
+from cablestore.keys import after_prefix
+from cablestore.post import Post, decode_post
+from cablestore.tombstone import Tombstone
+
+Row = tuple[bytes, bytes]
+"""A key and its value."""
+
+DATA_PREFIX: Final = b"!data!"
+PRIVATE_PREFIX: Final = b"!private!"
+TOMBSTONE_PREFIX: Final = b"!chat!deleted!"
+
+
+class Source(Protocol):
+    """One consistent state of a database: a snapshot, or a snapshot with a batch on top."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value at `key`, None where there is none."""
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[Row]:
+        """Yield the rows with start <= key < stop in key order, or backwards."""
+
+
+class SnapshotSource(Source, Protocol):
+    """A consistent state of the database, open until it is closed."""
+
+    def __enter__(self) -> Self:
+        """Return the snapshot."""
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Close the snapshot."""
+
+    def close(self) -> None:
+        """Let go of the state."""
+
+
+class Database(Protocol):
+    """What a store needs of a database. LevelDB here, a dict in `memory`."""
+
+    def snapshot(self) -> SnapshotSource:
+        """Return the present state."""
+
+    def write(
+        self, rows: Mapping[bytes, bytes | None], *, sync: bool, meanwhile: Callable[[], None] | None = None
+    ) -> None:
+        """Put and delete (None) all of these rows, or none; with `sync`, return when they are on the disk.
+
+        `meanwhile` is called just before the database takes over, to start what can go on while this thread waits.
+        """
+
+    def compact(self) -> None:
+        """Rewrite everything in the least space."""
+
+    def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
+        """Return about how many bytes a range takes on disk; what was written last may not be counted."""
+
+    def close(self) -> None:
+        """Wait for calls under way, then close."""
+
+
+def data_key(hash_hex: bytes) -> bytes:
+    """Return the key of a post's bytes."""
+    return DATA_PREFIX + hash_hex
+
+
+def record_key(post: Post) -> bytes:
+    """Return the key under which a post itself is stored."""
+    return (DATA_PREFIX if post.sealed is None else PRIVATE_PREFIX) + post.hash_hex
+
+
+def tombstone_key(target_hex: bytes, author_hex: bytes) -> bytes:
+    """Return the key of the tombstone of (target, author)."""
+    return TOMBSTONE_PREFIX + target_hex + b"!" + author_hex
+
+
+class Reader:
+    """Reads rows, and the posts and tombstones that they hold, from one state of the database.
+
+    `unseal` decrypts local-only posts; without it they are not read.
+    """
+
+    __slots__ = ("_unseal", "dialect", "get", "scan")
+
+    def __init__(self, source: Source, dialect: Dialect, unseal: Callable[[bytes], bytes] | None = None) -> None:
+        self.get = source.get
+        self.scan = source.scan
+        self.dialect = dialect
+        self._unseal = unseal
+
+    def over(self, source: Source) -> Reader:
+        """Return a reader like this one that reads from another source."""
+        return Reader(source, self.dialect, self._unseal)
+
+    def prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[Row]:
+        """Yield the rows whose keys start with `prefix`."""
+        return self.scan(prefix, after_prefix(prefix), reverse=reverse)
+
+    def last(self, prefix: bytes) -> Row | None:
+        """Return the last row under `prefix`."""
+        return next(self.prefix(prefix, reverse=True), None)
+
+    def has(self, hash_hex: bytes) -> bool:
+        """Tell whether the store holds this post and may show it to others."""
+        return self.get(DATA_PREFIX + hash_hex) is not None
+
+    def post(self, digest: bytes) -> Post | None:
+        """Return the post with this 32-byte hash, local-only ones included, or None."""
+        hash_hex = digest.hex().encode()
+        raw = self.get(DATA_PREFIX + hash_hex)
+        if raw is not None:
+            return decode_post(raw, self.dialect)
+        sealed = self.get(PRIVATE_PREFIX + hash_hex) if self._unseal else None
+        return None if sealed is None else self.unseal(sealed)
+
+    def unseal(self, sealed: bytes) -> Post:
+        """Return the local-only post in `sealed`."""
+        if self._unseal is None:
+            raise ValueError("this reader was made without the identity that local-only posts are sealed with")
+        post = decode_post(self._unseal(sealed), self.dialect)
+        post.sealed = sealed
+        return post
+
+    def posts(self) -> Iterator[Post]:
+        """Yield all posts in order of their hashes, then the local-only ones."""
+        for _, raw in self.prefix(DATA_PREFIX):
+            yield decode_post(raw, self.dialect)
+        for _, sealed in self.prefix(PRIVATE_PREFIX):
+            yield self.unseal(sealed)
+
+    def tombstone(self, target: bytes, author: bytes) -> Tombstone | None:
+        """Return the tombstone of (target, author), waiting or effective, or None."""
+        value = self.get(tombstone_key(target.hex().encode(), author.hex().encode()))
+        return None if value is None else Tombstone.decode(target, author, value)
+
+    def tombstones(self, target: bytes | None = None) -> Iterator[Tombstone]:
+        """Yield all tombstones, or those of one target, in key order."""
+        prefix = TOMBSTONE_PREFIX if target is None else tombstone_key(target.hex().encode(), b"")
+        for key, value in self.prefix(prefix):
+            target_hex, author_hex = key[len(TOMBSTONE_PREFIX) :].split(b"!")
+            yield Tombstone.decode(bytes.fromhex(target_hex.decode()), bytes.fromhex(author_hex.decode()), value)
+
+    def burial(self, target: bytes) -> Tombstone | None:
+        """Return the effective tombstone of `target`, None where it is not known to be dead."""
+        return next((stone for stone in self.tombstones(target) if stone.is_effective), None)

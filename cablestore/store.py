@@ -1,0 +1,419 @@
+"""The store: posts in, indexed views out. What chat clients embed and peers are answered from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Self
+
+from cablestore import limits, retention
+from cablestore.batches import batches
+from cablestore.body import DELETE, TYPE_NAMES, Body, Delete, Info, Join, Leave, Text, Topic
+from cablestore.check import CheckReport, check
+from cablestore.crypto import Identity
+from cablestore.dialect import LEGACY, Dialect
+from cablestore.engine import Engine, Transaction, rebuild_closed
+from cablestore.errors import IdentityError, InvalidPostError, OutdatedViewError
+from cablestore.identity import load_identity, save_identity
+from cablestore.intake import Batch, Intake
+from cablestore.keys import after_prefix
+from cablestore.kv import Tuning
+from cablestore.post import Post, encode_post
+from cablestore.reader import Reader
+from cablestore.reads import Event, Reads, Snapshot, Stats
+from cablestore.rebuild import RebuildReport
+from cablestore.verdict import Outcome, Verdict
+from cablestore.verify import Verifier
+from cablestore.views import CATALOG, activity, author, links
+
+Progress = Callable[[int], None]
+"""Called with the number of posts done since the last call."""
+
+
+def system_clock_ms() -> int:
+    """Return the present time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def _no_progress(_: int) -> None:
+    pass
+
+
+class CableStore(Reads):
+    """An open store. Thread-safe within its process; one process at a time has it open.
+
+    Read methods (`messages`, `channels`, `members`, ...) come from `Reads` and read the present state; `snapshot` gives
+    one that stands still.
+    """
+
+    def __init__(
+        self, engine: Engine, identity: Identity | None, clock: Callable[[], int], threads: int | None
+    ) -> None:
+        """Use `open` or `in_memory`."""
+        self._engine = engine
+        self._identity = identity
+        self._clock = clock
+        self._verifier = Verifier(threads)
+        self._intake = Intake(engine.dialect, self._verifier, clock, self._own_identity)
+        self._last_own_ms: int | None = None
+        engine.unseal = self._unseal
+
+    # --- opening and closing -------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        create: bool = True,
+        dialect: Dialect | None = None,
+        identity: Identity | None = None,
+        rebuild_outdated: bool = False,
+        tuning: Tuning | None = None,
+        verify_threads: int | None = None,
+        clock: Callable[[], int] = system_clock_ms,
+    ) -> Self:
+        """Open the store in a folder, making it where `create` allows it.
+
+        `dialect` is what a new store is made for (legacy without one), and must be that of an existing one. `identity`
+        is used instead of the key file in the folder. With `rebuild_outdated`, a store whose views were built by another
+        version is rebuilt first. `clock` returns milliseconds since 1970.
+
+        Raises OpenError (its subclasses say why), StorageError where the disk refuses or is damaged.
+        """
+        path = Path(path)
+        tuning = tuning or Tuning()
+        try:
+            engine = Engine.open(path, CATALOG, create=create, dialect=dialect, tuning=tuning)
+        except OutdatedViewError:
+            if not rebuild_outdated:
+                raise
+            cls.rebuild_closed(path, identity=identity)
+            engine = Engine.open(path, CATALOG, create=False, dialect=dialect, tuning=tuning)
+        return cls(engine, identity, clock, verify_threads)
+
+    @classmethod
+    def in_memory(
+        cls,
+        *,
+        dialect: Dialect = LEGACY,
+        identity: Identity | None = None,
+        verify_threads: int | None = None,
+        clock: Callable[[], int] = system_clock_ms,
+    ) -> Self:
+        """Make a store that keeps nothing once it is closed: for tests and throwaway clients."""
+        engine = Engine.in_memory(dialect, CATALOG)
+        return cls(engine, identity or Identity.generate(), clock, verify_threads)
+
+    @classmethod
+    def rebuild_closed(
+        cls, path: Path | str, *, identity: Identity | None = None, progress: Progress = _no_progress
+    ) -> RebuildReport:
+        """Rebuild a store that is not open, also one that cannot be opened: outdated views, damaged files.
+
+        What cannot be read is left out and reported; then the old database stays beside the new one.
+        """
+
+        def unseal(key_file: Path) -> Callable[[bytes], bytes]:
+            return (identity or (load_identity(key_file) if key_file.exists() else Identity.generate())).unseal
+
+        return rebuild_closed(Path(path), CATALOG, unseal, progress)
+
+    def close(self) -> None:
+        """Close the store. Iterators and snapshots that are still open end with StoreClosedError."""
+        self._engine.close()
+        self._verifier.close()
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Close the store."""
+        self.close()
+
+    @property
+    def dialect(self) -> Dialect:
+        """The wire that the store was made for."""
+        return self._engine.dialect
+
+    @property
+    def identity(self) -> Identity:
+        """Who writes here. The key file is made when this is first asked for, unless `open` was given an identity."""
+        if self._identity is None:
+            self._identity = self._stored_identity()
+        if self._identity is None:
+            folder = self._engine.folder
+            identity = Identity.generate()
+            if folder is not None:
+                save_identity(identity, folder.identity_path)
+            self._identity = identity
+        return self._identity
+
+    def import_identity(self, identity: Identity) -> None:
+        """Write as `identity` from now on. Raises IdentityError where the store has another already."""
+        known = self._identity or self._stored_identity()
+        if known is not None and known != identity:
+            raise IdentityError(
+                f"the store has the identity {known.public_key.hex()} already. Posts that it sealed would be lost with another "
+                "key: use a new store"
+            )
+        if known is None and self._engine.folder is not None:
+            save_identity(identity, self._engine.folder.identity_path)
+        self._identity = identity
+
+    def _stored_identity(self) -> Identity | None:
+        folder = self._engine.folder
+        return load_identity(folder.identity_path) if folder is not None and folder.identity_path.exists() else None
+
+    def _own_identity(self) -> Identity | None:
+        """Return the identity if there is one, without making it."""
+        if self._identity is None:
+            self._identity = self._stored_identity()
+        return self._identity
+
+    def _unseal(self, sealed: bytes) -> bytes:
+        identity = self._own_identity()
+        if identity is None:
+            raise IdentityError(
+                "the store holds local-only posts but no identity to read them with: put its key file back"
+            )
+        return identity.unseal(sealed)
+
+    # --- posts from others ---------------------------------------------------------------------
+
+    def ingest(
+        self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
+    ) -> list[Outcome]:
+        """Store posts as they come from peers. Returns what became of each, in order; nothing in a post raises.
+
+        Each batch is one atomic write. With `sync` it is on the disk before the next begins and before this returns;
+        without, a crash of the machine (not of the process) may lose the last seconds. `verify=False` trusts signatures:
+        only for posts that this program just signed or verified.
+        """
+        return list(chain.from_iterable(self.ingest_batches(posts, sync=sync, batch_posts=batch_posts, verify=verify)))
+
+    def ingest_batches(
+        self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
+    ) -> Iterator[list[Outcome]]:
+        """Like `ingest`, but yields the outcomes of each batch when it is written. Memory does not grow with `posts`.
+
+        The signatures of the next batch are verified while this one is written.
+        """
+        previous: Batch | None = None
+        for raws in batches(posts, len, min(max(batch_posts, 1), limits.MAX_BATCH_POSTS)):
+            batch = self._intake.decode(raws)
+            if previous is not None:
+                yield self._store(previous, batch if verify else None, sync=sync)
+            elif verify:
+                self._intake.verify(batch)
+            previous = batch
+        if previous is not None:
+            yield self._store(previous, None, sync=sync)
+
+    def _store(self, batch: Batch, following: Batch | None, *, sync: bool) -> list[Outcome]:
+        """Plan and write a batch, and begin to verify the one that follows while LevelDB writes this one."""
+        signed = batch.signed()
+        with self._engine.transaction() as transaction:
+            plan = transaction.plan()
+            verdicts = [
+                plan.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(batch.posts, signed, strict=True)
+            ]
+            start = None if following is None else partial(self._intake.verify, following)
+            transaction.commit(plan.finish(), sync=sync, meanwhile=start)
+        return batch.settle(verdicts)
+
+    # --- posts of one's own --------------------------------------------------------------------
+
+    def text(self, channel: str, text: str, *, sync: bool = True) -> Post:
+        """Write a message of at most 4096 bytes to a channel."""
+        return self._write(Text(channel, text), sync=sync)
+
+    def topic(self, channel: str, topic: str, *, sync: bool = True) -> Post:
+        """Set a channel's topic; "" clears it."""
+        return self._write(Topic(channel, topic), sync=sync)
+
+    def join(self, channel: str, *, sync: bool = True) -> Post:
+        """Become a member of a channel."""
+        return self._write(Join(channel), sync=sync)
+
+    def leave(self, channel: str, *, sync: bool = True) -> Post:
+        """Cease to be a member of a channel."""
+        return self._write(Leave(channel), sync=sync)
+
+    def info(
+        self,
+        *,
+        name: str | None = None,
+        accept_role: bool | None = None,
+        others: Mapping[str, bytes] | None = None,
+        sync: bool = True,
+    ) -> Post:
+        """Say all that there is to say of oneself: what is left out is back at its default (wire.md 6.2.4)."""
+        known = Info.of(name=name, accept_role=accept_role)
+        return self._write(Info((*known.pairs, *(others or {}).items())), sync=sync)
+
+    def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True) -> list[Post]:
+        """Delete own posts, here and at everyone who hears of it. Returns the post/delete, several for very many hashes.
+
+        A hash that is not here may be given: the deletion waits for it. Local-only posts are discarded instead, because
+        a post/delete would tell their hash. Raises InvalidPostError for posts of others and for deletions.
+        """
+        targets = list(dict.fromkeys([hashes] if isinstance(hashes, bytes) else hashes))
+        with self._engine.transaction() as transaction:
+            public = [digest for digest in targets if not self._discard_private(transaction.reader, digest)]
+            found = [
+                public[at : at + limits.MAX_DELETIONS_WRITTEN]
+                for at in range(0, len(public), limits.MAX_DELETIONS_WRITTEN)
+            ]
+            return [self._write(Delete(tuple(part)), sync=sync) for part in found]
+
+    def _discard_private(self, reader: Reader, digest: bytes) -> bool:
+        """Check that a post may be deleted; discard it if it is local-only."""
+        post = reader.post(digest)
+        if post is None:
+            return False
+        if post.author != self.identity.public_key:
+            raise InvalidPostError(f"the post {digest.hex()} is by {post.author.hex()}: only its author can delete it")
+        if post.type == DELETE:
+            raise InvalidPostError(f"the post {digest.hex()} is a post/delete, and a deletion cannot be deleted")
+        if post.is_local_only:
+            self.discard([digest])
+        return post.is_local_only
+
+    def _write(self, body: Body, *, sync: bool) -> Post:
+        with self._engine.transaction() as transaction:
+            heads: tuple[bytes, ...] = ()
+            if isinstance(body, Text | Topic | Join | Leave):
+                channel = self.dialect.channel_id(body.channel)
+                heads = tuple(islice(links.heads(transaction.reader, channel), limits.MAX_LINKS_WRITTEN))
+            post = encode_post(
+                body,
+                links=heads,
+                timestamp_ms=self._own_time_ms(transaction),
+                identity=self.identity,
+                dialect=self.dialect,
+            )
+            plan = transaction.plan()
+            plan.add(post)
+            transaction.commit(plan.finish(), sync=sync)
+            self._last_own_ms = post.timestamp_ms
+        return post
+
+    def _own_time_ms(self, transaction: Transaction) -> int:
+        """Return now, or one millisecond after the last own post where the clock has not gone on since."""
+        if self._last_own_ms is None:
+            self._last_own_ms = author.latest_time(transaction.reader, self.identity.public_key)
+        now_ms = self._clock()
+        behind_ms = self._last_own_ms - now_ms
+        return self._last_own_ms + 1 if 0 <= behind_ms < limits.MAX_OWN_CLOCK_STEP_MS else now_ms
+
+    # --- removing without a trace --------------------------------------------------------------
+
+    def discard(self, hashes: Iterable[bytes], *, sync: bool = False) -> list[Outcome]:
+        """Remove posts from this store alone: DISCARDED, UNKNOWN, or KEPT for a post/delete. Peers may send them again."""
+        outcomes: list[Outcome] = []
+        for batch in batches(hashes, len):
+            with self._engine.transaction() as transaction:
+                plan = transaction.plan()
+                outcomes += [Outcome(digest, plan.discard(digest)) for digest in batch]
+                transaction.commit(plan.finish(), sync=sync)
+        return outcomes
+
+    def prune(
+        self,
+        *,
+        before_ms: int | None = None,
+        keep_newest: int | None = None,
+        by_author: bytes | None = None,
+        progress: Progress = _no_progress,
+    ) -> int:
+        """Discard what the given rules name (`cablestore.retention`); returns how many posts went.
+
+        `before_ms` names texts and superseded state posts dated before it, `keep_newest` all but so many texts of each
+        channel, `by_author` all that one author wrote. Interrupted, it can be run again.
+        """
+        discarded = 0
+        with self._reading() as reader:
+            rules: list[Iterator[bytes]] = []
+            if before_ms is not None:
+                rules.append(retention.older_than(reader, before_ms))
+            if keep_newest is not None:
+                rules.append(retention.beyond_newest(reader, keep_newest))
+            if by_author is not None:
+                rules.append(retention.written_by(reader, by_author))
+            for batch in batches(chain.from_iterable(rules), len):
+                outcomes = self.discard(batch)
+                discarded += sum(outcome.verdict is Verdict.DISCARDED for outcome in outcomes)
+                progress(len(batch))
+        return discarded
+
+    # --- following -----------------------------------------------------------------------------
+
+    def subscribe(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
+        """Yield every event behind number `after`, old ones first, then new ones as they happen.
+
+        Keep the number of the last event that you are done with: subscribing behind it, also after a restart, neither
+        repeats nor loses one. Ends when nothing happens for `timeout_s`, or when the store is closed.
+        """
+        while True:
+            latest = self.last_sequence
+            found = self.events(after)
+            yield from found
+            after = found[-1].sequence if found else max(after, latest)
+            if not self._engine.wait(after, timeout_s):
+                return
+
+    @property
+    def last_sequence(self) -> int:
+        """The number of the latest event of the arrival log, 0 before the first."""
+        return self._engine.next_sequence - 1
+
+    # --- looking after the store ---------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state, for reads that belong together."""
+        return Snapshot(*self._engine.snapshot())
+
+    @contextmanager
+    def _reading(self) -> Iterator[Reader]:
+        state, reader = self._engine.snapshot()
+        with state:
+            yield reader
+
+    def check(self, *, signatures: bool = False, progress: Progress = _no_progress) -> CheckReport:
+        """Hold every row against what the posts say. With `signatures`, verify every post too."""
+        with self._reading() as reader:
+            return check(reader, self._engine.catalog, signatures=signatures, progress=progress)
+
+    def rebuild(self, *, progress: Progress = _no_progress) -> RebuildReport:
+        """Build every view anew from the posts and swap databases. Writers wait, snapshots and iterators end."""
+        return self._engine.rebuild(progress)
+
+    def compact(self) -> None:
+        """Rewrite the database in the least space. Writers wait."""
+        self._engine.compact()
+
+    def stats(self) -> Stats:
+        """Return the numbers of the store, from rows that are kept for it: no post is read."""
+        engine = self._engine
+        with self._reading() as reader:
+            days = list(activity.days(reader))
+            channels = sum(1 for _ in activity.channels(reader))
+        disk_size_bytes = {
+            view.name: sum(engine.approximate_size_bytes(prefix, after_prefix(prefix)) for prefix in view.prefixes)
+            for view in engine.catalog.views
+        }
+        totals = [sum(counts) for counts in zip(*(counts for _, counts in days), strict=True)]
+        return Stats(
+            posts={TYPE_NAMES[post_type]: count for post_type, count in enumerate(totals) if count},
+            channels=channels,
+            views=dict(engine.sizes),
+            disk_size_bytes=disk_size_bytes,
+            last_sequence=self.last_sequence,
+            days=[(day_ms, sum(counts)) for day_ms, counts in days],
+        )

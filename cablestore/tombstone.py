@@ -1,0 +1,91 @@
+"""Tombstones: what is known of a deletion, and what outlives the post that it deleted.
+
+A post is dead when a post/delete by its own author names it, whichever of the two came first. Until the target was
+seen, the tombstone waits under (target, author), so that nobody can delete in advance what another will write. When it
+was seen, its skeleton stays: live posts no longer tell its channel, time and links, and other posts' histories run
+through it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import msgpack
+
+from cablestore.body import LINKABLE_TYPES
+from cablestore.keys import escape, sort_time
+from cablestore.post import Post
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """What stays of a deleted post. `channel` is the name by which channels are compared, None without one."""
+
+    type: int
+    timestamp_ms: int
+    channel: str | None
+    links: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, post: Post) -> Self:
+        """Take the skeleton of a post."""
+        return cls(post.type, post.timestamp_ms, post.channel, post.links)
+
+    @property
+    def is_linkable(self) -> bool:
+        """Whether the post took part in its channel's history (wire.md 5.1.2.1)."""
+        return self.type in LINKABLE_TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """The deletion of `target` by `author`: both 32 bytes.
+
+    `deleted_by` is the hash of the earliest post/delete that says so, by (timestamp, hash), `deleted_at_ms` its time.
+    """
+
+    target: bytes
+    author: bytes
+    deleted_at_ms: int
+    deleted_by: bytes
+    skeleton: Skeleton | None = None
+
+    @property
+    def is_effective(self) -> bool:
+        """Whether the target was seen and is dead. Otherwise the tombstone waits."""
+        return self.skeleton is not None
+
+    @property
+    def target_hex(self) -> bytes:
+        """The target as a key part."""
+        return self.target.hex().encode()
+
+    @property
+    def channel_key(self) -> bytes:
+        """The target's channel as a key part, b"" where it has none or was not seen."""
+        return escape(self.skeleton.channel) if self.skeleton and self.skeleton.channel else b""
+
+    @property
+    def deletion_sort_time(self) -> bytes:
+        """The deletion's place among a channel's messages."""
+        return sort_time(self.deleted_at_ms, self.deleted_by.hex().encode())
+
+    def merge(self, other: Self) -> Self:
+        """Join what two tombstones of one (target, author) know. Commutative, associative, idempotent."""
+        at, by = min((self.deleted_at_ms, self.deleted_by), (other.deleted_at_ms, other.deleted_by))
+        return replace(self, deleted_at_ms=at, deleted_by=by, skeleton=self.skeleton or other.skeleton)
+
+    def encode(self) -> bytes:
+        """Return the value of the tombstone's row: msgpack [deleted_at_ms, deleted_by, skeleton or nil]."""
+        bones = self.skeleton
+        skeleton = None if bones is None else [bones.type, bones.timestamp_ms, bones.channel, list(bones.links)]
+        packed: bytes = msgpack.packb([self.deleted_at_ms, self.deleted_by, skeleton])
+        return packed
+
+    @classmethod
+    def decode(cls, target: bytes, author: bytes, value: bytes) -> Self:
+        """Read what `encode` wrote."""
+        at, by, bones = msgpack.unpackb(value)
+        skeleton = None if bones is None else Skeleton(bones[0], bones[1], bones[2], tuple(bones[3]))
+        return cls(target, author, at, by, skeleton)

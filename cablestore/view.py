@@ -1,0 +1,163 @@
+"""The contract of views: what a view is to the code that keeps it.
+
+A view is pure functions of one post, written once. The store adds and removes rows with them, the in-process rebuild
+and the Spark job make whole databases with them, and `check` holds a database against them.
+
+Rows (`View.rows`) follow from one post alone. What follows from several posts is either
+
+* a Fold: each post gives parts, parts of one key are merged, the merged part is stored. Merging is commutative,
+  associative and idempotent, so neither order nor repetition matters;
+* a Tally: each post counts 1 at a key. Counts of live posts are added up.
+
+Rows and parts of a tombstone (`dead_rows`, `dead_parts`) are what a view keeps of a deleted post.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgpack
+
+from cablestore.body import TYPE_NAMES
+from cablestore.post import Post
+from cablestore.reader import Reader, Row, record_key
+from cablestore.tombstone import Tombstone
+
+ALL_TYPES: Final = frozenset(TYPE_NAMES)
+REVERSE_NAME: Final = "reverse"
+REVERSE_PREFIX: Final = b"!reverse!"
+_NOTHING: list[Row] = []
+
+
+def _no_rows(_: object) -> list[Row]:
+    return _NOTHING
+
+
+def _as_it_is(part: bytes) -> bytes | None:
+    return part
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One row a group of posts, merged from the parts that each of them gives.
+
+    * `parts(post)` gives the (key, part) pairs of a post whose type is in `types`.
+    * `merge(a, b)` joins two parts of one key.
+    * `stored(part)` is the value that is kept for a part, None where no row is.
+    * `recall(reader, key, part)` is what the absence of a row stands for when `part` is added: None is nothing.
+    * `refold(reader, key)` finds the part anew from the rows that are left after one was removed.
+    """
+
+    prefix: bytes
+    types: frozenset[int]
+    parts: Callable[[Post], list[Row]]
+    refold: Callable[[Reader, bytes], bytes | None]
+    merge: Callable[[bytes, bytes], bytes] = max
+    dead_parts: Callable[[Tombstone], list[Row]] = _no_rows
+    stored: Callable[[bytes], bytes | None] = _as_it_is
+    recall: Callable[[Reader, bytes, bytes], bytes | None] | None = None
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Numbers of live posts by type under the key that `key(post)` names.
+
+    The value is a msgpack list of ten counts, one for each post type. A row whose counts are all 0 is removed.
+    """
+
+    prefix: bytes
+    types: frozenset[int]
+    key: Callable[[Post], bytes]
+
+
+def decode_counts(value: bytes | None) -> list[int]:
+    """Return the ten counts of a tally's row."""
+    counts: list[int] = [0] * len(TYPE_NAMES) if value is None else msgpack.unpackb(value)
+    return counts
+
+
+def encode_counts(counts: list[int]) -> bytes | None:
+    """Return the value of a tally's row, None where nothing is left to count."""
+    value: bytes | None = msgpack.packb(counts) if any(counts) else None
+    return value
+
+
+@dataclass(frozen=True)
+class View:
+    """One view: its name, its version, and the functions that make it. Its module's docstring gives the key layout.
+
+    `prefixes` are the key ranges that are the view's own. The version goes up when the rows that the functions make
+    change. `answers` names the requests of peers and the reads of clients that the view serves.
+    """
+
+    name: str
+    version: int
+    prefixes: tuple[bytes, ...]
+    answers: str
+    types: frozenset[int] = frozenset()
+    """The types of post that have rows."""
+    rows: Callable[[Post], list[Row]] = _no_rows
+    dead_rows: Callable[[Tombstone], list[Row]] = _no_rows
+    folds: tuple[Fold, ...] = ()
+    tallies: tuple[Tally, ...] = ()
+
+
+class Catalog:
+    """All views, sorted out by the type of post that concerns them."""
+
+    def __init__(self, views: tuple[View, ...]) -> None:
+        self.views: Final = views
+        self.versions: Final = {view.name: view.version for view in views}
+        self.by_type: Final = tuple(tuple(v for v in views if t in v.types) for t in TYPE_NAMES)
+        """The views that have rows for each type of post."""
+        self.folds: Final = tuple(tuple(f for v in views for f in v.folds if t in f.types) for t in TYPE_NAMES)
+        self.tallies: Final = tuple(tuple(y for v in views for y in v.tallies if t in y.types) for t in TYPE_NAMES)
+        self._prefixes: Final = sorted((prefix, view.name) for view in views for prefix in view.prefixes)
+
+    def rows(self, post: Post) -> list[Row]:
+        """Return every row that follows from the post alone, the one of the reverse hash map last."""
+        rows: list[Row] = []
+        for view in self.by_type[post.type]:
+            rows += view.rows(post)
+        rows.append(reverse_row(post, rows))
+        return rows
+
+    def dead_rows(self, tombstone: Tombstone) -> list[Row]:
+        """Return every row that follows from the tombstone alone."""
+        return [row for view in self.views for row in view.dead_rows(tombstone)]
+
+    def fold_keys(self, post: Post) -> list[tuple[Fold, bytes]]:
+        """Return every fold's key that the post gives a part to."""
+        return [(fold, key) for fold in self.folds[post.type] for key, _ in fold.parts(post)]
+
+    def dead_parts(self, tombstone: Tombstone) -> list[tuple[Fold, bytes, bytes]]:
+        """Return (fold, key, part) for all that the tombstone gives to folds."""
+        folds = [fold for view in self.views for fold in view.folds]
+        return [(fold, key, part) for fold in folds for key, part in fold.dead_parts(tombstone)]
+
+    def tally_keys(self, post: Post) -> list[bytes]:
+        """Return the keys at which the post counts."""
+        return [tally.key(post) for tally in self.tallies[post.type]]
+
+    def view_of(self, key: bytes) -> str:
+        """Return the name of the view that a key belongs to, "" where it is none's."""
+        index = bisect_right(self._prefixes, (key, "~")) - 1
+        if index >= 0 and key.startswith(self._prefixes[index][0]):
+            return self._prefixes[index][1]
+        return ""
+
+
+def reverse_row(post: Post, rows: list[Row]) -> Row:
+    """Return the row of the reverse hash map for a post with these rows: the keys of all but the post's own bytes."""
+    own = record_key(post)
+    return REVERSE_PREFIX + post.hash_hex, msgpack.packb([key for key, _ in rows if key != own])
+
+
+def reverse_keys(reader: Reader, hash_hex: bytes) -> list[bytes] | None:
+    """Return the keys that the reverse hash map holds for a post, None where it has no row."""
+    value = reader.get(REVERSE_PREFIX + hash_hex)
+    keys: list[bytes] | None = None if value is None else msgpack.unpackb(value)
+    return keys

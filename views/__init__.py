@@ -1,0 +1,41 @@
+"""The materialized views of cablestore, one file each, and the catalog that lists them.
+
+A new view is one file here and one line in the catalog: storing, removing, rebuilding, checking, counting and the table
+in docs/INDEXES.md follow from its functions.
+"""
+
+if __name__ != "cablestore.views":
+    raise ImportError(f"this package is cablestore.views and cannot be imported as {__name__!r}")
+
+from typing import Final
+
+from cablestore.view import Catalog
+from cablestore.views import (
+    activity,
+    author,
+    channel_state,
+    channel_topic,
+    data,
+    deleted,
+    links,
+    membership,
+    messages,
+    reverse,
+    user_info,
+)
+
+CATALOG: Final = Catalog(
+    (
+        data.VIEW,
+        reverse.VIEW,
+        messages.VIEW,
+        deleted.VIEW,
+        channel_state.VIEW,
+        membership.VIEW,
+        channel_topic.VIEW,
+        author.VIEW,
+        user_info.VIEW,
+        links.VIEW,
+        activity.VIEW,
+    )
+)

@@ -1,0 +1,60 @@
+"""Activity: how many live posts there are, by day and by channel (tallies).
+
+    !activity!day!<day, 9 digits, 0 is 1970-01-01> -> msgpack list of ten counts, one for each post type
+    !activity!channel!<channel>                    -> the same, for the types that are posted to a channel
+
+Not in the seed. The channel list comes from here, one row a channel; from the membership rows that the seed names for it
+the same list costs one row a member. A channel exists while a join, leave, text or topic in it does.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from cablestore.body import LINKABLE_TYPES
+from cablestore.keys import escape, unescape
+from cablestore.post import Post
+from cablestore.reader import Reader
+from cablestore.view import ALL_TYPES, Tally, View, decode_counts
+
+DAY_PREFIX: Final = b"!activity!day!"
+CHANNEL_PREFIX: Final = b"!activity!channel!"
+DAY_MS: Final = 86_400_000
+
+
+def day_key(post: Post) -> bytes:
+    """Return the key of the day that the post claims."""
+    return b"!activity!day!%09d" % (post.timestamp_ms // DAY_MS)
+
+
+def channel_key(post: Post) -> bytes:
+    """Return the key of the post's channel."""
+    return CHANNEL_PREFIX + post.channel_key
+
+
+def days(reader: Reader) -> Iterator[tuple[int, list[int]]]:
+    """Yield (milliseconds at which the day begins, counts by type) for every day with posts, oldest first."""
+    for key, value in reader.prefix(DAY_PREFIX):
+        yield int(key[len(DAY_PREFIX) :]) * DAY_MS, decode_counts(value)
+
+
+def channels(reader: Reader) -> Iterator[tuple[str, list[int]]]:
+    """Yield (channel, counts by type) for every channel, sorted by the bytes of its name."""
+    for key, value in reader.prefix(CHANNEL_PREFIX):
+        yield unescape(key[len(CHANNEL_PREFIX) :]), decode_counts(value)
+
+
+def of_channel(reader: Reader, channel: str) -> list[int]:
+    """Return the counts by type of one channel, zeros where it is unknown."""
+    return decode_counts(reader.get(CHANNEL_PREFIX + escape(channel)))
+
+
+VIEW: Final = View(
+    name="activity",
+    version=1,
+    prefixes=(DAY_PREFIX, CHANNEL_PREFIX),
+    answers="Channel List Request; statistics",
+    tallies=(
+        Tally(prefix=DAY_PREFIX, types=ALL_TYPES, key=day_key),
+        Tally(prefix=CHANNEL_PREFIX, types=LINKABLE_TYPES, key=channel_key),
+    ),
+)

@@ -1,0 +1,60 @@
+"""Author: all posts by the key that wrote them, by type and time.
+
+    !author!<pubkey>!<type>!<mono-ts> -> hash of the post
+
+Every type has a row here, local-only posts too: it is how all posts of one author are found, to discard them.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from cablestore.keys import after_prefix, time_of
+from cablestore.post import Post
+from cablestore.reader import Reader, Row
+from cablestore.view import ALL_TYPES, View
+
+PREFIX: Final = b"!author!"
+
+
+def rows(post: Post) -> list[Row]:
+    """Return the row of any post."""
+    return [(b"!author!%b!%d!%b" % (post.author_hex, post.type, post.sort_time), post.hash)]
+
+
+def hashes(
+    reader: Reader, author: bytes, post_type: int | None = None, *, newest_first: bool = False
+) -> Iterator[bytes]:
+    """Yield the hashes of an author's posts of one type in order of time, or of all types, type by type."""
+    prefix = PREFIX + author.hex().encode() + b"!" + (b"" if post_type is None else b"%d!" % post_type)
+    for _, digest in reader.prefix(prefix, reverse=newest_first):
+        yield digest
+
+
+def latest_time(reader: Reader, author: bytes) -> int:
+    """Return the latest timestamp that the author claims in any post, 0 without posts."""
+    prefix = PREFIX + author.hex().encode() + b"!"
+    latest = 0
+    for post_type in ALL_TYPES:
+        row = reader.last(prefix + b"%d!" % post_type)
+        if row is not None:
+            latest = max(latest, time_of(row[0].rsplit(b"!", 1)[1]))
+    return latest
+
+
+def authors(reader: Reader) -> Iterator[bytes]:
+    """Yield the public key of everyone who wrote a post, skipping from one to the next."""
+    start, stop = PREFIX, after_prefix(PREFIX)
+    while (row := next(reader.scan(start, stop), None)) is not None:
+        author_hex = row[0][len(PREFIX) :].split(b"!", 1)[0]
+        yield bytes.fromhex(author_hex.decode())
+        start = after_prefix(PREFIX + author_hex + b"!")
+
+
+VIEW: Final = View(
+    name="author",
+    version=1,
+    prefixes=(PREFIX,),
+    answers="posts of an author; users",
+    types=ALL_TYPES,
+    rows=rows,
+)

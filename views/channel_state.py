@@ -1,0 +1,62 @@
+"""Channel state: every post that says who is in a channel, and every topic.
+
+    !state!member!<channel>!<pubkey>!<type>!<mono-ts> -> hash of the post/join, post/leave, post/text or post/topic
+    !state!topic!<channel>!<mono-ts>                  -> hash of the post/topic
+
+The seed puts the time before the key and asks for one row, which finds one member of all; here the latest of each
+member is the last row of a range. The type stands before the time so that the latest join or leave is one step away
+however much its author wrote since. A text and a topic imply joining (wire.md 5.4.3).
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from cablestore.body import JOIN, LEAVE, LINKABLE_TYPES, TEXT, TOPIC
+from cablestore.keys import escape
+from cablestore.post import Post
+from cablestore.reader import Reader, Row
+from cablestore.view import View
+
+MEMBER_PREFIX: Final = b"!state!member!"
+TOPIC_PREFIX: Final = b"!state!topic!"
+
+
+def rows(post: Post) -> list[Row]:
+    """Return the row of the author's membership, and the topic's for a post/topic."""
+    member = b"!state!member!%b!%b!%d!%b" % (post.channel_key, post.author_hex, post.type, post.sort_time)
+    if post.type != TOPIC:
+        return [(member, post.hash)]
+    return [(member, post.hash), (TOPIC_PREFIX + post.channel_key + b"!" + post.sort_time, post.hash)]
+
+
+def latest_of_types(reader: Reader, group: bytes) -> Iterator[tuple[int, Row]]:
+    """Yield (type, row) of the latest row of each type under `<channel>!<pubkey>`."""
+    for post_type in (TEXT, TOPIC, JOIN, LEAVE):
+        row = reader.last(b"%b%b!%d!" % (MEMBER_PREFIX, group, post_type))
+        if row is not None:
+            yield post_type, row
+
+
+def by_author(reader: Reader, channel: str, author: bytes, post_type: int | None = None) -> Iterator[bytes]:
+    """Yield the hashes of all that `author` wrote to `channel`, by type and then time, or of one type."""
+    prefix = MEMBER_PREFIX + escape(channel) + b"!" + author.hex().encode() + b"!"
+    if post_type is not None:
+        prefix += b"%d!" % post_type
+    for _, digest in reader.prefix(prefix):
+        yield digest
+
+
+def topics(reader: Reader, channel: str) -> Iterator[bytes]:
+    """Yield the hashes of a channel's post/topic, newest first."""
+    for _, digest in reader.prefix(TOPIC_PREFIX + escape(channel) + b"!", reverse=True):
+        yield digest
+
+
+VIEW: Final = View(
+    name="channel_state",
+    version=1,
+    prefixes=(MEMBER_PREFIX, TOPIC_PREFIX),
+    answers="what membership and topic fall back to; posts of an author in a channel",
+    types=LINKABLE_TYPES,
+    rows=rows,
+)

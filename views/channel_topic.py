@@ -1,0 +1,46 @@
+"""Channel topic: the topic of a channel now (fold over channel state).
+
+    !channel!topic!<channel> -> moment (8 bytes of timestamp, 32 of hash) | topic in UTF-8
+
+The latest post/topic by (timestamp, hash) wins. An empty topic is a topic that was cleared (wire.md 5.4.2).
+"""
+
+from typing import Final
+
+from cablestore.body import TOPIC, Topic
+from cablestore.keys import escape
+from cablestore.moment import MOMENT_SIZE_BYTES, moment
+from cablestore.post import Post
+from cablestore.reader import Reader, Row
+from cablestore.view import Fold, View
+from cablestore.views.channel_state import TOPIC_PREFIX
+
+PREFIX: Final = b"!channel!topic!"
+
+
+def parts(post: Post) -> list[Row]:
+    """Return what a post/topic says."""
+    topic = post.body.topic if isinstance(post.body, Topic) else ""
+    return [(PREFIX + post.channel_key, moment(post.timestamp_ms, post.hash) + topic.encode())]
+
+
+def refold(reader: Reader, key: bytes) -> bytes | None:
+    """Find the latest post/topic that is left."""
+    row = reader.last(TOPIC_PREFIX + key[len(PREFIX) :] + b"!")
+    post = None if row is None else reader.post(row[1])
+    return None if post is None else parts(post)[0][1]
+
+
+def latest(reader: Reader, channel: str) -> tuple[str, bytes] | None:
+    """Return a channel's topic and the hash of the post that set it, None where none ever did."""
+    value = reader.get(PREFIX + escape(channel))
+    return None if value is None else (value[MOMENT_SIZE_BYTES:].decode(), value[8:MOMENT_SIZE_BYTES])
+
+
+VIEW: Final = View(
+    name="channel_topic",
+    version=1,
+    prefixes=(PREFIX,),
+    answers="Channel State Request (topic); the topic",
+    folds=(Fold(prefix=PREFIX, types=frozenset({TOPIC}), parts=parts, refold=refold),),
+)

@@ -1,0 +1,31 @@
+"""The data store: the bytes of every post, by hash.
+
+    !data!<hash>    -> the post, as it was signed
+    !private!<hash> -> a local-only post of the store's own user, sealed (moderation.md 4.5.2)
+
+All other rows can be made again from these two and from the tombstones. Local-only posts stand under a prefix of their
+own, so that answers and exports, which read `!data!` alone, cannot give one away.
+"""
+
+from typing import Final
+
+from cablestore.post import Post
+from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, Row, record_key
+from cablestore.view import ALL_TYPES, View
+
+
+def rows(post: Post) -> list[Row]:
+    """Return the row that holds the post itself."""
+    if post.is_local_only and post.sealed is None:
+        raise ValueError("a local-only post is stored sealed, never in the clear")
+    return [(record_key(post), post.sealed or post.raw)]
+
+
+VIEW: Final = View(
+    name="data",
+    version=1,
+    prefixes=(DATA_PREFIX, PRIVATE_PREFIX),
+    answers="Post Request; a post by hash",
+    types=ALL_TYPES,
+    rows=rows,
+)

@@ -1,0 +1,156 @@
+"""Links: which posts refer to a post, and the heads of every channel.
+
+    !link!<linked hash>!<channel>!<linking hash> -> empty, for post/text, post/topic, post/join and post/leave
+    !head!<channel>!<hash>                       -> one byte: 1 here, 2 linked to, 4 dead, added up (fold)
+
+A head is a post of a channel that no post of that channel links to (wire.md 5.1.2.1). Links from other channels do not
+count, or anyone could leave a channel without heads from outside it. The fold keeps a row for what is not settled:
+heads (1), posts that are linked to but not here (2), and dead ones (5, 7), whose links stay so that histories run on
+through them. A post that is here and linked to, as most are, has no row.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from cablestore.body import LINKABLE_TYPES
+from cablestore.keys import escape
+from cablestore.post import Post
+from cablestore.reader import Reader, Row
+from cablestore.tombstone import Tombstone
+from cablestore.view import Fold, View
+
+LINK_PREFIX: Final = b"!link!"
+HEAD_PREFIX: Final = b"!head!"
+
+_HERE = 1
+_LINKED = 2
+_DEAD = 4
+_BYTE = tuple(bytes((bits,)) for bits in range(8))
+_SETTLED = _BYTE[_HERE | _LINKED]
+
+
+def rows(post: Post) -> list[Row]:
+    """Return a row for each post that this one links to."""
+    return _link_rows(post.links, post.channel_key, post.hash_hex)
+
+
+def dead_rows(tombstone: Tombstone) -> list[Row]:
+    """Return the links that outlive the deleted post."""
+    bones = tombstone.skeleton
+    if bones is None or not bones.is_linkable:
+        return []
+    return _link_rows(bones.links, tombstone.channel_key, tombstone.target_hex)
+
+
+def _link_rows(links: tuple[bytes, ...], channel_key: bytes, hash_hex: bytes) -> list[Row]:
+    behind = b"!" + channel_key + b"!" + hash_hex
+    return [(LINK_PREFIX + linked.hex().encode() + behind, b"") for linked in dict.fromkeys(links)]
+
+
+def parts(post: Post) -> list[Row]:
+    """Return that this post is here, and that others are linked to."""
+    return _parts(post.links, post.channel_key, post.hash_hex, _BYTE[_HERE])
+
+
+def dead_parts(tombstone: Tombstone) -> list[Row]:
+    """Return that a dead post was here, and that others are linked to."""
+    bones = tombstone.skeleton
+    if bones is None or not bones.is_linkable:
+        return []
+    return _parts(bones.links, tombstone.channel_key, tombstone.target_hex, _BYTE[_HERE | _DEAD])
+
+
+def _parts(links: tuple[bytes, ...], channel_key: bytes, hash_hex: bytes, own: bytes) -> list[Row]:
+    prefix = HEAD_PREFIX + channel_key + b"!"
+    found = [(prefix + linked.hex().encode(), _BYTE[_LINKED]) for linked in links]
+    found.append((prefix + hash_hex, own))
+    return found
+
+
+def merge(a: bytes, b: bytes) -> bytes:
+    """Add what two parts know."""
+    return _BYTE[a[0] | b[0]]
+
+
+def stored(part: bytes) -> bytes | None:
+    """Keep no row for what is settled."""
+    return None if part == _SETTLED else part
+
+
+def recall(reader: Reader, key: bytes, part: bytes) -> bytes | None:
+    """Tell whether a post without a row is settled or unknown. One that just came was unknown before."""
+    if part[0] & _HERE:
+        return None
+    channel_key, digest = _split(key)
+    post = reader.post(digest)
+    is_here = post is not None and post.is_linkable and post.channel_key == channel_key
+    return _SETTLED if is_here else None
+
+
+def refold(reader: Reader, key: bytes) -> bytes | None:
+    """Find out anew whether the post is here, linked to, dead."""
+    channel_key, digest = _split(key)
+    bits = 0
+    if next(reader.prefix(LINK_PREFIX + digest.hex().encode() + b"!" + channel_key + b"!"), None) is not None:
+        bits |= _LINKED
+    post = reader.post(digest)
+    stone = reader.burial(digest) if post is None else None
+    if post is not None and post.is_linkable and post.channel_key == channel_key:
+        bits |= _HERE
+    elif stone and stone.skeleton and stone.skeleton.is_linkable and stone.channel_key == channel_key:
+        bits |= _HERE | _DEAD
+    return _BYTE[bits] if bits else None
+
+
+def _split(key: bytes) -> tuple[bytes, bytes]:
+    channel_key, hash_hex = key[len(HEAD_PREFIX) :].split(b"!")
+    return channel_key, bytes.fromhex(hash_hex.decode())
+
+
+def heads(reader: Reader, channel: str) -> Iterator[bytes]:
+    """Yield the hashes of a channel's heads, in order of hashes. A deleted head is one until it is linked to."""
+    for digest, bits in _unsettled(reader, channel):
+        if bits & _HERE and not bits & _LINKED:
+            yield digest
+
+
+def missing(reader: Reader, channel: str) -> Iterator[bytes]:
+    """Yield the hashes that posts of the channel link to and the store has not seen in it."""
+    for digest, bits in _unsettled(reader, channel):
+        if bits == _LINKED:
+            yield digest
+
+
+def _unsettled(reader: Reader, channel: str) -> Iterator[tuple[bytes, int]]:
+    prefix = HEAD_PREFIX + escape(channel) + b"!"
+    for key, value in reader.prefix(prefix):
+        yield bytes.fromhex(key[len(prefix) :].decode()), value[0]
+
+
+def linking(reader: Reader, digest: bytes) -> Iterator[bytes]:
+    """Yield the hashes of the posts that link to this one, deleted ones included."""
+    for key, _ in reader.prefix(LINK_PREFIX + digest.hex().encode() + b"!"):
+        yield bytes.fromhex(key.rsplit(b"!", 1)[1].decode())
+
+
+VIEW: Final = View(
+    name="links",
+    version=1,
+    prefixes=(LINK_PREFIX, HEAD_PREFIX),
+    answers="links of new posts; causal order; what history lacks",
+    types=LINKABLE_TYPES,
+    rows=rows,
+    dead_rows=dead_rows,
+    folds=(
+        Fold(
+            prefix=HEAD_PREFIX,
+            types=LINKABLE_TYPES,
+            parts=parts,
+            refold=refold,
+            merge=merge,
+            dead_parts=dead_parts,
+            stored=stored,
+            recall=recall,
+        ),
+    ),
+)

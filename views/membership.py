@@ -1,0 +1,104 @@
+"""Channel membership: who is in a channel now (fold over channel state).
+
+    !channel!member!<channel>!<pubkey> -> moment, type byte | moment, type byte
+
+A moment is 8 bytes of timestamp and 32 of hash, big-endian, so that the greater bytes are the later post. The first pair
+is the latest of the user's joins, leaves, texts and topics in the channel: only a leave ends membership. The second is
+the latest join or leave alone, which a channel state answer gives; zeros where there is none.
+
+The seed stores 1 or 0, last arrival wins. With the moment the newest wins in whatever order posts arrive.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cablestore.body import JOIN, LEAVE, LINKABLE_TYPES
+from cablestore.keys import escape, unescape
+from cablestore.moment import MOMENT_SIZE_BYTES, moment, moment_of_row
+from cablestore.post import Post
+from cablestore.reader import Reader, Row
+from cablestore.view import Fold, View
+from cablestore.views import channel_state
+
+PREFIX: Final = b"!channel!member!"
+_SIZE = MOMENT_SIZE_BYTES + 1
+_NO_ANNOUNCEMENT = bytes(_SIZE)
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Where a user stands in a channel.
+
+    `decided_by` is the hash of the post that decides it, `announced_by` of the latest post/join or post/leave, if any.
+    """
+
+    author: bytes
+    is_member: bool
+    decided_by: bytes
+    announced_by: bytes | None
+
+
+def parts(post: Post) -> list[Row]:
+    """Return what one post says of its author's membership."""
+    part = _part(post.type, moment(post.timestamp_ms, post.hash))
+    return [(PREFIX + post.channel_key + b"!" + post.author_hex, part)]
+
+
+def merge(a: bytes, b: bytes) -> bytes:
+    """Keep the later of both pairs."""
+    return max(a[:_SIZE], b[:_SIZE]) + max(a[_SIZE:], b[_SIZE:])
+
+
+def refold(reader: Reader, key: bytes) -> bytes | None:
+    """Find the latest of each type among the rows that are left."""
+    found = None
+    for post_type, row in channel_state.latest_of_types(reader, key[len(PREFIX) :]):
+        part = _part(post_type, moment_of_row(row))
+        found = part if found is None else merge(found, part)
+    return found
+
+
+def _part(post_type: int, when: bytes) -> bytes:
+    says = when + bytes((post_type,))
+    return says + (says if post_type in (JOIN, LEAVE) else _NO_ANNOUNCEMENT)
+
+
+def _decode(author_hex: bytes, value: bytes) -> Membership:
+    announced = value[_SIZE:]
+    return Membership(
+        author=bytes.fromhex(author_hex.decode()),
+        is_member=value[_SIZE - 1] != LEAVE,
+        decided_by=value[8:MOMENT_SIZE_BYTES],
+        announced_by=None if announced == _NO_ANNOUNCEMENT else announced[8:MOMENT_SIZE_BYTES],
+    )
+
+
+def of_channel(reader: Reader, channel: str) -> Iterator[Membership]:
+    """Yield where every user stands who ever joined, wrote to or left the channel, in order of public keys."""
+    prefix = PREFIX + escape(channel) + b"!"
+    for key, value in reader.prefix(prefix):
+        yield _decode(key[len(prefix) :], value)
+
+
+def of_user(reader: Reader, channel: str, author: bytes) -> Membership | None:
+    """Return where one user stands, None where it never touched the channel."""
+    author_hex = author.hex().encode()
+    value = reader.get(PREFIX + escape(channel) + b"!" + author_hex)
+    return None if value is None else _decode(author_hex, value)
+
+
+def groups(reader: Reader) -> Iterator[tuple[str, bytes]]:
+    """Yield (channel, public key) of every membership."""
+    for key, _ in reader.prefix(PREFIX):
+        channel_key, author_hex = key[len(PREFIX) :].split(b"!")
+        yield unescape(channel_key), bytes.fromhex(author_hex.decode())
+
+
+VIEW: Final = View(
+    name="membership",
+    version=1,
+    prefixes=(PREFIX,),
+    answers="Channel State Request (joins and leaves); members; joined channels",
+    folds=(Fold(prefix=PREFIX, types=LINKABLE_TYPES, parts=parts, refold=refold, merge=merge),),
+)

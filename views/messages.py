@@ -1,0 +1,99 @@
+"""Messages: the chat of a channel in order of time, and the deletions in it.
+
+    !chat!text!<channel>!<mono-ts>          -> hash of the post/text
+    !chat!text!<channel>!<mono-ts>!<target> -> hash of the post/delete that deleted <target> in this channel
+
+A post/delete names no channel. It stands in the channel of each post that it deleted, as soon as that post was seen; the
+row follows from the tombstone. One that deleted several posts of a channel has as many rows side by side, and readers
+take the hash once.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from cablestore.body import TEXT
+from cablestore.keys import after_prefix, escape, time_floor, unescape
+from cablestore.limits import MAX_TIMESTAMP_MS
+from cablestore.post import Post
+from cablestore.reader import Reader, Row
+from cablestore.tombstone import Tombstone
+from cablestore.view import View
+
+PREFIX: Final = b"!chat!text!"
+
+
+def rows(post: Post) -> list[Row]:
+    """Return the row of a post/text."""
+    return [(b"!chat!text!%b!%b" % (post.channel_key, post.sort_time), post.hash)]
+
+
+def dead_rows(tombstone: Tombstone) -> list[Row]:
+    """Return the row of a post/delete under the channel of what it deleted."""
+    channel_key = tombstone.channel_key
+    if not channel_key:
+        return []
+    key = PREFIX + b"!".join((channel_key, tombstone.deletion_sort_time, tombstone.target_hex))
+    return [(key, tombstone.deleted_by)]
+
+
+def hashes(
+    reader: Reader, channel: str, start_ms: int = 0, end_ms: int | None = None, *, newest_first: bool = True
+) -> Iterator[bytes]:
+    """Yield the hashes of a channel's texts and deletions with start <= timestamp < end, each once."""
+    start, stop = _bounds(PREFIX + escape(channel) + b"!", start_ms, end_ms)
+    previous = None
+    for _, digest in reader.scan(start, stop, reverse=newest_first):
+        if digest != previous:
+            yield digest
+        previous = digest
+
+
+def texts(
+    reader: Reader,
+    channel: str,
+    after: bytes | None = None,
+    before: bytes | None = None,
+    *,
+    newest_first: bool,
+    start_ms: int = 0,
+    end_ms: int | None = None,
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield (sort time, hash) of a channel's post/text with start <= timestamp < end.
+
+    `after` and `before` are sort times: only what lies behind the one and ahead of the other.
+    """
+    prefix = PREFIX + escape(channel) + b"!"
+    start, stop = _bounds(prefix, start_ms, end_ms)
+    if after is not None:
+        start = max(start, prefix + after + b"~")
+    if before is not None:
+        stop = min(stop, prefix + before)
+    for key, digest in reader.scan(start, stop, reverse=newest_first):
+        place = key[len(prefix) :]
+        if b"!" not in place:
+            yield place, digest
+
+
+def channels(reader: Reader) -> Iterator[str]:
+    """Yield the name of every channel with messages, skipping from one to the next."""
+    start, stop = PREFIX, after_prefix(PREFIX)
+    while (row := next(reader.scan(start, stop), None)) is not None:
+        channel_key = row[0][len(PREFIX) :].split(b"!", 1)[0]
+        yield unescape(channel_key)
+        start = after_prefix(PREFIX + channel_key + b"!")
+
+
+def _bounds(prefix: bytes, start_ms: int, end_ms: int | None) -> tuple[bytes, bytes]:
+    start = prefix + time_floor(min(start_ms, MAX_TIMESTAMP_MS + 1))
+    return start, after_prefix(prefix) if end_ms is None else prefix + time_floor(min(end_ms, MAX_TIMESTAMP_MS + 1))
+
+
+VIEW: Final = View(
+    name="messages",
+    version=1,
+    prefixes=(PREFIX,),
+    answers="Channel Time Range Request; pages of messages",
+    types=frozenset({TEXT}),
+    rows=rows,
+    dead_rows=dead_rows,
+)
