@@ -17,7 +17,7 @@ from cablestore.body import TYPE_NAMES, Info, Text
 from cablestore.causal import causal_order
 from cablestore.errors import CorruptStoreError
 from cablestore.post import Post
-from cablestore.reader import Reader, Row, SnapshotSource
+from cablestore.reader import DATA_PREFIX, Reader, Row, SnapshotSource, data_key
 from cablestore.sizes import Size
 from cablestore.tombstone import Tombstone
 from cablestore.views import activity, channel_state, channel_topic, links, membership, messages, user_info
@@ -100,10 +100,21 @@ class Reads(ABC):
         with self._reading() as reader:
             return reader.post(digest)
 
+    def hashes_starting(self, hex_digits: str, limit: int = 10) -> list[bytes]:
+        """Return up to `limit` hashes of posts here that start with these hex digits, for people who copy a few."""
+        with self._reading() as reader:
+            rows = zip(range(limit), reader.prefix(data_key(hex_digits.encode("ascii", "replace"))), strict=False)
+            return [bytes.fromhex(key[len(DATA_PREFIX) :].decode()) for _, (key, _) in rows]
+
     def deletion(self, digest: bytes) -> Tombstone | None:
         """Return what deleted a post, None for one that is not known to be deleted."""
         with self._reading() as reader:
             return reader.burial(digest)
+
+    def resolve(self, post: Post) -> Message:
+        """Return a post/text as a message, with its author's present name."""
+        with self._reading() as reader:
+            return _message(reader, post, {})
 
     def messages(
         self,

@@ -1,0 +1,44 @@
+"""The command line: `cablestore COMMAND`.
+
+Exit status: 0; 1 when `check` finds problems; 2 for bad input and for stores that cannot be opened; 3 when the disk
+refuses or is damaged; 130 when interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from cablestore import __version__
+from cablestore.cli import care, demo, importing, reading, writing
+from cablestore.errors import CableStoreError, StorageError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="cablestore")
+def cli() -> None:
+    """An indexed message store for peer-to-peer chat."""
+
+
+for command in (*writing.COMMANDS, *reading.COMMANDS, *care.COMMANDS, *importing.COMMANDS, *demo.COMMANDS):
+    cli.add_command(command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its status."""
+    try:
+        status = cli.main(arguments, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; what was stored stays stored", err=True)
+        status = 130
+    except CableStoreError as error:
+        click.echo(f"cablestore: {error}", err=True)
+        status = 3 if isinstance(error, StorageError) else 2
+    except BrokenPipeError:
+        sys.stdout = None  # whoever reads our output has seen enough; nothing is left to flush to
+        status = 0
+    sys.exit(status or 0)

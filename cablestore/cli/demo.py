@@ -1,0 +1,139 @@
+"""The command that runs the main job from end to end."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.text import Text
+
+from cablestore import demo as job
+from cablestore.cli.common import Output, safe, size, when
+from cablestore.cli.importing import run_import, tell_import
+from cablestore.cli.reading import histogram
+from cablestore.errors import CableStoreError
+from cablestore.reads import Message
+from cablestore.store import CableStore
+
+
+class _Demo:
+    """The stages, in order. Each prints what it does and returns what came out in a few words."""
+
+    def __init__(self, store: CableStore, out: Output, logs: Path, scratch: Path) -> None:
+        self.store = store
+        self.rows: list[dict[str, Any]] = []
+        self._out = out
+        self._logs = logs
+        self._scratch = scratch
+        self._deleted: list[Message] = []
+
+    def run(self) -> None:
+        """Run all stages; raises CableStoreError where one finds the store not to be what it should be."""
+        self._stage(f"import {self._logs.name}", self._import)
+        self._channel = job.busiest_channel(self.store)
+        self._stage("channels and people", self._people)
+        self._stage(f"the last messages of {self._channel}", self._messages)
+        self._stage("authors delete some of their messages", self._delete)
+        self._stage("answer a peer, one request of each kind", self._answer)
+        self._stage("check every row", self._check)
+        self._stage("rebuild every view and compare", self._rebuild)
+        self._stage("what the store holds", self._stats)
+
+    def _stage(self, name: str, work: Callable[[], str]) -> None:
+        self._out.say(Text(f"\n{len(self.rows) + 1}. {name}", style="bold"))
+        started = time.perf_counter()
+        result = work()
+        self.rows.append({"stage": name, "seconds": round(time.perf_counter() - started, 2), "result": result})
+
+    def _import(self) -> str:
+        started = time.perf_counter()
+        report = run_import(self.store, self._out, [self._logs], self._scratch, job.SEED_PHRASE, None)
+        rate = report.posts.total() / (time.perf_counter() - started)
+        tell_import(self._out, report)
+        return f"{report.lines:,} lines, {report.posts.total():,} posts, {rate:,.0f} a second"
+
+    def _people(self) -> str:
+        channels = list(self.store.channels())
+        rows = [
+            {"channel": c.name, "members": c.members, "messages": c.posts.get("text", 0), "topic": c.topic}
+            for c in channels
+        ]
+        self._out.table(("channel", "members", "messages", "topic"), rows)
+        members = sorted(safe(member.name) for member in self.store.members(self._channel))
+        self._out.say(f"in {self._channel}: {', '.join(members[:12])}{' ...' if len(members) > 12 else ''}")
+        return f"{len(channels)} channels, {len(members)} people in {self._channel}"
+
+    def _messages(self) -> str:
+        page = self.store.messages(self._channel, 8).messages
+        for message in reversed(page):
+            self._out.say(f"{when(message.timestamp_ms)}  {safe(message.name)}: {safe(message.text)}")
+        return f"a page of {len(page)}"
+
+    def _delete(self) -> str:
+        pairs = job.delete_some(self.store, self._channel)
+        self._deleted = [message for message, _ in pairs]
+        for message, deletion in pairs:
+            self._out.say(f"{safe(message.name)}: {message.hash.hex()[:12]} is deleted by {deletion.hash.hex()[:12]}")
+        gone = sum(self.store.post(message.hash) is None for message in self._deleted)
+        if gone != len(pairs):
+            raise CableStoreError(f"{len(pairs) - gone} deleted messages are still here")
+        return f"{gone} messages are gone"
+
+    def _answer(self) -> str:
+        found = job.answer_each(self.store, self._channel, [message.hash for message in self._deleted])
+        self._out.table(("request", "answer"), [{"request": a.request, "answer": a.answer} for a in found])
+        return f"{len(found)} answers"
+
+    def _check(self) -> str:
+        with self._out.progress("checking", sum(self.store.stats().posts.values())) as progress:
+            report = self.store.check(progress=progress)
+        if not report.is_clean:
+            raise CableStoreError(f"check found {report.problem_count} problems, the first: {report.problems[0]}")
+        return f"{report.rows:,} rows, all of them right"
+
+    def _rebuild(self) -> str:
+        before = self.store.dump_digest()
+        with self._out.progress("rebuilding", sum(self.store.stats().posts.values())) as progress:
+            self.store.rebuild(progress=progress)
+        after = self.store.dump_digest()
+        self._out.say(f"BLAKE3 of the dump before {before[:32]}, after {after[:32]}")
+        if before != after:
+            raise CableStoreError("the rebuilt database is not the one that grew")
+        return "the dumps are equal"
+
+    def _stats(self) -> str:
+        stats = self.store.stats()
+        rows = [{"view": name, "rows": of.rows, "size": size(of.size_bytes)} for name, of in stats.views.items()]
+        self._out.table(("view", "rows", "size"), rows)
+        self._out.say("")
+        for line in histogram(stats.days):
+            self._out.say(line)
+        total = sum(of.size_bytes for of in stats.views.values())
+        return f"{sum(stats.posts.values()):,} posts, {size(total)} in {len(rows)} views"
+
+
+@click.command()
+@click.option("--logs", type=click.Path(path_type=Path, exists=True), help="Real IRC logs instead of the sample.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Make the store in this new folder and keep it.")
+@click.option("--json", "as_json", is_flag=True, help="Print only a line of JSON for each stage.")
+def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
+    """Import a conversation, read it, delete from it, answer a peer, check, rebuild and compare."""
+    with tempfile.TemporaryDirectory(prefix="cablestore-demo-") as scratch:
+        folder = keep or Path(scratch) / "store"
+        if folder.exists() and any(folder.iterdir()):
+            raise click.UsageError(f"{folder} is not empty: name a new folder")
+        with CableStore.open(folder) as store:
+            stages = _Demo(store, Output(as_json=False, quiet=as_json), logs or job.sample(), Path(scratch))
+            stages.run()
+    out = Output(as_json=as_json)
+    out.say(Text("\nAll of it:", style="bold"))
+    out.table(("stage", "seconds", "result"), stages.rows)
+    if keep is not None:
+        out.note(f"\nthe store is in {keep}: try cablestore stats -s {keep}")
+
+
+COMMANDS: Final = (demo,)

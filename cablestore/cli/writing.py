@@ -1,0 +1,114 @@
+"""Commands that write: init, identity, post, topic, join, leave, name, delete."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from cablestore.cli.common import Output, common_options, full_hash, safe, with_store
+from cablestore.dialect import DIALECTS, dialect_named
+from cablestore.identity import load_identity, save_identity
+from cablestore.post import Post
+from cablestore.store import CableStore
+
+
+def _tell(out: Output, post: Post, text: str) -> None:
+    out.say(
+        f"{text} ({post.hash.hex()[:12]})", hash=post.hash.hex(), type=post.type_name, timestamp_ms=post.timestamp_ms
+    )
+
+
+@click.command()
+@click.option(
+    "--dialect", type=click.Choice(list(DIALECTS)), default="legacy", show_default=True, help="The wire of its posts."
+)
+@click.option("--import-key", type=click.Path(path_type=Path), help="Write as the identity in this key file.")
+@common_options
+def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None:
+    """Make a new store, or tell about the one that is there."""
+    imported = load_identity(import_key) if import_key is not None else None
+    with CableStore.open(path, dialect=dialect_named(dialect)) as store:
+        if imported is not None:
+            store.import_identity(imported)
+        public_key = store.identity.public_key.hex()
+        out.say(
+            f"store {path}, dialect {store.dialect.name}, you are {public_key}", store=str(path), public_key=public_key
+        )
+
+
+@click.command()
+@click.option(
+    "--export", "target", type=click.Path(path_type=Path), help="Write the secret key to this new file, mode 0600."
+)
+@with_store
+def identity(store: CableStore, out: Output, target: Path | None) -> None:
+    """Show who you are, or export the key to keep it safe or to use it elsewhere."""
+    if target is not None:
+        save_identity(store.identity, target)
+        out.note(f"the secret key is in {target}: whoever has it can write as you")
+    public_key = store.identity.public_key
+    name = store.user(public_key).name
+    out.say(f"{public_key.hex()}  {safe(name)}", public_key=public_key.hex(), name=name)
+
+
+@click.command()
+@click.argument("channel")
+@click.argument("text", nargs=-1)
+@with_store
+def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
+    """Write TEXT to CHANNEL, or what stands on standard input. Joins the channel first if you are not in it."""
+    words = " ".join(text) or sys.stdin.read().rstrip("\n")
+    if store.dialect.channel_id(channel) not in store.joined_channels(store.identity.public_key):
+        store.join(channel)
+        out.note(f"joined {safe(channel)}")
+    _tell(out, store.text(channel, words), "posted")
+
+
+@click.command()
+@click.argument("channel")
+@click.argument("text", nargs=-1)
+@with_store
+def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
+    """Set the topic of CHANNEL to TEXT; without TEXT, clear it."""
+    _tell(out, store.topic(channel, " ".join(text)), "topic set" if text else "topic cleared")
+
+
+@click.command()
+@click.argument("channel")
+@with_store
+def join(store: CableStore, out: Output, channel: str) -> None:
+    """Become a member of CHANNEL."""
+    _tell(out, store.join(channel), f"joined {safe(channel)}")
+
+
+@click.command()
+@click.argument("channel")
+@with_store
+def leave(store: CableStore, out: Output, channel: str) -> None:
+    """Cease to be a member of CHANNEL."""
+    _tell(out, store.leave(channel), f"left {safe(channel)}")
+
+
+@click.command()
+@click.argument("name")
+@with_store
+def name(store: CableStore, out: Output, name: str) -> None:
+    """Be known as NAME from now on."""
+    known = store.user(store.identity.public_key).info
+    others = {key: value for key, value in known.pairs if key != "name"}
+    _tell(out, store.info(name=name, others=others), f"you are {safe(name)}")
+
+
+@click.command()
+@click.argument("hashes", nargs=-1, required=True)
+@with_store
+def delete(store: CableStore, out: Output, hashes: tuple[str, ...]) -> None:
+    """Delete your own posts, by their hashes or the first digits of them."""
+    for deletion in store.delete([full_hash(store, text) for text in hashes]):
+        _tell(out, deletion, "deleted")
+
+
+COMMANDS: Final = (init, identity, post, topic, join, leave, name, delete)

@@ -1,0 +1,143 @@
+"""A channel's log as signed posts: who is who, when, linked to what. Pure; the same log gives the same posts, always.
+
+Every nick gets a key derived from a seed phrase. A nick that changes keeps its key until it leaves; a nick that joins, or
+speaks without having joined, has the key of its own name. Each post links to the one before it in its channel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from cablestore import limits
+from cablestore.body import Body, Info, Join, Leave, Text, Topic
+from cablestore.crypto import Identity
+from cablestore.dialect import Dialect
+from cablestore.irc import Act, Line
+from cablestore.post import Post, encode_post
+
+MINUTE_MS: Final = 60_000
+HALF_DAY_MINUTES: Final = 12 * 60
+SMALL_STEP_MINUTES: Final = 60
+"""A clock that goes back less than this was corrected; one that goes back more shows twelve hours and passed one."""
+
+
+class Cast:
+    """The keys of all nicks under one seed phrase."""
+
+    def __init__(self, seed_phrase: str) -> None:
+        self.identity = lru_cache(maxsize=16_384)(lambda nick: Identity.derive(seed_phrase, nick))
+
+
+@dataclass(slots=True)
+class Skips:
+    """What was not taken over, by reason, and how many texts were cut to the protocol's limit."""
+
+    reasons: Counter[str] = field(default_factory=Counter)
+    cut: int = 0
+
+
+@dataclass
+class Conversation:
+    """One channel's log on its way to posts: call `begin_file` for each file, then `posts` for each line, in order."""
+
+    channel: str
+    cast: Cast
+    dialect: Dialect
+    skips: Skips
+    _keys: dict[str, str] = field(default_factory=dict)
+    """Of everyone who is here: present nick to the nick that gave the key."""
+    _names: dict[str, str] = field(default_factory=dict)
+    """The name that each key last said."""
+    _last: tuple[bytes, ...] = ()
+    _midnight_ms: int = 0
+    _minute: int = 0
+    _passed_minutes: int = 0
+    _time_ms: int = 0
+
+    def begin_file(self, midnight_ms: int) -> None:
+        """Begin the log of a day."""
+        self._midnight_ms = midnight_ms
+        self._minute = self._passed_minutes = 0
+        self._time_ms = midnight_ms - 1
+
+    def posts(self, line: Line | None) -> Iterator[Post]:
+        """Yield the posts that a line comes to."""
+        if line is None:
+            self.skips.reasons["not understood"] += 1
+            return
+        if line.act in (Act.MODE, Act.NOTICE, Act.UNSIGNED_TOPIC):
+            self.skips.reasons[line.act.value] += 1
+            return
+        if line.act is Act.ACTION and line.minute is None and line.nick not in self._keys:
+            self.skips.reasons["not understood"] += 1  # a server's own line, in a format where actions look like it
+            return
+        if line.act is Act.SAY and not line.text:
+            self.skips.reasons["empty message"] += 1
+            return
+        self._tick(line.minute)
+        yield from self._said(line)
+
+    def _tick(self, minute: int | None) -> None:
+        """Move the clock on: to the line's minute, or by one millisecond within it."""
+        if minute is not None:
+            minute += self._passed_minutes
+            if minute < self._minute - SMALL_STEP_MINUTES:
+                self._passed_minutes += HALF_DAY_MINUTES
+                minute += HALF_DAY_MINUTES
+            self._minute = max(self._minute, minute)
+        self._time_ms = max(self._midnight_ms + self._minute * MINUTE_MS, self._time_ms + 1)
+
+    def _said(self, line: Line) -> Iterator[Post]:
+        if line.act is Act.RENAME:
+            self._keys[line.text] = self._keys.pop(line.nick, line.nick)
+            yield from self._introduced(line.text)
+            return
+        yield from self._introduced(line.nick)
+        match line.act:
+            case Act.SAY | Act.ACTION:
+                text = line.text if line.act is Act.SAY else f"/me {line.text}"
+                for piece in self._pieces(text):
+                    yield self._signed(line.nick, Text(self.channel, piece))
+            case Act.TOPIC:
+                yield self._signed(
+                    line.nick, Topic(self.channel, self._fitting(line.text, limits.MAX_TOPIC_CODEPOINTS))
+                )
+            case Act.JOIN:
+                yield self._signed(line.nick, Join(self.channel))
+            case Act.LEAVE:
+                yield self._signed(line.nick, Leave(self.channel))
+                del self._keys[line.nick]
+
+    def _introduced(self, nick: str) -> Iterator[Post]:
+        """Yield the post/info that names whoever is known by another name, or none."""
+        key = self._keys.setdefault(nick, nick)
+        if self._names.get(key) != nick:
+            self._names[key] = nick
+            yield self._signed(nick, Info.of(name=self._fitting(nick, limits.MAX_USER_NAME_CODEPOINTS)))
+
+    def _signed(self, nick: str, body: Body) -> Post:
+        links = () if isinstance(body, Info) else self._last
+        identity = self.cast.identity(self._keys[nick])
+        post = encode_post(body, links=links, timestamp_ms=self._time_ms, identity=identity, dialect=self.dialect)
+        self._time_ms += 1
+        if post.is_linkable:
+            self._last = (post.hash,)
+        return post
+
+    def _pieces(self, text: str) -> Iterator[str]:
+        """Cut a text at the protocol's limit, between code points."""
+        data = text.encode()
+        self.skips.cut += len(data) > limits.MAX_TEXT_SIZE_BYTES
+        while len(data) > limits.MAX_TEXT_SIZE_BYTES:
+            piece = data[: limits.MAX_TEXT_SIZE_BYTES].decode(errors="ignore")
+            yield piece
+            data = data[len(piece.encode()) :]
+        yield data.decode()
+
+    def _fitting(self, text: str, codepoints: int) -> str:
+        self.skips.cut += len(text) > codepoints
+        return text[:codepoints]
