@@ -122,7 +122,7 @@ class Plan:
             self._grow(view, len(rows), sum(map(len, chain.from_iterable(rows))))
         sizes = add_sizes(self._sizes, self._grown)
         if self._changes:
-            self._changes[SIZES_KEY] = encode_sizes(sizes)
+            self._changes[SIZES_KEY] = encode_sizes(sizes) if sizes else None
         return Changes(self._changes, sizes, self._append_log())
 
     def _add_rows(self, post: Post) -> None:

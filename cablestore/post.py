@@ -32,7 +32,7 @@ from cablestore.varint import encode_varint, read_varint
 SIGNED_FROM: Final = KEY_SIZE_BYTES + SIGNATURE_SIZE_BYTES
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Post:
     """A decoded post, with the pieces that keys are made of.
 
@@ -60,6 +60,10 @@ class Post:
     def __eq__(self, other: object) -> bool:
         """Posts are equal when their hashes are."""
         return isinstance(other, Post) and self.hash == other.hash
+
+    def __repr__(self) -> str:
+        """Tell the post apart."""
+        return f"<post/{self.type_name} {self.hash.hex()[:12]} of {self.author.hex()[:8]} at {self.timestamp_ms}>"
 
     def __hash__(self) -> int:
         """Hash like the post's hash."""
