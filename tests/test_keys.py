@@ -1,0 +1,58 @@
+"""Key parts: escaping keeps order and separators apart, sort times sort as posts do."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cablestore.errors import DecodeError
+from cablestore.keys import after_prefix, escape, parse_hex, sort_time, time_floor, time_of, unescape
+from cablestore.limits import MAX_TIMESTAMP_MS
+
+texts = st.text(st.characters(codec="utf-8"), max_size=12)
+low_texts = st.text(st.sampled_from('\x00\x01 !"#~aé'), max_size=8)
+times = st.integers(0, MAX_TIMESTAMP_MS)
+hashes = st.binary(min_size=32, max_size=32)
+
+
+@given(st.one_of(texts, low_texts))
+def test_escaping_hides_the_separator_and_comes_back(text: str) -> None:
+    assert b"!" not in escape(text)
+    assert unescape(escape(text)) == text
+
+
+@given(st.one_of(texts, low_texts), st.one_of(texts, low_texts))
+def test_escaping_keeps_the_order_of_bytes(a: str, b: str) -> None:
+    assert (escape(a) < escape(b)) == (a.encode() < b.encode())
+    assert (escape(a) + b"!" < escape(b) + b"!") == (a.encode() < b.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [("a!b", b'a"ab'), ("~", b"~"), (" ", b'"`'), ("\x00", b'"@'), ('"', b'"b'), ("#", b"#"), ("é", b"\xc3\xa9")],
+)
+def test_known_escapes(text: str, escaped: bytes) -> None:
+    assert escape(text) == escaped
+
+
+@given(times, hashes, times, hashes)
+def test_sort_times_sort_by_timestamp_then_hash(at: int, digest: bytes, other_at: int, other: bytes) -> None:
+    a, b = sort_time(at, digest.hex().encode()), sort_time(other_at, other.hex().encode())
+    if (at, digest[:16]) != (other_at, other[:16]):
+        assert (a < b) == ((at, digest) < (other_at, other))
+    assert time_of(a) == at
+    assert len(a) == 49
+    assert (time_floor(other_at) <= a) == (other_at <= at)
+
+
+@given(st.binary(min_size=1, max_size=6).filter(lambda p: p[-1] < 0xFF), st.binary(max_size=6))
+def test_after_prefix_is_the_end_of_a_range(prefix: bytes, key: bytes) -> None:
+    assert prefix <= prefix + key < after_prefix(prefix)
+    assert (prefix <= key < after_prefix(prefix)) == key.startswith(prefix)
+
+
+@pytest.mark.parametrize("text", ["", "zz", "abc", "00" * 31, "00" * 33])
+def test_hex_of_the_wrong_form_is_an_error(text: str) -> None:
+    with pytest.raises(DecodeError, match="a hash"):
+        parse_hex(text, "a hash")

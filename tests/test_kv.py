@@ -1,0 +1,161 @@
+"""The database: LevelDB and its twin in memory keep the same promises."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cablestore.errors import StoreClosedError
+from cablestore.kv import LevelDB, Tuning
+from cablestore.memory import MemoryDB
+from cablestore.overlay import Overlay
+from cablestore.reader import Database
+
+keys = st.text("abc!", min_size=1, max_size=3).map(str.encode)
+changes = st.dictionaries(keys, st.one_of(st.none(), st.binary(max_size=2)), max_size=8)
+
+
+@pytest.fixture(params=["leveldb", "memory"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    opened: Database = LevelDB(tmp_path / "db") if request.param == "leveldb" else MemoryDB()
+    yield opened
+    opened.close()
+
+
+ROWS: dict[bytes, bytes | None] = {b"a": b"1", b"b": b"2", b"b!x": b"", b"c": b"3"}
+
+
+def test_rows_come_back(database: Database) -> None:
+    database.write(ROWS, sync=True)
+    with database.snapshot() as state:
+        assert state.get(b"a") == b"1"
+        assert state.get(b"b!x") == b""
+        assert state.get(b"x") is None
+        assert list(state.scan(b"", b"\xff")) == sorted(ROWS.items())
+        assert list(state.scan(b"b", b"c")) == [(b"b", b"2"), (b"b!x", b"")]
+        assert list(state.scan(b"c", b"b")) == []
+
+
+def test_a_scan_backwards_has_its_first_row(database: Database) -> None:
+    database.write(ROWS, sync=False)
+    with database.snapshot() as state:
+        assert list(state.scan(b"b", b"c", reverse=True)) == [(b"b!x", b""), (b"b", b"2")]
+        assert list(state.scan(b"a", b"b", reverse=True)) == [(b"a", b"1")]
+        assert list(state.scan(b"a", b"z", reverse=True)) == sorted(ROWS.items(), reverse=True)
+        assert list(state.scan(b"d", b"z", reverse=True)) == []
+        assert list(state.scan(b"", b"a", reverse=True)) == []
+
+
+def test_a_long_scan_is_complete_both_ways(database: Database) -> None:
+    rows: dict[bytes, bytes | None] = {b"%06d" % i: b"%d" % i for i in range(3000)}
+    database.write(rows, sync=False)
+    with database.snapshot() as state:
+        assert [k for k, _ in state.scan(b"000010", b"002990")] == sorted(rows)[10:2990]
+        assert [k for k, _ in state.scan(b"000010", b"002990", reverse=True)] == sorted(rows)[10:2990][::-1]
+
+
+def test_a_snapshot_stands_still(database: Database) -> None:
+    database.write(ROWS, sync=False)
+    with database.snapshot() as before:
+        database.write({b"a": b"new", b"b": None, b"d": b"4"}, sync=False)
+        assert list(before.scan(b"", b"\xff")) == sorted(ROWS.items())
+        assert before.get(b"d") is None
+    with database.snapshot() as after:
+        assert dict(after.scan(b"", b"\xff")) == {b"a": b"new", b"b!x": b"", b"c": b"3", b"d": b"4"}
+
+
+def test_after_close_every_call_says_so(database: Database) -> None:
+    database.write(ROWS, sync=False)
+    state = database.snapshot()
+    scan = state.scan(b"", b"\xff")
+    next(scan)
+    database.close()
+    database.close()
+    with pytest.raises(StoreClosedError):
+        database.snapshot()
+    with pytest.raises(StoreClosedError):
+        database.write({b"x": b""}, sync=False)
+    with pytest.raises(StoreClosedError):
+        state.get(b"a")
+    with pytest.raises(StoreClosedError):
+        list(scan)
+
+
+def test_closing_while_others_read_is_safe(database: Database) -> None:
+    """LevelDB would end the process if a reader were still inside it."""
+    database.write({b"%06d" % i: bytes(100) for i in range(5000)}, sync=False)
+    started, ended = threading.Barrier(5), []
+
+    def read() -> None:
+        started.wait()
+        try:
+            while True:
+                with database.snapshot() as state:
+                    sum(1 for _ in state.scan(b"", b"\xff"))
+                    state.get(b"000001")
+        except StoreClosedError:
+            ended.append(True)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    started.wait()
+    database.close()
+    for thread in threads:
+        thread.join(30)
+    assert len(ended) == 4
+
+
+@given(st.lists(changes, max_size=5), changes, keys, keys)
+def test_an_overlay_shows_what_a_write_would_leave(
+    before: list[dict[bytes, bytes | None]], on_top: dict[bytes, bytes | None], start: bytes, stop: bytes
+) -> None:
+    database = MemoryDB()
+    for rows in before:
+        database.write(rows, sync=False)
+    with database.snapshot() as state:
+        overlay = Overlay(state)
+        overlay.changes.update(on_top)
+        forwards, backwards = list(overlay.scan(start, stop)), list(overlay.scan(start, stop, reverse=True))
+        values = {key: overlay.get(key) for key in on_top}
+    database.write(on_top, sync=False)
+    with database.snapshot() as state:
+        assert forwards == list(state.scan(start, stop))
+        assert backwards == list(state.scan(start, stop, reverse=True))
+        assert values == {key: state.get(key) for key in on_top}
+
+
+@given(st.lists(changes, max_size=6), keys, keys)
+def test_the_twin_is_a_twin(batches: list[dict[bytes, bytes | None]], start: bytes, stop: bytes) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        real, twin = LevelDB(Path(folder), Tuning(write_buffer_size_bytes=65536)), MemoryDB()
+        for rows in batches:
+            real.write(rows, sync=False)
+            twin.write(rows, sync=False)
+        with real.snapshot() as a, twin.snapshot() as b:
+            for reverse in (False, True):
+                assert list(a.scan(start, stop, reverse=reverse)) == list(b.scan(start, stop, reverse=reverse))
+        real.close()
+
+
+def test_a_folder_that_lost_its_current_file_is_not_overwritten(tmp_path: Path) -> None:
+    """LevelDB would make a new database there and remove the files of the old one."""
+    from cablestore.errors import CorruptStoreError
+
+    LevelDB(tmp_path / "db").close()
+    database = LevelDB(tmp_path / "db")
+    database.write(ROWS, sync=True)
+    database.close()
+    before = {file.name for file in (tmp_path / "db").glob("*.ldb")}
+    assert before
+    (tmp_path / "db" / "CURRENT").unlink()
+    with pytest.raises(CorruptStoreError):
+        LevelDB(tmp_path / "db")
+    assert {file.name for file in (tmp_path / "db").glob("*.ldb")} == before

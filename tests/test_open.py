@@ -1,0 +1,312 @@
+"""Opening a store: what is made, what is refused and how it is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import msgpack
+import pytest
+from people import ANN, raws
+
+from cablestore import (
+    DRAFT8,
+    LEGACY,
+    CableStore,
+    FormatError,
+    Identity,
+    IdentityError,
+    NotAStoreError,
+    OutdatedViewError,
+    StoreLockedError,
+)
+from cablestore.errors import StoreClosedError
+from cablestore.identity import load_identity, parse_identity, save_identity
+from cablestore.kv import LevelDB
+from cablestore.views import CATALOG
+
+
+def test_a_new_store_is_made_and_opened_again(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "a" / "b") as store:
+        post = store.text("default", "hello")
+    with CableStore.open(tmp_path / "a" / "b", create=False) as store:
+        assert store.post(post.hash) == post
+        assert store.dialect is LEGACY
+
+
+def test_a_store_keeps_its_dialect(tmp_path: Path) -> None:
+    CableStore.open(tmp_path, dialect=DRAFT8).close()
+    with CableStore.open(tmp_path) as store:
+        assert store.dialect is DRAFT8
+    with pytest.raises(FormatError, match="is for the dialect draft8, not legacy"):
+        CableStore.open(tmp_path, dialect=LEGACY)
+
+
+def test_no_store_and_not_allowed_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(NotAStoreError, match="cablestore init"):
+        CableStore.open(tmp_path / "nothing", create=False)
+    with pytest.raises(NotAStoreError, match="cablestore init"):
+        CableStore.open(tmp_path, create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(NotAStoreError, match=r"it holds thesis\.tex"):
+        CableStore.open(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_foreign_leveldb_is_left_alone(tmp_path: Path) -> None:
+    LevelDB(tmp_path).close()
+    before = sorted(file.name for file in tmp_path.iterdir())
+    with pytest.raises(NotAStoreError):
+        CableStore.open(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == before
+
+
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NotAStoreError, match="is a file"):
+        CableStore.open(tmp_path / "file")
+
+
+def test_an_interrupted_making_is_finished(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path) as store:
+        post = store.text("default", "x")
+    (tmp_path / "STORE").unlink()
+    with CableStore.open(tmp_path) as store:
+        assert store.post(post.hash) == post
+
+
+def test_a_newer_format_is_not_touched(tmp_path: Path) -> None:
+    CableStore.open(tmp_path).close()
+    header = json.loads((tmp_path / "STORE").read_text())
+    (tmp_path / "STORE").write_text(json.dumps(header | {"format": 99}))
+    with pytest.raises(FormatError, match="format 99, this version of cablestore reads 1: install a newer one"):
+        CableStore.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "null", "[]", '{"format": 1}', "\x00\xff", '{"format": "x", "dialect": 1, "generation": 2}']
+)
+def test_a_damaged_header_is_no_header(tmp_path: Path, text: str) -> None:
+    CableStore.open(tmp_path).close()
+    (tmp_path / "STORE").write_bytes(text.encode("latin-1"))
+    with pytest.raises(NotAStoreError, match="is not the header of a store"):
+        CableStore.open(tmp_path)
+
+
+def test_a_header_that_points_elsewhere(tmp_path: Path) -> None:
+    CableStore.open(tmp_path).close()
+    (tmp_path / "STORE").write_text('{"format": 1, "dialect": "legacy", "generation": "../../etc"}')
+    with pytest.raises(NotAStoreError, match="is not a generation"):
+        CableStore.open(tmp_path)
+
+
+def test_an_unknown_dialect(tmp_path: Path) -> None:
+    CableStore.open(tmp_path).close()
+    (tmp_path / "STORE").write_text('{"format": 1, "dialect": "klingon", "generation": "generation-000001"}')
+    with pytest.raises(FormatError, match="unknown dialect 'klingon'"):
+        CableStore.open(tmp_path)
+
+
+def set_view_version(path: Path, name: str, version: int) -> None:
+    database = LevelDB(path / "generation-000001")
+    meta = {"format": 1, "dialect": "legacy", "views": CATALOG.versions | {name: version}}
+    database.write({b"!meta": msgpack.packb(meta)}, sync=True)
+    database.close()
+
+
+def test_an_outdated_view_refuses_to_be_read_until_rebuilt(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path) as store:
+        store.text("default", "x")
+        before = store.dump_digest()
+    set_view_version(tmp_path, "messages", 0)
+    with pytest.raises(OutdatedViewError, match=r"messages \(found 0, expected 1\).*cablestore rebuild"):
+        CableStore.open(tmp_path)
+    with CableStore.open(tmp_path, rebuild_outdated=True) as store:
+        assert store.dump_digest() == before
+
+
+def test_a_view_that_is_no_more_is_outdated_too(tmp_path: Path) -> None:
+    CableStore.open(tmp_path).close()
+    set_view_version(tmp_path, "gone", 3)
+    with pytest.raises(OutdatedViewError, match=r"gone \(found 3, expected none\)"):
+        CableStore.open(tmp_path)
+    CableStore.rebuild_closed(tmp_path)
+    CableStore.open(tmp_path).close()
+
+
+def test_a_second_open_in_this_process_is_refused_and_keeps_the_lock(tmp_path: Path) -> None:
+    """LevelDB's own refusal would let go of the first one's lock: then another process could open the store too."""
+    with CableStore.open(tmp_path) as store:
+        with pytest.raises(StoreLockedError, match="open in this process"):
+            CableStore.open(tmp_path)
+        with pytest.raises(StoreLockedError, match="open in this process"):
+            CableStore.open(tmp_path / ".." / tmp_path.name)
+        refused = subprocess.run(
+            [sys.executable, "-c", f"import cablestore; cablestore.CableStore.open({str(tmp_path)!r})"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "StoreLockedError" in refused.stderr
+        assert f"open in process {os.getpid()}" in refused.stderr
+        store.text("default", "still mine")
+    CableStore.open(tmp_path).close()
+
+
+def test_a_lock_left_by_a_dead_process_does_not_hold(tmp_path: Path) -> None:
+    killed = (
+        f"import cablestore, os, signal; s = cablestore.CableStore.open({str(tmp_path)!r}); os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", killed], check=False).returncode == -9
+    assert (tmp_path / "lock").read_text().strip().isdigit()
+    CableStore.open(tmp_path).close()
+
+
+AS_NOBODY = """
+import os, sys
+import cablestore, cablestore.store  # before leaving root: its Python may not be readable by others
+if os.getuid() == 0:
+    os.setgid(65534); os.setuid(65534)
+try:
+    cablestore.CableStore.open(sys.argv[1], create=sys.argv[2] == "create")
+except cablestore.CableStoreError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def as_nobody(path: Path, create: bool) -> str:
+    command = [sys.executable, "-c", AS_NOBODY, str(path), "create" if create else "open"]
+    found = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    )
+    assert "Traceback" not in found.stderr, found.stderr
+    return found.stdout
+
+
+def open_up(path: Path) -> None:
+    """Let another user walk to `path`."""
+    for folder in (path, *path.parents):
+        try:
+            folder.chmod(folder.stat().st_mode | 0o055)
+        except PermissionError:
+            return
+
+
+def test_a_read_only_folder_is_a_clear_error(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "store") as store:
+        store.text("default", "x")
+        digest = store.dump_digest()
+    open_up(tmp_path)
+    for file in [tmp_path / "store", *(tmp_path / "store").rglob("*")]:
+        file.chmod(0o555 if file.is_dir() else 0o444)
+    said = as_nobody(tmp_path / "store", create=False)
+    assert said.startswith("StorageError")
+    assert "Permission denied" in said
+    for file in [tmp_path / "store", *(tmp_path / "store").rglob("*")]:
+        file.chmod(0o755 if file.is_dir() else 0o600)
+    with CableStore.open(tmp_path / "store") as store:
+        assert store.dump_digest() == digest
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    open_up(tmp_path)
+    tmp_path.chmod(0o555)
+    said = as_nobody(tmp_path / "store", create=True)
+    tmp_path.chmod(0o755)
+    assert said.startswith("StorageError")
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = CableStore.open(tmp_path)
+    store.close()
+    store.close()
+    with pytest.raises(StoreClosedError):
+        store.text("default", "x")
+    with pytest.raises(StoreClosedError):
+        store.messages("default")
+    with pytest.raises(StoreClosedError):
+        store.ingest(raws(ANN.text("default", "x")))
+
+
+# --- identity --------------------------------------------------------------------------------------
+
+
+def test_the_key_is_made_when_first_needed_and_only_ours(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path) as store:
+        store.ingest(raws(ANN.text("default", "x")))
+        assert not (tmp_path / "identity").exists()
+        public_key = store.identity.public_key
+    assert stat.S_IMODE((tmp_path / "identity").stat().st_mode) == 0o600
+    with CableStore.open(tmp_path) as store:
+        assert store.identity.public_key == public_key
+
+
+def test_the_key_has_mode_0600_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        save_identity(Identity.generate(), tmp_path / "key")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+
+
+def test_keys_are_exported_and_imported(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "a") as a, CableStore.open(tmp_path / "b") as b:
+        save_identity(a.identity, tmp_path / "key")
+        b.import_identity(load_identity(tmp_path / "key"))
+        assert b.identity == a.identity
+    with CableStore.open(tmp_path / "b") as b:
+        assert b.identity == load_identity(tmp_path / "key")
+        with pytest.raises(IdentityError, match="has the identity"):
+            b.import_identity(Identity.generate())
+
+
+def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
+    save_identity(Identity.generate(), tmp_path / "key")
+    before = (tmp_path / "key").read_text()
+    with pytest.raises(IdentityError, match="exists already"):
+        save_identity(Identity.generate(), tmp_path / "key")
+    assert (tmp_path / "key").read_text() == before
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    save_identity(Identity.generate(), tmp_path / "key")
+    (tmp_path / "key").chmod(0o644)
+    with pytest.raises(IdentityError, match=r"has mode 0644.*chmod 600"):
+        load_identity(tmp_path / "key")
+
+
+@pytest.mark.parametrize("text", ["", "zz", "00" * 31, "00" * 64, "00" * 33, "ü" * 64])
+def test_what_is_no_key(text: str) -> None:
+    with pytest.raises(IdentityError):
+        parse_identity(text)
+
+
+def test_a_libsodium_secret_key_is_a_key() -> None:
+    identity = Identity.derive("x", "y")
+    assert parse_identity((identity.seed + identity.public_key).hex()) == identity
+
+
+def test_an_identity_does_not_print_its_secret() -> None:
+    identity = Identity.generate()
+    assert identity.seed.hex() not in repr(identity)
+    assert repr(identity.seed) not in repr(identity)
+
+
+def test_a_given_identity_is_used_and_not_written(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path, identity=ANN.identity) as store:
+        assert store.text("default", "x").author == ANN.key
+    assert not (tmp_path / "identity").exists()
+
+
+def test_a_missing_key_file(tmp_path: Path) -> None:
+    with pytest.raises(IdentityError, match="cannot be read"):
+        load_identity(tmp_path / "none")

@@ -1,0 +1,536 @@
+"""Writing, reading, following, pruning: what a chat client does all day."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from people import ANN, BOB, CYD, START_MS, raws
+
+from cablestore import CableStore, Delete, InvalidPostError, Kind, Post, Verdict, limits
+from cablestore.body import DELETE, INFO, JOIN, TEXT
+from cablestore.errors import StoreClosedError
+
+# --- writing ---------------------------------------------------------------------------------------
+
+
+def test_everything_that_can_be_written(store: CableStore) -> None:
+    me = store.identity.public_key
+    store.join("default")
+    store.info(name="me", accept_role=False, others={"colour": b"green"})
+    hello = store.text("default", "hello")
+    store.topic("default", "greetings")
+    assert [channel.name for channel in store.channels()] == ["default"]
+    assert list(store.joined_channels(me)) == ["default"]
+    assert store.topic_of("default") == "greetings"
+    assert store.user(me).name == "me"
+    assert not store.user(me).info.accepts_role
+    assert dict(store.user(me).info.pairs)["colour"] == b"green"
+    [deletion] = store.delete(hello.hash)
+    assert deletion.body == Delete((hello.hash,))
+    store.leave("default")
+    assert list(store.joined_channels(me)) == []
+    assert store.stats().posts == {"delete": 1, "info": 1, "topic": 1, "join": 1, "leave": 1}
+
+
+def test_posts_link_to_all_heads_and_become_the_head(store: CableStore) -> None:
+    first, second = ANN.text("default", "a"), BOB.text("default", "b")
+    store.ingest(raws(first, second, CYD.text("elsewhere", "c")))
+    post = store.join("default")
+    assert set(post.links) == {first.hash, second.hash}
+    assert store.heads("default") == [post.hash]
+    assert store.topic("default", "t").links == (post.hash,)
+
+
+def test_infos_and_deletions_link_to_nothing(store: CableStore) -> None:
+    post = store.text("default", "x")
+    assert store.info(name="me").links == ()
+    assert store.delete(post.hash)[0].links == ()
+
+
+def test_more_heads_than_a_post_may_link_to_are_drawn_together(store: CableStore) -> None:
+    posts = [ANN.text("default", str(i)) for i in range(limits.MAX_LINKS_WRITTEN + 10)]
+    store.ingest(raws(*posts))
+    assert len(store.text("default", "x").links) == limits.MAX_LINKS_WRITTEN
+    assert len(store.heads("default")) == 11
+    store.text("default", "y")
+    assert len(store.heads("default")) == 1
+
+
+def test_own_posts_keep_their_order_when_the_clock_stands_or_steps_back(tmp_path: Path) -> None:
+    now = START_MS
+    with CableStore.open(tmp_path, clock=lambda: now) as store:
+        times = [store.text("default", str(i)).timestamp_ms for i in range(3)]
+        now -= 30_000
+        times.append(store.text("default", "3").timestamp_ms)
+        assert times == [START_MS, START_MS + 1, START_MS + 2, START_MS + 3]
+    with CableStore.open(tmp_path, clock=lambda: now) as store:  # also after a restart
+        assert store.text("default", "4").timestamp_ms == START_MS + 4
+    now -= 10 * limits.MAX_OWN_CLOCK_STEP_MS  # a clock that was wrong is believed when it is put right
+    with CableStore.open(tmp_path, clock=lambda: now) as store:
+        assert store.text("default", "5").timestamp_ms == now
+
+
+def test_what_cannot_be_written_is_refused_and_nothing_is_stored(store: CableStore) -> None:
+    before = store.dump_digest()
+    refused: list[Callable[[], Post]] = [
+        lambda: store.text("default", "x" * 4097),
+        lambda: store.text("", "x"),
+        lambda: store.topic("default", "x" * 513),
+        lambda: store.info(name="x" * 33),
+        lambda: store.info(name=""),
+        lambda: store.join("c" * 65),
+    ]
+    for write in refused:
+        with pytest.raises(InvalidPostError):
+            write()
+    assert store.dump_digest() == before
+
+
+def test_only_own_posts_can_be_deleted(store: CableStore) -> None:
+    foreign = ANN.text("default", "x")
+    own = store.text("default", "mine")
+    store.ingest(raws(foreign))
+    with pytest.raises(InvalidPostError, match="only its author can delete it"):
+        store.delete([own.hash, foreign.hash])
+    assert store.post(own.hash) == own
+    [deletion] = store.delete(own.hash)
+    with pytest.raises(InvalidPostError, match="a deletion cannot be deleted"):
+        store.delete(deletion.hash)
+
+
+def test_very_many_deletions_are_spread_over_posts(store: CableStore) -> None:
+    hashes = [i.to_bytes(32, "big") for i in range(2 * limits.MAX_DELETIONS_WRITTEN + 1)]
+    sizes = [len(post.body.hashes) for post in store.delete(hashes) if isinstance(post.body, Delete)]
+    assert sizes == [limits.MAX_DELETIONS_WRITTEN, limits.MAX_DELETIONS_WRITTEN, 1]
+
+
+def test_a_deletion_may_come_before_its_target_here_too(store: CableStore) -> None:
+    post = store.text("default", "x")
+    store.discard([post.hash])
+    store.delete(post.hash)
+    assert [o.verdict for o in store.ingest(raws(post))] == [Verdict.DELETED]
+
+
+# --- reading ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chat(store: CableStore) -> CableStore:
+    """A channel of 25 messages by three people, with joins and deletions among them."""
+    posts = [ANN.named("Ann"), ANN.join("default"), BOB.join("default")]
+    posts += [(ANN, BOB, CYD)[i % 3].text("default", str(i), at=START_MS + 1000 * i) for i in range(25)]
+    gone = ANN.text("default", "gone", at=START_MS + 5500)
+    store.ingest(raws(*posts, gone, ANN.delete(gone, at=START_MS + 5600), CYD.leave("default", at=START_MS + 10**9)))
+    return store
+
+
+@pytest.mark.parametrize("limit", [1, 4, 25, 26, 100])
+@pytest.mark.parametrize("newest_first", [True, False])
+def test_pages_go_through_a_channel_both_ways(chat: CableStore, limit: int, newest_first: bool) -> None:
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = chat.messages("default", limit, newest_first=newest_first, cursor=cursor)
+        assert len(page.messages) <= limit
+        found += [message.text for message in page.messages]
+        cursor = page.cursor
+        if cursor is None:
+            break
+    expected = [str(i) for i in range(25)]
+    assert found == (expected[::-1] if newest_first else expected)
+
+
+def test_a_message_is_a_place_to_go_on_from_both_ways(chat: CableStore) -> None:
+    middle = chat.messages("default", 1, start_ms=START_MS + 12_000, end_ms=START_MS + 13_000).messages[0]
+    older = chat.messages("default", 3, cursor=middle.cursor)
+    newer = chat.messages("default", 3, cursor=middle.cursor, newest_first=False)
+    assert [message.text for message in older.messages] == ["11", "10", "9"]
+    assert [message.text for message in newer.messages] == ["13", "14", "15"]
+
+
+def test_pages_can_be_bounded_by_time(chat: CableStore) -> None:
+    page = chat.messages("default", start_ms=START_MS + 3000, end_ms=START_MS + 6000)
+    assert [message.text for message in page.messages] == ["5", "4", "3"]
+    assert chat.messages("default", start_ms=2**60).messages == []
+    assert chat.messages("default", end_ms=0).messages == []
+
+
+def test_messages_are_resolved(chat: CableStore) -> None:
+    first = chat.messages("default", 2, newest_first=False).messages
+    assert [(message.name, message.author) for message in first] == [("Ann", ANN.key), (BOB.key.hex(), BOB.key)]
+    assert chat.resolve(ANN.text("x", "y")).name == "Ann"
+
+
+def test_pages_have_a_limit(chat: CableStore) -> None:
+    chat.ingest(raws(*(ANN.text("big", str(i)) for i in range(limits.MAX_PAGE_MESSAGES + 5))), verify=False)
+    page = chat.messages("big", 10**9)
+    assert len(page.messages) == limits.MAX_PAGE_MESSAGES
+    assert len(chat.messages("big", 10**9, cursor=page.cursor).messages) == 5
+
+
+@given(cursor=st.text(max_size=60))
+def test_any_cursor_is_harmless(cursor: str) -> None:
+    with CableStore.in_memory() as store:
+        store.text("a", "x")
+        store.text("b", "y")
+        for newest_first in (True, False):
+            page = store.messages("a", cursor=cursor, newest_first=newest_first)
+            assert all(message.channel == "a" for message in page.messages)
+
+
+def test_members_users_and_their_names(chat: CableStore) -> None:
+    assert {user.public_key for user in chat.members("default")} == {ANN.key, BOB.key}
+    assert {user.public_key for user in chat.users()} == {ANN.key, BOB.key, CYD.key}
+    assert chat.user(CYD.key).name == CYD.key.hex()
+    assert chat.user(bytes(32)).name == bytes(32).hex()
+    [channel] = chat.channels()
+    assert (channel.name, channel.topic, channel.members) == ("default", "", 2)
+    assert channel.posts == {"text": 25, "join": 2, "leave": 1}
+    assert list(chat.members("nowhere")) == []
+
+
+def test_posts_of_an_author_by_type_and_channel(chat: CableStore) -> None:
+    chat.ingest(raws(ANN.text("other", "x")))
+    assert len(list(chat.posts_by(ANN.key))) == 13
+    assert len(list(chat.posts_by(ANN.key, post_type=TEXT))) == 10
+    assert len(list(chat.posts_by(ANN.key, channel="default"))) == 10
+    assert [post.type for post in chat.posts_by(ANN.key, post_type=JOIN, channel="default")] == [JOIN]
+    texts = list(chat.posts_by(ANN.key, post_type=TEXT, channel="default"))
+    assert [post.timestamp_ms for post in texts] == sorted(post.timestamp_ms for post in texts)
+    assert {post.type for post in chat.posts_by(ANN.key)} == {TEXT, DELETE, INFO, JOIN}
+    assert list(chat.posts_by(bytes(32))) == []
+
+
+def test_a_hash_by_its_first_digits(store: CableStore) -> None:
+    post = store.text("default", "x")
+    assert store.hashes_starting(post.hash.hex()[:8]) == [post.hash]
+    assert store.hashes_starting("zz") == []
+
+
+def test_missing_links_are_told(store: CableStore) -> None:
+    missing = ANN.text("default", "not sent")
+    store.ingest(raws(BOB.text("default", "x", links=(missing.hash,))))
+    assert list(store.missing("default")) == [missing.hash]
+    store.ingest(raws(missing))
+    assert list(store.missing("default")) == []
+
+
+def test_links_from_another_channel_leave_heads_alone(store: CableStore) -> None:
+    """Or anyone could leave a channel without heads from outside it."""
+    head = ANN.text("default", "x")
+    outside = BOB.text("outside", "y", links=(head.hash,))
+    for posts in ([head, outside], [outside, head]):
+        store.discard([head.hash, outside.hash])
+        for post in posts:
+            store.ingest(raws(post))
+        assert store.heads("default") == [head.hash]
+        assert store.heads("outside") == [outside.hash]
+        assert store.linking(head.hash) == [outside.hash]
+        assert list(store.missing("outside")) == []
+
+
+def test_a_snapshot_stands_still(chat: CableStore) -> None:
+    with chat.snapshot() as snapshot:
+        before = snapshot.messages("default", 100)
+        chat.text("default", "new")
+        chat.prune(keep_newest=1)
+        assert snapshot.messages("default", 100) == before
+        assert len(chat.messages("default", 100).messages) == 1
+    with pytest.raises(StoreClosedError):
+        snapshot.messages("default")
+
+
+def test_iterators_end_with_the_store(tmp_path: Path) -> None:
+    store = CableStore.open(tmp_path)
+    store.ingest(raws(*(ANN.text(f"c{i}", "x") for i in range(10))))
+    channels = store.channels()
+    next(channels)
+    store.close()
+    with pytest.raises(StoreClosedError):
+        list(channels)
+
+
+# --- causal order ----------------------------------------------------------------------------------
+
+
+def test_an_answer_never_comes_before_what_it_answers(store: CableStore) -> None:
+    """wire.md 5.1.3 with the clocks of its own counterexample: A links to B; A=1, B=10, C=5."""
+    b = BOB.text("default", "b", at=10)
+    a = ANN.text("default", "a", at=1, links=(b.hash,))
+    c = CYD.text("default", "c", at=5)
+    store.ingest(raws(a, b, c))
+    assert [message.text for message in store.causal_messages("default", 0)] == ["c", "b", "a"]
+    assert [message.text for message in store.messages("default").messages] == ["b", "c", "a"]
+
+
+def test_where_clocks_agree_it_is_order_by_time(chat: CableStore) -> None:
+    causal = [message.hash for message in chat.causal_messages("default", 0)]
+    by_time = [message.hash for message in chat.messages("default", 100, newest_first=False).messages]
+    assert causal == by_time
+
+
+def test_causality_runs_through_deleted_posts_and_joins(store: CableStore) -> None:
+    first = ANN.text("default", "first", at=5000)
+    gone = BOB.text("default", "gone", at=9000, links=(first.hash,))
+    joined = CYD.post(ANN.join("default").body, at=100, links=(gone.hash,))
+    last = CYD.text("default", "last", at=200, links=(joined.hash,))
+    other = ANN.text("default", "other", at=8000)
+    store.ingest(raws(first, gone, joined, last, other, BOB.delete(gone)))
+    assert [message.text for message in store.causal_messages("default", 0)] == ["first", "other", "last"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.lists(st.integers(0, 30), max_size=3)), min_size=1, max_size=20))
+def test_causal_order_agrees_with_every_link(drafts: list[tuple[int, list[int]]]) -> None:
+    posts: list[Post] = []
+    for number, (at, links) in enumerate(drafts):
+        linked = tuple({posts[i % len(posts)].hash for i in links}) if posts else ()
+        posts.append(ANN.text("default", str(number), at=at, links=linked))
+    with CableStore.in_memory() as store:
+        store.ingest(raws(*posts), verify=False)
+        place = {message.hash: i for i, message in enumerate(store.causal_messages("default", 0))}
+    assert set(place) == {post.hash for post in posts}
+    for post in posts:
+        assert all(place[link] < place[post.hash] for link in post.links)
+
+
+def test_a_long_chain_is_no_deep_recursion(store: CableStore) -> None:
+    links: tuple[bytes, ...] = ()
+    posts = []
+    for i in range(3000):
+        posts.append(ANN.text("default", str(i), at=START_MS - i, links=links))
+        links = (posts[-1].hash,)
+    store.ingest(raws(*posts), verify=False, batch_posts=1000)
+    assert [message.text for message in store.causal_messages("default", 0)] == [str(i) for i in range(3000)]
+
+
+def test_ancestors_are_followed_so_far_and_no_further(store: CableStore) -> None:
+    skew_ms = limits.CAUSAL_SKEW_MS
+    late = ANN.text("default", "late", at=START_MS + 100)
+    old = BOB.text("default", "old", at=START_MS - skew_ms // 2, links=(late.hash,))
+    a = CYD.text("default", "a", at=START_MS, links=(old.hash,))
+    b = CYD.text("default", "b", at=START_MS + 50)
+    store.ingest(raws(late, old, a, b))
+    window = store.causal_messages("default", START_MS, START_MS + 60)
+    assert [message.text for message in window] == ["b", "a"]  # a has seen late, so it is after b
+    near = store.causal_messages("default", START_MS, START_MS + 60, skew_ms=0)
+    assert [message.text for message in near] == ["a", "b"]  # not followed behind the window
+
+
+# --- following -------------------------------------------------------------------------------------
+
+
+def test_subscribing_across_restarts_neither_loses_nor_repeats(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+    after = 0
+    sent: list[bytes] = []
+    for round_ in range(4):
+        with CableStore.open(tmp_path) as store:
+            posts = [ANN.text("default", f"{round_} {i}") for i in range(7)]
+            store.ingest(raws(*posts), batch_posts=3)
+            sent += [post.hash for post in posts]
+            for event in store.subscribe(after, timeout_s=0):
+                seen.append(event.hash)
+                after = event.sequence
+                if len(seen) % 5 == 0:
+                    break  # stopped in the middle of a batch
+            if round_ == 2:
+                store.rebuild()
+    with CableStore.open(tmp_path) as store:
+        seen += [event.hash for event in store.subscribe(after, timeout_s=0)]
+    assert seen == sent
+
+
+def test_events_tell_what_happened_in_order(store: CableStore) -> None:
+    a, b = ANN.text("default", "a"), ANN.text("default", "b")
+    deletion = ANN.delete(a)
+    store.ingest(raws(a, b))
+    store.ingest(raws(deletion))
+    store.discard([b.hash])
+    events = store.events()
+    assert [(event.sequence, event.kind, event.hash) for event in events] == [
+        (1, Kind.ACCEPTED, a.hash),
+        (2, Kind.ACCEPTED, b.hash),
+        (3, Kind.ACCEPTED, deletion.hash),
+        (4, Kind.DELETED, a.hash),
+        (5, Kind.DISCARDED, b.hash),
+    ]
+    assert [event.post for event in events] == [None, None, deletion, None, None]
+    assert store.last_sequence == 5
+    assert [event.sequence for event in store.events(after=3, limit=1)] == [4]
+    assert store.events(after=5) == []
+    assert len(store.events(after=-1, limit=10**6)) == 5
+
+
+def test_a_subscriber_hears_what_others_write(store: CableStore) -> None:
+    heard: list[bytes] = []
+
+    def listen() -> None:
+        for event in store.subscribe():
+            heard.append(event.hash)
+            if len(heard) == 30:
+                return
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    sent = []
+    for i in range(30):
+        sent.append(store.text("default", str(i), sync=False).hash)
+        time.sleep(0.001 * (i % 3))
+    listener.join(20)
+    assert heard == sent
+
+
+def test_closing_the_store_ends_a_waiting_subscriber(tmp_path: Path) -> None:
+    store = CableStore.open(tmp_path)
+    ended = threading.Event()
+
+    def listen() -> None:
+        list(store.subscribe())
+        ended.set()
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    time.sleep(0.05)
+    store.close()
+    assert ended.wait(10)
+    thread.join()
+
+
+def test_a_subscriber_can_give_up(store: CableStore) -> None:
+    started = time.monotonic()
+    assert list(store.subscribe(timeout_s=0.05)) == []
+    assert 0.04 < time.monotonic() - started < 5
+
+
+def test_more_events_than_one_read_holds(store: CableStore) -> None:
+    number = limits.MAX_EVENTS_READ + 10
+    store.ingest(raws(*(ANN.text("default", str(i)) for i in range(number))), verify=False)
+    assert len(store.events(limit=10**6)) == limits.MAX_EVENTS_READ
+    assert [event.sequence for event in store.subscribe(timeout_s=0)] == list(range(1, number + 1))
+
+
+# --- removing --------------------------------------------------------------------------------------
+
+
+def test_discarding_leaves_no_trace_and_peers_may_send_again(store: CableStore) -> None:
+    keep, drop = ANN.text("default", "keep"), ANN.text("default", "drop")
+    store.ingest(raws(keep))
+    before = store.dump_digest()
+    store.ingest(raws(drop))
+    assert [o.verdict for o in store.discard([drop.hash, drop.hash])] == [Verdict.DISCARDED, Verdict.UNKNOWN]
+    assert store.dump_digest() == before
+    assert store.deletion(drop.hash) is None
+    assert [o.verdict for o in store.ingest(raws(drop))] == [Verdict.ACCEPTED]
+
+
+def test_a_deletion_is_never_discarded(store: CableStore) -> None:
+    post = ANN.text("default", "x")
+    deletion = ANN.delete(post)
+    store.ingest(raws(post, deletion))
+    assert [o.verdict for o in store.discard([deletion.hash, post.hash])] == [Verdict.KEPT, Verdict.UNKNOWN]
+    store.prune(before_ms=2**50, keep_newest=0, by_author=ANN.key)
+    assert [o.verdict for o in store.ingest(raws(post))] == [Verdict.DELETED]
+
+
+def test_prune_by_age_keeps_the_latest_three_of_each_state(store: CableStore) -> None:
+    posts = [ANN.text("default", str(i), at=1000 * i) for i in range(10)]
+    topics = [(ANN, BOB)[i % 2].topic("default", str(i), at=1000 * i) for i in range(8)]
+    joins = [ANN.join("default", at=1000 * i) for i in range(6)]
+    infos = [ANN.named(str(i), at=1000 * i) for i in range(6)]
+    store.ingest(raws(*posts, *topics, *joins, *infos))
+    assert store.prune(before_ms=4000) == 4 + 4 + 3 + 3
+    assert [message.text for message in store.messages("default", newest_first=False).messages] == list("456789")
+    assert store.prune(before_ms=10**9) == 6 + 1 + 0 + 0
+    assert store.stats().posts == {"topic": 3, "join": 3, "info": 3}
+    assert (store.topic_of("default"), store.user(ANN.key).name) == ("7", "5")
+
+
+def test_prune_by_count_and_by_author(store: CableStore) -> None:
+    store.ingest(
+        raws(*(person.text(channel, "x") for person in (ANN, BOB) for channel in ("a", "b") for _ in range(4)))
+    )
+    assert store.prune(keep_newest=3) == 10
+    assert [len(store.messages(channel).messages) for channel in ("a", "b")] == [3, 3]
+    store.ingest(raws(ANN.join("a"), ANN.named("Ann"), ANN.topic("b", "t")))
+    left = len(list(store.posts_by(ANN.key)))
+    assert store.prune(by_author=ANN.key) == left
+    assert list(store.posts_by(ANN.key)) == []
+    assert store.topic_of("b") == ""
+    assert list(store.joined_channels(ANN.key)) == []
+
+
+def test_folds_fall_back_when_what_decided_them_is_deleted(store: CableStore) -> None:
+    posts = {
+        "joined": ANN.join("default", at=1000),
+        "topic": ANN.topic("default", "old", at=2000),
+        "name": ANN.named("old", at=3000),
+        "left": ANN.leave("default", at=4000),
+        "new topic": ANN.topic("default", "new", at=3500),
+        "new name": ANN.named("new", at=5000),
+    }
+    store.ingest(raws(*posts.values()))
+    assert list(store.members("default")) == []
+    store.ingest(raws(ANN.delete(posts["left"], posts["new topic"], posts["new name"])))
+    assert [user.name for user in store.members("default")] == ["old"]
+    assert store.topic_of("default") == "old"
+    store.ingest(raws(ANN.delete(posts["joined"], posts["topic"], posts["name"])))
+    assert list(store.members("default")) == []
+    assert store.topic_of("default") == ""
+    assert store.user(ANN.key).name == ANN.key.hex()
+    assert list(store.channels()) == []
+
+
+# --- looking after it ------------------------------------------------------------------------------
+
+
+def test_stats_and_channels_read_no_post(chat: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cablestore import reader
+
+    def no_posts(*_: object) -> None:
+        raise AssertionError("a post was decoded")
+
+    monkeypatch.setattr(reader, "decode_post", no_posts)
+    stats = chat.stats()
+    assert stats.posts == {"text": 25, "delete": 1, "info": 1, "join": 2, "leave": 1}
+    assert stats.channels == len(list(chat.channels())) == 1
+    assert stats.views["messages"].rows == 26
+    assert stats.last_sequence == 32  # 31 posts and what one of them deleted
+    assert sum(posts for _, posts in stats.days) == 30
+    assert set(stats.disk_size_bytes) >= set(stats.views)
+
+
+def test_sizes_are_those_of_the_rows(chat: CableStore) -> None:
+    dumped = [(key, value) for key, value in chat.dump() if key.startswith(b"!author!")]
+    assert chat.stats().views["author"] == (len(dumped), sum(len(k) + len(v) for k, v in dumped))
+
+
+def test_dumps_of_equal_stores_are_equal(tmp_path: Path) -> None:
+    posts = raws(*(ANN.text("default", str(i)) for i in range(20)))
+    with CableStore.open(tmp_path / "a") as a, CableStore.open(tmp_path / "b") as b:
+        a.ingest(posts)
+        b.ingest(posts[::-1], batch_posts=3)
+        assert a.dump_digest() == b.dump_digest()
+        assert list(a.events()) != list(b.events())
+        b.ingest(raws(BOB.text("default", "x")))
+        assert a.dump_digest() != b.dump_digest()
+
+
+def test_compacting_changes_nothing(chat: CableStore) -> None:
+    before = chat.dump_digest()
+    chat.compact()
+    assert chat.dump_digest() == before
+
+
+def test_a_store_goes_on_after_a_rebuild(chat: CableStore) -> None:
+    sequence = chat.last_sequence
+    report = chat.rebuild()
+    assert (report.posts, report.tombstones, report.damaged) == (30, 1, {})
+    post = chat.text("default", "after")
+    assert chat.last_sequence == sequence + 1
+    assert chat.messages("default", 1).messages[0].hash == post.hash
