@@ -6,11 +6,16 @@ away: their bytes stand under a prefix that nothing here reads, and the views th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import Final
 
 from cablestore.reader import Reader, data_key
 from cablestore.views import activity, channel_topic, membership, messages, user_info
+
+_ENDLESS: Final = sys.maxsize
+"""More than any store holds. A peer's number may be greater still, and Python's own limit is this one."""
 
 
 def post_request(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
@@ -30,7 +35,7 @@ def channel_time_range(
     """
     end_ms = time_end_ms if time_end_ms > 0 else None
     found = messages.hashes(reader, reader.dialect.channel_id(channel), time_start_ms, end_ms)
-    return islice(found, limit) if limit > 0 else found
+    return islice(found, min(limit, _ENDLESS)) if limit > 0 else found
 
 
 def channel_state(reader: Reader, channel: str) -> Iterator[bytes]:
@@ -57,7 +62,8 @@ def channel_list(reader: Reader, offset: int = 0, limit: int = 0) -> Iterator[st
     The first `offset` are skipped, at most `limit` given; a `limit` of 0 is no limit.
     """
     names = (name for name, _ in activity.channels(reader))
-    return islice(names, offset, offset + limit if limit > 0 else None)
+    offset = min(offset, _ENDLESS)
+    return islice(names, offset, min(offset + limit, _ENDLESS) if limit > 0 else None)
 
 
 def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:

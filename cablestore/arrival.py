@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from cablestore.crypto import HASH_SIZE_BYTES
+from cablestore.errors import CorruptStoreError
 from cablestore.keys import after_prefix
 from cablestore.reader import Reader, Row
 
@@ -61,7 +62,15 @@ def entries(reader: Reader, after: int) -> Iterator[Arrival]:
 def entries_of(row: Row) -> list[Arrival]:
     """Return the entries of one row."""
     key, value = row
-    first = int(key[len(LOG_PREFIX) :])
+    digits = key[len(LOG_PREFIX) :]
+    if (
+        not digits.isdigit()
+        or not value
+        or len(value) % _ENTRY_SIZE_BYTES
+        or not set(value[::_ENTRY_SIZE_BYTES]) <= set(Kind)
+    ):
+        raise CorruptStoreError(f"the row {key!r} of the arrival log holds no entries. Run `cablestore rebuild`")
+    first = int(digits)
     return [
         Arrival(first + index, Kind(value[at]), value[at + 1 : at + _ENTRY_SIZE_BYTES])
         for index, at in enumerate(range(0, len(value), _ENTRY_SIZE_BYTES))

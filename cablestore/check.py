@@ -7,22 +7,23 @@ differs is gone through row by row.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from cablestore import arrival, meta, sizes
-from cablestore.body import DELETE, TYPE_NAMES, Delete
+from cablestore.body import DELETE, TYPE_NAMES
 from cablestore.crypto import is_signed
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.post import Post, decode_post
-from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, Row
+from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, Row, decode_tombstone
 from cablestore.sizes import Size
-from cablestore.tombstone import Tombstone
 from cablestore.view import Catalog, Fold, decode_counts, encode_counts
-from cablestore.views.deleted import tombstones
+from cablestore.views.deleted import is_borne_out, tombstones
 
 MAX_PROBLEMS_TOLD: Final = 100
 """Problems that a report describes; the rest are counted."""
@@ -92,12 +93,12 @@ def check(
     """Check every row of the database. With `signatures`, verify every post too (about 60 us each)."""
     checker = _Checker(reader, catalog, signatures=signatures)
     for key, value in reader.prefix(DATA_PREFIX):
-        checker.check_post(key, value)
+        checker.guard(checker.check_post, key, value)
         progress(1)
     for key, value in reader.prefix(PRIVATE_PREFIX):
-        checker.check_private(key, value)
-    for stone in reader.tombstones():
-        checker.check_tombstone(stone)
+        checker.guard(checker.check_private, key, value)
+    for key, value in reader.prefix(TOMBSTONE_PREFIX):
+        checker.guard(checker.check_tombstone, key, value)
     checker.check_rows()
     checker.check_arrivals()
     return checker.report
@@ -116,34 +117,32 @@ class _Checker:
         self._folds = {fold.prefix: fold for view in catalog.views for fold in view.folds}
         self._tallies = {tally.prefix for view in catalog.views for tally in view.tallies}
 
+    def guard(self, work: Callable[[bytes, bytes], None], key: bytes, value: bytes) -> None:
+        """Check a row; whatever cannot be read while doing so is a problem of this row."""
+        try:
+            work(key, value)
+        except (CorruptStoreError, DecodeError) as error:
+            self.report.tell(f"a damaged row ({error})", self._catalog.view_of(key), key)
+
     # --- what posts and tombstones say ---------------------------------------------------------
 
     def check_post(self, key: bytes, raw: bytes) -> None:
         """Check a post's bytes and take note of what it says."""
         self.report.posts += 1
-        try:
-            post = decode_post(raw, self._reader.dialect)
-        except DecodeError as error:
-            self.report.tell(f"a post that does not decode ({error})", "data", key)
-            return
+        post = decode_post(raw, self._reader.dialect)
         if post.hash_hex != key[len(DATA_PREFIX) :]:
             self.report.tell("a post whose bytes do not give its hash", "data", key)
         elif post.is_local_only:
             self.report.tell("a local-only post in the clear", "data", key)
-        elif self._signatures and not is_signed(raw):
-            self.report.tell("a post with a bad signature", "data", key)
         else:
+            if self._signatures and not is_signed(raw):
+                self.report.tell("a post with a bad signature", "data", key)
             self._expect_post(post, key)
 
     def check_private(self, key: bytes, sealed: bytes) -> None:
         """Check a local-only post."""
         self.report.posts += 1
-        try:
-            post = self._reader.unseal(sealed)
-        except (CorruptStoreError, DecodeError) as error:
-            self.report.tell(f"a local-only post that cannot be read ({error})", "data", key)
-            return
-        self._expect_post(post, key)
+        self._expect_post(self._reader.unseal(sealed), key)
 
     def _expect_post(self, post: Post, key: bytes) -> None:
         stone = None if post.type == DELETE else self._reader.tombstone(post.hash, post.author)
@@ -159,19 +158,15 @@ class _Checker:
             if known is None or known.merge(due) != known:
                 self.report.tell("a deletion without its tombstone", "deleted", due.target_hex)
 
-    def check_tombstone(self, stone: Tombstone) -> None:
+    def check_tombstone(self, key: bytes, value: bytes) -> None:
         """Check a tombstone against its post/delete, and take note of what it says."""
         self.report.tombstones += 1
-        deletion = self._reader.post(stone.deleted_by)
-        if deletion is not None and not (
-            isinstance(deletion.body, Delete)
-            and stone.target in deletion.body.hashes
-            and (deletion.author, deletion.timestamp_ms) == (stone.author, stone.deleted_at_ms)
-        ):
+        stone = decode_tombstone((key, value))
+        if not is_borne_out(self._reader, stone):
             self.report.tell("a tombstone that its post/delete does not bear out", "deleted", stone.target_hex)
         self._expect(self._catalog.dead_rows(stone))
-        for fold, key, _ in self._catalog.dead_parts(stone):
-            self._check_fold(fold, key)
+        for fold, fold_key, _ in self._catalog.dead_parts(stone):
+            self._check_fold(fold, fold_key)
 
     def _expect(self, rows: list[Row]) -> None:
         for key, value in rows:
@@ -196,7 +191,7 @@ class _Checker:
     def check_rows(self) -> None:
         """Go through every row once, then through the views that differ."""
         actual = {name: _Sum() for name in self._expected}
-        measured = {name: [0, 0] for name in self._expected}
+        measured = {name: [0, 0] for name in sorted(self._expected)}
         for key, value in self._reader.scan(b"", b"\xff"):
             self.report.rows += 1
             view = self._catalog.view_of(key)
@@ -206,26 +201,29 @@ class _Checker:
                 continue
             measured[view][0] += 1
             measured[view][1] += len(key) + len(value)
-            self._check_row(view, key, value, actual[view])
+            self.guard(partial(self._check_row, actual[view]), key, value)
         for key in self._counts:
             if self._reader.get(key) is None:
                 self.report.tell("a missing count", self._catalog.view_of(key), key)
         for name, total in actual.items():
             if total != self._expected[name]:
                 self._find_differences(name, total.rows)
-        held = sizes.decode_sizes(self._reader.get(sizes.KEY))
-        if held != {name: Size(*size) for name, size in measured.items() if size[0]}:
+        due = {name: Size(*size) for name, size in measured.items() if size[0]}
+        if self._reader.get(sizes.KEY) != (sizes.encode_sizes(due) if due else None):
             self.report.tell("sizes that are not those of the rows", "sizes", sizes.KEY)
 
-    def _check_row(self, view: str, key: bytes, value: bytes, actual: _Sum) -> None:
-        prefix = next(prefix for prefix, name in self._views if name == view and key.startswith(prefix))
+    def _check_row(self, actual: _Sum, key: bytes, value: bytes) -> None:
+        prefix = self._prefix_of(key)
         if prefix in self._folds:
             self._check_fold(self._folds[prefix], key)
         elif prefix in self._tallies:
             if encode_counts(self._counts.get(key, [])) != encode_counts(decode_counts(value)):
-                self.report.tell("a wrong count", view, key)
+                self.report.tell("a wrong count", self._catalog.view_of(key), key)
         elif prefix != TOMBSTONE_PREFIX:
             actual.add(key, value)
+
+    def _prefix_of(self, key: bytes) -> bytes:
+        return next(prefix for prefix, _ in self._views if key.startswith(prefix))
 
     def _find_differences(self, view: str, actual_rows: int) -> None:
         """Name the rows of a view that are missing, wrong or dangling."""
@@ -254,34 +252,30 @@ class _Checker:
 
     def _own_rows(self, view: str) -> Iterator[bytes]:
         for prefix, name in self._views:
-            if (
-                name == view
-                and prefix not in self._folds
-                and prefix not in self._tallies
-                and prefix != TOMBSTONE_PREFIX
-            ):
+            if name == view and prefix not in (*self._folds, *self._tallies, TOMBSTONE_PREFIX):
                 for key, _ in self._reader.prefix(prefix):
                     yield key
 
     def _expected_rows(self, view: str) -> Iterator[Row]:
-        for post in self._whole_posts():
-            yield from (row for row in self._catalog.rows(post) if self._catalog.view_of(row[0]) == view)
-        for stone in self._reader.tombstones():
-            yield from (row for row in self._catalog.dead_rows(stone) if self._catalog.view_of(row[0]) == view)
+        for source in (self._rows_of_post, self._rows_of_private, self._rows_of_tombstone):
+            yield from (row for row in source() if self._catalog.view_of(row[0]) == view)
 
-    def _whole_posts(self) -> Iterator[Post]:
+    def _rows_of_post(self) -> Iterator[Row]:
         for key, raw in self._reader.prefix(DATA_PREFIX):
-            try:
+            with contextlib.suppress(DecodeError):
                 post = decode_post(raw, self._reader.dialect)
-            except DecodeError:
-                continue
-            if post.hash_hex == key[len(DATA_PREFIX) :] and not post.is_local_only:
-                yield post
+                if post.hash_hex == key[len(DATA_PREFIX) :] and not post.is_local_only:
+                    yield from self._catalog.rows(post)
+
+    def _rows_of_private(self) -> Iterator[Row]:
         for _, sealed in self._reader.prefix(PRIVATE_PREFIX):
-            try:
-                yield self._reader.unseal(sealed)
-            except (CorruptStoreError, DecodeError):
-                continue
+            with contextlib.suppress(CorruptStoreError, DecodeError):
+                yield from self._catalog.rows(self._reader.unseal(sealed))
+
+    def _rows_of_tombstone(self) -> Iterator[Row]:
+        for row in self._reader.prefix(TOMBSTONE_PREFIX):
+            with contextlib.suppress(CorruptStoreError):
+                yield from self._catalog.dead_rows(decode_tombstone(row))
 
     def check_arrivals(self) -> None:
         """Check that the arrival log ends where the next entry begins."""

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgpack
-
 from cablestore.dialect import Dialect
 from cablestore.errors import FormatError, OutdatedViewError
+from cablestore.packing import pack, unpack
 from cablestore.reader import Row
 from cablestore.view import Catalog
 
@@ -19,12 +18,12 @@ KEY: Final = b"!meta"
 
 def meta_row(catalog: Catalog, dialect: Dialect, format_version: int) -> Row:
     """Return the row that a database made by this catalog has."""
-    return KEY, msgpack.packb({"format": format_version, "dialect": dialect.name, "views": catalog.versions})
+    return KEY, pack({"format": format_version, "dialect": dialect.name, "views": catalog.versions})
 
 
 def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> None:
     """Raise FormatError for another dialect, OutdatedViewError where a view was made by another version of its code."""
-    meta = msgpack.unpackb(value)
+    meta = unpack(value)
     if meta["dialect"] != dialect.name:
         raise FormatError(f"{where} says dialect {dialect.name}, its database says {meta['dialect']}")
     found: dict[str, int] = meta["views"]

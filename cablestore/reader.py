@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol, Self
 
 from cablestore.dialect import Dialect
+from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.keys import after_prefix
 from cablestore.post import Post, decode_post
 from cablestore.tombstone import Tombstone
@@ -80,6 +81,17 @@ def tombstone_key(target_hex: bytes, author_hex: bytes) -> bytes:
     return TOMBSTONE_PREFIX + target_hex + b"!" + author_hex
 
 
+def decode_tombstone(row: Row) -> Tombstone:
+    """Return the tombstone in a row, or raise CorruptStoreError."""
+    key, value = row
+    target_hex, _, author_hex = key[len(TOMBSTONE_PREFIX) :].decode("ascii", "replace").partition("!")
+    try:
+        target, author = bytes.fromhex(target_hex), bytes.fromhex(author_hex)
+    except ValueError:
+        raise CorruptStoreError(f"{key!r} is not the key of a tombstone. Run `cablestore rebuild`") from None
+    return Tombstone.decode(target, author, value)
+
+
 class Reader:
     """Reads rows, and the posts and tombstones that they hold, from one state of the database.
 
@@ -115,9 +127,18 @@ class Reader:
         hash_hex = digest.hex().encode()
         raw = self.get(DATA_PREFIX + hash_hex)
         if raw is not None:
-            return decode_post(raw, self.dialect)
+            return self._decode(raw, hash_hex)
         sealed = self.get(PRIVATE_PREFIX + hash_hex) if self._unseal else None
         return None if sealed is None else self.unseal(sealed)
+
+    def _decode(self, raw: bytes, hash_hex: bytes) -> Post:
+        try:
+            return decode_post(raw, self.dialect)
+        except DecodeError as error:
+            raise CorruptStoreError(
+                f"the bytes of the post {hash_hex.decode()} are damaged: {error}. `cablestore rebuild` leaves it out; peers "
+                "may send it again"
+            ) from None
 
     def unseal(self, sealed: bytes) -> Post:
         """Return the local-only post in `sealed`."""
@@ -129,8 +150,8 @@ class Reader:
 
     def posts(self) -> Iterator[Post]:
         """Yield all posts in order of their hashes, then the local-only ones."""
-        for _, raw in self.prefix(DATA_PREFIX):
-            yield decode_post(raw, self.dialect)
+        for key, raw in self.prefix(DATA_PREFIX):
+            yield self._decode(raw, key[len(DATA_PREFIX) :])
         for _, sealed in self.prefix(PRIVATE_PREFIX):
             yield self.unseal(sealed)
 
@@ -142,9 +163,8 @@ class Reader:
     def tombstones(self, target: bytes | None = None) -> Iterator[Tombstone]:
         """Yield all tombstones, or those of one target, in key order."""
         prefix = TOMBSTONE_PREFIX if target is None else tombstone_key(target.hex().encode(), b"")
-        for key, value in self.prefix(prefix):
-            target_hex, author_hex = key[len(TOMBSTONE_PREFIX) :].split(b"!")
-            yield Tombstone.decode(bytes.fromhex(target_hex.decode()), bytes.fromhex(author_hex.decode()), value)
+        for row in self.prefix(prefix):
+            yield decode_tombstone(row)
 
     def burial(self, target: bytes) -> Tombstone | None:
         """Return the effective tombstone of `target`, None where it is not known to be dead."""

@@ -14,9 +14,11 @@ from cablestore.batches import batches
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.plan import Plan
 from cablestore.post import Post, decode_post
-from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, Database, Reader, Row
+from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Database, Reader, Row, decode_tombstone
 from cablestore.sizes import Sizes
+from cablestore.tombstone import Tombstone
 from cablestore.view import Catalog
+from cablestore.views.deleted import is_borne_out
 
 Progress = Callable[[int], None]
 """Called with the number of posts done since the last call."""
@@ -41,7 +43,7 @@ def rebuild(source: Reader, target: Database, catalog: Catalog, meta: Row, progr
     report = RebuildReport()
     target.write(dict([meta]), sync=False)
     sizes: Sizes = {}
-    for stones in batches(source.tombstones(), lambda stone: 64 + len(stone.encode())):
+    for stones in batches(_readable_tombstones(source, report), lambda stone: 64 + len(stone.encode())):
         with target.snapshot() as state:
             plan = Plan(source.over(state), catalog, sizes, None)
             for stone in stones:
@@ -68,6 +70,19 @@ def _store(posts: list[Post], source: Reader, target: Database, catalog: Catalog
     return changes.sizes
 
 
+def _readable_tombstones(source: Reader, report: RebuildReport) -> Iterator[Tombstone]:
+    for row in source.prefix(TOMBSTONE_PREFIX):
+        try:
+            stone = decode_tombstone(row)
+        except CorruptStoreError:
+            report.lose("tombstone that does not decode")
+            continue
+        if is_borne_out(source, stone):
+            yield stone
+        else:
+            report.lose("tombstone that its post/delete does not bear out")
+
+
 def _readable_posts(source: Reader, report: RebuildReport) -> Iterator[Post]:
     for key, raw in source.prefix(DATA_PREFIX):
         try:
@@ -89,8 +104,14 @@ def _readable_posts(source: Reader, report: RebuildReport) -> Iterator[Post]:
 def _copy_arrivals(source: Reader, target: Database, report: RebuildReport) -> None:
     following = arrival.next_sequence(source)
     for rows in batches(source.prefix(arrival.LOG_PREFIX), lambda row: len(row[1])):
-        target.write(dict(rows), sync=False)
-        last = arrival.entries_of(rows[-1])[-1]
-        following = max(following, last.sequence + 1)
+        copied: dict[bytes, bytes | None] = {}
+        for row in rows:
+            try:
+                following = max(following, arrival.entries_of(row)[-1].sequence + 1)
+            except CorruptStoreError:
+                report.lose("entries of the arrival log")
+                continue
+            copied[row[0]] = row[1]
+        target.write(copied, sync=False)
     target.write({arrival.NEXT_KEY: b"%d" % following}, sync=False)
     report.arrivals = following - 1

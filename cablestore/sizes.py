@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-import msgpack
+from cablestore.errors import CorruptStoreError
+from cablestore.packing import pack, unpack
 
 KEY: Final = b"!sizes"
 
@@ -28,13 +29,17 @@ Sizes = Mapping[str, Size]
 
 def encode_sizes(sizes: Sizes) -> bytes:
     """Return the value of the row."""
-    packed: bytes = msgpack.packb(dict(sizes))
-    return packed
+    return pack(dict(sizes))
 
 
 def decode_sizes(value: bytes | None) -> Sizes:
     """Read what `encode_sizes` wrote; nothing is written for an empty database."""
-    return {} if value is None else {name: Size(*size) for name, size in msgpack.unpackb(value).items()}
+    match None if value is None else unpack(value):
+        case None:
+            return {}
+        case dict() as sizes:
+            return {name: Size(*size) for name, size in sizes.items()}
+    raise CorruptStoreError("the row of sizes holds none. Run `cablestore rebuild`")
 
 
 def add_sizes(sizes: Sizes, change: Mapping[str, Size]) -> Sizes:

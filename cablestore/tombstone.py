@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
-import msgpack
-
 from cablestore.body import LINKABLE_TYPES
+from cablestore.errors import CorruptStoreError
 from cablestore.keys import escape, sort_time
+from cablestore.packing import pack, unpack
 from cablestore.post import Post
 
 
@@ -80,12 +80,14 @@ class Tombstone:
         """Return the value of the tombstone's row: msgpack [deleted_at_ms, deleted_by, skeleton or nil]."""
         bones = self.skeleton
         skeleton = None if bones is None else [bones.type, bones.timestamp_ms, bones.channel, list(bones.links)]
-        packed: bytes = msgpack.packb([self.deleted_at_ms, self.deleted_by, skeleton])
-        return packed
+        return pack([self.deleted_at_ms, self.deleted_by, skeleton])
 
     @classmethod
     def decode(cls, target: bytes, author: bytes, value: bytes) -> Self:
-        """Read what `encode` wrote."""
-        at, by, bones = msgpack.unpackb(value)
-        skeleton = None if bones is None else Skeleton(bones[0], bones[1], bones[2], tuple(bones[3]))
-        return cls(target, author, at, by, skeleton)
+        """Read what `encode` wrote, or raise CorruptStoreError."""
+        match unpack(value):
+            case [int() as at, bytes() as by, None]:
+                return cls(target, author, at, by)
+            case [int() as at, bytes() as by, [int() as kind, int() as time, str() | None as channel, list() as links]]:
+                return cls(target, author, at, by, Skeleton(kind, time, channel, tuple(links)))
+        raise CorruptStoreError(f"the tombstone of {target.hex()} is no tombstone. Run `cablestore rebuild`")

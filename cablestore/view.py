@@ -19,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import msgpack
-
 from cablestore.body import TYPE_NAMES
+from cablestore.errors import CorruptStoreError
+from cablestore.packing import pack, unpack
 from cablestore.post import Post
 from cablestore.reader import Reader, Row, record_key
 from cablestore.tombstone import Tombstone
@@ -75,14 +75,17 @@ class Tally:
 
 def decode_counts(value: bytes | None) -> list[int]:
     """Return the ten counts of a tally's row."""
-    counts: list[int] = [0] * len(TYPE_NAMES) if value is None else msgpack.unpackb(value)
-    return counts
+    if value is None:
+        return [0] * len(TYPE_NAMES)
+    match unpack(value):
+        case list() as counts if len(counts) == len(TYPE_NAMES) and all(isinstance(count, int) for count in counts):
+            return counts
+    raise CorruptStoreError("a tally's row is not ten counts. Run `cablestore rebuild`")
 
 
 def encode_counts(counts: list[int]) -> bytes | None:
     """Return the value of a tally's row, None where nothing is left to count."""
-    value: bytes | None = msgpack.packb(counts) if any(counts) else None
-    return value
+    return pack(counts) if any(counts) else None
 
 
 @dataclass(frozen=True)
@@ -153,11 +156,11 @@ class Catalog:
 def reverse_row(post: Post, rows: list[Row]) -> Row:
     """Return the row of the reverse hash map for a post with these rows: the keys of all but the post's own bytes."""
     own = record_key(post)
-    return REVERSE_PREFIX + post.hash_hex, msgpack.packb([key for key, _ in rows if key != own])
+    return REVERSE_PREFIX + post.hash_hex, pack([key for key, _ in rows if key != own])
 
 
 def reverse_keys(reader: Reader, hash_hex: bytes) -> list[bytes] | None:
     """Return the keys that the reverse hash map holds for a post, None where it has no row."""
     value = reader.get(REVERSE_PREFIX + hash_hex)
-    keys: list[bytes] | None = None if value is None else msgpack.unpackb(value)
+    keys: list[bytes] | None = None if value is None else unpack(value)
     return keys

@@ -308,9 +308,11 @@ def test_many_writers_and_readers_at_once(store: CableStore) -> None:
     with ThreadPoolExecutor(8) as pool:
         readers = [pool.submit(read) for _ in range(2)]
         writers = [pool.submit(write, own) for own in (*posts, *posts)]
-        for writer in writers:
-            writer.result()
-        done.set()
+        try:
+            for writer in writers:
+                writer.result()
+        finally:
+            done.set()
         for reader in readers:
             reader.result()
     assert store.stats().posts == {"text": 180 + 6}

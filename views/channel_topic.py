@@ -8,6 +8,7 @@ The latest post/topic by (timestamp, hash) wins. An empty topic is a topic that 
 from typing import Final
 
 from cablestore.body import TOPIC, Topic
+from cablestore.errors import CorruptStoreError
 from cablestore.keys import escape
 from cablestore.moment import MOMENT_SIZE_BYTES, moment
 from cablestore.post import Post
@@ -34,7 +35,12 @@ def refold(reader: Reader, key: bytes) -> bytes | None:
 def latest(reader: Reader, channel: str) -> tuple[str, bytes] | None:
     """Return a channel's topic and the hash of the post that set it, None where none ever did."""
     value = reader.get(PREFIX + escape(channel))
-    return None if value is None else (value[MOMENT_SIZE_BYTES:].decode(), value[8:MOMENT_SIZE_BYTES])
+    if value is None:
+        return None
+    try:
+        return value[MOMENT_SIZE_BYTES:].decode(), value[8:MOMENT_SIZE_BYTES]
+    except UnicodeDecodeError:
+        raise CorruptStoreError(f"the topic of {channel!r} is damaged. Run `cablestore rebuild`") from None
 
 
 VIEW: Final = View(

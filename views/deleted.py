@@ -13,8 +13,9 @@ one thing besides the posts that a rebuild needs.
 from typing import Final
 
 from cablestore.body import DELETE, Delete
+from cablestore.errors import CorruptStoreError
 from cablestore.post import Post
-from cablestore.reader import TOMBSTONE_PREFIX
+from cablestore.reader import TOMBSTONE_PREFIX, Reader
 from cablestore.tombstone import Tombstone
 from cablestore.view import View
 
@@ -24,6 +25,18 @@ def tombstones(post: Post) -> list[Tombstone]:
     if not isinstance(post.body, Delete):
         return []
     return [Tombstone(target, post.author, post.timestamp_ms, post.hash) for target in dict.fromkeys(post.body.hashes)]
+
+
+def is_borne_out(reader: Reader, stone: Tombstone) -> bool:
+    """Tell whether a tombstone's post/delete says what it claims. One that is not here is believed."""
+    try:
+        deletion = reader.post(stone.deleted_by)
+    except CorruptStoreError:
+        return True
+    if deletion is None:
+        return True
+    claims = isinstance(deletion.body, Delete) and stone.target in deletion.body.hashes
+    return claims and (deletion.author, deletion.timestamp_ms) == (stone.author, stone.deleted_at_ms)
 
 
 VIEW: Final = View(

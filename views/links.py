@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cablestore.body import LINKABLE_TYPES
+from cablestore.errors import CorruptStoreError
 from cablestore.keys import escape
 from cablestore.post import Post
 from cablestore.reader import Reader, Row
@@ -26,6 +27,7 @@ _HERE = 1
 _LINKED = 2
 _DEAD = 4
 _BYTE = tuple(bytes((bits,)) for bits in range(8))
+_BITS = {byte: bits for bits, byte in enumerate(_BYTE)}
 _SETTLED = _BYTE[_HERE | _LINKED]
 
 
@@ -69,7 +71,14 @@ def _parts(links: tuple[bytes, ...], channel_key: bytes, hash_hex: bytes, own: b
 
 def merge(a: bytes, b: bytes) -> bytes:
     """Add what two parts know."""
-    return _BYTE[a[0] | b[0]]
+    return _BYTE[_bits(a) | _bits(b)]
+
+
+def _bits(part: bytes) -> int:
+    try:
+        return _BITS[part]
+    except KeyError:
+        raise CorruptStoreError("a row of heads is damaged. Run `cablestore rebuild`") from None
 
 
 def stored(part: bytes) -> bytes | None:
@@ -124,7 +133,7 @@ def missing(reader: Reader, channel: str) -> Iterator[bytes]:
 def _unsettled(reader: Reader, channel: str) -> Iterator[tuple[bytes, int]]:
     prefix = HEAD_PREFIX + escape(channel) + b"!"
     for key, value in reader.prefix(prefix):
-        yield bytes.fromhex(key[len(prefix) :].decode()), value[0]
+        yield bytes.fromhex(key[len(prefix) :].decode()), _bits(value)
 
 
 def linking(reader: Reader, digest: bytes) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cablestore.body import JOIN, LEAVE, LINKABLE_TYPES
+from cablestore.errors import CorruptStoreError
 from cablestore.keys import escape, unescape
 from cablestore.moment import MOMENT_SIZE_BYTES, moment, moment_of_row
 from cablestore.post import Post
@@ -65,6 +66,8 @@ def _part(post_type: int, when: bytes) -> bytes:
 
 
 def _decode(author_hex: bytes, value: bytes) -> Membership:
+    if len(value) != 2 * _SIZE:
+        raise CorruptStoreError(f"the membership of {author_hex.decode()} is damaged. Run `cablestore rebuild`")
     announced = value[_SIZE:]
     return Membership(
         author=bytes.fromhex(author_hex.decode()),

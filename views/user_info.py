@@ -9,10 +9,10 @@ because a property that the latest leaves out is back at its default, whatever e
 
 from typing import Final
 
-import msgpack
-
 from cablestore.body import INFO, Info
+from cablestore.errors import CorruptStoreError
 from cablestore.moment import MOMENT_SIZE_BYTES, moment
+from cablestore.packing import pack, unpack
 from cablestore.post import Post
 from cablestore.reader import Reader, Row
 from cablestore.view import Fold, View
@@ -29,7 +29,7 @@ def rows(post: Post) -> list[Row]:
 def parts(post: Post) -> list[Row]:
     """Return what a post/info says."""
     pairs = post.body.pairs if isinstance(post.body, Info) else ()
-    return [(LATEST_PREFIX + post.author_hex, moment(post.timestamp_ms, post.hash) + msgpack.packb(pairs))]
+    return [(LATEST_PREFIX + post.author_hex, moment(post.timestamp_ms, post.hash) + pack(pairs))]
 
 
 def refold(reader: Reader, key: bytes) -> bytes | None:
@@ -44,8 +44,11 @@ def latest(reader: Reader, author: bytes) -> tuple[Info, bytes] | None:
     value = reader.get(LATEST_PREFIX + author.hex().encode())
     if value is None:
         return None
-    pairs = tuple((key, data) for key, data in msgpack.unpackb(value[MOMENT_SIZE_BYTES:]))
-    return Info(pairs), value[8:MOMENT_SIZE_BYTES]
+    try:
+        info = Info(tuple((str(key), bytes(data)) for key, data in unpack(value[MOMENT_SIZE_BYTES:])))
+    except (TypeError, ValueError):
+        raise CorruptStoreError(f"the info of {author.hex()} is damaged. Run `cablestore rebuild`") from None
+    return info, value[8:MOMENT_SIZE_BYTES]
 
 
 def latest_hash(reader: Reader, author: bytes) -> bytes | None:

@@ -1,0 +1,214 @@
+"""Check finds whatever is wrong in the database, and rebuild mends it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgpack
+import pytest
+from people import ANN, BOB, raws
+
+from cablestore import CableStore, CableStoreError, CorruptStoreError
+from cablestore.kv import LevelDB
+from cablestore.reader import Row
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A store with a row of every kind, closed."""
+    with CableStore.open(tmp_path) as store:
+        first = ANN.text("default", "first")
+        gone = BOB.text("default", "gone", links=(first.hash,))
+        last = ANN.text("default", "last", links=(gone.hash,))
+        missing = ANN.text("default", "missing")
+        branch = BOB.text("default", "branch", links=(missing.hash,))
+        posts = [ANN.named("ann"), ANN.join("default"), ANN.topic("default", "t"), first, gone, last, branch]
+        store.ingest(raws(*posts, BOB.delete(gone, missing)))
+        assert store.check().is_clean
+        whole = store.dump_digest()
+    yield tmp_path
+    CableStore.rebuild_closed(tmp_path)
+    with CableStore.open(tmp_path) as store:
+        report = store.check()
+        assert report.is_clean, [str(problem) for problem in report.problems]
+        assert (store.dump_digest() == whole) or (tmp_path / "other").exists()
+
+
+def rows(folder: Path) -> list[Row]:
+    database = LevelDB(folder / "generation-000001")
+    with database.snapshot() as state:
+        found = list(state.scan(b"", b"\xff"))
+    database.close()
+    return found
+
+
+def change(folder: Path, **changes: bytes | None) -> None:
+    database = LevelDB(folder / "generation-000001")
+    database.write({key.encode("latin-1"): value for key, value in changes.items()}, sync=True)
+    database.close()
+
+
+def problems(folder: Path) -> list[str]:
+    with CableStore.open(folder) as store:
+        report = store.check()
+        assert report.is_clean == (report.problem_count == 0)
+        assert report.problem_count >= len(report.problems)
+        return [str(problem) for problem in report.problems]
+
+
+PREFIXES = [
+    "!chat!text!", "!chat!deleted!", "!state!member!", "!state!topic!", "!channel!member!", "!channel!topic!",
+    "!author!", "!user!info!", "!user!latest!info!", "!link!", "!head!", "!reverse!", "!activity!day!",
+    "!activity!channel!", "!sizes",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_every_missing_row_is_found(folder: Path, prefix: str) -> None:
+    found = [key for key, _ in rows(folder) if key.startswith(prefix.encode())]
+    assert found
+    for key in found:
+        if prefix == "!chat!deleted!":
+            (folder / "other").touch()  # what a tombstone alone knew is lost with it
+        change(folder, **{key.decode("latin-1"): None})
+        assert problems(folder), key
+        break
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_every_changed_row_is_found(folder: Path, prefix: str) -> None:
+    key, value = next((k, v) for k, v in rows(folder) if k.startswith(prefix.encode()))
+    flipped = value[:-1] + bytes([value[-1] ^ 1]) if value else b"x"
+    changed = {
+        "!chat!deleted!": msgpack.packb([1, bytes(32), None]),
+        "!reverse!": msgpack.packb([b"!author!x"]),
+        "!activity!day!": msgpack.packb([9] * 10),
+        "!activity!channel!": msgpack.packb([9] * 10),
+        "!sizes": msgpack.packb({"data": [1, 1]}),
+        "!head!": b"\x05" if value == b"\x01" else b"\x01",
+    }.get(prefix, flipped)
+    if prefix == "!chat!deleted!":
+        (folder / "other").touch()
+    change(folder, **{key.decode("latin-1"): changed})
+    assert problems(folder)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES[:-1])
+def test_every_dangling_row_is_found(folder: Path, prefix: str) -> None:
+    key, value = next((k, v) for k, v in rows(folder) if k.startswith(prefix.encode()))
+    digits = "0" if prefix.startswith("!activity") else "f"
+    dangling = key[:-8] + digits.encode() * 8 if len(key) > len(prefix) + 12 else key + b"x"
+    if prefix == "!activity!day!":
+        dangling = b"!activity!day!000000001"
+    if prefix == "!chat!deleted!":
+        (folder / "other").touch()
+    change(folder, **{dangling.decode("latin-1"): value})
+    assert problems(folder)
+
+
+def test_a_lost_post_leaves_rows_that_dangle(folder: Path) -> None:
+    key = next(k for k, v in rows(folder) if k.startswith(b"!data!") and v.endswith(b"last"))
+    change(folder, **{key.decode(): None})
+    (folder / "other").touch()
+    said = problems(folder)
+    assert any("author: a dangling row" in problem for problem in said)
+    assert any("messages: a dangling row" in problem for problem in said)
+
+
+def test_bytes_that_are_another_post(folder: Path) -> None:
+    key = next(k for k, _ in rows(folder) if k.startswith(b"!data!"))
+    change(folder, **{key.decode(): ANN.text("default", "something else").raw})
+    (folder / "other").touch()
+    assert any("whose bytes do not give its hash" in problem for problem in problems(folder))
+
+
+def test_bytes_that_are_no_post(folder: Path) -> None:
+    key = next(k for k, _ in rows(folder) if k.startswith(b"!data!"))
+    change(folder, **{key.decode(): b"garbage"})
+    (folder / "other").touch()
+    assert any("a damaged row (the post ends within" in problem for problem in problems(folder))
+
+
+def test_a_row_that_belongs_to_no_view(folder: Path) -> None:
+    change(folder, **{"!nobody!knows": b"x"})
+    assert any("belongs to no view" in problem for problem in problems(folder))
+
+
+def test_a_deleted_post_that_came_back(folder: Path) -> None:
+    post = BOB.text("default", "zombie")
+    with CableStore.open(folder) as store:
+        store.ingest(raws(BOB.delete(post)))
+        store.ingest(raws(post))
+    (folder / "other").touch()
+    change(folder, **{f"!data!{post.hash.hex()}": post.raw})
+    assert any("a post that its author deleted" in problem for problem in problems(folder))
+
+
+def test_an_arrival_log_that_repeats(folder: Path) -> None:
+    change(folder, **{"!arrival!next": b"2"})
+    (folder / "other").touch()
+    assert any("next number that is taken" in problem for problem in problems(folder))
+
+
+def test_many_problems_are_counted_and_some_are_told(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path) as store:
+        store.ingest(raws(*(ANN.text("default", str(i)) for i in range(500))), verify=False)
+    for key, _ in rows(tmp_path):
+        if key.startswith((b"!author!", b"!chat!text!")):
+            change(tmp_path, **{key.decode("latin-1"): None})
+    with CableStore.open(tmp_path) as store:
+        report = store.check()
+        assert report.problem_count >= 1000
+        assert len(report.problems) == 100
+
+
+def test_bad_signatures_are_found_on_request(tmp_path: Path) -> None:
+    forged = ANN.text("default", "x").raw[:-1] + b"y"
+    with CableStore.open(tmp_path) as store:
+        store.ingest([forged], verify=False)
+        assert store.check().is_clean
+        assert [str(p).split(":")[1] for p in store.check(signatures=True).problems] == [" a post with a bad signature"]
+
+
+def test_check_tells_how_far_it_is(store: CableStore) -> None:
+    store.ingest(raws(*(ANN.text("default", str(i)) for i in range(20))))
+    steps: list[int] = []
+    store.check(progress=steps.append)
+    assert sum(steps) == 20
+
+
+GARBAGE = [b"", b"\xc1\xff", b"\x93\x01", b"\xff" * 50, bytes(200)]
+
+
+@pytest.mark.parametrize("prefix", [*PREFIXES, "!data!", "!arrival!log!"])
+@pytest.mark.parametrize("garbage", GARBAGE, ids=lambda g: g.hex()[:8] or "empty")
+def test_garbage_in_a_row_is_found_and_never_a_foreign_error(folder: Path, prefix: str, garbage: bytes) -> None:
+    key, value = next((k, v) for k, v in rows(folder) if k.startswith(prefix.encode()))
+    if value == garbage:
+        return
+    change(folder, **{key.decode("latin-1"): garbage})
+    (folder / "other").touch()
+    with contextlib.suppress(CorruptStoreError):
+        assert problems(folder)
+    with contextlib.suppress(CableStoreError), CableStore.open(folder) as store:
+        for read in READS:
+            with contextlib.suppress(CableStoreError):
+                read(store)
+
+
+READS: list[Callable[[CableStore], object]] = [
+    lambda store: [list(store.members(channel.name)) for channel in store.channels()],
+    lambda store: store.messages("default"),
+    lambda store: store.causal_messages("default", 0),
+    lambda store: store.topic_of("default"),
+    lambda store: list(store.users()),
+    lambda store: [list(store.posts_by(author)) for author in (ANN.key, BOB.key)],
+    lambda store: (store.heads("default"), list(store.missing("default"))),
+    lambda store: store.events(),
+    lambda store: store.stats(),
+    lambda store: store.text("default", "x"),
+    lambda store: store.ingest(raws(ANN.delete(*store.posts_by(ANN.key)))),
+    lambda store: store.prune(keep_newest=0),
+]

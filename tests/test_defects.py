@@ -1,0 +1,436 @@
+"""Defects that were reproduced in the existing implementations of Cable, one test each.
+
+The names are those of the reports. What concerns the wire, requests and peers is not a store's, and not here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from people import ANN, BOB, CYD, START_MS, raws
+
+from cablestore import (
+    DRAFT8,
+    Block,
+    CableStore,
+    Info,
+    Moderation,
+    Post,
+    Role,
+    StorageError,
+    StoreLockedError,
+    Text,
+    Verdict,
+    answers,
+    encode_post,
+)
+from cablestore.body import LOCAL_ONLY
+from cablestore.kv import LevelDB
+
+
+def texts(store: CableStore, channel: str = "default") -> list[str]:
+    return [message.text for message in store.messages(channel, 1000, newest_first=False).messages]
+
+
+def time_range(store: CableStore, channel: str, start: int = 0, end: int = 0, limit: int = 0) -> list[bytes]:
+    with store.snapshot() as snapshot:
+        return list(answers.channel_time_range(snapshot.reader, channel, start, end, limit))
+
+
+def channel_list(store: CableStore, offset: int = 0, limit: int = 0) -> list[str]:
+    with store.snapshot() as snapshot:
+        return list(answers.channel_list(snapshot.reader, offset, limit))
+
+
+# --- wrong results ---------------------------------------------------------------------------------
+
+
+def test_deleted_resync(store: CableStore) -> None:
+    """A deleted post that is offered again was requested again and shown."""
+    post = ANN.text("default", "x")
+    store.ingest(raws(post, ANN.delete(post)))
+    with store.snapshot() as snapshot:
+        assert not list(answers.worth_requesting(snapshot.reader, [post.hash]))
+    assert store.ingest(raws(post))[0].verdict is Verdict.DELETED
+    assert texts(store) == []
+
+
+def test_delete_before_post(store: CableStore) -> None:
+    """A deletion that came before its target was lost."""
+    post = ANN.text("default", "x")
+    store.ingest(raws(ANN.delete(post)))
+    store.ingest(raws(post))
+    assert texts(store) == []
+
+
+def test_name_change(store: CableStore) -> None:
+    """The second nickname was never stored."""
+    for name in ("first", "second", "third"):
+        store.ingest(raws(ANN.named(name)))
+        assert store.user(ANN.key).name == name
+
+
+def test_topic_late_older(store: CableStore) -> None:
+    """An older topic that arrived later won."""
+    older, newer = ANN.topic("default", "older"), BOB.topic("default", "newer")
+    store.ingest(raws(newer))
+    store.ingest(raws(older))
+    assert store.topic_of("default") == "newer"
+
+
+def test_membership_late_older(store: CableStore) -> None:
+    """An older leave that arrived later ended membership."""
+    leave, join = ANN.leave("default"), ANN.join("default")
+    store.ingest(raws(join))
+    store.ingest(raws(leave))
+    assert [user.public_key for user in store.members("default")] == [ANN.key]
+
+
+def test_joined_channels_other_users(store: CableStore) -> None:
+    """Joined channels were those of everybody."""
+    store.ingest(raws(ANN.join("mine"), BOB.join("theirs")))
+    assert list(store.joined_channels(ANN.key)) == ["mine"]
+
+
+def test_joined_channels_non_ascii(store: CableStore) -> None:
+    """Channels whose names start above `~` vanished."""
+    names = ["~", "ä", "日本", "🐈", "\x7f"]
+    store.ingest(raws(*(ANN.join(name) for name in names)))
+    assert sorted(store.joined_channels(ANN.key)) == sorted(names)
+
+
+def test_bang_channel_list(store: CableStore) -> None:
+    """The channel "a!b" was listed as "a"."""
+    store.ingest(raws(ANN.join("a!b"), ANN.join("!"), ANN.join("!!a!")))
+    assert channel_list(store) == ["!", "!!a!", "a!b"]
+
+
+def test_bang_channel_leak(store: CableStore) -> None:
+    """Reading "a" gave posts of "a!1"."""
+    store.ingest(raws(ANN.text("a", "in a"), ANN.text("a!1", "in a!1"), ANN.text("a!1700000000000", "in another")))
+    assert texts(store, "a") == ["in a"]
+    assert texts(store, "a!1") == ["in a!1"]
+    assert len(time_range(store, "a")) == 1
+
+
+def test_mono_restart(tmp_path: Path) -> None:
+    """After a restart a post with a (channel, millisecond) that was there already was stored but never shown."""
+    for text in ("one", "two", "three"):
+        with CableStore.open(tmp_path) as store:
+            store.ingest(raws(ANN.text("default", text, at=START_MS)))
+    with CableStore.open(tmp_path) as store:
+        assert sorted(texts(store)) == ["one", "three", "two"]
+        assert store.check().is_clean
+
+
+def test_same_ts_1100(store: CableStore) -> None:
+    """A thousand posts with one timestamp ended the process."""
+    store.ingest(raws(*(ANN.text("default", str(i), at=START_MS) for i in range(1100))), verify=False)
+    assert len(time_range(store, "default", START_MS, START_MS + 1)) == 1100
+
+
+def test_small_timestamps(store: CableStore) -> None:
+    """A post dated 80 was not found in the range 0 to 100."""
+    post = ANN.text("default", "x", at=80)
+    store.ingest(raws(post))
+    assert time_range(store, "default", 0, 100) == [post.hash]
+
+
+def test_mixed_width_order(store: CableStore) -> None:
+    """Timestamps with fewer digits sorted after today's."""
+    times = [0, 9, 10, 999_999_999_999, 1_000_000_000_000, START_MS]
+    store.ingest(raws(*(ANN.text("default", str(at), at=at) for at in reversed(times))))
+    assert texts(store) == [str(at) for at in times]
+
+
+@pytest.mark.parametrize("batch_posts", [1, 100, 1000])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_linear_chain_has_one_head(store: CableStore, batch_posts: int, backwards: bool) -> None:
+    """A chain delivered in batches ended with as many heads as batches."""
+    posts: list[Post] = []
+    for i in range(1000):
+        posts.append(ANN.text("default", str(i), links=tuple(post.hash for post in posts[-1:])))
+    last = posts[-1].hash
+    store.ingest(raws(*(reversed(posts) if backwards else posts)), batch_posts=batch_posts, verify=False)
+    assert store.heads("default") == [last]
+
+
+def test_unlinked_posts_are_all_heads(store: CableStore) -> None:
+    """10,000 unlinked posts ended with 112 heads: updates were lost."""
+    posts = [ANN.text("default", str(i)) for i in range(2000)]
+    store.ingest(raws(*posts), verify=False)
+    assert set(store.heads("default")) == {post.hash for post in posts}
+
+
+def test_join_not_in_heads_done(store: CableStore) -> None:
+    """A post that is no head never got its answer, and whoever waited for it hung."""
+    old = ANN.join("default")
+    new = ANN.text("default", "x", links=(old.hash,))
+    assert [outcome.verdict for outcome in store.ingest(raws(new, old))] == [Verdict.ACCEPTED] * 2
+
+
+def test_dup_in_response(store: CableStore) -> None:
+    """The same post three times in one response was indexed three times."""
+    post = ANN.text("default", "x")
+    found = [outcome.verdict for outcome in store.ingest(raws(post, post, post))]
+    assert found == [Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DUPLICATE]
+    assert time_range(store, "default") == [post.hash]
+    assert store.stats().posts == {"text": 1}
+
+
+def test_startup_heads_race(tmp_path: Path) -> None:
+    """A post written right after opening had no links."""
+    with CableStore.open(tmp_path) as store:
+        first = store.text("default", "first")
+    with CableStore.open(tmp_path) as store:
+        assert store.text("default", "second").links == (first.hash,)
+
+
+def test_del_many_same_channel(store: CableStore) -> None:
+    """A deletion of several posts of one channel stood in its time range several times."""
+    posts = [ANN.text("default", str(i)) for i in range(5)]
+    deletion = ANN.delete(*posts)
+    store.ingest(raws(*posts, deletion))
+    assert time_range(store, "default") == [deletion.hash]
+    assert time_range(store, "default", limit=1) == [deletion.hash]
+
+
+def test_get_channel_state_has_posts(store: CableStore) -> None:
+    """getChannelState threw a TypeError."""
+    store.ingest(raws(ANN.join("default"), ANN.named("ann"), ANN.topic("default", "t")))
+    with store.snapshot() as snapshot:
+        state = list(answers.channel_state(snapshot.reader, "default"))
+        assert len(list(answers.post_request(snapshot.reader, state))) == 3
+
+
+def test_get_name_unset(store: CableStore) -> None:
+    """Asking for a name that was never set failed."""
+    assert store.user(ANN.key).name == ANN.key.hex()
+
+
+def test_time_range_keeps_the_newest_under_a_limit(store: CableStore) -> None:
+    """cable.rs answered in ascending order, so a limit kept the oldest."""
+    posts = [ANN.text("default", str(i)) for i in range(5)]
+    store.ingest(raws(*posts))
+    assert time_range(store, "default", limit=2) == [posts[4].hash, posts[3].hash]
+
+
+def test_time_range_includes_leave_join(store: CableStore) -> None:
+    """A time range is for texts and deletions: neither joins and leaves nor topics."""
+    text = ANN.text("default", "x")
+    store.ingest(raws(ANN.join("default"), text, ANN.topic("default", "t"), ANN.leave("default")))
+    assert time_range(store, "default") == [text.hash]
+
+
+def test_channel_list_paging(store: CableStore) -> None:
+    """Offset 2, limit 2 gave nothing; an offset behind the end ended the process."""
+    store.ingest(raws(*(ANN.join(name) for name in "abcdef")))
+    assert channel_list(store, 2, 2) == ["c", "d"]
+    assert channel_list(store, 10, 2) == []
+
+
+def test_equal_milliseconds_overwrite_nothing(store: CableStore) -> None:
+    """cable.rs keyed topics and names by milliseconds: equal ones overwrote each other and nothing could be undone."""
+    topics = [ANN.topic("default", str(i), at=START_MS) for i in range(3)]
+    names = [ANN.named(str(i), at=START_MS) for i in range(3)]
+    store.ingest(raws(*topics, *names))
+    for _ in range(3):
+        [topic] = [t for t in topics if t.body == ANN.topic("default", store.topic_of("default")).body]
+        [name] = [n for n in names if n.body == Info.of(name=store.user(ANN.key).name)]
+        store.ingest(raws(ANN.delete(topic, name)))
+        topics.remove(topic)
+        names.remove(name)
+    assert (store.topic_of("default"), store.user(ANN.key).name) == ("", ANN.key.hex())
+
+
+def test_one_row_a_member(store: CableStore) -> None:
+    """cable.rs kept a row for every join of a member."""
+    store.ingest(raws(*(ANN.join("default") for _ in range(4))))
+    assert len(list(store.members("default"))) == 1
+    assert next(store.channels()).members == 1
+
+
+def test_causal_sort_core(store: CableStore) -> None:
+    """Chat was in order of time however wrong the clocks: an answer stood before its question."""
+    question = ANN.text("default", "question", at=START_MS + 60_000)
+    answer = BOB.text("default", "answer", at=START_MS, links=(question.hash,))
+    store.ingest(raws(answer, question))
+    assert [message.text for message in store.causal_messages("default", 0)] == ["question", "answer"]
+
+
+# --- crashes ---------------------------------------------------------------------------------------
+
+
+def test_bad_signature(store: CableStore) -> None:
+    """One bad signature in a response ended the process."""
+    forged = ANN.text("default", "x").raw[:-1] + b"y"
+    assert store.ingest([forged])[0].verdict is Verdict.BAD_SIGNATURE
+
+
+def test_unknown_info_key(store: CableStore) -> None:
+    """A post/info with a key of the future ended the process."""
+    post = ANN.post(Info((("pronouns", b"they"), ("name", b"ann"))))
+    assert store.ingest(raws(post))[0].verdict is Verdict.ACCEPTED
+    assert dict(store.user(ANN.key).info.pairs) == {"pronouns": b"they", "name": b"ann"}
+
+
+def test_unknown_post_type(store: CableStore) -> None:
+    """A post of a type of the future ended the process."""
+    assert store.ingest([bytes(96) + b"\x00\xc8\x01\x50"])[0].verdict is Verdict.UNKNOWN_TYPE
+
+
+def test_reserved_channel_crash(store: CableStore) -> None:
+    """Channels named like the implementation's own keys ended the process."""
+    for name in ("reqid-to-channels", "__proto__", "constructor", "!data!", "!arrival!next", "\x00"):
+        post = ANN.text(name, name)
+        assert store.ingest(raws(post))[0].verdict is Verdict.ACCEPTED
+        assert texts(store, name) == [name]
+
+
+def test_malformed_message(store: CableStore) -> None:
+    """Anything malformed ended the process."""
+    whole = ANN.text("default", "hello").raw
+    found = store.ingest([whole[:size] for size in range(len(whole))])
+    assert {outcome.verdict for outcome in found} <= {Verdict.MALFORMED, Verdict.UNKNOWN_TYPE}
+
+
+def test_del_info(store: CableStore) -> None:
+    """Deleting a post/info ended the process."""
+    post = ANN.named("ann")
+    store.ingest(raws(post, ANN.delete(post)))
+    assert store.user(ANN.key).name == ANN.key.hex()
+
+
+def test_del_only_topic(store: CableStore) -> None:
+    """Deleting a channel's only topic ended the process."""
+    post = ANN.topic("default", "t")
+    store.ingest(raws(post, ANN.delete(post)))
+    assert store.topic_of("default") == ""
+
+
+def test_del_latest_join_of_two(store: CableStore) -> None:
+    """Deleting a join when an older one exists ended the process."""
+    older, newer = ANN.join("default"), ANN.join("default")
+    store.ingest(raws(older, newer, ANN.delete(newer)))
+    assert [user.public_key for user in store.members("default")] == [ANN.key]
+
+
+def test_write_error_swallowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed write was only logged, or ended the process. Here it is an error, and nothing counts as stored."""
+    with CableStore.open(tmp_path) as store:
+        store.text("default", "before")
+        before = store.dump_digest()
+
+        def refuse(*_: object, **__: object) -> None:
+            raise StorageError("the disk refused")
+
+        monkeypatch.setattr(LevelDB, "write", refuse)
+        with pytest.raises(StorageError):
+            store.ingest(raws(ANN.text("default", "x")))
+        with pytest.raises(StorageError):
+            store.text("default", "y")
+        monkeypatch.undo()
+        assert store.dump_digest() == before
+        assert store.last_sequence == 1
+        assert store.text("default", "after").links
+        assert store.check().is_clean
+
+
+def test_reopen_lock(tmp_path: Path) -> None:
+    """A second process on the same folder crashed with LevelDB's words."""
+    with CableStore.open(tmp_path):
+        code = f"import cablestore\ntry: cablestore.CableStore.open({str(tmp_path)!r})\nexcept cablestore.StoreLockedError as e: print(e)"
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert "One process at a time" in found.stdout
+        with pytest.raises(StoreLockedError):
+            CableStore.open(tmp_path)
+
+
+# --- crash safety and memory -----------------------------------------------------------------------
+
+
+def test_writes_can_be_read_at_once(store: CableStore) -> None:
+    """The gate for reading opened when a write was issued, not when it was done."""
+    for i in range(50):
+        post = store.text("default", str(i), sync=False)
+        assert store.messages("default", 1).messages[0].hash == post.hash
+        assert store.heads("default") == [post.hash]
+
+
+def test_one_write_a_batch(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A post cost eight batches, so a crash left posts in some views and not in others."""
+    writes = []
+    write = LevelDB.write
+
+    def counting(self: LevelDB, *args: object, **options: object) -> None:
+        writes.append(args)
+        write(self, *args, **options)  # type: ignore[arg-type] # handed on as they came
+
+    monkeypatch.setattr(LevelDB, "write", counting)
+    a, b = ANN.text("default", "a"), ANN.named("ann")
+    store.ingest(raws(a, b, ANN.join("c"), ANN.topic("c", "t"), ANN.delete(a), CYD.leave("c")))
+    assert len(writes) == 1
+
+
+def test_history_can_be_pruned(store: CableStore) -> None:
+    """Nothing ever removed old posts."""
+    store.ingest(raws(*(ANN.text("default", str(i)) for i in range(100))), verify=False)
+    assert store.prune(keep_newest=10) == 90
+    assert len(texts(store)) == 10
+
+
+# --- of the specification --------------------------------------------------------------------------
+
+
+def test_future_post(store: CableStore) -> None:
+    """Posts dated years ahead were taken, and stayed the newest for years."""
+    assert store.ingest(raws(ANN.text("default", "x", at=2**50)))[0].verdict is Verdict.TOO_FAR_AHEAD
+
+
+def test_codepoints(store: CableStore) -> None:
+    """Limits were counted in bytes: 40 times 日 was no channel name."""
+    assert store.ingest(raws(ANN.join("日" * 64)))[0].verdict is Verdict.ACCEPTED
+    assert channel_list(store) == ["日" * 64]
+
+
+def test_case_insensitive() -> None:
+    """Channel names in the last draft are the same in whatever case."""
+    with CableStore.in_memory(dialect=DRAFT8) as store:
+        post = encode_post(Text("cAbAL", "x"), links=(), timestamp_ms=80, identity=ANN.identity, dialect=DRAFT8)
+        store.ingest(raws(post))
+        assert texts(store, "CABAL") == ["x"]
+
+
+def test_private_leak() -> None:
+    """Local-only posts were stored in the clear and given to whoever asked."""
+    private = ANN.post(Moderation("", LOCAL_ONLY, "", (BOB.key,), 0))
+    with CableStore.in_memory(identity=ANN.identity) as store:
+        store.ingest(raws(private))
+        with store.snapshot() as snapshot:
+            assert not list(answers.post_request(snapshot.reader, [private.hash]))
+        assert all(private.raw not in value for _, value in store.dump())
+    with CableStore.in_memory(identity=BOB.identity) as store:
+        assert store.ingest(raws(private))[0].verdict is Verdict.LOCAL_ONLY
+
+
+def test_reserved_context_channel(store: CableStore) -> None:
+    """The name for "the whole cabal" was also the name that a channel could have."""
+    whole, channel = ANN.post(Role("", 0, "", BOB.key, 0)), ANN.post(Role("", 0, "\x00", BOB.key, 0))
+    store.ingest(raws(whole, channel, ANN.text("\x00", "x")))
+    assert [post.channel for post in store.posts_by(ANN.key, post_type=6)] == ["", "\x00"]
+    assert channel_list(store) == ["\x00"]
+
+
+def test_moderation_posts_are_kept_by_author(store: CableStore) -> None:
+    """cable.rs knows none of them. They are stored, indexed by author and given on request."""
+    posts = [
+        ANN.post(Role("", 0, "", BOB.key, 1)),
+        ANN.post(Moderation("spam", 0, "default", (BOB.key,), 0)),
+        ANN.post(Block("", 0, (BOB.key,), 1, 1)),
+    ]
+    assert {o.verdict for o in store.ingest(raws(*posts))} == {Verdict.ACCEPTED}
+    assert list(store.posts_by(ANN.key)) == posts
+    assert store.stats().posts == {"role": 1, "moderation": 1, "block": 1}
