@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -156,7 +157,7 @@ class Engine:
                 self._database, replaced = new, self._database
             replaced.close()
             if self.folder is not None:
-                self.folder.remove(old)
+                _clear_away(self.folder, old, report)
             self._load()
         return report
 
@@ -207,29 +208,32 @@ def rebuild_closed(
 ) -> RebuildReport:
     """Rebuild a store that is not open, whatever state its database is in.
 
-    A database that cannot be read whole is read as far as it can be, and stays beside the new one.
+    A database that cannot be read whole is read as far as it can be, and kept beside the new one.
     """
     folder = Folder.open(path, create=False, dialect=None)
     try:
         row = meta.meta_row(catalog, folder.header.dialect, FORMAT)
         old = folder.header.generation
-        open_sealed = unseal(folder.identity_path)
+        read = partial(Reader, dialect=folder.header.dialect, unseal=unseal(folder.identity_path))
         try:
             database = LevelDB(folder.database_path, create=False)
             try:
                 with database.snapshot() as state:
-                    reader = Reader(state, folder.header.dialect, open_sealed)
-                    report = _build_generation(reader, folder, catalog, row, progress)
+                    report = _build_generation(read(state), folder, catalog, row, progress)
             finally:
                 database.close()
-            if not report.damaged:
-                folder.remove(old)
         except CorruptStoreError:
             with salvaged(folder.database_path, folder.path / f"{old}{_SCRATCH}") as source:
-                reader = Reader(source, folder.header.dialect, open_sealed)
-                report = _build_generation(reader, folder, catalog, row, progress)
-            if source.is_damaged:
-                report.lose("unreadable parts of the database")
+                report = _build_generation(read(source), folder, catalog, row, progress)
+            report.lose("unreadable part of the database")
+        _clear_away(folder, old, report)
         return report
     finally:
         folder.close()
+
+
+def _clear_away(folder: Folder, old: str, report: RebuildReport) -> None:
+    """Remove the generation that was rebuilt; one from which something was lost is kept aside."""
+    if report.damaged:
+        report.kept_aside = folder.set_aside(old)
+    folder.remove_others()

@@ -4,6 +4,7 @@
     lock                held with flock while the store is open; has the owner's process id
     identity            the key file of the store's own user, made when it is first needed
     generation-000001/  a LevelDB with everything else
+    damaged-000001/     one that could not be read whole, kept when it was rebuilt
 
 STORE is replaced by rename, so at any instant the store has one whole database, the old or the new.
 """
@@ -29,6 +30,7 @@ _STORE_BEFORE_RENAME: Final = "STORE.new"
 _LOCK: Final = "lock"
 _IDENTITY: Final = "identity"
 _GENERATION: Final = "generation-"
+_DAMAGED: Final = "damaged-"
 _OWN_NAMES: Final = frozenset({_STORE, _STORE_BEFORE_RENAME, _LOCK, _IDENTITY})
 
 
@@ -96,6 +98,18 @@ class Folder:
         if generation == self.header.generation:
             raise ValueError(f"{generation} is the live generation")
         shutil.rmtree(self.path / generation, ignore_errors=True)
+
+    def remove_others(self) -> None:
+        """Remove every generation but the live one: the one before, and what interrupted rebuilds left."""
+        for path in self.path.glob(f"{_GENERATION}*"):
+            if path.name != self.header.generation:
+                self.remove(path.name)
+
+    def set_aside(self, generation: str) -> Path:
+        """Keep a damaged generation that is no longer the live one, under a name that no rebuild removes."""
+        aside = self.path / generation.replace(_GENERATION, _DAMAGED)
+        (self.path / generation).replace(aside)
+        return aside
 
     def close(self) -> None:
         """Let others open the store."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cablestore import arrival
 from cablestore.batches import batches
@@ -32,6 +33,8 @@ class RebuildReport:
     tombstones: int = 0
     arrivals: int = 0
     damaged: dict[str, int] = field(default_factory=dict)
+    kept_aside: Path | None = None
+    """Where the database is from which something was lost."""
 
     def lose(self, what: str) -> None:
         """Count something that could not be carried over."""

@@ -43,8 +43,8 @@ def rebuild(path: Path, out: Output) -> None:
         report = CableStore.rebuild_closed(path, progress=progress)
     for what, count in report.damaged.items():
         out.say(f"✗ lost: {count:,} of: {what}", lost=what, count=count)
-    if report.damaged:
-        out.note("the damaged database stays beside the new one; remove its folder when you need it no longer")
+    if report.kept_aside:
+        out.note(f"the damaged database is kept in {report.kept_aside}: remove it when you need it no longer")
     out.say(
         f"rebuilt {report.posts:,} posts and {report.tombstones:,} tombstones",
         posts=report.posts,
