@@ -146,7 +146,8 @@ class LevelDB:
     def compact(self) -> None:
         """Rewrite everything in the least space."""
         with self._lock, _reading():
-            self._db.compact_range()
+            # Without bounds plyvel names an empty range, not the whole one.
+            self._db.compact_range(start=b"\x00", stop=b"\xff")
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
         """Return about how many bytes a range takes on disk; what was written last may not be counted."""

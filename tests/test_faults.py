@@ -128,13 +128,13 @@ def test_no_space_for_a_rebuild_leaves_the_store_as_it_was(small_disk: Path) -> 
 
 @pytest.fixture
 def posts() -> list[Post]:
-    return [(ANN, BOB)[i % 2].text(f"channel{i % 5}", f"{i} " + "lorem ipsum " * 20) for i in range(3000)]
+    return [(ANN, BOB)[i % 2].text(f"channel{i % 5}", f"{i} " + "lorem ipsum " * 20) for i in range(5000)]
 
 
 @pytest.fixture
 def folder(tmp_path: Path, posts: list[Post]) -> Path:
     """A store whose database has several tables, closed."""
-    with CableStore.open(tmp_path / "store", tuning=Tuning(write_buffer_size_bytes=2**20)) as store:
+    with CableStore.open(tmp_path / "store", tuning=Tuning(write_buffer_size_bytes=2**20, table_size_bytes=2**20)) as store:
         store.ingest(raws(*posts), verify=False, batch_posts=500)
         store.ingest(raws(ANN.delete(posts[0])))
         store.compact()
