@@ -6,7 +6,7 @@ import re
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from itertools import groupby
 from pathlib import Path
@@ -23,7 +23,7 @@ from cablestore.verdict import Verdict
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _YEAR = re.compile(r"\d{4}")
 _SAMPLE_LINES: Final = 200
-"""Lines from which a file's format and channel are recognised."""
+"""Lines from which a file's format is recognised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,24 @@ class ImportReport:
 def find_logs(paths: Iterable[Path], scratch: Path, channel: str | None = None) -> list[LogFile]:
     """Return the log files under `paths`, by channel and then time.
 
-    Paths are files, folders, or tar archives, which are unpacked into `scratch`. `channel` overrides what files say.
+    Paths are files, folders, or tar archives, which are unpacked into `scratch`. The channel is what the lines of a file
+    name; else, in formats whose lines do, what those of all other files name if they agree; else the folder's name, or
+    the one above where the folder is a year. `channel` overrides it all.
+
     Raises LogFormatError for a path that does not exist and for a file that no format reads.
     """
-    found = [_inspect(path, channel) for path in _files(paths, scratch)]
-    logs = [log for log in found if log is not None]
+    found = [log for log in (_inspect(path) for path in _files(paths, scratch)) if log is not None]
+    named = {log.channel for log in found if log.channel}
+    common = named.pop() if len(named) == 1 else ""
+    logs = [replace(log, channel=channel or log.channel or _unnamed_channel(log, common)) for log in found]
     return sorted(logs, key=lambda log: (log.channel, log.midnight_ms, log.path.name))
+
+
+def _unnamed_channel(log: LogFile, common: str) -> str:
+    if log.format.channel is not None and common:
+        return common
+    folder = log.path.absolute().parent
+    return (folder.parent if _YEAR.fullmatch(folder.name) else folder).name.lower().lstrip("#")
 
 
 def _files(paths: Iterable[Path], scratch: Path) -> Iterator[Path]:
@@ -75,8 +87,8 @@ def _files(paths: Iterable[Path], scratch: Path) -> Iterator[Path]:
             yield path
 
 
-def _inspect(path: Path, channel: str | None) -> LogFile | None:
-    """Recognise a file; None for one without lines."""
+def _inspect(path: Path) -> LogFile | None:
+    """Recognise a file; None for one without lines. Its channel is "" where its lines name none."""
     lines = [line for _, line in zip(range(_SAMPLE_LINES), read_lines(path), strict=False)]
     if not lines:
         return None
@@ -88,14 +100,7 @@ def _inspect(path: Path, channel: str | None) -> LogFile | None:
         midnight = datetime.combine(date.fromisoformat(match[0]), time(), UTC)
     except ValueError:
         raise LogFormatError(f"the name of {path} has no real date: {match[0]}") from None
-    name = channel or found.channel_of(read_lines(path)) or _channel_of_folder(path)
-    return LogFile(path, found, name, int(midnight.timestamp() * 1000))
-
-
-def _channel_of_folder(path: Path) -> str:
-    """Return the folder's name, or the one above where the folder is a year."""
-    folder = path.absolute().parent
-    return (folder.parent if _YEAR.fullmatch(folder.name) else folder).name.lower().lstrip("#")
+    return LogFile(path, found, found.channel_of(read_lines(path)) or "", int(midnight.timestamp() * 1000))
 
 
 def read_lines(path: Path) -> Iterator[str]:

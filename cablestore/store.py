@@ -17,7 +17,7 @@ from cablestore.check import CheckReport, check
 from cablestore.crypto import Identity
 from cablestore.dialect import LEGACY, Dialect
 from cablestore.engine import Engine, Transaction, rebuild_closed
-from cablestore.errors import IdentityError, InvalidPostError, OutdatedViewError
+from cablestore.errors import IdentityError, InvalidPostError, OutdatedViewError, StoreClosedError
 from cablestore.identity import load_identity, save_identity
 from cablestore.intake import Batch, Intake
 from cablestore.keys import after_prefix
@@ -28,6 +28,7 @@ from cablestore.reads import Event, Reads, Snapshot, Stats
 from cablestore.rebuild import RebuildReport
 from cablestore.verdict import Outcome, Verdict
 from cablestore.verify import Verifier
+from cablestore.view import Catalog
 from cablestore.views import CATALOG, activity, author, links
 
 Progress = Callable[[int], None]
@@ -73,6 +74,7 @@ class CableStore(Reads):
         dialect: Dialect | None = None,
         identity: Identity | None = None,
         rebuild_outdated: bool = False,
+        catalog: Catalog = CATALOG,
         tuning: Tuning | None = None,
         verify_threads: int | None = None,
         clock: Callable[[], int] = system_clock_ms,
@@ -81,19 +83,20 @@ class CableStore(Reads):
 
         `dialect` is what a new store is made for (legacy without one), and must be that of an existing one. `identity`
         is used instead of the key file in the folder. With `rebuild_outdated`, a store whose views were built by another
-        version is rebuilt first. `clock` returns milliseconds since 1970.
+        version is rebuilt first. `catalog` has the views to keep: all of cablestore's, and your own behind them.
+        `clock` returns milliseconds since 1970.
 
         Raises OpenError (its subclasses say why), StorageError where the disk refuses or is damaged.
         """
         path = Path(path)
         tuning = tuning or Tuning()
         try:
-            engine = Engine.open(path, CATALOG, create=create, dialect=dialect, tuning=tuning)
+            engine = Engine.open(path, catalog, create=create, dialect=dialect, tuning=tuning)
         except OutdatedViewError:
             if not rebuild_outdated:
                 raise
-            cls.rebuild_closed(path, identity=identity)
-            engine = Engine.open(path, CATALOG, create=False, dialect=dialect, tuning=tuning)
+            cls.rebuild_closed(path, identity=identity, catalog=catalog)
+            engine = Engine.open(path, catalog, create=False, dialect=dialect, tuning=tuning)
         return cls(engine, identity, clock, verify_threads)
 
     @classmethod
@@ -102,16 +105,22 @@ class CableStore(Reads):
         *,
         dialect: Dialect = LEGACY,
         identity: Identity | None = None,
+        catalog: Catalog = CATALOG,
         verify_threads: int | None = None,
         clock: Callable[[], int] = system_clock_ms,
     ) -> Self:
         """Make a store that keeps nothing once it is closed: for tests and throwaway clients."""
-        engine = Engine.in_memory(dialect, CATALOG)
+        engine = Engine.in_memory(dialect, catalog)
         return cls(engine, identity or Identity.generate(), clock, verify_threads)
 
     @classmethod
     def rebuild_closed(
-        cls, path: Path | str, *, identity: Identity | None = None, progress: Progress = _no_progress
+        cls,
+        path: Path | str,
+        *,
+        identity: Identity | None = None,
+        catalog: Catalog = CATALOG,
+        progress: Progress = _no_progress,
     ) -> RebuildReport:
         """Rebuild a store that is not open, also one that cannot be opened: outdated views, damaged files.
 
@@ -121,7 +130,7 @@ class CableStore(Reads):
         def unseal(key_file: Path) -> Callable[[bytes], bytes]:
             return (identity or (load_identity(key_file) if key_file.exists() else Identity.generate())).unseal
 
-        return rebuild_closed(Path(path), CATALOG, unseal, progress)
+        return rebuild_closed(Path(path), catalog, unseal, progress)
 
     def close(self) -> None:
         """Close the store. Iterators and snapshots that are still open end with StoreClosedError."""
@@ -360,13 +369,24 @@ class CableStore(Reads):
         Keep the number of the last event that you are done with: subscribing behind it, also after a restart, neither
         repeats nor loses one. Ends when nothing happens for `timeout_s`, or when the store is closed.
         """
-        while True:
-            latest = self.last_sequence
-            found = self.events(after)
+        while found := self.next_events(after, timeout_s):
             yield from found
-            after = found[-1].sequence if found else max(after, latest)
-            if not self._engine.wait(after, timeout_s):
-                return
+            after = found[-1].sequence
+
+    def next_events(self, after: int, timeout_s: float | None = None) -> list[Event]:
+        """Return the events behind number `after`, waiting for the first where there is none.
+
+        Empty when time is up, or when the store is closed.
+        """
+        try:
+            while True:
+                latest = self.last_sequence
+                found = self.events(after)
+                # The log may end before the latest number where a part of it was lost.
+                if found or not self._engine.wait(max(after, latest), timeout_s):
+                    return found
+        except StoreClosedError:
+            return []
 
     @property
     def last_sequence(self) -> int:

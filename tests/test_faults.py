@@ -134,7 +134,9 @@ def posts() -> list[Post]:
 @pytest.fixture
 def folder(tmp_path: Path, posts: list[Post]) -> Path:
     """A store whose database has several tables, closed."""
-    with CableStore.open(tmp_path / "store", tuning=Tuning(write_buffer_size_bytes=2**20, table_size_bytes=2**20)) as store:
+    with CableStore.open(
+        tmp_path / "store", tuning=Tuning(write_buffer_size_bytes=2**20, table_size_bytes=2**20)
+    ) as store:
         store.ingest(raws(*posts), verify=False, batch_posts=500)
         store.ingest(raws(ANN.delete(posts[0])))
         store.compact()

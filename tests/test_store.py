@@ -322,6 +322,13 @@ def test_ancestors_are_followed_so_far_and_no_further(store: CableStore) -> None
     assert [message.text for message in near] == ["a", "b"]  # not followed behind the window
 
 
+def test_causal_order_holds_a_bounded_number_of_posts(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_CAUSAL_POSTS", 5)
+    chat = [ANN.text("default", str(i), at=START_MS + i) for i in range(9)]
+    store.ingest(raws(*chat))
+    assert [message.text for message in store.causal_messages("default", 0)] == list("45678")
+
+
 # --- following -------------------------------------------------------------------------------------
 
 
@@ -439,6 +446,7 @@ def test_a_deletion_is_never_discarded(store: CableStore) -> None:
 
 
 def test_prune_by_age_keeps_the_latest_three_of_each_state(store: CableStore) -> None:
+    assert limits.STATE_POSTS_KEPT == 3
     posts = [ANN.text("default", str(i), at=1000 * i) for i in range(10)]
     topics = [(ANN, BOB)[i % 2].topic("default", str(i), at=1000 * i) for i in range(8)]
     joins = [ANN.join("default", at=1000 * i) for i in range(6)]

@@ -56,7 +56,7 @@ class Output:
         if not self.console.is_terminal:
             self.console.width = _WIDTH_OF_FILES
 
-    def say(self, text: str | Text, **fields: Any) -> None:
+    def say(self, text: str | Text, /, **fields: Any) -> None:
         """Print a line, or `fields` as JSON if there are any."""
         if self.as_json:
             if fields:

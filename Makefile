@@ -1,0 +1,39 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+
+.PHONY: demo test lint bench soak docs clean
+
+# Import a conversation and do everything with it: `make demo`, or `make demo LOGS=path` for real logs.
+demo: $(READY)
+	$(BIN)/cablestore demo $(if $(LOGS),--logs "$(LOGS)")
+
+test: $(READY)
+	$(BIN)/pytest -n 2 --dist worksteal
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	$(BIN)/python bench/run.py
+
+# Thousands of histories, 200 kills, ten million fuzzed inputs: hours.
+soak: $(READY)
+	CABLESTORE_SOAK=1 $(BIN)/pytest -n 2 --dist worksteal --timeout 7200
+
+# Write the generated tables of the documents.
+docs: $(READY)
+	$(BIN)/python docs/tables.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cablestore needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@

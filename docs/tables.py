@@ -1,0 +1,85 @@
+"""Writes the generated tables of the documentation: `make docs`. A test holds the documents against what this would write."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+
+from cablestore import limits
+from cablestore.body import TYPE_NAMES
+from cablestore.view import View
+from cablestore.views import CATALOG
+
+DOCS = Path(__file__).parent
+LAYOUT = re.compile(r"^    (!.+?)\s+-> (.+?)$", re.MULTILINE)
+
+
+def layout(view: View) -> list[tuple[str, str]]:
+    """The (key, value) lines at the head of a view's docstring."""
+    module = import_module(f"cablestore.views.{view.name}")
+    return LAYOUT.findall(module.__doc__ or "")
+
+
+def types_of(view: View) -> str:
+    """The types of post that concern a view, in words."""
+    types = set(view.types)
+    types.update(*(fold.types for fold in view.folds), *(tally.types for tally in view.tallies))
+    if types == set(TYPE_NAMES):
+        return "all"
+    return ", ".join(TYPE_NAMES[post_type] for post_type in sorted(types)) or "all"
+
+
+def views_table() -> str:
+    """One row a key: view and version, key, value, types, kind, and what it answers."""
+    lines = ["| view | key -> value | from | written for | answers |", "|---|---|---|---|---|"]
+    for view in CATALOG.views:
+        kinds = [(fold.prefix, "fold") for fold in view.folds] + [(tally.prefix, "tally") for tally in view.tallies]
+        for number, (key, described) in enumerate(layout(view)):
+            kind = next((kind for prefix, kind in kinds if key.encode().startswith(prefix)), "rows")
+            name = f"[{view.name}](../views/{view.name}.py) {view.version}" if number == 0 else ""
+            answers = view.answers if number == 0 else ""
+            value = described.replace("|", "\\|").replace("<", "&lt;")
+            lines.append(
+                f"| {name} | `{key}` -> {value} | {kind} | {types_of(view) if number == 0 else ''} | {answers} |"
+            )
+    return "\n".join(lines)
+
+
+def limits_table() -> str:
+    """One row a limit: name, value, reason."""
+    lines = ["| limit | value | why |", "|---|---|---|"]
+    body = ast.parse(inspect.getsource(limits)).body
+    for statement, after in pairwise(body):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            assert isinstance(after, ast.Expr)
+            assert isinstance(after.value, ast.Constant)
+            reason = " ".join(str(after.value.value).split())
+            lines.append(f"| `{statement.target.id}` | {getattr(limits, statement.target.id):,} | {reason} |")
+    return "\n".join(lines)
+
+
+TABLES = {"views": views_table, "limits": limits_table}
+
+
+def with_tables(text: str) -> str:
+    """A document with its generated tables as they should be."""
+    for name, make in TABLES.items():
+        begin, end = f"<!-- generated: {name} -->\n", "<!-- end -->"
+        before, found, rest = text.partition(begin)
+        if found:
+            text = before + begin + make() + "\n" + end + rest.partition(end)[2]
+    return text
+
+
+def documents() -> list[Path]:
+    """The documents that may have generated tables."""
+    return sorted(DOCS.glob("*.md"))
+
+
+if __name__ == "__main__":
+    for document in documents():
+        document.write_text(with_tables(document.read_text()))

