@@ -1,0 +1,118 @@
+"""What the benchmarks share: timing, data, and the lines that they print."""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cablestore import LEGACY, Body, Identity, Info, Join, Text, Topic, encode_post
+
+WORDS = ["lorem", "ipsum", "dolor", "sit", "amet", "consectetur", "adipiscing", "elit", "sed", "do", "eiusmod", "tempor", "incididunt", "ut", "labore", "et", "dolore", "magna", "aliqua", "enim", "ad", "minim", "veniam", "quis", "nostrud", "exercitation", "ullamco", "laboris", "nisi", "aliquip", "ex", "ea", "commodo", "consequat"]  # fmt: skip
+START_MS = 1_600_000_000_000
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long `work` takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def median(work: Callable[[], object], repeats: int) -> float:
+    """The median of several runs, in seconds."""
+    return statistics.median(seconds(work) for _ in range(repeats))
+
+
+def tell(name: str, value: str, target: str, reached: bool | None = None) -> None:
+    """Print one result beside its target."""
+    mark = "" if reached is None else " ok" if reached else " MISSED"
+    print(f"{name:<58} {value:>24}   {target}{mark}", flush=True)
+
+
+def known_posts(name: str) -> list[bytes] | None:
+    """The posts of a file of records (u32 little-endian length, post) in the data folder, if it is there."""
+    path = Path(os.environ.get("CABLESTORE_DATA", "data")) / "posts" / name
+    if not path.exists():
+        return None
+    data, at, posts = path.read_bytes(), 0, []
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "little")
+        posts.append(data[at + 4 : at + 4 + size])
+        at += 4 + size
+    return posts
+
+
+def authors(number: int) -> list[Identity]:
+    """So many identities, always the same."""
+    return [Identity.derive("bench", str(i)) for i in range(number)]
+
+
+def signed(body: Body, who: Identity, timestamp_ms: int, links: tuple[bytes, ...] = ()) -> tuple[bytes, bytes]:
+    """A post's bytes and hash."""
+    post = encode_post(body, links=links, timestamp_ms=timestamp_ms, identity=who, dialect=LEGACY)
+    return post.raw, post.hash
+
+
+def sentence(rng: random.Random, size_bytes: int) -> str:
+    """Words of this size together."""
+    words = ""
+    while len(words) < size_bytes:
+        words += rng.choice(WORDS) + f"{rng.randrange(1000)} "
+    return words[:size_bytes]
+
+
+def chat(
+    number: int, *, text_size_bytes: int = 224, channels: int = 50, people: int = 1000, seed: int = 1
+) -> Iterator[bytes]:
+    """A history of texts: few busy channels and people and many quiet ones, every post linked to the one before it."""
+    rng = random.Random(seed)
+    who = authors(people)
+    last: dict[int, tuple[bytes, ...]] = {}
+    for i in range(number):
+        channel = min(int(rng.paretovariate(1.0)) - 1, channels - 1)
+        author = who[min(int(rng.paretovariate(0.7)) - 1, people - 1)]
+        body = Text(f"channel-{channel}", sentence(rng, text_size_bytes))
+        raw, digest = signed(body, author, START_MS + 1000 * i, last.get(channel, ()))
+        last[channel] = (digest,)
+        yield raw
+
+
+def chain10k() -> list[bytes]:
+    """10,000 texts in one channel by 20 authors, each linked to the one before: the known file, or ones like it."""
+    known = known_posts("text10k_chain.bin")
+    if known is not None:
+        return known
+    who, posts = authors(20), []
+    rng = random.Random(1)
+    links: tuple[bytes, ...] = ()
+    for i in range(10_000):
+        raw, digest = signed(Text("bench", sentence(rng, 90)), who[i % 20], START_MS + 1000 * i, links)
+        posts.append(raw)
+        links = (digest,)
+    return posts
+
+
+def state1k() -> list[bytes]:
+    """A channel with 1,000 members, each joined and named, and a topic: the known file, or one like it."""
+    known = known_posts("state1k.bin")
+    if known is not None:
+        return known
+    posts = [signed(Topic("bench", "topic"), authors(1)[0], START_MS)[0]]
+    for i, who in enumerate(authors(1000)):
+        posts += [signed(Join("bench"), who, START_MS + i)[0], signed(Info.of(name=f"user{i}"), who, START_MS + i)[0]]
+    return posts
+
+
+def resident_mb() -> tuple[float, float]:
+    """Resident memory of this process in MB: all of it, and without files that are mapped."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+    return int(fields["VmRSS"].split()[0]) / 1000, int(fields["RssAnon"].split()[0]) / 1000
+
+
+if sys.platform != "linux":
+    sys.exit("the benchmarks read /proc: run them on Linux")

@@ -1,0 +1,44 @@
+"""Import of IRC logs: posts a second, signing included. `importing.py LOGS...`, the package's sample without."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+from common import seconds, tell
+
+from cablestore import CableStore
+from cablestore.demo import sample
+from cablestore.importing import ImportReport, find_logs, import_logs
+
+
+def main() -> None:
+    """Import once, and once more."""
+    paths = [Path(name) for name in sys.argv[1:]] or [sample()]
+    with tempfile.TemporaryDirectory() as folder, CableStore.open(Path(folder) / "store") as store:
+        logs = find_logs(paths, Path(folder))
+        report = ImportReport()
+
+        def run() -> None:
+            nonlocal report
+            report = import_logs(store, logs, seed_phrase="bench")
+
+        elapsed = seconds(run)
+        posts = report.posts.total()
+        print(
+            f"# import: {report.files:,} files, {report.lines:,} lines, {posts:,} posts, skipped {dict(report.skips.reasons)}"
+        )
+        tell(
+            "first run, signing included", f"{posts / elapsed:,.0f} posts/s", "at least 5,000", posts / elapsed >= 5000
+        )
+        elapsed = seconds(run)
+        assert report.verdicts.keys() == {"duplicate"}
+        tell("second run, all known", f"{posts / elapsed:,.0f} posts/s", "adds nothing")
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+        tell("peak resident memory, mapped files included", f"{peak_mb:.0f} MB", "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Runs every benchmark, each in a process of its own. `run.py [--quick]`; `CABLESTORE_DATA` may name a folder with real data."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    """Run them in turn."""
+    quick = "--quick" in sys.argv
+    logs = Path(os.environ.get("CABLESTORE_DATA", "data")) / "irc" / "raku.tar.xz"
+    plan = [["ingest.py"], ["answering.py"], ["scale.py", "20000" if quick else "1000000"]]
+    plan.append(["importing.py", str(logs)] if logs.exists() and not quick else ["importing.py"])
+    for name, *arguments in plan:
+        subprocess.run([sys.executable, str(HERE / name), *arguments], check=True)
+        print(flush=True)
+
+
+if __name__ == "__main__":
+    main()
