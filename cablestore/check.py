@@ -208,8 +208,8 @@ class _Checker:
         for name, total in actual.items():
             if total != self._expected[name]:
                 self._find_differences(name, total.rows)
-        due = {name: Size(*size) for name, size in measured.items() if size[0]}
-        if self._reader.get(sizes.KEY) != (sizes.encode_sizes(due) if due else None):
+        due = {name: Size(*size) for name, size in measured.items()}
+        if self._reader.get(sizes.KEY) != sizes.encode_sizes(due):
             self.report.tell("sizes that are not those of the rows", "sizes", sizes.KEY)
 
     def _check_row(self, actual: _Sum, key: bytes, value: bytes) -> None:

@@ -100,7 +100,7 @@ class Engine:
     def _load(self) -> None:
         with self._database.snapshot() as state:
             reader = Reader(state, self.dialect)
-            self.sizes = sizes.decode_sizes(reader.get(sizes.KEY))
+            self.sizes: sizes.Sizes = sizes.decode_sizes(reader.get(sizes.KEY))
             self.next_sequence = arrival.next_sequence(reader)
 
     def snapshot(self) -> tuple[SnapshotSource, Reader]:

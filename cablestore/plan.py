@@ -7,7 +7,6 @@ nothing: thrown away, nothing happened. What `finish` returns is one atomic writ
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -19,7 +18,7 @@ from cablestore.overlay import Overlay
 from cablestore.post import Post
 from cablestore.reader import Reader, Row, record_key, tombstone_key
 from cablestore.sizes import KEY as SIZES_KEY
-from cablestore.sizes import Size, Sizes, add_sizes, encode_sizes
+from cablestore.sizes import Sizes, add_sizes, encode_sizes
 from cablestore.tombstone import Skeleton, Tombstone
 from cablestore.verdict import Verdict
 from cablestore.view import (
@@ -63,9 +62,7 @@ class Plan:
         self._counts: defaultdict[tuple[bytes, int], int] = defaultdict(int)
         self._added: defaultdict[str, list[Row]] = defaultdict(list)
         """New rows by view, for the sizes."""
-        self._makers: dict[int, list[tuple[Callable[[Post], list[Row]], Callable[[list[Row]], None]]]] = {}
-        """For each type of post, the functions that make its rows, and those that keep them in `_added`."""
-        self._grown: dict[str, Size] = {}
+        self._grown: dict[str, tuple[int, int]] = {}
         self._log: list[tuple[Kind, bytes]] = []
 
     def add(self, post: Post) -> Verdict:
@@ -114,28 +111,23 @@ class Plan:
         for key, (fold, part) in self._parts.items():
             if key not in self._refolds:
                 self._merge(fold, key, part)
-        for key, value in [*refolded, *self._counted()]:
-            before = self._base.get(key)
-            if value != before:
-                self._change(key, before, value)
+        for key, value in refolded:
+            self._change(key, self._base.get(key), value)
+        self._write_counts()
         for view, rows in self._added.items():
             self._grow(view, len(rows), sum(map(len, chain.from_iterable(rows))))
         sizes = add_sizes(self._sizes, self._grown)
         if self._changes:
-            self._changes[SIZES_KEY] = encode_sizes(sizes) if sizes else None
+            self._changes[SIZES_KEY] = encode_sizes(sizes)
         return Changes(self._changes, sizes, self._append_log())
 
     def _add_rows(self, post: Post) -> None:
         """Put the rows of a post that is new, so none of them is there yet."""
-        makers = self._makers.get(post.type)
-        if makers is None:
-            views = self._catalog.by_type[post.type]
-            makers = self._makers[post.type] = [(view.rows, self._added[view.name].extend) for view in views]
         rows: list[Row] = []
-        for make, keep in makers:
-            made = make(post)
+        for view in self._catalog.by_type[post.type]:
+            made = view.rows(post)
             rows += made
-            keep(made)
+            self._added[view.name] += made
         reverse = reverse_row(post, rows)
         self._added[REVERSE_NAME].append(reverse)
         rows.append(reverse)
@@ -143,11 +135,11 @@ class Plan:
 
     def _set(self, key: bytes, value: bytes | None) -> None:
         """Change a row that may be there already."""
-        before = self._reader.get(key)
-        if value != before:
-            self._change(key, before, value)
+        self._change(key, self._reader.get(key), value)
 
     def _change(self, key: bytes, before: bytes | None, value: bytes | None) -> None:
+        if value == before:
+            return
         self._changes[key] = value
         rows = (value is not None) - (before is not None)
         size_bytes = len(value or b"") - len(before or b"") + rows * len(key)
@@ -155,7 +147,7 @@ class Plan:
 
     def _grow(self, view: str, rows: int, size_bytes: int) -> None:
         known = self._grown.get(view)
-        self._grown[view] = Size(rows, size_bytes) if known is None else Size(known[0] + rows, known[1] + size_bytes)
+        self._grown[view] = (rows, size_bytes) if known is None else (known[0] + rows, known[1] + size_bytes)
 
     def _refolded(self) -> list[tuple[bytes, bytes | None]]:
         """Find anew the folds that something was taken from, while the overlay holds rows alone."""
@@ -165,22 +157,22 @@ class Plan:
     def _merge(self, fold: Fold, key: bytes, part: bytes) -> None:
         before = self._base.get(key)
         known = fold.recall(self._base, key, part) if before is None and fold.recall is not None else before
-        value = fold.stored(part if known is None else fold.merge(known, part))
-        if value != before:
-            self._change(key, before, value)
+        self._change(key, before, fold.stored(part if known is None else fold.merge(known, part)))
 
     def _count(self, post: Post, change: int) -> None:
         for tally in self._catalog.tallies[post.type]:
             self._counts[tally.key(post), post.type] += change
 
-    def _counted(self) -> list[tuple[bytes, bytes | None]]:
+    def _write_counts(self) -> None:
         """Add the changes to what was counted before."""
-        counts: dict[bytes, list[int]] = {}
+        known: dict[bytes, tuple[bytes | None, list[int]]] = {}
         for (key, post_type), change in self._counts.items():
-            if key not in counts:
-                counts[key] = decode_counts(self._base.get(key))
-            counts[key][post_type] += change
-        return [(key, encode_counts(numbers)) for key, numbers in counts.items()]
+            if key not in known:
+                before = self._base.get(key)
+                known[key] = (before, decode_counts(before))
+            known[key][1][post_type] += change
+        for key, (before, counts) in known.items():
+            self._change(key, before, encode_counts(counts))
 
     def _bury(self, post: Post) -> None:
         """Record, once, that the target of a tombstone was seen."""

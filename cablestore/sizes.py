@@ -23,16 +23,19 @@ class Size(NamedTuple):
     size_bytes: int
 
 
-Sizes = Mapping[str, Size]
-"""The size of each view, by its name."""
+Sizes = Mapping[str, tuple[int, int]]
+"""The rows and bytes of each view, by its name."""
+
+_NONE: Final = (0, 0)
 
 
-def encode_sizes(sizes: Sizes) -> bytes:
-    """Return the value of the row."""
-    return pack(dict(sizes))
+def encode_sizes(sizes: Sizes) -> bytes | None:
+    """Return the value of the row, views without rows left out; None where none has any."""
+    present = {name: sizes[name] for name in sorted(sizes) if sizes[name][0]}
+    return pack(present) if present else None
 
 
-def decode_sizes(value: bytes | None) -> Sizes:
+def decode_sizes(value: bytes | None) -> dict[str, Size]:
     """Read what `encode_sizes` wrote; nothing is written for an empty database."""
     match None if value is None else unpack(value):
         case None:
@@ -42,11 +45,10 @@ def decode_sizes(value: bytes | None) -> Sizes:
     raise CorruptStoreError("the row of sizes holds none. Run `cablestore rebuild`")
 
 
-def add_sizes(sizes: Sizes, change: Mapping[str, Size]) -> Sizes:
-    """Return the sizes after a change, whose numbers may be negative; views without rows are left out."""
-    none = Size(0, 0)
+def add_sizes(sizes: Sizes, change: Sizes) -> Sizes:
+    """Return the sizes after a change, whose numbers may be negative."""
     summed = dict(sizes)
     for name, (rows, size_bytes) in change.items():
-        before = sizes.get(name, none)
-        summed[name] = Size(before.rows + rows, before.size_bytes + size_bytes)
-    return {name: summed[name] for name in sorted(summed) if summed[name].rows}
+        before = summed.get(name, _NONE)
+        summed[name] = (before[0] + rows, before[1] + size_bytes)
+    return summed

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Self
 
-from cablestore import limits, retention
+from cablestore import limits, retention, sizes
 from cablestore.batches import batches
 from cablestore.body import DELETE, TYPE_NAMES, Body, Delete, Info, Join, Leave, Text, Topic
 from cablestore.check import CheckReport, check
@@ -424,6 +424,7 @@ class CableStore(Reads):
         with self._reading() as reader:
             days = list(activity.days(reader))
             channels = sum(1 for _ in activity.channels(reader))
+            views = sizes.decode_sizes(reader.get(sizes.KEY))
         disk_size_bytes = {
             view.name: sum(engine.approximate_size_bytes(prefix, after_prefix(prefix)) for prefix in view.prefixes)
             for view in engine.catalog.views
@@ -432,7 +433,7 @@ class CableStore(Reads):
         return Stats(
             posts={TYPE_NAMES[post_type]: count for post_type, count in enumerate(totals) if count},
             channels=channels,
-            views=dict(engine.sizes),
+            views=views,
             disk_size_bytes=disk_size_bytes,
             last_sequence=self.last_sequence,
             days=[(day_ms, sum(counts)) for day_ms, counts in days],

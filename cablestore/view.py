@@ -78,7 +78,7 @@ def decode_counts(value: bytes | None) -> list[int]:
     if value is None:
         return [0] * len(TYPE_NAMES)
     match unpack(value):
-        case list() as counts if len(counts) == len(TYPE_NAMES) and all(isinstance(count, int) for count in counts):
+        case list() as counts if len(counts) == len(TYPE_NAMES) and set(map(type, counts)) == {int}:
             return counts
     raise CorruptStoreError("a tally's row is not ten counts. Run `cablestore rebuild`")
 

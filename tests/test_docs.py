@@ -81,7 +81,10 @@ def test_the_public_api_is_the_same_in_all_three_places() -> None:
 
 @pytest.mark.skipif(not TRACKED, reason="no git checkout")
 def test_nothing_speaks_of_machines_or_unfinished_work() -> None:
-    words = re.compile(r"/(?:work|root|home)/|TODO|FIXME|XXX\b|NotImplementedError|\.\./shared")
+    # A class of one letter keeps each word from finding itself here.
+    words = re.compile(
+        r"/(?:[w]ork|root|home)/|[T]ODO|[F]IXME|[X]XX\b|[N]otImplementedError|\.\.[/]shared|\b[F]IGURES\b"
+    )
     for name in TRACKED:
         path = ROOT / name
         if path.is_file() and path.suffix in {".py", ".md", ".toml", ".yml", ""} and name not in (".ci/run", "LICENSE"):
