@@ -32,7 +32,7 @@ docs: $(READY)
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml cablestore/_signatures.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cablestore needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'

@@ -38,9 +38,9 @@ class Transaction:
         engine = self._engine
         return Plan(self.reader, engine.catalog, engine.sizes, engine.next_sequence)
 
-    def commit(self, changes: Changes, *, sync: bool, meanwhile: Callable[[], None] | None = None) -> None:
-        """Write all that a plan changes, or nothing. `meanwhile` starts what can go on while the database writes."""
-        self._engine.write(changes, sync=sync, meanwhile=meanwhile)
+    def commit(self, changes: Changes, *, sync: bool) -> None:
+        """Write all that a plan changes, or nothing."""
+        self._engine.write(changes, sync=sync)
 
 
 class Engine:
@@ -117,9 +117,9 @@ class Engine:
             with state:
                 yield Transaction(self, reader)
 
-    def write(self, changes: Changes, *, sync: bool, meanwhile: Callable[[], None] | None) -> None:
+    def write(self, changes: Changes, *, sync: bool) -> None:
         """Write what a plan changes: the one write of the store."""
-        self._database.write(changes.rows, sync=sync, meanwhile=meanwhile)
+        self._database.write(changes.rows, sync=sync)
         self.sizes = changes.sizes
         with self._arrived:
             if changes.next_sequence is not None:

@@ -112,12 +112,9 @@ class LevelDB:
             self._snapshots.add(snapshot)
         return snapshot
 
-    def write(
-        self, rows: Mapping[bytes, bytes | None], *, sync: bool, meanwhile: Callable[[], None] | None = None
-    ) -> None:
+    def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
         """Put and delete (None) all of these rows, or none; with `sync`, return when they are on the disk.
 
-        `meanwhile` is called just before LevelDB takes over, to start what can go on while this thread waits for it.
         After a failed write every other one is refused: LevelDB may have left half a record at the end of its log, and
         what is written behind that is lost at the next open.
         """
@@ -136,8 +133,6 @@ class LevelDB:
                         delete(key)
                     else:
                         put(key, value)
-                if meanwhile is not None:
-                    meanwhile()
                 batch.write()
             except plyvel.Error as error:
                 self._failure = _refused(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 from cablestore.errors import StoreClosedError
@@ -35,11 +35,8 @@ class MemoryDB:
         rows: Mapping[bytes, bytes | None],
         *,
         sync: bool,  # noqa: ARG002 - nothing to sync
-        meanwhile: Callable[[], None] | None = None,
     ) -> None:
         """Put and delete (None) all of these rows."""
-        if meanwhile is not None:
-            meanwhile()
         with self._lock:
             if not self._is_open:
                 raise StoreClosedError("the store is closed")

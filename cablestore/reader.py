@@ -48,13 +48,8 @@ class Database(Protocol):
     def snapshot(self) -> SnapshotSource:
         """Return the present state."""
 
-    def write(
-        self, rows: Mapping[bytes, bytes | None], *, sync: bool, meanwhile: Callable[[], None] | None = None
-    ) -> None:
-        """Put and delete (None) all of these rows, or none; with `sync`, return when they are on the disk.
-
-        `meanwhile` is called just before the database takes over, to start what can go on while this thread waits.
-        """
+    def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
+        """Put and delete (None) all of these rows, or none; with `sync`, return when they are on the disk."""
 
     def compact(self) -> None:
         """Rewrite everything in the least space."""

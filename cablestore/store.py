@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Self
@@ -225,15 +224,16 @@ class CableStore(Reads):
             yield self._store(previous, None, sync=sync)
 
     def _store(self, batch: Batch, following: Batch | None, *, sync: bool) -> list[Outcome]:
-        """Plan and write a batch, and begin to verify the one that follows while LevelDB writes this one."""
+        """Plan and write a batch, while the one that follows is verified."""
         signed = batch.signed()
+        if following is not None:
+            self._intake.verify(following)
         with self._engine.transaction() as transaction:
             plan = transaction.plan()
             verdicts = [
                 plan.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(batch.posts, signed, strict=True)
             ]
-            start = None if following is None else partial(self._intake.verify, following)
-            transaction.commit(plan.finish(), sync=sync, meanwhile=start)
+            transaction.commit(plan.finish(), sync=sync)
         return batch.settle(verdicts)
 
     # --- posts of one's own --------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from people import ANN, BOB, CYD, START_MS, Person, raws
 from cablestore import DRAFT8, Block, CableStore, Delete, Text, Verdict, answers, limits
 from cablestore import verify as verify_module
 from cablestore.body import LOCAL_ONLY
-from cablestore.crypto import is_signed
+from cablestore.crypto import are_signed
 
 V = Verdict
 
@@ -133,11 +133,11 @@ def test_unverified_posts_are_taken_only_on_request(store: CableStore) -> None:
 def test_each_signature_is_verified_once_and_none_when_read(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
 
-    def counting(raw: bytes) -> bool:
-        seen.append(raw)
-        return is_signed(raw)
+    def counting(raws: list[bytes]) -> Sequence[bool]:
+        seen.extend(raws)
+        return are_signed(raws)
 
-    monkeypatch.setattr(verify_module, "is_signed", counting)
+    monkeypatch.setattr(verify_module, "are_signed", counting)
     posts = raws(*(ANN.text("default", str(i)) for i in range(100)))
     store.ingest(posts, batch_posts=30)
     assert sorted(seen) == sorted(posts)

@@ -1,0 +1,86 @@
+"""Verifying on several threads: the same answers with and without the extension, for any number of posts and threads."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from people import ANN, BOB
+
+from cablestore import CableStore, Verdict, crypto
+from cablestore import verify as verify_module
+from cablestore.crypto import are_signed, is_signed
+from cablestore.verify import Verifier
+
+needs_extension = pytest.mark.skipif(not crypto.VERIFIES_WITHOUT_LOCK, reason="the extension was not built")
+
+POSTS = [who.text("default", str(i)).raw for i in range(60) for who in (ANN, BOB)]
+
+
+def damaged(raw: bytes, place: int, bit: int) -> bytes:
+    changed = bytearray(raw)
+    changed[place % len(raw)] ^= 1 << bit
+    return bytes(changed)
+
+
+@pytest.fixture
+def no_extension(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crypto, "_ARE_SIGNED", None)
+    monkeypatch.setattr(verify_module, "_LARGEST_SHARE_POSTS", 1)
+
+
+@needs_extension
+@given(
+    st.lists(st.tuples(st.sampled_from(POSTS), st.integers(0, 10_000), st.integers(0, 7), st.booleans()), max_size=9)
+)
+def test_the_extension_finds_what_one_by_one_finds(choices: list[tuple[bytes, int, int, bool]]) -> None:
+    raws = [damaged(raw, place, bit) if is_damaged else raw for raw, place, bit, is_damaged in choices]
+    found = list(are_signed(raws))
+    assert found == [is_signed(raw) for raw in raws]
+    assert found == [not is_damaged for *_, is_damaged in choices]
+
+
+@needs_extension
+@given(st.lists(st.binary(max_size=200), max_size=9))
+def test_the_extension_takes_any_bytes(raws: list[bytes]) -> None:
+    assert list(are_signed(raws)) == [is_signed(raw) for raw in raws] == [False] * len(raws)
+
+
+@needs_extension
+def test_the_extension_refuses_what_is_not_bytes() -> None:
+    for wrong in (["text"], [None], [bytearray(100)]):
+        with pytest.raises(TypeError):
+            are_signed(wrong)  # type: ignore[arg-type] # the wrong type is the test
+
+
+@needs_extension
+def test_other_threads_run_while_the_extension_verifies() -> None:
+    verifying = threading.Thread(target=are_signed, args=(POSTS * 20,))
+    verifying.start()
+    turns = 0
+    while verifying.is_alive():
+        turns += 1
+        time.sleep(0.001)
+    assert turns > 10
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_every_signature_gets_its_answer(threads: int) -> None:
+    rng = random.Random(threads)
+    verifier = Verifier(threads)
+    for number in [*range(12), 99, 100, 101, 120]:
+        right = [rng.random() < 0.8 for _ in range(number)]
+        raws = [raw if is_right else damaged(raw, 50, 1) for raw, is_right in zip(POSTS, right, strict=False)]
+        assert verifier.start(raws).results() == right
+    verifier.close()
+
+
+@pytest.mark.usefixtures("no_extension")
+def test_a_store_does_without_the_extension() -> None:
+    with CableStore.in_memory(verify_threads=2) as store:
+        outcomes = store.ingest([*POSTS, damaged(POSTS[0], 50, 1)])
+    assert [outcome.verdict for outcome in outcomes] == [Verdict.ACCEPTED] * len(POSTS) + [Verdict.BAD_SIGNATURE]
