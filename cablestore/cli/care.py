@@ -38,7 +38,10 @@ def check(store: CableStore, out: Output, signatures: bool) -> int:
 @click.command()
 @common_options
 def rebuild(path: Path, out: Output) -> None:
-    """Build every view anew from the posts, also of a store that is outdated or damaged."""
+    """Build every view anew from the posts.
+
+    It works on stores that do not open too, because views are outdated or files damaged.
+    """
     with out.progress("rebuilding", None) as progress:
         report = CableStore.rebuild_closed(path, progress=progress)
     for what, count in report.damaged.items():
@@ -57,7 +60,10 @@ def rebuild(path: Path, out: Output) -> None:
 @click.option("--digest", is_flag=True, help="Only a checksum of it all: equal for equal stores.")
 @with_store
 def dump(store: CableStore, out: Output, digest: bool) -> None:
-    """Print every row but the arrival log, key and value, to compare stores. It is no export: import reads none of it."""
+    """Print every row, to compare stores.
+
+    The arrival log is left out. This is no export: nothing reads it back.
+    """
     if digest:
         found = store.dump_digest()
         out.say(found, digest=found)

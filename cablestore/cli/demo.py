@@ -121,7 +121,10 @@ class _Demo:
 @click.option("--keep", type=click.Path(path_type=Path), help="Make the store in this new folder and keep it.")
 @click.option("--json", "as_json", is_flag=True, help="Print only a line of JSON for each stage.")
 def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
-    """Import a conversation, read it, delete from it, answer a peer, check, rebuild and compare."""
+    """Import a conversation and do everything with it.
+
+    Reads it, deletes from it, answers the requests of a peer, checks, rebuilds and compares.
+    """
     with tempfile.TemporaryDirectory(prefix="cablestore-demo-") as scratch:
         folder = keep or Path(scratch) / "store"
         if folder.exists() and any(folder.iterdir()):

@@ -21,7 +21,10 @@ from cablestore.store import CableStore
 @click.option("--channel", help="The channel, where neither lines nor folders name it.")
 @common_options
 def import_irc(path: Path, out: Output, files: tuple[Path, ...], seed_phrase: str, channel: str | None) -> None:
-    """Import IRC logs: files, folders or tar archives, all of a channel at once. A second run adds nothing."""
+    """Import IRC logs: files, folders or tar archives.
+
+    Give all logs of a channel at once. A second run adds nothing.
+    """
     with CableStore.open(path) as store, tempfile.TemporaryDirectory() as scratch:
         report = run_import(store, out, list(files), Path(scratch), seed_phrase, channel)
         tell_import(out, report)

@@ -128,7 +128,7 @@ def channels(store: CableStore, out: Output) -> None:
 @click.option("--channel", help="Only those who are in this channel.")
 @with_store
 def users(store: CableStore, out: Output, channel: str | None) -> None:
-    """List users: everyone who wrote something, or who is in a channel."""
+    """List everyone who wrote, or the members of a channel."""
     found = store.users() if channel is None else store.members(channel)
     out.table(("name", "public_key"), ({"name": user.name, "public_key": user.public_key.hex()} for user in found))
 
@@ -172,7 +172,7 @@ def show(store: CableStore, out: Output, digest: str) -> None:
 @click.command()
 @with_store
 def stats(store: CableStore, out: Output) -> None:
-    """Show how much the store holds, what each view takes, and when people wrote."""
+    """Show counts, what each view takes, and when people wrote."""
     found = store.stats()
     disk = found.disk_size_bytes
     if out.as_json:

@@ -45,7 +45,7 @@ def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None
 )
 @with_store
 def identity(store: CableStore, out: Output, target: Path | None) -> None:
-    """Show who you are, or export the key to keep it safe or to use it elsewhere."""
+    """Show who you are, or export the key."""
     if target is not None:
         save_identity(store.identity, target)
         out.note(f"the secret key is in {target}: whoever has it can write as you")
@@ -106,7 +106,7 @@ def name(store: CableStore, out: Output, name: str) -> None:
 @click.argument("hashes", nargs=-1, required=True)
 @with_store
 def delete(store: CableStore, out: Output, hashes: tuple[str, ...]) -> None:
-    """Delete your own posts, by their hashes or the first digits of them."""
+    """Delete your own posts, by hash or its first digits."""
     for deletion in store.delete([full_hash(store, text) for text in hashes]):
         _tell(out, deletion, "deleted")
 
