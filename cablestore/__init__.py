@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from cablestore.dialect import DRAFT8, LEGACY, Dialect
     from cablestore.errors import (
         CableStoreError,
+        CorruptExportError,
         CorruptStoreError,
         DecodeError,
+        ExportError,
         FormatError,
         IdentityError,
         InvalidPostError,
@@ -47,6 +49,9 @@ if TYPE_CHECKING:
         StoreLockedError,
         UnknownPostTypeError,
     )
+    from cablestore.export import Filters, Manifest, Segment, read_manifest
+    from cablestore.export_import import ImportSummary
+    from cablestore.export_verify import ExportProblem, ExportReport, verify_export
     from cablestore.kv import Tuning
     from cablestore.post import Post, decode_post, encode_post
     from cablestore.reads import Channel, Event, Message, Page, Snapshot, Stats, User
@@ -63,8 +68,10 @@ _MODULES: Final = {
     "dialect": ("DRAFT8", "LEGACY", "Dialect"),
     "errors": (
         "CableStoreError",
+        "CorruptExportError",
         "CorruptStoreError",
         "DecodeError",
+        "ExportError",
         "FormatError",
         "IdentityError",
         "InvalidPostError",
@@ -77,6 +84,9 @@ _MODULES: Final = {
         "StoreLockedError",
         "UnknownPostTypeError",
     ),
+    "export": ("Filters", "Manifest", "Segment", "read_manifest"),
+    "export_import": ("ImportSummary",),
+    "export_verify": ("ExportProblem", "ExportReport", "verify_export"),
     "kv": ("Tuning",),
     "post": ("Post", "decode_post", "encode_post"),
     "reads": ("Channel", "Event", "Message", "Page", "Snapshot", "Stats", "User"),
@@ -96,20 +106,27 @@ __all__ = [
     "CableStoreError",
     "Channel",
     "CheckReport",
+    "CorruptExportError",
     "CorruptStoreError",
     "DecodeError",
     "Delete",
     "Dialect",
     "Event",
+    "ExportError",
+    "ExportProblem",
+    "ExportReport",
+    "Filters",
     "FormatError",
     "Identity",
     "IdentityError",
+    "ImportSummary",
     "Info",
     "InvalidPostError",
     "Join",
     "Kind",
     "Leave",
     "LogFormatError",
+    "Manifest",
     "Message",
     "Moderation",
     "NotAStoreError",
@@ -121,6 +138,7 @@ __all__ = [
     "Problem",
     "RebuildReport",
     "Role",
+    "Segment",
     "Skeleton",
     "Snapshot",
     "Stats",
@@ -138,6 +156,8 @@ __all__ = [
     "__version__",
     "decode_post",
     "encode_post",
+    "read_manifest",
+    "verify_export",
 ]
 
 

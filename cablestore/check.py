@@ -1,35 +1,42 @@
 """Checking a database against what its posts and tombstones say it should hold.
 
-Nothing is taken from the code that stores posts: expected rows come from the views' functions, expected folds from the
-rows. Memory stays flat: the rows of a view are compared by their number and a sum of hashes, and only a view that
-differs is gone through row by row.
+Nothing is taken from the code that stores posts one by one: all rows are derived anew and compared with those that are
+there, range by range. Memory stays flat.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from pathlib import Path
 from typing import Final
 
 from cablestore import arrival, meta, sizes
-from cablestore.body import DELETE, TYPE_NAMES
+from cablestore.batches import batches
+from cablestore.body import DELETE
 from cablestore.crypto import is_signed
+from cablestore.derive import Derivation, key_of, measure
 from cablestore.errors import CorruptStoreError, DecodeError
+from cablestore.keys import after_prefix
 from cablestore.post import Post, decode_post
-from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, Row, decode_tombstone
-from cablestore.sizes import Size
-from cablestore.view import Catalog, Fold, decode_counts, encode_counts
+from cablestore.reader import (
+    BEHIND_HEX,
+    DATA_PREFIX,
+    PRIVATE_PREFIX,
+    TOMBSTONE_PREFIX,
+    Reader,
+    Row,
+    decode_tombstone,
+    hash_part,
+)
+from cablestore.runs import Sorter
+from cablestore.sizes import Sizes
+from cablestore.view import REVERSE_PREFIX, Catalog
 from cablestore.views.deleted import is_borne_out, tombstones
 
 MAX_PROBLEMS_TOLD: Final = 100
 """Problems that a report describes; the rest are counted."""
-
-_REMEMBERED_FOLDS: Final = 100_000
-_PARTITION_ROWS: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,8 @@ class CheckReport:
     rows: int = 0
     problem_count: int = 0
     problems: list[Problem] = field(default_factory=list)
+    sizes: Sizes = field(default_factory=dict)
+    """Rows and bytes of each view, as they were found."""
 
     @property
     def is_clean(self) -> bool:
@@ -66,69 +75,97 @@ class CheckReport:
         if len(self.problems) < MAX_PROBLEMS_TOLD:
             self.problems.append(Problem(what, view, key))
 
-
-class _Sum:
-    """A number of rows and a sum of their hashes: equal for equal sets of rows, in whatever order they come."""
-
-    __slots__ = ("rows", "total")
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.total = 0
-
-    def add(self, key: bytes, value: bytes) -> None:
-        digest = hashlib.blake2b(b"%d:%b%b" % (len(key), key, value), digest_size=16).digest()
-        self.total = (self.total + int.from_bytes(digest, "big")) % 2**128
-        self.rows += 1
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Sum) and (self.rows, self.total) == (other.rows, other.total)
-
-    __hash__ = None  # type: ignore[assignment] # mutable
+    def add(self, other: CheckReport) -> None:
+        """Add what was found in another range."""
+        self.posts += other.posts
+        self.tombstones += other.tombstones
+        self.rows += other.rows
+        self.problem_count += other.problem_count
+        self.problems = (self.problems + other.problems)[:MAX_PROBLEMS_TOLD]
+        self.sizes = sizes.add_sizes(self.sizes, other.sizes)
 
 
 def check(
-    reader: Reader, catalog: Catalog, *, signatures: bool = False, progress: Callable[[int], None] = lambda _: None
+    reader: Reader,
+    catalog: Catalog,
+    scratch: Path | None,
+    *,
+    signatures: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> CheckReport:
-    """Check every row of the database. With `signatures`, verify every post too (about 60 us each)."""
-    checker = _Checker(reader, catalog, signatures=signatures)
-    for key, value in reader.prefix(DATA_PREFIX):
-        checker.guard(checker.check_post, key, value)
-        progress(1)
-    for key, value in reader.prefix(PRIVATE_PREFIX):
-        checker.guard(checker.check_private, key, value)
-    for key, value in reader.prefix(TOMBSTONE_PREFIX):
-        checker.guard(checker.check_tombstone, key, value)
-    checker.check_rows()
-    checker.check_arrivals()
+    """Check every row of the database. With `signatures`, verify every post too (about 60 us each).
+
+    What does not fit in memory is sorted in the folder `scratch`; without one all of it must.
+    """
+    checker = Checker(reader, catalog, signatures=signatures)
+    sorter = Sorter(checker.derivation, catalog, scratch)
+    checker.check_records(sorter, b"", BEHIND_HEX, progress)
+    for start, stop, expected in sorter.buckets():
+        checker.check_rows(start, stop, expected)
+    check_rest(reader, checker.report)
     return checker.report
 
 
-class _Checker:
+def check_rest(reader: Reader, report: CheckReport) -> None:
+    """Check what does not follow from single ranges, when all of them are checked: the sizes and the arrival log."""
+    if reader.get(sizes.KEY) != sizes.encode_sizes(report.sizes):
+        report.tell("sizes that are not those of the rows", "sizes", sizes.KEY)
+    following = 1
+    for entry in arrival.entries(reader, 0):
+        if entry.sequence < following:
+            report.tell("a number that stands twice", "arrival log", b"%d" % entry.sequence)
+        following = entry.sequence + 1
+    if arrival.next_sequence(reader) < following:
+        report.tell("a next number that is taken", "arrival log", arrival.NEXT_KEY)
+
+
+_RECORDS: Final = (DATA_PREFIX, PRIVATE_PREFIX)
+_LEFT_OUT: Final = sorted((prefix, after_prefix(prefix)) for prefix in (*_RECORDS, REVERSE_PREFIX, arrival.PREFIX))
+"""What is not compared in the second pass: what all follows from, what was compared before, what follows from nothing."""
+
+
+class Checker:
+    """Checks ranges of hashes, then ranges of keys. Several can share out one database."""
+
     def __init__(self, reader: Reader, catalog: Catalog, *, signatures: bool) -> None:
         self.report = CheckReport()
+        self.derivation: Final = Derivation(catalog)
         self._reader = reader
         self._catalog = catalog
         self._signatures = signatures
-        self._expected = {view.name: _Sum() for view in catalog.views}
-        self._counts: dict[bytes, list[int]] = {}
-        self._folds_seen: OrderedDict[bytes, None] = OrderedDict()
-        self._views = sorted((prefix, view.name) for view in catalog.views for prefix in view.prefixes)
-        self._folds = {fold.prefix: fold for view in catalog.views for fold in view.folds}
-        self._tallies = {tally.prefix for view in catalog.views for tally in view.tallies}
-
-    def guard(self, work: Callable[[bytes, bytes], None], key: bytes, value: bytes) -> None:
-        """Check a row; whatever cannot be read while doing so is a problem of this row."""
-        try:
-            work(key, value)
-        except (CorruptStoreError, DecodeError) as error:
-            self.report.tell(f"a damaged row ({error})", self._catalog.view_of(key), key)
+        self._reverse_from = REVERSE_PREFIX
+        self._of_many = {prefix: "count" if fold is None else "fold" for prefix, fold in catalog.combined}
 
     # --- what posts and tombstones say ---------------------------------------------------------
 
-    def check_post(self, key: bytes, raw: bytes) -> None:
-        """Check a post's bytes and take note of what it says."""
-        self.report.posts += 1
+    def check_records(self, sorter: Sorter, start: bytes, stop: bytes, progress: Callable[[int], None]) -> None:
+        """Check the posts and tombstones of a range of hashes, in hex digits, and their part of the reverse hash map."""
+        self._reverse_from = REVERSE_PREFIX + start
+        for rows in batches(self._reader.records(start, stop), lambda row: len(row[1])):
+            for key, value in rows:
+                self._check_record(key, value)
+            last = hash_part(rows[-1])
+            self._check_reverse(last + BEHIND_HEX)
+            sorter.make_room(int(last[:8], 16) / 2**32)
+            progress(len(rows))
+        self._check_reverse(stop)
+
+    def _check_record(self, key: bytes, value: bytes) -> None:
+        """Check a post or a tombstone and take note of what it says. Where it cannot be read, that is the problem."""
+        try:
+            if key.startswith(TOMBSTONE_PREFIX):
+                self._check_tombstone(key, value)
+                return
+            self._measure([(key, value)])
+            self.report.posts += 1
+            if key.startswith(PRIVATE_PREFIX):
+                self._expect_post(self._reader.unseal(value), key)
+            else:
+                self._check_post(key, value)
+        except (CorruptStoreError, DecodeError) as error:
+            self.report.tell(f"a damaged row ({error})", self._catalog.view_of(key), key)
+
+    def _check_post(self, key: bytes, raw: bytes) -> None:
         post = decode_post(raw, self._reader.dialect)
         if post.hash_hex != key[len(DATA_PREFIX) :]:
             self.report.tell("a post whose bytes do not give its hash", "data", key)
@@ -139,150 +176,61 @@ class _Checker:
                 self.report.tell("a post with a bad signature", "data", key)
             self._expect_post(post, key)
 
-    def check_private(self, key: bytes, sealed: bytes) -> None:
-        """Check a local-only post."""
-        self.report.posts += 1
-        self._expect_post(self._reader.unseal(sealed), key)
-
     def _expect_post(self, post: Post, key: bytes) -> None:
-        stone = None if post.type == DELETE else self._reader.tombstone(post.hash, post.author)
-        if stone is not None:
-            self.report.tell("a post that its author deleted", "data", key)
-        self._expect(self._catalog.rows(post))
-        for tally_key in self._catalog.tally_keys(post):
-            self._counts.setdefault(tally_key, [0] * len(TYPE_NAMES))[post.type] += 1
-        for fold, fold_key in self._catalog.fold_keys(post):
-            self._check_fold(fold, fold_key)
+        self.derivation.post(post)
+        if post.type != DELETE:
+            if self._reader.tombstone(post.hash, post.author) is not None:
+                self.report.tell("a post that its author deleted", "data", key)
+            return
         for due in tombstones(post):
             known = self._reader.tombstone(due.target, due.author)
             if known is None or known.merge(due) != known:
                 self.report.tell("a deletion without its tombstone", "deleted", due.target_hex)
 
-    def check_tombstone(self, key: bytes, value: bytes) -> None:
-        """Check a tombstone against its post/delete, and take note of what it says."""
+    def _check_tombstone(self, key: bytes, value: bytes) -> None:
         self.report.tombstones += 1
         stone = decode_tombstone((key, value))
         if not is_borne_out(self._reader, stone):
             self.report.tell("a tombstone that its post/delete does not bear out", "deleted", stone.target_hex)
-        self._expect(self._catalog.dead_rows(stone))
-        for fold, fold_key, _ in self._catalog.dead_parts(stone):
-            self._check_fold(fold, fold_key)
-
-    def _expect(self, rows: list[Row]) -> None:
-        for key, value in rows:
-            self._expected[self._catalog.view_of(key)].add(key, value)
-
-    def _check_fold(self, fold: Fold, key: bytes) -> None:
-        """Compare a fold's row with what the rows say, once."""
-        if key in self._folds_seen:
-            return
-        self._folds_seen[key] = None
-        if len(self._folds_seen) > _REMEMBERED_FOLDS:
-            self._folds_seen.popitem(last=False)
-        part = fold.refold(self._reader, key)
-        expected = None if part is None else fold.stored(part)
-        found = self._reader.get(key)
-        if found != expected:
-            what = "missing" if found is None else "dangling" if expected is None else "wrong"
-            self.report.tell(f"a {what} fold", self._catalog.view_of(key), key)
+        self.derivation.tombstone(stone)
 
     # --- what the database holds ---------------------------------------------------------------
 
-    def check_rows(self) -> None:
-        """Go through every row once, then through the views that differ."""
-        actual = {name: _Sum() for name in self._expected}
-        measured = {name: [0, 0] for name in sorted(self._expected)}
-        for key, value in self._reader.scan(b"", b"\xff"):
-            self.report.rows += 1
-            view = self._catalog.view_of(key)
-            if not view:
-                if key not in (meta.KEY, sizes.KEY) and not key.startswith(arrival.PREFIX):
-                    self.report.tell("a row that belongs to no view", "none", key)
+    def _check_reverse(self, stop: bytes) -> None:
+        """Compare the reverse hash map, up to hex digits, with what the posts said so far."""
+        expected, self.derivation.reverse = self.derivation.reverse, []
+        self._compare(self._reverse_from, REVERSE_PREFIX + stop, expected)
+        self._reverse_from = REVERSE_PREFIX + stop
+
+    def check_rows(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
+        """Compare the rows of a range of keys, without what is compared otherwise."""
+        for left_out, end in (*_LEFT_OUT, (stop, stop)):
+            part_stop = min(stop, left_out)
+            if start < part_stop:
+                place = bisect_left(expected, part_stop, key=key_of)
+                self._compare(start, part_stop, expected[:place])
+                expected = expected[place:]
+            start = max(start, min(end, stop))
+
+    def _compare(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
+        found = list(self._reader.scan(start, stop))
+        self._measure(found)
+        if found == expected:
+            return
+        due, present = dict(expected), dict(found)
+        for key in sorted(due.keys() | present.keys()):
+            if due.get(key) == present.get(key):
                 continue
-            measured[view][0] += 1
-            measured[view][1] += len(key) + len(value)
-            self.guard(partial(self._check_row, actual[view]), key, value)
-        for key in self._counts:
-            if self._reader.get(key) is None:
-                self.report.tell("a missing count", self._catalog.view_of(key), key)
-        for name, total in actual.items():
-            if total != self._expected[name]:
-                self._find_differences(name, total.rows)
-        due = {name: Size(*size) for name, size in measured.items()}
-        if self._reader.get(sizes.KEY) != sizes.encode_sizes(due):
-            self.report.tell("sizes that are not those of the rows", "sizes", sizes.KEY)
+            view = self._catalog.view_of(key)
+            if view:
+                state = "dangling" if key not in due else "missing" if key not in present else "wrong"
+                self.report.tell(f"a {state} {self._kind_of(key)}", view, key)
+            elif key not in (meta.KEY, sizes.KEY):
+                self.report.tell("a row that belongs to no view", "none", key)
 
-    def _check_row(self, actual: _Sum, key: bytes, value: bytes) -> None:
-        prefix = self._prefix_of(key)
-        if prefix in self._folds:
-            self._check_fold(self._folds[prefix], key)
-        elif prefix in self._tallies:
-            if encode_counts(self._counts.get(key, [])) != encode_counts(decode_counts(value)):
-                self.report.tell("a wrong count", self._catalog.view_of(key), key)
-        elif prefix != TOMBSTONE_PREFIX:
-            actual.add(key, value)
+    def _kind_of(self, key: bytes) -> str:
+        return next((kind for prefix, kind in self._of_many.items() if key.startswith(prefix)), "row")
 
-    def _prefix_of(self, key: bytes) -> bytes:
-        return next(prefix for prefix, _ in self._views if key.startswith(prefix))
-
-    def _find_differences(self, view: str, actual_rows: int) -> None:
-        """Name the rows of a view that are missing, wrong or dangling."""
-        missing = 0
-        for key, value in self._expected_rows(view):
-            found = self._reader.get(key)
-            if found != value:
-                missing += found is None
-                self.report.tell("a missing row" if found is None else "a wrong row", view, key)
-        dangling = actual_rows - (self._expected[view].rows - missing)
-        if dangling:
-            self._find_dangling(view, dangling)
-
-    def _find_dangling(self, view: str, count: int) -> None:
-        found = 0
-        partitions = 1 + self._expected[view].rows // _PARTITION_ROWS
-        for partition in range(partitions):
-            due = {key for key, _ in self._expected_rows(view) if hash(key) % partitions == partition}
-            for key in self._own_rows(view):
-                if hash(key) % partitions == partition and key not in due:
-                    self.report.tell("a dangling row", view, key)
-                    found += 1
-                    if found >= MAX_PROBLEMS_TOLD:
-                        self.report.problem_count += count - found
-                        return
-
-    def _own_rows(self, view: str) -> Iterator[bytes]:
-        for prefix, name in self._views:
-            if name == view and prefix not in (*self._folds, *self._tallies, TOMBSTONE_PREFIX):
-                for key, _ in self._reader.prefix(prefix):
-                    yield key
-
-    def _expected_rows(self, view: str) -> Iterator[Row]:
-        for source in (self._rows_of_post, self._rows_of_private, self._rows_of_tombstone):
-            yield from (row for row in source() if self._catalog.view_of(row[0]) == view)
-
-    def _rows_of_post(self) -> Iterator[Row]:
-        for key, raw in self._reader.prefix(DATA_PREFIX):
-            with contextlib.suppress(DecodeError):
-                post = decode_post(raw, self._reader.dialect)
-                if post.hash_hex == key[len(DATA_PREFIX) :] and not post.is_local_only:
-                    yield from self._catalog.rows(post)
-
-    def _rows_of_private(self) -> Iterator[Row]:
-        for _, sealed in self._reader.prefix(PRIVATE_PREFIX):
-            with contextlib.suppress(CorruptStoreError, DecodeError):
-                yield from self._catalog.rows(self._reader.unseal(sealed))
-
-    def _rows_of_tombstone(self) -> Iterator[Row]:
-        for row in self._reader.prefix(TOMBSTONE_PREFIX):
-            with contextlib.suppress(CorruptStoreError):
-                yield from self._catalog.dead_rows(decode_tombstone(row))
-
-    def check_arrivals(self) -> None:
-        """Check that the arrival log ends where the next entry begins."""
-        following = 1
-        for entry in arrival.entries(self._reader, 0):
-            if entry.sequence < following:
-                self.report.tell("a number that stands twice", "arrival log", b"%d" % entry.sequence)
-            following = entry.sequence + 1
-        if arrival.next_sequence(self._reader) < following:
-            self.report.tell("a next number that is taken", "arrival log", arrival.NEXT_KEY)
+    def _measure(self, rows: list[Row]) -> None:
+        self.report.rows += len(rows)
+        self.report.sizes = sizes.add_sizes(self.report.sizes, measure(rows, self._catalog))

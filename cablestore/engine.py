@@ -148,7 +148,7 @@ class Engine:
             with state:
                 if self.folder is None:
                     new: Database = MemoryDB()
-                    report = rebuild(reader, new, self.catalog, row, progress)
+                    report = rebuild(reader, new, self.catalog, row, None, progress)
                 else:
                     old = self.folder.header.generation
                     report = _build_generation(reader, self.folder, self.catalog, row, progress)
@@ -193,7 +193,8 @@ def _build_generation(reader: Reader, folder: Folder, catalog: Catalog, row: Row
     try:
         database = LevelDB(folder.path / name, _REBUILD_TUNING)
         try:
-            report = rebuild(reader, database, catalog, row, progress)
+            with folder.scratch() as scratch:
+                report = rebuild(reader, database, catalog, row, scratch, progress)
         finally:
             database.close()
     except BaseException:

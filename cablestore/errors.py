@@ -65,3 +65,15 @@ class StoreClosedError(CableStoreError):
 
 class LogFormatError(CableStoreError):
     """A chat log that no known format reads."""
+
+
+class ExportError(CableStoreError):
+    """An export cannot be used: of another format, dialect or catalog, or not an export at all."""
+
+
+class CorruptExportError(ExportError):
+    """A file of an export, or of a reindexing under way, is damaged or missing."""
+
+
+class ReindexError(CableStoreError):
+    """The job cannot do what it was asked: no Java, workers that do not see its folder, rows that do not agree."""

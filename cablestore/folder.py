@@ -1,9 +1,12 @@
 """The folder of a store: which database is the live one, who has it open, and how it is swapped.
 
-    STORE               JSON: {"format": 1, "dialect": "legacy", "generation": "generation-000001"}
+    STORE               JSON: {"format": 1, "dialect": "legacy", "generation": "generation-000002", "store": 32 hex
+                        digits that no other store has, "kept": ["generation-000001"]}
     lock                held with flock while the store is open; has the owner's process id
     identity            the key file of the store's own user, made when it is first needed
-    generation-000001/  a LevelDB with everything else
+    generation-000002/  a LevelDB with everything else
+    generation-000001/  an earlier one that was kept, to go back to
+    scratch-*/          what a rebuild or a check sorts on the disk, while it runs
     damaged-000001/     one that could not be read whole, kept when it was rebuilt
 
 STORE is replaced by rename, so at any instant the store has one whole database, the old or the new.
@@ -14,7 +17,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
@@ -31,6 +38,7 @@ _LOCK: Final = "lock"
 _IDENTITY: Final = "identity"
 _GENERATION: Final = "generation-"
 _DAMAGED: Final = "damaged-"
+_SCRATCH: Final = "scratch-"
 _OWN_NAMES: Final = frozenset({_STORE, _STORE_BEFORE_RENAME, _LOCK, _IDENTITY})
 
 
@@ -40,6 +48,10 @@ class Header:
 
     dialect: Dialect
     generation: str
+    store_id: str
+    """What tells this store from all others: exports name it, so that a reindexing knows whose they are."""
+    kept: tuple[str, ...] = ()
+    """Generations that are not the live one and stay until told otherwise, oldest first."""
 
 
 class Folder:
@@ -69,6 +81,8 @@ class Folder:
             raise StorageError(
                 f"the store at {path} cannot be opened: {error.strerror}. A store needs to write"
             ) from None
+        for scratch in path.glob(f"{_SCRATCH}*"):
+            shutil.rmtree(scratch, ignore_errors=True)
         return cls(path, lock, header)
 
     @property
@@ -83,27 +97,57 @@ class Folder:
 
     def next_generation(self) -> str:
         """Return the name of the generation after the live one, empty on disk whatever stood there unfinished."""
-        name = f"{_GENERATION}{int(self.header.generation.removeprefix(_GENERATION)) + 1:06d}"
-        self.remove(name)
+        newest = max((self.header.generation, *self.header.kept), key=_number)
+        name = f"{_GENERATION}{_number(newest) + 1:06d}"
+        shutil.rmtree(self.path / name, ignore_errors=True)
         return name
 
-    def activate(self, generation: str) -> None:
-        """Make another generation the live one: after this returns, also when power is lost."""
-        header = replace(self.header, generation=generation)
-        _write_header(self.path, header)
-        self.header = header
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Yield an empty folder for what does not fit in memory; it is removed afterwards, at the latest when opened."""
+        path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self.path))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def activate(self, generation: str, *, keep: bool = False) -> None:
+        """Make another generation the live one: after this returns, also when power is lost.
+
+        With `keep` the one before stays among those that are kept.
+        """
+        known = self.header
+        kept = {*known.kept, known.generation} if keep else {*known.kept}
+        self._put_header(replace(known, generation=generation, kept=_in_order(kept - {generation})))
+
+    def adopt(self, database: Path) -> str:
+        """Move a closed database from elsewhere on this disk in as the next generation, and return its name.
+
+        It is neither live nor kept yet: `activate` makes it so.
+        """
+        name = self.next_generation()
+        database.replace(self.path / name)
+        _sync_folder(self.path / name)
+        _sync_folder(self.path)
+        return name
 
     def remove(self, generation: str) -> None:
-        """Remove a generation that is not the live one."""
+        """Remove a generation that is not the live one, kept or unfinished. The header forgets it first."""
         if generation == self.header.generation:
             raise ValueError(f"{generation} is the live generation")
+        if generation in self.header.kept:
+            self._put_header(replace(self.header, kept=_in_order({*self.header.kept} - {generation})))
         shutil.rmtree(self.path / generation, ignore_errors=True)
 
     def remove_others(self) -> None:
-        """Remove every generation but the live one: the one before, and what interrupted rebuilds left."""
+        """Remove every generation that is neither live nor kept: the one before, and what interrupted work left."""
         for path in self.path.glob(f"{_GENERATION}*"):
-            if path.name != self.header.generation:
+            if path.name != self.header.generation and path.name not in self.header.kept:
                 self.remove(path.name)
+
+    def _put_header(self, header: Header) -> None:
+        _write_header(self.path, header)
+        self.header = header
 
     def set_aside(self, generation: str) -> Path:
         """Keep a damaged generation that is no longer the live one, under a name that no rebuild removes."""
@@ -116,6 +160,19 @@ class Folder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+
+def peek(path: Path) -> Header | None:
+    """Return the header of the store in a folder that is not opened, None where there is no store."""
+    return _read_header(path) if (path / _STORE).exists() else None
+
+
+def _number(generation: str) -> int:
+    return int(generation.removeprefix(_GENERATION))
+
+
+def _in_order(generations: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(generations, key=_number))
 
 
 def _inspect(path: Path, *, create: bool) -> None:
@@ -156,7 +213,7 @@ def _acquire(path: Path) -> int:
 
 def _header(path: Path, dialect: Dialect | None) -> Header:
     if not (path / _STORE).exists():
-        header = Header(dialect or LEGACY, f"{_GENERATION}{1:06d}")
+        header = Header(dialect or LEGACY, f"{_GENERATION}{1:06d}", secrets.token_hex(16))
         _write_header(path, header)
         return header
     header = _read_header(path)
@@ -172,28 +229,41 @@ def _read_header(path: Path) -> Header:
     try:
         fields = json.loads((path / _STORE).read_text(encoding="utf-8"))
         version, name, generation = int(fields["format"]), str(fields["dialect"]), str(fields["generation"])
+        store_id, kept = str(fields["store"]), tuple(map(str, fields["kept"]))
     except (ValueError, KeyError, TypeError):
         raise NotAStoreError(
-            f"{path / _STORE} is not the header of a store: JSON with format, dialect, generation"
+            f"{path / _STORE} is not the header of a store: JSON with format, dialect, generation, store, kept"
         ) from None
     if version != FORMAT:
         raise FormatError(
             f"the store at {path} has format {version}, this version of cablestore reads {FORMAT}: "
             + ("install a newer one" if version > FORMAT else "export it with the version that wrote it")
         )
-    if not generation.removeprefix(_GENERATION).isdigit():
-        raise NotAStoreError(f"{path / _STORE} names {generation!r}, which is not a generation of a store")
-    return Header(dialect_named(name), generation)
+    for found in (generation, *kept):
+        if not found.removeprefix(_GENERATION).isdigit():
+            raise NotAStoreError(f"{path / _STORE} names {found!r}, which is not a generation of a store")
+    return Header(dialect_named(name), generation, store_id, kept)
 
 
 def _write_header(path: Path, header: Header) -> None:
-    fields = {"format": FORMAT, "dialect": header.dialect.name, "generation": header.generation}
+    fields = {
+        "format": FORMAT,
+        "dialect": header.dialect.name,
+        "generation": header.generation,
+        "store": header.store_id,
+        "kept": header.kept,
+    }
     new = path / _STORE_BEFORE_RENAME
     with new.open("w", encoding="utf-8") as file:
         file.write(json.dumps(fields) + "\n")
         file.flush()
         os.fsync(file.fileno())
     new.replace(path / _STORE)
+    _sync_folder(path)
+
+
+def _sync_folder(path: Path) -> None:
+    """Bring names in a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

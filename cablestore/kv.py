@@ -11,8 +11,9 @@ import contextlib
 import shutil
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final, Self
 
@@ -199,10 +200,14 @@ class LevelSnapshot:
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[Row]:
         """Yield the rows with start <= key < stop in key order, or backwards."""
+        return chain.from_iterable(self.chunks(start, stop, reverse=reverse))
+
+    def chunks(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[list[Row]]:
+        """Yield the same rows as `scan` in lists, short ones first."""
         chunk_rows = _FIRST_CHUNK_ROWS
         cursor = self._cursor(start, stop, reverse=reverse)
         while chunk := self._chunk(cursor, start, stop, chunk_rows, reverse=reverse):
-            yield from chunk
+            yield chunk
             if len(chunk) < chunk_rows:
                 return
             chunk_rows = min(chunk_rows * 4, _LARGEST_CHUNK_ROWS)
@@ -239,6 +244,38 @@ class LevelSnapshot:
                 rows.append((key, value_of()))
                 step()
         return rows
+
+
+def join_tables(parts: Sequence[Path], path: Path) -> None:
+    """Make one LevelDB in the new folder `path` of several closed ones whose ranges of keys do not meet.
+
+    Their tables are linked, not copied, under numbers that differ; LevelDB's own repair writes the list of them. The
+    parts stay as they are: a table never changes.
+    """
+    shutil.rmtree(path, ignore_errors=True)
+    try:
+        path.mkdir()
+        tables = [table for part in parts for table in sorted(part.glob("*.ldb"))]
+        for number, table in enumerate(tables, 1):
+            (path / f"{number:06d}.ldb").hardlink_to(table)
+        plyvel.repair_db(str(path), paranoid_checks=True)
+    except plyvel.Error as error:
+        raise _damaged(error) from None
+    except OSError as error:
+        raise StorageError(f"{path} cannot be made of {len(parts)} parts: {error.strerror}") from None
+
+
+def link_database(path: Path, copy: Path) -> None:
+    """Make a copy of a closed LevelDB whose tables, which never change, are links."""
+    try:
+        copy.mkdir(parents=True)
+        for file in path.iterdir():
+            if file.suffix == ".ldb":
+                (copy / file.name).hardlink_to(file)
+            elif file.name != "LOCK":
+                shutil.copyfile(file, copy / file.name)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be linked into {copy}: {error.strerror}") from None
 
 
 @contextlib.contextmanager

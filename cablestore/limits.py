@@ -70,3 +70,24 @@ MAX_EVENTS_READ: Final = 1_000
 
 MAX_PAGE_MESSAGES: Final = 1_000
 """Messages that one page holds in memory; its cursor goes on."""
+
+SEGMENT_SIZE_BYTES: Final = 67_108_864
+"""One file of an export. A task of the Spark job reads one whole."""
+
+SEGMENT_BLOCK_SIZE_BYTES: Final = 1_048_576
+"""Bytes of posts or rows in one block of a segment: what a reader holds in memory of it."""
+
+MAX_SEGMENT_BLOCK_SIZE_BYTES: Final = 67_108_864
+"""The largest block that is read. Writers stay far below; a damaged or hostile file gets no further."""
+
+MAX_RUN_SIZE_BYTES: Final = 67_108_864
+"""Pieces of rows that a rebuild, a check or a task holds in memory before it writes a run; Python takes twice that."""
+
+MAX_BUCKET_SIZE_BYTES: Final = 33_554_432
+"""Rows that are sorted in memory at a time in the second step of a derivation, about."""
+
+PARTITION_POSTS: Final = 50_000
+"""Posts whose hashes one task of the Spark job settles, about: 70 MB of pieces, 300 MB of Python."""
+
+PART_ROWS: Final = 300_000
+"""Rows that one process loads into one LevelDB at a time, about: 20 s, which is what an interruption loses."""

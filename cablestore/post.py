@@ -22,7 +22,7 @@ from cablestore.body import (
     read_body,
     write_body,
 )
-from cablestore.crypto import KEY_SIZE_BYTES, SIGNATURE_SIZE_BYTES, Identity, post_hash
+from cablestore.crypto import HASH_SIZE_BYTES, KEY_SIZE_BYTES, SIGNATURE_SIZE_BYTES, Identity, post_hash
 from cablestore.dialect import Dialect
 from cablestore.errors import DecodeError, InvalidPostError
 from cablestore.fields import counted, read_hashes
@@ -126,6 +126,15 @@ def decode_post(raw: bytes, dialect: Dialect) -> Post:
         sort_time(timestamp_ms, hash_hex),
         escape(channel) if channel else b"",
     )
+
+
+def peek_type(raw: bytes) -> int | None:
+    """Return the type that a post claims, looking at nothing else; None where it does not get that far."""
+    try:
+        links, at = read_varint(raw, SIGNED_FROM)
+        return read_varint(raw, at + links * HASH_SIZE_BYTES)[0]
+    except DecodeError:
+        return None
 
 
 def encode_post(

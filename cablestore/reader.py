@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from heapq import merge
 from typing import Final, Protocol, Self
 
+from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.dialect import Dialect
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.keys import after_prefix
@@ -17,6 +19,10 @@ Row = tuple[bytes, bytes]
 DATA_PREFIX: Final = b"!data!"
 PRIVATE_PREFIX: Final = b"!private!"
 TOMBSTONE_PREFIX: Final = b"!chat!deleted!"
+BEHIND_HEX: Final = b"~"
+"""Sorts behind all hex digits."""
+
+_DATA_PREFIX_SIZE: Final = len(DATA_PREFIX)
 
 
 class Source(Protocol):
@@ -59,6 +65,15 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Wait for calls under way, then close."""
+
+
+def hash_part(row: Row) -> bytes:
+    """Return the hash, in hex digits, that the key of a post, of a sealed post or of a tombstone begins with."""
+    key = row[0]
+    start = len(TOMBSTONE_PREFIX if key.startswith(TOMBSTONE_PREFIX) else PRIVATE_PREFIX)
+    if key.startswith(DATA_PREFIX):
+        start = _DATA_PREFIX_SIZE
+    return key[start : start + 2 * HASH_SIZE_BYTES]
 
 
 def data_key(hash_hex: bytes) -> bytes:
@@ -149,6 +164,22 @@ class Reader:
             yield self._decode(raw, key[len(DATA_PREFIX) :])
         for _, sealed in self.prefix(PRIVATE_PREFIX):
             yield self.unseal(sealed)
+
+    def records(self, start: bytes = b"", stop: bytes = BEHIND_HEX) -> Iterator[Row]:
+        """Yield the rows that all others follow from, in order of hashes: posts, sealed posts, tombstones by their targets.
+
+        Of one hash the tombstones come first. `start` and `stop` are hex digits: start <= hash < stop.
+        """
+        few = merge(*(self.scan(p + start, p + stop) for p in (TOMBSTONE_PREFIX, PRIVATE_PREFIX)), key=hash_part)
+        ahead = next(few, None)
+        for row in self.scan(DATA_PREFIX + start, DATA_PREFIX + stop):
+            while ahead is not None and hash_part(ahead) <= row[0][_DATA_PREFIX_SIZE:]:
+                yield ahead
+                ahead = next(few, None)
+            yield row
+        if ahead is not None:
+            yield ahead
+        yield from few
 
     def tombstone(self, target: bytes, author: bytes) -> Tombstone | None:
         """Return the tombstone of (target, author), waiting or effective, or None."""

@@ -1,25 +1,35 @@
 """Building a database anew from what cannot be derived: posts, tombstones and the arrival log.
 
-What comes out is, byte for byte, what storing the same posts one by one leaves behind. It is written beside the old
-database, by the same plan that stores posts; the caller swaps the two when it is whole.
+What comes out is, byte for byte, what storing the same posts one by one leaves behind. It is derived all at once and
+written in order of keys, beside the old database; the caller swaps the two when it is whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Final
 
 from cablestore import arrival
 from cablestore.batches import batches
+from cablestore.body import DELETE
+from cablestore.derive import Derivation, measure, settle
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.plan import Plan
 from cablestore.post import Post, decode_post
 from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Database, Reader, Row, decode_tombstone
-from cablestore.sizes import Sizes
+from cablestore.runs import Sorter
+from cablestore.sizes import KEY as SIZES_KEY
+from cablestore.sizes import Sizes, add_sizes, decode_sizes, encode_sizes
 from cablestore.tombstone import Tombstone
 from cablestore.view import Catalog
-from cablestore.views.deleted import is_borne_out
+from cablestore.views.deleted import is_borne_out, tombstones
+
+_ROWS_WRITTEN: Final = 1_000
+"""Rows of one write: about 200 kB."""
 
 Progress = Callable[[int], None]
 """Called with the number of posts done since the last call."""
@@ -33,6 +43,8 @@ class RebuildReport:
     tombstones: int = 0
     arrivals: int = 0
     damaged: dict[str, int] = field(default_factory=dict)
+    has_late_tombstones: bool = False
+    """Whether the tombstones of some deletions had to be laid anew."""
     kept_aside: Path | None = None
     """Where the database is from which something was lost."""
 
@@ -41,67 +53,172 @@ class RebuildReport:
         self.damaged[what] = self.damaged.get(what, 0) + 1
 
 
-def rebuild(source: Reader, target: Database, catalog: Catalog, meta: Row, progress: Progress) -> RebuildReport:
-    """Fill the empty `target` from `source`. The target is whole once this has returned and it was closed."""
+def rebuild(
+    source: Reader, target: Database, catalog: Catalog, meta: Row, scratch: Path | None, progress: Progress
+) -> RebuildReport:
+    """Fill the empty `target` from `source`. The target is whole once this has returned and it was closed.
+
+    What does not fit in memory is sorted in the folder `scratch`; without one all of it must.
+    """
     report = RebuildReport()
     target.write(dict([meta]), sync=False)
-    sizes: Sizes = {}
-    for stones in batches(_readable_tombstones(source, report), lambda stone: 64 + len(stone.encode())):
-        with target.snapshot() as state:
-            plan = Plan(source.over(state), catalog, sizes, None)
+    derivation = Derivation(catalog)
+    sorter = Sorter(derivation, catalog, scratch)
+    loader = _Loader(target, catalog)
+    for settled in batches(_settled(source, report), _size_of):
+        for post, stones in settled:
             for stone in stones:
-                plan.lay(stone)
-            changes = plan.finish()
-        target.write(changes.rows, sync=False)
-        sizes = changes.sizes
-        report.tombstones += len(stones)
-    for posts in batches(_readable_posts(source, report), lambda post: len(post.raw)):
-        sizes = _store(posts, source, target, catalog, sizes)
-        report.posts += len(posts)
-        progress(len(posts))
+                derivation.tombstone(stone)
+            if post is not None:
+                loader.put(derivation.post(post))
+        sorter.make_room(_fraction(settled[-1]))
+        progress(len(settled))
+    for _, _, rows in sorter.buckets():
+        loader.put_all(rows)
+    loader.close()
+    if report.has_late_tombstones:
+        _lay_late_tombstones(source, target, catalog)
     _copy_arrivals(source, target, report)
     return report
 
 
-def _store(posts: list[Post], source: Reader, target: Database, catalog: Catalog, sizes: Sizes) -> Sizes:
-    with target.snapshot() as state:
-        plan = Plan(source.over(state), catalog, sizes, None)
-        for post in posts:
-            plan.add(post)
-        changes = plan.finish()
-    target.write(changes.rows, sync=False)
-    return changes.sizes
+Settled = tuple[Post | None, list[Tombstone]]
+"""What is known of one hash: the post if it lives, and its tombstones."""
 
 
-def _readable_tombstones(source: Reader, report: RebuildReport) -> Iterator[Tombstone]:
-    for row in source.prefix(TOMBSTONE_PREFIX):
-        try:
-            stone = decode_tombstone(row)
-        except CorruptStoreError:
-            report.lose("tombstone that does not decode")
+def _size_of(settled: Settled) -> int:
+    post, stones = settled
+    return 128 * len(stones) + (len(post.raw) if post else 0)
+
+
+def _fraction(settled: Settled) -> float:
+    """How much of all hashes lies before this one: they are spread evenly."""
+    post, stones = settled
+    digest = post.hash if post else stones[0].target
+    return int.from_bytes(digest[:4], "big") / 2**32
+
+
+def _settled(source: Reader, report: RebuildReport) -> Iterator[Settled]:
+    """Yield what the source knows of each hash, in order of hashes."""
+    stones: list[Tombstone] = []
+    for row in source.records():
+        if row[0].startswith(TOMBSTONE_PREFIX):
+            stone = _readable_tombstone(source, row, report)
+            if stone is not None and stones and stones[0].target != stone.target:
+                yield settle(None, stones)
+                stones = []
+            stones += [stone] if stone is not None else []
             continue
-        if is_borne_out(source, stone):
-            yield stone
-        else:
-            report.lose("tombstone that its post/delete does not bear out")
-
-
-def _readable_posts(source: Reader, report: RebuildReport) -> Iterator[Post]:
-    for key, raw in source.prefix(DATA_PREFIX):
-        try:
-            post = decode_post(raw, source.dialect)
-        except DecodeError as error:
-            report.lose(f"post that does not decode: {error.reason}")
+        post = _readable_post(source, row, report)
+        if post is None:
             continue
-        if post.hash_hex == key[len(DATA_PREFIX) :]:
-            yield post
+        report.posts += 1
+        if not stones:
+            yield post, []
+            continue
+        if stones[0].target == post.hash:
+            yield settle(post, stones)
         else:
-            report.lose("post whose bytes do not give its hash")
-    for _, sealed in source.prefix(PRIVATE_PREFIX):
+            yield settle(None, stones)
+            yield post, []
+        stones = []
+    if stones:
+        yield settle(None, stones)
+
+
+class _Loader:
+    """Writes rows into an empty database and adds up their sizes."""
+
+    def __init__(self, target: Database, catalog: Catalog) -> None:
+        self._target = target
+        self._catalog = catalog
+        self._sizes: Sizes = {}
+        self._rows: list[Row] = []
+
+    def put(self, row: Row) -> None:
+        """Write a row, some time."""
+        self._rows.append(row)
+        if len(self._rows) >= _ROWS_WRITTEN:
+            self._flush()
+
+    def put_all(self, rows: list[Row]) -> None:
+        """Write sorted rows."""
+        self._flush()
+        self._sizes = add_sizes(self._sizes, measure(rows, self._catalog))
+        for at in range(0, len(rows), _ROWS_WRITTEN):
+            self._target.write(dict(rows[at : at + _ROWS_WRITTEN]), sync=False)
+
+    def close(self) -> None:
+        """Write what is left, and the sizes."""
+        self._flush()
+        value = encode_sizes(self._sizes)
+        if value is not None:
+            self._target.write({SIZES_KEY: value}, sync=False)
+
+    def _flush(self) -> None:
+        rows = sorted(self._rows)
+        self._rows = []
+        self._sizes = add_sizes(self._sizes, measure(rows, self._catalog))
+        self._target.write(dict(rows), sync=False)
+
+
+def _readable_tombstone(source: Reader, row: Row, report: RebuildReport) -> Tombstone | None:
+    try:
+        stone = decode_tombstone(row)
+    except CorruptStoreError:
+        report.lose("tombstone that does not decode")
+        return None
+    if not is_borne_out(source, stone):
+        report.lose("tombstone that its post/delete does not bear out")
+        return None
+    report.tombstones += 1
+    return stone
+
+
+def _readable_post(source: Reader, row: Row, report: RebuildReport) -> Post | None:
+    """Return the post in a row, None where there is none any more. Notes whether a deletion lacks its tombstones."""
+    key, value = row
+    if key.startswith(PRIVATE_PREFIX):
         try:
-            yield source.unseal(sealed)
+            return source.unseal(value)
         except (CorruptStoreError, DecodeError):
             report.lose("local-only post that does not decrypt")
+            return None
+    try:
+        post = decode_post(value, source.dialect)
+    except DecodeError as error:
+        report.lose(f"post that does not decode: {error.reason}")
+        return None
+    if post.hash_hex != key[len(DATA_PREFIX) :]:
+        report.lose("post whose bytes do not give its hash")
+        return None
+    if post.type == DELETE and not report.has_late_tombstones:
+        report.has_late_tombstones = not all(map(partial(_is_laid, source), tombstones(post)))
+    return post
+
+
+def _is_laid(source: Reader, due: Tombstone) -> bool:
+    try:
+        known = source.tombstone(due.target, due.author)
+    except CorruptStoreError:
+        return False
+    return known is not None and known.merge(due) == known
+
+
+def _lay_late_tombstones(source: Reader, target: Database, catalog: Catalog) -> None:
+    """Lay the tombstones of all deletions over the new database, where the source had lost some."""
+    with target.snapshot() as state:
+        sizes: Sizes = decode_sizes(state.get(SIZES_KEY))
+    posts = (_readable_post(source, row, RebuildReport()) for row in source.prefix(DATA_PREFIX))
+    stones = chain.from_iterable(tombstones(post) for post in posts if post is not None)
+    for batch in batches(stones, lambda _: 128):
+        with target.snapshot() as state:
+            plan = Plan(source.over(state), catalog, sizes, None)
+            for stone in batch:
+                plan.lay(stone)
+            changes = plan.finish()
+        target.write(changes.rows, sync=False)
+        sizes = changes.sizes
 
 
 def _copy_arrivals(source: Reader, target: Database, report: RebuildReport) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import chain, islice
 from pathlib import Path
 from typing import Self
@@ -17,6 +17,9 @@ from cablestore.crypto import Identity
 from cablestore.dialect import LEGACY, Dialect
 from cablestore.engine import Engine, Transaction, rebuild_closed
 from cablestore.errors import IdentityError, InvalidPostError, OutdatedViewError, StoreClosedError
+from cablestore.export import Filters, Manifest
+from cablestore.export_import import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
+from cablestore.export_store import export_store
 from cablestore.identity import load_identity, save_identity
 from cablestore.intake import Batch, Intake
 from cablestore.keys import after_prefix
@@ -393,6 +396,57 @@ class CableStore(Reads):
         """The number of the latest event of the arrival log, 0 before the first."""
         return self._engine.next_sequence - 1
 
+    # --- exports -------------------------------------------------------------------------------
+
+    def export(
+        self,
+        out: Path | str,
+        *,
+        filters: Filters | None = None,
+        segment_size_bytes: int = limits.SEGMENT_SIZE_BYTES,
+        run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES,
+        progress: Progress = _no_progress,
+    ) -> Manifest:
+        """Write the present state, without local-only posts, into a new or empty folder; `filters` choose a part of it.
+
+        Interrupted, the same call goes on where it ended unless the store has changed. The store can be used meanwhile.
+        `progress` counts each post twice: once when read, once when written. Raises ExportError for a folder that holds
+        anything else, StorageError where the disk refuses.
+        """
+        engine = self._engine
+        state, reader = engine.snapshot()
+        with state:
+            return export_store(
+                state,
+                reader,
+                engine.catalog.versions,
+                None if engine.folder is None else engine.folder.header.store_id,
+                Path(out),
+                filters=filters,
+                segment_size_bytes=segment_size_bytes,
+                run_size_bytes=run_size_bytes,
+                progress=progress,
+            )
+
+    def import_exports(self, folders: Iterable[Path | str], *, progress: Progress = _no_progress) -> ImportSummary:
+        """Store what exports hold, verified like posts from peers, and what they know of deleted posts.
+
+        A full export into a new store gives an equal `dump_digest`; several merge, in any order. Interrupted, it can be
+        run again. Raises ExportError for what is no export, is damaged, or is of another dialect.
+        """
+        manifests = manifests_of(map(Path, folders), self.dialect)
+        summary = ImportSummary(len(manifests))
+        for outcomes in self.ingest_batches(posts_of(manifests), batch_posts=limits.MAX_BATCH_POSTS):
+            summary.count(outcomes)
+            progress(len(outcomes))
+        for stones in chain(effective_tombstones(manifests), [[]]):
+            with self._engine.transaction() as transaction:
+                plan = transaction.plan()
+                lay_skeletons(plan, transaction.reader, stones, summary)
+                # The last write, which may be empty, brings all before it to the disk too.
+                transaction.commit(plan.finish(), sync=not stones)
+        return summary
+
     # --- looking after the store ---------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
@@ -407,8 +461,9 @@ class CableStore(Reads):
 
     def check(self, *, signatures: bool = False, progress: Progress = _no_progress) -> CheckReport:
         """Hold every row against what the posts say. With `signatures`, verify every post too."""
-        with self._reading() as reader:
-            return check(reader, self._engine.catalog, signatures=signatures, progress=progress)
+        engine = self._engine
+        with self._reading() as reader, engine.folder.scratch() if engine.folder else nullcontext() as scratch:
+            return check(reader, engine.catalog, scratch, signatures=signatures, progress=progress)
 
     def rebuild(self, *, progress: Progress = _no_progress) -> RebuildReport:
         """Build every view anew from the posts and swap databases. Writers wait, snapshots and iterators end."""

@@ -118,7 +118,12 @@ class Catalog:
         """The views that have rows for each type of post."""
         self.folds: Final = tuple(tuple(f for v in views for f in v.folds if t in f.types) for t in TYPE_NAMES)
         self.tallies: Final = tuple(tuple(y for v in views for y in v.tallies if t in y.types) for t in TYPE_NAMES)
-        self._prefixes: Final = sorted((prefix, view.name) for view in views for prefix in view.prefixes)
+        self.prefixes: Final = sorted((prefix, view.name) for view in views for prefix in view.prefixes)
+        """Every key range that is a view's own, and the view's name, in order of keys."""
+        folds: list[tuple[bytes, Fold | None]] = [(fold.prefix, fold) for view in views for fold in view.folds]
+        tallies: list[tuple[bytes, Fold | None]] = [(tally.prefix, None) for view in views for tally in view.tallies]
+        self.combined: Final = sorted(folds + tallies, key=lambda pair: pair[0])
+        """The prefixes under which a row is made of many posts: with the fold, or None for counts."""
 
     def rows(self, post: Post) -> list[Row]:
         """Return every row that follows from the post alone, the one of the reverse hash map last."""
@@ -147,9 +152,9 @@ class Catalog:
 
     def view_of(self, key: bytes) -> str:
         """Return the name of the view that a key belongs to, "" where it is none's."""
-        index = bisect_right(self._prefixes, (key, "~")) - 1
-        if index >= 0 and key.startswith(self._prefixes[index][0]):
-            return self._prefixes[index][1]
+        index = bisect_right(self.prefixes, (key, "~")) - 1
+        if index >= 0 and key.startswith(self.prefixes[index][0]):
+            return self.prefixes[index][1]
         return ""
 
 

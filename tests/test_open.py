@@ -103,14 +103,14 @@ def test_a_damaged_header_is_no_header(tmp_path: Path, text: str) -> None:
 
 def test_a_header_that_points_elsewhere(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
-    (tmp_path / "STORE").write_text('{"format": 1, "dialect": "legacy", "generation": "../../etc"}')
+    (tmp_path / "STORE").write_text('{"format": 1, "dialect": "legacy", "generation": "../../etc", "store": "0", "kept": []}')
     with pytest.raises(NotAStoreError, match="is not a generation"):
         CableStore.open(tmp_path)
 
 
 def test_an_unknown_dialect(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
-    (tmp_path / "STORE").write_text('{"format": 1, "dialect": "klingon", "generation": "generation-000001"}')
+    (tmp_path / "STORE").write_text('{"format": 1, "dialect": "klingon", "generation": "generation-000001", "store": "0", "kept": []}')
     with pytest.raises(FormatError, match="unknown dialect 'klingon'"):
         CableStore.open(tmp_path)
 

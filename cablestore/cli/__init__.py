@@ -1,6 +1,6 @@
 """The command line: `cablestore COMMAND`.
 
-Exit status: 0; 1 when `check` finds problems; 2 for bad input and for stores that cannot be opened; 3 when the disk
+Exit status: 0; 1 when `check` or `verify-export` finds problems; 2 for bad input and for stores that cannot be opened; 3 when the disk
 refuses or is damaged; 130 when interrupted.
 """
 
@@ -11,7 +11,7 @@ import sys
 import click
 
 from cablestore import __version__
-from cablestore.cli import care, demo, importing, reading, writing
+from cablestore.cli import care, demo, exporting, importing, reading, reindexing, writing
 from cablestore.errors import CableStoreError, StorageError
 
 
@@ -21,8 +21,9 @@ def cli() -> None:
     """An indexed message store for peer-to-peer chat."""
 
 
-for command in (*writing.COMMANDS, *reading.COMMANDS, *care.COMMANDS, *importing.COMMANDS, *demo.COMMANDS):
-    cli.add_command(command)
+for module in (writing, reading, care, importing, exporting, reindexing, demo):
+    for command in module.COMMANDS:
+        cli.add_command(command)
 
 
 def main(arguments: list[str] | None = None) -> None:

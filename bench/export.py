@@ -1,0 +1,95 @@
+"""Export of a store and its verification: posts a second, and memory at two sizes. `export.py [POSTS]`, 200,000 by default.
+
+Signatures are random bytes, so that making the store does not take longer than measuring it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from common import START_MS, resident_mb, seconds, sentence, tell
+
+from cablestore import LEGACY, CableStore, Text, verify_export
+from cablestore.body import write_body
+from cablestore.crypto import post_hash
+from cablestore.fields import counted
+from cablestore.varint import encode_varint
+
+
+def unsigned(number: int) -> Iterator[bytes]:
+    """Texts of 224 bytes in 50 channels by 1,000 people, each linked to the one before it."""
+    rng = random.Random(1)
+    people = [rng.randbytes(32) for _ in range(1000)]
+    words = sentence(rng, 1_000_000)
+    last: dict[int, tuple[bytes, ...]] = {}
+    for i in range(number):
+        channel = min(int(rng.paretovariate(1.0)) - 1, 49)
+        author = people[min(int(rng.paretovariate(0.7)) - 1, 999)]
+        at = rng.randrange(len(words) - 224)
+        body = write_body(Text(f"channel-{channel}", words[at : at + 224]), LEGACY)
+        header = counted(last.get(channel, ())) + encode_varint(0) + encode_varint(START_MS + 1000 * i)
+        raw = author + rng.randbytes(64) + header + body
+        last[channel] = (post_hash(raw),)
+        yield raw
+
+
+def build(folder: Path, number: int) -> None:
+    """Fill a store and compact it."""
+    with CableStore.open(folder) as store:
+        for _ in store.ingest_batches(unsigned(number), batch_posts=1000, verify=False):
+            pass
+        store.compact()
+
+
+def measure(folder: Path, out: Path) -> None:
+    """Run in a process of its own, so that memory is the export's alone."""
+    highest_mb = 0.0
+
+    def watch(_: int) -> None:
+        nonlocal highest_mb
+        highest_mb = max(highest_mb, resident_mb()[1])
+
+    with CableStore.open(folder) as store:
+        elapsed = seconds(lambda: store.export(out))
+        store.export(out.with_name(f"{out.name} watched"), progress=watch)
+    print(json.dumps({"seconds": elapsed, "highest_mb": highest_mb}))
+
+
+def tell_all(scratch: Path, number: int) -> float:
+    """Print what another process measured on a store of so many posts; returns its memory in MB."""
+    store, out = scratch / f"store {number}", scratch / f"export {number}"
+    build(store, number)
+    command = [sys.executable, __file__, "--measure", str(store), str(out)]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    rate = number / found["seconds"]
+    tell(f"export of {number:,} posts", f"{rate:,.0f} posts/s", "at least 150,000", rate >= 150_000)
+    tell("  highest resident memory, without mapped files", f"{found['highest_mb']:.0f} MB", "")
+    size_bytes = sum(path.stat().st_size for path in out.iterdir())
+    tell("  bytes for a post", f"{size_bytes / number:.0f}", "")
+    return float(found["highest_mb"])
+
+
+def main() -> None:
+    """Measure at a quarter of the size and at the whole, then read what was written."""
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
+    print(f"# export: texts of 224 bytes, segments of 64 MB, runs of 64 MB; {number:,} posts and a quarter of them")
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        small_mb, large_mb = tell_all(scratch, number // 4), tell_all(scratch, number)
+        tell("memory of the whole against the quarter", f"{large_mb / small_mb:.2f}", "flat once two runs are full")
+        out = scratch / f"export {number}"
+        elapsed = seconds(lambda: verify_export(out))
+        tell("verify-export without signatures", f"{number / elapsed:,.0f} posts/s", "")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--measure"]:
+        measure(Path(sys.argv[2]), Path(sys.argv[3]))
+    else:
+        main()

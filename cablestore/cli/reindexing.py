@@ -1,0 +1,225 @@
+"""Commands for histories that outgrow one process: reindex, generations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from cablestore.cli.common import Key, Moment, Output, common_options, safe, size
+from cablestore.dialect import Dialect
+
+if TYPE_CHECKING:
+    from cablestore.reindex.generation import Reindexed
+    from cablestore.reindex.job import Drops
+    from cablestore.reindex.run import Derived, SparkOptions
+
+
+def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--work", type=click.Path(path_type=Path), help="Folder that all workers share [default: OUT.reindex]."
+        ),
+        click.option("--master", help="Spark's master: spark://HOST:PORT, yarn, ... [default: this machine]."),
+        click.option("--cores", type=click.IntRange(1), help="Cores of this machine to use [default: all]."),
+        click.option("--driver-memory", default="1g", show_default=True, help="Java memory of the driver."),
+        click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's own."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command()
+@click.argument("exports", metavar="EXPORT...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--out", "store", type=click.Path(path_type=Path), help="The store to build anew, or to make.")
+@click.option(
+    "--verify",
+    "verified",
+    type=click.Path(path_type=Path),
+    help="Change nothing: compare this store with a rebuilt one.",
+)
+@click.option("--views", help="Build only these views anew: messages,author.")
+@click.option("--drop-author", "authors", multiple=True, type=Key(), help="Leave out the posts of this public key.")
+@click.option("--drop-channel", "channels", multiple=True, help="Leave out the posts in this channel.")
+@click.option(
+    "--before", "before_ms", type=Moment(), default=None, help="Leave out posts dated before: 2024-01-31, or 5y."
+)
+@click.option("--skip-corrupt", is_flag=True, help="Leave damaged segments out and say which, instead of stopping.")
+@click.option("--keep-work", is_flag=True, help="Leave the work folder, with the rows of every view, in place.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@_spark_options
+def reindex(exports: tuple[Path, ...], as_json: bool, **chosen: Any) -> int:
+    """Build all views anew from exports, on Spark.
+
+    Duplicates, deletions across exports and what is to be left out are settled. The new database is checked and takes the
+    place of the old one at once; `cablestore generations` goes back. Interrupted, the same command goes on.
+    """
+    out = Output(as_json=as_json)
+    if (chosen["store"] is None) == (chosen["verified"] is None):
+        raise click.UsageError("say where the store is: --out STORE, or --verify STORE to compare")
+    if chosen["verified"] is not None:
+        if exports:
+            raise click.UsageError("--verify makes its own export of the store: name none")
+        return _verify(out, chosen)
+    if not exports:
+        raise click.UsageError("name at least one export: `cablestore export` makes one")
+    return _reindex(out, exports, chosen)
+
+
+def _reindex(out: Output, exports: tuple[Path, ...], chosen: dict[str, Any]) -> int:
+    from cablestore.reindex.generation import reindex as run  # noqa: PLC0415 - needs the extra cablestore[reindex]
+
+    with stage_bars(out) as progress:
+        report = run(
+            exports,
+            chosen["store"],
+            work=chosen["work"],
+            drops=_drops(exports, chosen),
+            views=frozenset(name for name in (chosen["views"] or "").split(",") if name),
+            skip_corrupt=chosen["skip_corrupt"],
+            spark=_spark(chosen),
+            keep_work=chosen["keep_work"],
+            progress=progress,
+        )
+    tell_reindexed(out, report, chosen["store"])
+    return 0
+
+
+def _verify(out: Output, chosen: dict[str, Any]) -> int:
+    from cablestore.reindex.compare import verify_store  # noqa: PLC0415 - as above
+
+    with stage_bars(out) as progress:
+        report = verify_store(chosen["verified"], work=chosen["work"], spark=_spark(chosen), progress=progress)
+    rows = [
+        {"view": name, "rows": of.rows, "missing": of.missing, "extra": of.extra, "different": of.different}
+        for name, of in report.views.items()
+    ]
+    out.table(("view", "rows", "missing", "extra", "different"), rows)
+    for name, of in report.views.items():
+        for what, key in of.examples:
+            out.say(
+                f"✗ {name}: {what}: {safe(key.decode(errors='backslashreplace'))}", view=name, what=what, key=key.hex()
+            )
+    out.say(
+        "the store is what a rebuild makes of it"
+        if report.is_equal
+        else "the store differs: `cablestore rebuild` mends it"
+    )
+    return 0 if report.is_equal else 1
+
+
+def _drops(exports: tuple[Path, ...], chosen: dict[str, Any]) -> Drops:
+    from cablestore.export import read_manifest  # noqa: PLC0415 - as above
+    from cablestore.reindex.job import Drops  # noqa: PLC0415 - as above
+
+    dialect: Dialect = read_manifest(exports[0]).dialect
+    channels = frozenset(dialect.channel_id(name) for name in chosen["channels"])
+    return Drops(frozenset(chosen["authors"]), channels, chosen["before_ms"] or 0)
+
+
+def _spark(chosen: dict[str, Any]) -> SparkOptions:
+    from cablestore.reindex.run import SparkOptions  # noqa: PLC0415 - as above
+
+    pairs = [setting.partition("=") for setting in chosen["settings"]]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise click.UsageError(f"--conf {name}: write NAME=VALUE")
+    settings = {name: value for name, _, value in pairs}
+    return SparkOptions(chosen["master"], chosen["cores"], chosen["driver_memory"], settings)
+
+
+@contextmanager
+def stage_bars(out: Output) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar for each stage of the job; yields the function that moves them."""
+    bars = Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=out.notes,
+        disable=out.as_json or not out.notes.is_terminal,
+        transient=True,
+    )
+    tasks: dict[str, Any] = {}
+    with bars:
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done, total=total)
+
+        yield show
+
+
+def tell_reindexed(out: Output, report: Reindexed, store: Path) -> None:
+    """Tell what was read, what was left out and why, what every view holds, and how long it took."""
+    derived = report.derived
+    sizes = derived.sizes
+    if out.as_json:
+        out.say(
+            "",
+            generation=report.generation,
+            posts=dict(derived.posts),
+            counts=dict(derived.counts),
+            left_out=derived.left_out,
+            rows=report.rows,
+            views={
+                name: {"rows": rows, "size_bytes": size_bytes} for name, (rows, size_bytes) in sorted(sizes.items())
+            },
+            arrived_since=report.succession.arrived_since,
+            local_only=report.succession.local_only,
+            seconds=report.seconds,
+        )
+        return
+    tell_counts(out, derived)
+    views = [{"view": name, "rows": rows, "size": size(of)} for name, (rows, of) in sorted(sizes.items())]
+    out.table(("view", "rows", "size"), views)
+    stages = [{"stage": stage, "seconds": seconds} for stage, seconds in report.seconds.items()]
+    out.table(("stage", "seconds"), stages)
+    since = report.succession.arrived_since
+    late = f", {since:,} entries of the log after the export" if since else ""
+    out.say(f"{report.rows:,} rows loaded{late}; {store} is now at {report.generation}, checked")
+
+
+def tell_counts(out: Output, derived: Derived) -> None:
+    """Tell what was read and what became of it."""
+    for path, problem in derived.left_out.items():
+        out.say(f"✗ left out {safe(path)}: {safe(problem)}")
+    rows = [{"what": f"live post/{kind}", "number": number} for kind, number in derived.posts.most_common()]
+    rows += [{"what": what, "number": number} for what, number in sorted(derived.counts.items()) if number]
+    out.table(("what", "number"), rows)
+
+
+@click.command()
+@click.option("--back-to", metavar="GENERATION", help="Make this one live again, with what arrived since.")
+@click.option("--remove", "removed", metavar="GENERATION", help="Remove one that is kept, or `kept` for all of them.")
+@common_options
+def generations(path: Path, out: Output, back_to: str | None, removed: str | None) -> None:
+    """List the databases that the store has: the live one, and those that reindexing left to go back to."""
+    from cablestore.generations import list_generations, remove_generation, roll_back  # noqa: PLC0415 - beside the commands
+
+    if back_to is not None and removed is not None:
+        raise click.UsageError("say one thing: --back-to or --remove")
+    if back_to is not None:
+        succession = roll_back(path, back_to)
+        out.note(f"{succession.arrived_since:,} entries of the log that came since were added")
+    if removed is not None:
+        remove_generation(path, removed)
+    rows = [
+        {
+            "generation": found.name,
+            "state": "live" if found.is_live else "kept",
+            "size": size(found.size_bytes),
+            "made": found.made,
+        }
+        for found in list_generations(path)
+    ]
+    out.table(("generation", "state", "size", "made"), rows)
+
+
+COMMANDS: Final = (reindex, generations)

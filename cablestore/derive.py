@@ -1,0 +1,157 @@
+"""Deriving all rows from posts and tombstones at once, in two steps that can run in one process or on many machines.
+
+1. What is known of one hash (copies of a post, tombstones of it) is settled: it lives or it is dead. A live post gives
+   rows, parts of folds and counts, together called pieces (`Derivation`).
+2. Pieces of all posts, sorted by key, are combined: parts of one key are merged, counts of one key added up (`combine`).
+
+Between the steps pieces may be cut anywhere, in any order; parts that were combined can be combined again. The outcome is
+what storing the posts one by one leaves behind.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
+from operator import itemgetter
+from typing import Final
+
+from cablestore.body import DELETE
+from cablestore.keys import after_prefix
+from cablestore.post import Post
+from cablestore.reader import Row, record_key, tombstone_key
+from cablestore.sizes import Sizes
+from cablestore.tombstone import Skeleton, Tombstone
+from cablestore.view import REVERSE_PREFIX, Catalog, Fold, decode_counts, encode_counts, reverse_row
+
+key_of: Final = itemgetter(0)
+"""The key of a row."""
+
+
+def settle(post: Post | None, stones: Iterable[Tombstone]) -> tuple[Post | None, list[Tombstone]]:
+    """Settle one hash: return the post if it lives, and its tombstones, one an author, in order of authors.
+
+    `stones` may hold several of one author, from wherever they came.
+    """
+    merged: dict[bytes, Tombstone] = {}
+    for stone in stones:
+        known = merged.get(stone.author)
+        merged[stone.author] = stone if known is None else known.merge(stone)
+    if post is not None and post.type != DELETE and (own := merged.get(post.author)) is not None:
+        merged[post.author] = replace(own, skeleton=Skeleton.of(post))
+        post = None
+    return post, [merged[author] for author in sorted(merged)]
+
+
+class Derivation:
+    """Collects the pieces of posts and tombstones. Posts must come in order of their hashes, each once."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._pieces: list[Row] = []
+        self.reverse: list[Row] = []
+        """The rows of the reverse hash map, which are pieces like others unless somebody takes them out."""
+        self._counts: dict[bytes, list[int]] = {}
+        self.size_bytes = 0
+        """Keys and values that are collected, about."""
+
+    def post(self, post: Post) -> Row:
+        """Take the pieces of a live post. Returns the row that holds the post itself, which is no piece."""
+        catalog = self._catalog
+        pieces = self._pieces
+        before = len(pieces)
+        for view in catalog.by_type[post.type]:
+            pieces += view.rows(post)
+        rows = pieces[before:]
+        reverse = reverse_row(post, rows)
+        self.reverse.append(reverse)
+        own = record_key(post)
+        place, record = next((at, row) for at, row in enumerate(rows, before) if row[0] == own)
+        del pieces[place]
+        for fold in catalog.folds[post.type]:
+            pieces += fold.parts(post)
+        for tally in catalog.tallies[post.type]:
+            self._count(tally.key(post), post.type)
+        # The reverse row lists every key, so that the pieces have about twice its size.
+        self.size_bytes += 3 * len(reverse[1])
+        return record
+
+    def tombstone(self, stone: Tombstone) -> None:
+        """Take the pieces of a tombstone, the row that holds it among them."""
+        pieces = [(tombstone_key(stone.target_hex, stone.author.hex().encode()), stone.encode())]
+        pieces += self._catalog.dead_rows(stone)
+        pieces += [(key, part) for _, key, part in self._catalog.dead_parts(stone)]
+        self._pieces += pieces
+        self.size_bytes += _size_bytes(pieces)
+
+    def take(self) -> list[Row]:
+        """Return the pieces collected so far, sorted and combined, and begin with none."""
+        pieces = self._pieces
+        pieces += [(key, encode_counts(counts) or b"") for key, counts in self._counts.items()]
+        pieces.sort(key=key_of)
+        place = bisect_left(pieces, REVERSE_PREFIX, key=key_of)
+        pieces[place:place] = self.reverse
+        self._pieces, self.reverse, self._counts, self.size_bytes = [], [], {}, 0
+        return combine(pieces, self._catalog, is_final=False)
+
+    def _count(self, key: bytes, post_type: int) -> None:
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = decode_counts(None)
+        counts[post_type] += 1
+
+
+def combine(pieces: list[Row], catalog: Catalog, *, is_final: bool) -> list[Row]:
+    """Merge the parts and add the counts of equal keys in `pieces`, which are sorted by key.
+
+    With `is_final` all pieces of every key are there, and what comes back are the rows of the database.
+    """
+    found: list[Row] = []
+    at = 0
+    for prefix, fold in catalog.combined:
+        start = bisect_left(pieces, prefix, lo=at, key=key_of)
+        stop = bisect_left(pieces, after_prefix(prefix), lo=start, key=key_of)
+        found += pieces[at:start]
+        group = pieces[start:stop]
+        found += _added(group) if fold is None else _merged(group, fold, is_final=is_final)
+        at = stop
+    found += pieces[at:]
+    return found
+
+
+def _merged(parts: list[Row], fold: Fold, *, is_final: bool) -> list[Row]:
+    merge = fold.merge
+    merged: dict[bytes, bytes] = {}
+    for key, part in parts:
+        known = merged.get(key)
+        merged[key] = part if known is None else merge(known, part)
+    if not is_final:
+        return list(merged.items())
+    stored = fold.stored
+    return [(key, value) for key, part in merged.items() if (value := stored(part)) is not None]
+
+
+def _added(counts: list[Row]) -> list[Row]:
+    added: dict[bytes, list[int]] = {}
+    for key, value in counts:
+        known = added.get(key)
+        found = decode_counts(value)
+        added[key] = found if known is None else [a + b for a, b in zip(known, found, strict=True)]
+    return [(key, total) for key, sums in added.items() if (total := encode_counts(sums)) is not None]
+
+
+def measure(rows: Sequence[Row], catalog: Catalog) -> Sizes:
+    """Return rows and bytes by view of rows that are sorted by key."""
+    found: dict[str, tuple[int, int]] = {}
+    for prefix, name in catalog.prefixes:
+        start = bisect_left(rows, prefix, key=key_of)
+        stop = bisect_left(rows, after_prefix(prefix), lo=start, key=key_of)
+        if stop > start:
+            known = found.get(name, (0, 0))
+            found[name] = (known[0] + stop - start, known[1] + _size_bytes(rows[start:stop]))
+    return found
+
+
+def _size_bytes(rows: Sequence[Row]) -> int:
+    return sum(map(len, chain.from_iterable(rows)))

@@ -1,0 +1,99 @@
+"""Importing exports: their posts as any others, then the skeletons of posts that were deleted before.
+
+A post/delete brings its tombstones itself. What it cannot bring is what is known of a target that the export no longer
+has: the skeleton. Nobody signed it, so it is taken on trust, but only under a tombstone whose post/delete is here, and
+never for a post that is here under another author.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from cablestore.batches import batches
+from cablestore.dialect import Dialect
+from cablestore.errors import ExportError
+from cablestore.export import Manifest, read_manifest, read_posts, read_tombstones
+from cablestore.plan import Plan
+from cablestore.reader import Reader
+from cablestore.tombstone import Tombstone
+from cablestore.verdict import Outcome
+from cablestore.views.deleted import is_borne_out
+
+
+@dataclass(slots=True)
+class ImportSummary:
+    """What became of what exports hold."""
+
+    exports: int = 0
+    posts: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    """What the store said to the posts."""
+    skeletons: int = 0
+    """Tombstones that were told what their target was."""
+    refused_skeletons: int = 0
+    """Tombstones whose post/delete is not here or does not say so, or whose target is here and somebody else's."""
+
+    def count(self, outcomes: list[Outcome]) -> None:
+        """Count what became of some posts."""
+        self.posts += len(outcomes)
+        self.verdicts.update(outcome.verdict.value for outcome in outcomes)
+
+
+def manifests_of(folders: Iterable[Path], dialect: Dialect | None) -> list[Manifest]:
+    """Read the manifests of exports that are to be imported together. All must have the given dialect, or one.
+
+    Raises ExportError.
+    """
+    manifests = [read_manifest(folder) for folder in folders]
+    for manifest in manifests:
+        dialect = dialect or manifest.dialect
+        if manifest.dialect != dialect:
+            raise ExportError(
+                f"{manifest.folder} has posts of the dialect {manifest.dialect.name}, expected is {dialect.name}: import it "
+                "into another store"
+            )
+    return manifests
+
+
+def posts_of(manifests: Iterable[Manifest]) -> Iterator[bytes]:
+    """Yield the posts of all exports, one export after the other."""
+    for manifest in manifests:
+        for segment in manifest.post_segments:
+            yield from chain.from_iterable(read_posts(manifest.folder, segment))
+
+
+def effective_tombstones(manifests: Iterable[Manifest]) -> Iterator[list[Tombstone]]:
+    """Yield the tombstones with skeletons of all exports, in batches."""
+    for manifest in manifests:
+        for segment in manifest.tombstone_segments:
+            stones = chain.from_iterable(read_tombstones(manifest.folder, segment))
+            yield from batches(
+                (stone for stone in stones if stone.is_effective), lambda stone: 64 + len(stone.encode())
+            )
+
+
+def lay_skeletons(plan: Plan, reader: Reader, stones: list[Tombstone], summary: ImportSummary) -> None:
+    """Add to a plan over the state that `reader` reads what tombstones say of their targets."""
+    for stone in stones:
+        known = reader.tombstone(stone.target, stone.author)
+        if known is not None and known.is_effective:
+            continue
+        if known is None or not _is_proven(reader, stone):
+            summary.refused_skeletons += 1
+            continue
+        plan.lay(stone)
+        summary.skeletons += 1
+
+
+def _is_proven(reader: Reader, stone: Tombstone) -> bool:
+    """Tell whether the post/delete of a tombstone is here and says so, and nothing here contradicts the tombstone."""
+    return (
+        reader.post(stone.deleted_by) is not None
+        and is_borne_out(reader, stone)
+        and reader.post(stone.target) is None
+        and reader.burial(stone.target) is None
+    )

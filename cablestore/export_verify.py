@@ -1,0 +1,243 @@
+"""Verifying an export: every byte of it against its checksums, and what it holds against what it says."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final
+
+import blake3
+
+from cablestore import limits
+from cablestore.body import DELETE, Delete
+from cablestore.errors import CorruptExportError, DecodeError, StorageError
+from cablestore.export import (
+    MANIFEST,
+    Manifest,
+    Segment,
+    in_order_of_types,
+    read_arrivals,
+    read_manifest,
+    read_posts,
+    read_tombstones,
+)
+from cablestore.export_sort import merge, write_run
+from cablestore.packing import pack
+from cablestore.post import Post, decode_post
+from cablestore.segment import storage_errors
+from cablestore.verify import Verifier
+
+MAX_PROBLEMS_TOLD: Final = 100
+"""Problems that a report describes; the rest are counted."""
+
+_CLAIM: Final = b"\x00"
+_STONE: Final = b"\x01"
+_BY = itemgetter(slice(0, 32))
+
+
+@dataclass(frozen=True, slots=True)
+class ExportProblem:
+    """One thing that is not as it should be, in one file of the export."""
+
+    file: str
+    what: str
+
+    def __str__(self) -> str:
+        """Tell it in a line."""
+        return f"{self.file}: {self.what}"
+
+
+@dataclass(slots=True)
+class ExportReport:
+    """What `verify_export` went through and found. `problems` has the first 100, `problem_count` all."""
+
+    posts: int = 0
+    tombstones: int = 0
+    problem_count: int = 0
+    problems: list[ExportProblem] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.problem_count == 0
+
+    def tell(self, file: str, what: str) -> None:
+        """Add a problem."""
+        self.problem_count += 1
+        if len(self.problems) < MAX_PROBLEMS_TOLD:
+            self.problems.append(ExportProblem(file, what))
+
+
+def verify_export(
+    folder: Path, *, signatures: bool = False, progress: Callable[[int], None] = lambda _: None
+) -> ExportReport:
+    """Verify the checksum of every file, that every post decodes and stands in its place, and that counts are right.
+
+    Tombstones must be borne out by their post/delete where the export has it. With `signatures` every signature is
+    verified, on all cores. `progress` is called with the number of posts done since the last call. Raises ExportError
+    where there is no finished export of a known format.
+    """
+    report = ExportReport()
+    try:
+        manifest = read_manifest(folder)
+    except CorruptExportError as error:
+        report.tell(MANIFEST, str(error))
+        return report
+    with tempfile.TemporaryDirectory(prefix="cablestore-verify-") as scratch:
+        verification = _Verification(manifest, report, _Proofs(Path(scratch)), Verifier() if signatures else None)
+        try:
+            verification.run(progress)
+        finally:
+            verification.close()
+    return report
+
+
+class _Proofs:
+    """Which deletions post/deletes make, and which tombstones claim: sorted on the disk, because both may be many."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self._records: list[bytes] = []
+        self._size_bytes = 0
+        self._runs: list[Path] = []
+
+    def add(self, kind: bytes, deleted_by: bytes, at_ms: int, author: bytes, target: bytes) -> None:
+        """Take note that a post/delete says so, or that a tombstone says that it does."""
+        record = b"".join((deleted_by, kind, at_ms.to_bytes(8, "big"), author, target))
+        self._records.append(record)
+        self._size_bytes += len(record)
+        if self._size_bytes >= limits.MAX_RUN_SIZE_BYTES:
+            self._spill()
+
+    def _spill(self) -> None:
+        path = self._scratch / f"run-{len(self._runs):06d}"
+        write_run(path, self._records)
+        self._runs.append(path)
+        self._records, self._size_bytes = [], 0
+
+    def not_borne_out(self) -> Iterator[bytes]:
+        """Yield the targets of tombstones whose post/delete is here and does not say what they claim."""
+        self._spill()
+        for _, group in groupby(chain.from_iterable(merge(self._runs)), key=_BY):
+            said: set[bytes] = set()
+            for record in group:  # what the post/delete says comes first
+                if record[32:33] == _CLAIM:
+                    said.add(record[33:])
+                elif said and record[33:] not in said:
+                    yield record[-32:]
+
+
+class _Verification:
+    """One run over all segments of an export."""
+
+    def __init__(self, manifest: Manifest, report: ExportReport, proofs: _Proofs, verifier: Verifier | None) -> None:
+        self._manifest = manifest
+        self._report = report
+        self._proofs = proofs
+        self._verifier = verifier
+        self._last = b""
+        """Where the item before stands."""
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._verifier is not None:
+            self._verifier.close()
+
+    def run(self, progress: Callable[[int], None]) -> None:
+        """Go through all files."""
+        folder = self._manifest.folder
+        for segment in self._manifest.post_segments:
+            self._guard(segment.file, self._posts, segment, progress)
+        self._last = b""
+        for segment in self._manifest.tombstone_segments:
+            self._guard(segment.file, self._tombstones, segment)
+        for target in self._proofs.not_borne_out():
+            self._report.tell("tombstones", f"the deletion of {target.hex()} is not what its post/delete says")
+        self._guard("arrivals.json", read_arrivals, folder)
+
+    def _guard(self, file: str, work: Callable[..., object], *arguments: Any) -> None:
+        """Work on a file; what cannot be read is a problem of this file."""
+        try:
+            work(*arguments)
+        except (CorruptExportError, StorageError) as error:
+            self._report.tell(file, str(error))
+
+    def _posts(self, segment: Segment, progress: Callable[[int], None]) -> None:
+        types: Counter[str] = Counter()
+        places: list[bytes] = []
+        hasher = blake3.blake3()
+        for raws in read_posts(self._manifest.folder, segment):
+            hasher.update(pack(raws))
+            posts = [post for post in (self._decoded(segment, raw) for raw in raws) if post is not None]
+            self._check_signatures(segment, posts)
+            for post in posts:
+                types[post.type_name] += 1
+                places[1:] = [self._check_place(segment, post.timestamp_ms.to_bytes(8, "big") + post.hash)]
+                if post.type == DELETE:
+                    self._take_claims(post)
+            self._report.posts += len(raws)
+            progress(len(raws))
+        ends = (None, None) if not places else (_place(places[0]), _place(places[-1]))
+        expected = (segment.posts, segment.first, segment.last)
+        self._check_entry(segment, hasher.hexdigest(), (in_order_of_types(types), *ends) == expected)
+
+    def _tombstones(self, segment: Segment) -> None:
+        hasher = blake3.blake3()
+        for stones in read_tombstones(self._manifest.folder, segment):
+            hasher.update(pack([[stone.target, stone.author, stone.encode()] for stone in stones]))
+            for stone in stones:
+                self._check_place(segment, stone.target + stone.author)
+                self._proofs.add(_STONE, stone.deleted_by, stone.deleted_at_ms, stone.author, stone.target)
+            self._report.tombstones += len(stones)
+        self._check_entry(segment, hasher.hexdigest(), agrees=True)
+
+    def _decoded(self, segment: Segment, raw: bytes) -> Post | None:
+        try:
+            post = decode_post(raw, self._manifest.dialect)
+        except DecodeError as error:
+            self._report.tell(segment.file, f"a post does not decode: {error}")
+            return None
+        if post.is_local_only:
+            self._report.tell(segment.file, f"the post {post.hash.hex()} is local-only and should not be here")
+        return post
+
+    def _check_signatures(self, segment: Segment, posts: list[Post]) -> None:
+        if self._verifier is None:
+            return
+        signed = self._verifier.start([post.raw for post in posts]).results()
+        for post, is_signed in zip(posts, signed, strict=True):
+            if not is_signed:
+                self._report.tell(segment.file, f"the post {post.hash.hex()} has a bad signature")
+
+    def _check_place(self, segment: Segment, place: bytes) -> bytes:
+        if place <= self._last:
+            self._report.tell(segment.file, f"the item {place.hex()} does not come behind the one before")
+        self._last = place
+        return place
+
+    def _take_claims(self, post: Post) -> None:
+        if isinstance(post.body, Delete):
+            for target in dict.fromkeys(post.body.hashes):
+                self._proofs.add(_CLAIM, post.hash, post.timestamp_ms, post.author, target)
+            if not post.body.hashes:
+                self._proofs.add(_CLAIM, post.hash, post.timestamp_ms, post.author, b"")
+
+    def _check_entry(self, segment: Segment, content_blake3: str, agrees: bool) -> None:
+        if content_blake3 != segment.content_blake3:
+            self._report.tell(segment.file, "its content does not have the BLAKE3 that the manifest names")
+        if not agrees:
+            self._report.tell(segment.file, "its counts, first or last post are not those of the manifest")
+        path = self._manifest.folder / segment.file
+        with storage_errors(path):
+            size_bytes = path.stat().st_size
+        if size_bytes != segment.size_bytes:
+            self._report.tell(segment.file, "its size is not that of the manifest")
+
+
+def _place(place: bytes) -> tuple[int, bytes]:
+    return int.from_bytes(place[:8], "big"), place[8:]

@@ -1,0 +1,146 @@
+"""Segments: files of msgpack values in compressed blocks, with a checksum that is kept elsewhere.
+
+A file is a row of zstd frames, one a block; each holds one msgpack array. `zstd -dc FILE` gives the plain msgpack. What
+an array holds is the business of whoever writes the segment. A file has its name only once it is whole.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import blake3
+import msgpack
+import zstandard
+
+from cablestore.errors import CorruptExportError, StorageError
+from cablestore.limits import MAX_SEGMENT_BLOCK_SIZE_BYTES
+
+_CHUNK_SIZE_BYTES: Final = 2**20
+_MAX_BLOCK_ITEMS: Final = 2**20
+"""Room for a list is taken before its items are read: a few bytes cannot ask for more than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A whole segment: its size, the BLAKE3 of its bytes in hex, and that of its msgpack before it was compressed."""
+
+    size_bytes: int
+    blake3: str
+    content_blake3: str
+
+
+class SegmentWriter:
+    """Writes one segment under another name until `close`. Used in a `with`, an unfinished one is removed."""
+
+    def __init__(self, path: Path, level: int) -> None:
+        """Begin the segment at `path`; `level` is zstd's."""
+        self._path = path
+        self._unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+        self._compressor = zstandard.ZstdCompressor(level=level)
+        self._packer = msgpack.Packer()
+        self._hasher = blake3.blake3()
+        self._content_hasher = blake3.blake3()
+        self.size_bytes = 0
+        with storage_errors(path):
+            self._file = self._unfinished.open("wb")
+
+    def __enter__(self) -> Self:
+        """Return the writer."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Remove what was not finished."""
+        self._file.close()
+        self._unfinished.unlink(missing_ok=True)
+
+    def write(self, block: list[Any]) -> None:
+        """Append a block."""
+        self.write_packed(self._packer.pack(block))
+
+    def write_packed(self, content: bytes) -> None:
+        """Append a block that is a msgpack array already."""
+        self._content_hasher.update(content)
+        data = self._compressor.compress(content)
+        self._hasher.update(data)
+        self.size_bytes += len(data)
+        with storage_errors(self._path):
+            self._file.write(data)
+
+    def close(self) -> Written:
+        """Bring the segment to the disk and give it its name."""
+        with storage_errors(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._unfinished.replace(self._path)
+        return Written(self.size_bytes, self._hasher.hexdigest(), self._content_hasher.hexdigest())
+
+
+def read_segment(path: Path, expected_blake3: str | None = None) -> Iterator[list[Any]]:
+    """Yield the blocks of a segment. With a checksum nothing is yielded of a file that does not have it.
+
+    Raises CorruptExportError, which names the file, where it is missing, has another checksum or is no segment, and
+    StorageError where the disk refuses.
+    """
+    data = _checked(path, expected_blake3)
+    unpacker = msgpack.Unpacker(max_buffer_size=MAX_SEGMENT_BLOCK_SIZE_BYTES, max_array_len=_MAX_BLOCK_ITEMS)
+    size_bytes = 0
+    stream = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True)
+    try:
+        while chunk := stream.read(_CHUNK_SIZE_BYTES):
+            unpacker.feed(chunk)
+            for block in unpacker:
+                if not isinstance(block, list):
+                    raise CorruptExportError(f"{path} holds a block that is no list. Write the segment again")
+                yield block
+                size_bytes = 0
+            size_bytes += len(chunk)
+            if size_bytes >= MAX_SEGMENT_BLOCK_SIZE_BYTES:
+                raise CorruptExportError(
+                    f"{path} holds a block of more than {MAX_SEGMENT_BLOCK_SIZE_BYTES} bytes. Write the segment again"
+                )
+        if unpacker.read_bytes(1):
+            raise CorruptExportError(f"{path} ends within a block. Write the segment again")
+    except (zstandard.ZstdError, ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        raise CorruptExportError(f"{path} holds no segment of blocks: {error}. Write it again") from None
+
+
+def segment_blake3(path: Path) -> str:
+    """Return the BLAKE3 of a file in hex. Memory stays flat."""
+    hasher = blake3.blake3()
+    with storage_errors(path), path.open("rb") as file:
+        while chunk := file.read(_CHUNK_SIZE_BYTES):
+            hasher.update(chunk)
+    return hasher.hexdigest()
+
+
+def _checked(path: Path, expected_blake3: str | None) -> bytes:
+    with storage_errors(path):
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise CorruptExportError(f"{path} is missing. Copy or write it again") from None
+    found = blake3.blake3(data).hexdigest() if expected_blake3 else None
+    if found != expected_blake3:
+        raise CorruptExportError(
+            f"{path} is damaged: its BLAKE3 is {found}, {expected_blake3} was expected. Copy or write it again"
+        )
+    return data
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system refuses into a StorageError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{path}: {error.strerror or error}. Check that it is there, free space and permissions"
+        ) from None

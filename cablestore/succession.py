@@ -1,0 +1,135 @@
+"""Succession: what a new database needs before it takes the place of a live one that went on meanwhile.
+
+It was built from exports. What arrived since, what never leaves the store and the arrival log come from the live
+database; what the new one holds besides, or no longer, goes into the log, so that subscribers hear of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from cablestore import arrival
+from cablestore.arrival import Kind
+from cablestore.batches import batches
+from cablestore.dialect import Dialect
+from cablestore.plan import Plan
+from cablestore.post import Post
+from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, Database, Reader, Row
+from cablestore.sizes import KEY as SIZES_KEY
+from cablestore.sizes import decode_sizes
+from cablestore.view import Catalog
+
+
+@dataclass(slots=True)
+class Succession:
+    """What was brought over: hashes that the log named since the export, local-only posts, new entries of the log."""
+
+    arrived_since: int = 0
+    local_only: int = 0
+    logged: int = 0
+
+
+def succeed(
+    live: Reader | None,
+    target: Database,
+    dialect: Dialect,
+    catalog: Catalog,
+    after: int,
+    keeps: Callable[[Post], bool] = lambda _: True,
+) -> Succession:
+    """Bring `target` up to what `live` holds, of which it has all up to number `after` of the arrival log.
+
+    Posts that `keeps` refuses stay out. Without a live database only the log is written. Done again, it changes nothing.
+    """
+    report = Succession()
+    if live is not None:
+        for rows in batches(live.prefix(PRIVATE_PREFIX), lambda row: len(row[1])):
+            _plan(target, live, catalog, partial(_add_own, live, rows))
+            report.local_only += len(rows)
+        for entries in batches(arrival.entries(live, after), lambda _: 256):
+            _replay(target, live, catalog, [entry.hash for entry in entries], keeps)
+            report.arrived_since += len(entries)
+        _copy_log(live, target)
+    report.logged = _log_differences(live, target, dialect)
+    return report
+
+
+def _plan(target: Database, reader: Reader, catalog: Catalog, work: Callable[[Plan], object]) -> None:
+    """Have `work` fill a plan over the target's present state, and write it."""
+    with target.snapshot() as state:
+        plan = Plan(reader.over(state), catalog, decode_sizes(state.get(SIZES_KEY)), None)
+        work(plan)
+        changes = plan.finish()
+    target.write(changes.rows, sync=False)
+
+
+def _add_own(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
+    for _, sealed in rows:
+        plan.add(live.unseal(sealed))
+
+
+def _replay(
+    target: Database, live: Reader, catalog: Catalog, hashes: Iterable[bytes], keeps: Callable[[Post], bool]
+) -> None:
+    """Make of each hash in the target what the live database made of it: a post, a dead one, or nothing."""
+
+    def work(plan: Plan) -> None:
+        for digest in hashes:
+            post, stone = live.post(digest), live.burial(digest)
+            if post is not None:
+                if keeps(post):
+                    plan.add(post)
+            elif stone is not None:
+                plan.lay(stone)
+            else:
+                plan.discard(digest)
+
+    _plan(target, live, catalog, work)
+
+
+def _copy_log(live: Reader, target: Database) -> None:
+    for rows in batches(live.prefix(arrival.PREFIX), lambda row: len(row[1])):
+        target.write(dict(rows), sync=False)
+
+
+def _log_differences(live: Reader | None, target: Database, dialect: Dialect) -> int:
+    """Log what the target holds and the live database does not, and the other way round."""
+    logged = 0
+    with target.snapshot() as state:
+        reader = Reader(state, dialect)
+        sequence = arrival.next_sequence(reader)
+        entries = _differences(live, reader)
+        for batch in batches(entries, len):
+            key, value = arrival.log_row(sequence, batch)
+            sequence += len(batch)
+            logged += len(batch)
+            target.write({key: value, arrival.NEXT_KEY: b"%d" % sequence}, sync=False)
+    return logged
+
+
+def _differences(live: Reader | None, target: Reader) -> Iterator[tuple[Kind, bytes]]:
+    """Yield what happened to each post that only one of the two databases holds. Both are gone through in step."""
+    held = (key for key, _ in live.prefix(DATA_PREFIX)) if live is not None else iter(())
+    before = next(held, None)
+    for key, _ in target.prefix(DATA_PREFIX):
+        while before is not None and before < key:
+            yield _gone(before, target)
+            before = next(held, None)
+        if before == key:
+            before = next(held, None)
+        else:
+            yield Kind.ACCEPTED, _digest(key)
+    while before is not None:
+        yield _gone(before, target)
+        before = next(held, None)
+
+
+def _gone(key: bytes, target: Reader) -> tuple[Kind, bytes]:
+    digest = _digest(key)
+    return (Kind.DISCARDED if target.burial(digest) is None else Kind.DELETED), digest
+
+
+def _digest(key: bytes) -> bytes:
+    return bytes.fromhex(key[len(DATA_PREFIX) :].decode())

@@ -1,0 +1,109 @@
+"""Comparing a live store with what Spark makes of its posts: how many rows of each view are missing, extra, different."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from cablestore import arrival, meta
+from cablestore.reader import Row
+from cablestore.reindex.rows import read_rows
+from cablestore.reindex.run import Derived, Progress, SparkOptions, derive_rows
+from cablestore.sizes import KEY as SIZES_KEY
+from cablestore.store import CableStore
+from cablestore.view import Catalog
+from cablestore.views import CATALOG
+
+MAX_EXAMPLES: Final = 5
+"""Rows of each view that a comparison names."""
+
+
+@dataclass(slots=True)
+class ViewDifference:
+    """How the rows of one view differ: from what should be there, `missing`, `extra` and `different` in value."""
+
+    rows: int = 0
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    examples: list[tuple[str, bytes]] = field(default_factory=list)
+
+    def tell(self, what: str, key: bytes) -> None:
+        """Count a row that differs."""
+        setattr(self, what, getattr(self, what) + 1)
+        if len(self.examples) < MAX_EXAMPLES:
+            self.examples.append((what, key))
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What a comparison found, by view."""
+
+    derived: Derived
+    views: dict[str, ViewDifference]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether no row differs."""
+        return not any(of.missing or of.extra or of.different for of in self.views.values())
+
+
+def verify_store(
+    path: Path,
+    *,
+    work: Path | None = None,
+    spark: SparkOptions | None = None,
+    catalog: Catalog = CATALOG,
+    progress: Progress = lambda *_: None,
+) -> Comparison:
+    """Export a store, derive all rows from the export on Spark, and compare them with the store's own.
+
+    The store must not be open; it is not changed. Rows of local-only posts, which no export has, are derived here.
+    """
+    work = work or path.absolute().with_name(f"{path.absolute().name}.verify")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        with CableStore.open(path, create=False, catalog=catalog) as store:
+            store.export(work / "export")
+            derived = derive_rows([work / "export"], work / "rows", catalog, spark=spark, progress=progress)
+            return compare(store.dump(), derived, catalog)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def compare(dump: Iterable[Row], derived: Derived, catalog: Catalog) -> Comparison:
+    """Compare a store's rows, in key order, with those that were derived."""
+    views = {view.name: ViewDifference() for view in catalog.views}
+    expected = chain.from_iterable(chain.from_iterable(read_rows(derived.folder, s) for s in derived.segments))
+    found = (row for row in dump if row[0] not in (meta.KEY, SIZES_KEY) and not row[0].startswith(arrival.PREFIX))
+    for due, present in _side_by_side(expected, found):
+        key = (due or present or (b"",))[0]
+        of = views.setdefault(catalog.view_of(key) or "none", ViewDifference())
+        of.rows += due is not None
+        if due == present:
+            continue
+        of.tell("missing" if present is None else "extra" if due is None else "different", key)
+    return Comparison(derived, views)
+
+
+def _side_by_side(expected: Iterable[Row], found: Iterable[Row]) -> Iterator[tuple[Row | None, Row | None]]:
+    """Yield rows of the same key together, and None beside a row that only one side has."""
+    others = iter(found)
+    present = next(others, None)
+    for due in expected:
+        while present is not None and present[0] < due[0]:
+            yield None, present
+            present = next(others, None)
+        if present is not None and present[0] == due[0]:
+            yield due, present
+            present = next(others, None)
+        else:
+            yield due, None
+    while present is not None:
+        yield None, present
+        present = next(others, None)

@@ -1,0 +1,271 @@
+"""A new generation of a store from exports: derived by Spark, loaded, caught up, checked, and swapped in by a rename.
+
+Until the swap the live database is only read. Killed at any instant, the next run goes on from what is finished; the
+generation before stays, to go back to.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cablestore import arrival
+from cablestore.batches import batches
+from cablestore.check import CheckReport
+from cablestore.dialect import Dialect
+from cablestore.errors import ExportError, ReindexError
+from cablestore.export import Manifest, read_arrivals
+from cablestore.folder import FORMAT, Folder, peek
+from cablestore.generations import open_reader
+from cablestore.keys import after_prefix
+from cablestore.kv import LevelDB
+from cablestore.meta import meta_row
+from cablestore.post import Post
+from cablestore.reader import Reader, Row
+from cablestore.reindex.checking import check_closed
+from cablestore.reindex.job import Drops
+from cablestore.reindex.load import BULK_TUNING, load
+from cablestore.reindex.prepare import read_manifests
+from cablestore.reindex.rows import read_rows
+from cablestore.reindex.run import Derived, Progress, SparkOptions, derive_rows
+from cablestore.sizes import KEY as SIZES_KEY
+from cablestore.sizes import Sizes, add_sizes, decode_sizes, encode_sizes
+from cablestore.succession import Succession, succeed
+from cablestore.view import Catalog
+from cablestore.views import CATALOG
+
+_BEHIND_ALL: Final = b"\xff"
+
+
+@dataclass(slots=True)
+class Reindexed:
+    """What a reindexing came to. Seconds are by stage."""
+
+    derived: Derived
+    generation: str
+    rows: int
+    succession: Succession
+    checked: CheckReport
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def reindex(
+    exports: Sequence[Path],
+    out: Path,
+    *,
+    work: Path | None = None,
+    drops: Drops | None = None,
+    views: frozenset[str] = frozenset(),
+    skip_corrupt: bool = False,
+    spark: SparkOptions | None = None,
+    catalog: Catalog = CATALOG,
+    keep_work: bool = False,
+    progress: Progress = lambda *_: None,
+) -> Reindexed:
+    """Build the store at `out` anew from exports, or make it.
+
+    A store that is there must be among those exported, and its posts since are added; it must not be open when the new
+    database takes its place. `views` are those to build anew, all where it is empty. `work` is a folder that the workers
+    share (beside `out` unless named) and is removed at the end unless `keep_work`.
+
+    Raises ExportError, ReindexError, OpenError, StorageError. Whatever is raised, the store is as it was.
+    """
+    out = out.absolute()
+    work = (work or out.with_name(f"{out.name}.reindex")).absolute()
+    scratch = out.with_name(f"{out.name}.loading")
+    drops = drops or Drops()
+    manifests = read_manifests(exports)
+    after = covered(manifests, out)
+    derived = derive_rows(
+        exports, work, catalog, drops=drops, views=views, skip_corrupt=skip_corrupt, spark=spark, progress=progress
+    )
+    new = _New(out, scratch, derived, catalog, after, progress)
+    report = new.replace_views() if views else new.replace_all(drops)
+    shutil.rmtree(scratch, ignore_errors=True)
+    if not keep_work:
+        shutil.rmtree(work, ignore_errors=True)
+    return report
+
+
+def covered(manifests: Sequence[Manifest], out: Path) -> int:
+    """Return how far the exports cover the arrival log of the store at `out`, 0 where there is none yet.
+
+    Raises ExportError where the store holds what no export has.
+    """
+    header = peek(out)
+    if header is None or not (out / header.generation).exists():
+        return 0
+    found = [
+        arrivals[1]
+        for manifest in manifests
+        if manifest.filters is None and (arrivals := read_arrivals(manifest.folder)) and arrivals[0] == header.store_id
+    ]
+    if not found:
+        raise ExportError(
+            f"none of the exports is a whole one of the store at {out}, so what it holds would be lost. Export it first and name "
+            "that export too, or name a new folder"
+        )
+    return max(found)
+
+
+class _New:
+    """The database that is to be the next generation."""
+
+    def __init__(
+        self, out: Path, scratch: Path, derived: Derived, catalog: Catalog, after: int, progress: Progress
+    ) -> None:
+        self._out = out
+        self._scratch = scratch
+        self._derived = derived
+        self._catalog = catalog
+        self._after = after
+        self._progress = progress
+        self._dialect: Dialect = derived.manifests[0].dialect
+        self._seconds = dict(derived.seconds)
+
+    def replace_all(self, drops: Drops) -> Reindexed:
+        """Load all rows, bring them up to the live database, check them and swap."""
+        with self._timed("load"):
+            total = sum(segment.rows for segment in self._derived.segments)
+            loaded = load(
+                self._derived.segments, self._derived.folder, self._scratch, progress=self._counting("load", total)
+            )
+        with _folder(self._out, self._dialect) as folder, _live(folder) as live:
+            target = LevelDB(loaded.path, BULK_TUNING)
+            try:
+                self._write_head(target, self._derived.sizes)
+                with self._timed("catch up"):
+
+                    def keeps(post: Post) -> bool:
+                        return drops.reason(post) is None
+
+                    succession = succeed(live, target, self._dialect, self._catalog, self._after, keeps)
+            finally:
+                target.close()
+            checked = self._check(loaded.path, folder)
+            return self._swap(folder, loaded.path, loaded.rows, succession, checked)
+
+    def replace_views(self) -> Reindexed:
+        """Take the rows of some views from the segments and all others from the live database."""
+        path = self._scratch / "views"
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.mkdir(parents=True)
+        with _folder(self._out, self._dialect) as folder, _live(folder) as live:
+            if live is None:
+                raise ExportError(
+                    f"there is no store at {self._out} whose views could be built anew: leave --views out"
+                )
+            self._refuse_later_posts(live)
+            target = LevelDB(path, BULK_TUNING)
+            try:
+                with self._timed("load"):
+                    rows = self._mix(live, target)
+            finally:
+                target.close()
+            checked = self._check(path, folder)
+            return self._swap(folder, path, rows, Succession(), checked)
+
+    def _refuse_later_posts(self, live: Reader) -> None:
+        latest = arrival.next_sequence(live) - 1
+        if latest != self._after:
+            raise ExportError(
+                f"{latest - self._after:,} entries came into the store's log after the export. Export it again: single views are "
+                "built for a store that stands still"
+            )
+
+    def _mix(self, live: Reader, target: LevelDB) -> int:
+        """Write the live database's rows with those of the segments in place of the views' that were built anew."""
+        anew = {name for segment in self._derived.segments for name in segment.sizes}
+        prefixes = [prefix for prefix, name in self._catalog.prefixes if name in anew]
+        rows = 0
+        for segment in self._derived.segments:
+            for block in read_rows(self._derived.folder, segment):
+                target.write(dict(block), sync=False)
+                rows += len(block)
+        start = b""
+        for prefix in [*prefixes, _BEHIND_ALL]:
+            for copied in batches(live.scan(start, prefix), _row_size_bytes):
+                target.write(dict(copied), sync=False)
+                rows += len(copied)
+            start = after_prefix(prefix) if prefix != _BEHIND_ALL else prefix
+        old: Sizes = {name: size for name, size in decode_sizes(live.get(SIZES_KEY)).items() if name not in anew}
+        self._write_head(target, add_sizes(old, self._derived.sizes))
+        return rows
+
+    def _write_head(self, target: LevelDB, sizes: Sizes) -> None:
+        head = [meta_row(self._catalog, self._dialect, FORMAT), (SIZES_KEY, encode_sizes(sizes))]
+        target.write(dict(head), sync=False)
+
+    def _check(self, path: Path, folder: Folder) -> CheckReport:
+        """Check the new database like any other. Raises ReindexError where anything is wrong with it."""
+        posts = sum(self._derived.posts.values())
+        with self._timed("check"):
+            report = check_closed(
+                path,
+                self._dialect,
+                folder.identity_path,
+                self._catalog,
+                self._scratch / "check",
+                boundaries=[segment.first for segment in self._derived.segments],
+                posts=posts,
+                progress=self._counting("check", posts),
+            )
+        if not report.is_clean:
+            raise ReindexError(
+                f"the new database is not whole, so the old one stays: {report.problem_count:,} problems, the first: "
+                f"{report.problems[0]}. Remove {self._derived.folder} and run again; should it stay so, report it"
+            )
+        return report
+
+    def _swap(self, folder: Folder, path: Path, rows: int, succession: Succession, checked: CheckReport) -> Reindexed:
+        with self._timed("swap"):
+            has_old = folder.database_path.exists()
+            name = folder.adopt(path)
+            folder.activate(name, keep=has_old)
+            folder.remove_others()
+        return Reindexed(self._derived, name, rows, succession, checked, self._seconds)
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._seconds[stage] = round(time.perf_counter() - started, 2)
+
+    def _counting(self, stage: str, total: int) -> Callable[[int], None]:
+        done = 0
+
+        def count(step: int) -> None:
+            nonlocal done
+            done += step
+            self._progress(stage, done, total)
+
+        return count
+
+
+def _row_size_bytes(row: Row) -> int:
+    return len(row[0]) + len(row[1])
+
+
+@contextmanager
+def _folder(out: Path, dialect: Dialect) -> Iterator[Folder]:
+    """Lock the store's folder, making it where there is none."""
+    folder = Folder.open(out, create=True, dialect=dialect)
+    try:
+        yield folder
+    finally:
+        folder.close()
+
+
+@contextmanager
+def _live(folder: Folder) -> Iterator[Reader | None]:
+    """Read the live database of a store that is not open; None where there is none yet."""
+    if not folder.database_path.exists():
+        yield None
+        return
+    with open_reader(folder, folder.header.generation) as (_, reader):
+        yield reader

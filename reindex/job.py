@@ -1,0 +1,89 @@
+"""What one reindexing is to do: everything that its tasks need, sent to every worker."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cablestore.body import DELETE
+from cablestore.dialect import Dialect
+from cablestore.export import Segment
+from cablestore.post import Post
+from cablestore.view import Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class Drops:
+    """Posts to leave out as if they had been discarded. A post/delete is never left out: it is what keeps others dead."""
+
+    authors: frozenset[bytes] = frozenset()
+    channels: frozenset[str] = frozenset()
+    before_ms: int = 0
+
+    def reason(self, post: Post) -> str | None:
+        """Return why a post is left out, None where it is not."""
+        if post.type == DELETE:
+            return None
+        if post.author in self.authors:
+            return "by an author to drop"
+        if post.channel is not None and post.channel in self.channels:
+            return "in a channel to drop"
+        return "dated before the time to keep" if post.timestamp_ms < self.before_ms else None
+
+    def __bool__(self) -> bool:
+        """Tell whether anything is to be dropped."""
+        return bool(self.authors or self.channels or self.before_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One segment of one export."""
+
+    export: Path
+    segment: Segment
+
+    @property
+    def path(self) -> Path:
+        """Where the segment is."""
+        return self.export / self.segment.file
+
+
+@dataclass(frozen=True)
+class Job:
+    """One reindexing. `folder` is where workers leave what they made; they and the driver must all see it and the exports.
+
+    Posts go to `partitions` by their hashes, rows to buckets by their keys: `boundaries` has the key at which each bucket
+    but the first begins, `wanted` whether a bucket is to be built at all.
+    """
+
+    folder: Path
+    dialect: Dialect
+    catalog: Catalog
+    inputs: tuple[Input, ...]
+    partitions: int
+    boundaries: tuple[bytes, ...]
+    wanted: tuple[bool, ...]
+    drops: Drops = field(default_factory=Drops)
+    wants_records: bool = True
+    """Whether the rows that hold the posts themselves are to be written."""
+
+    def partition_of(self, digest: bytes) -> int:
+        """Return the partition of a 32-byte hash."""
+        return int.from_bytes(digest[:4], "big") * self.partitions >> 32
+
+    def fingerprint(self) -> str:
+        """Return what tells this job from others: finished work of one with the same is used again."""
+        parts = [
+            self.dialect.name,
+            sorted(self.catalog.versions.items()),
+            [source.segment.blake3 for source in self.inputs],
+            self.partitions,
+            [boundary.hex() for boundary in self.boundaries],
+            self.wanted,
+            sorted(author.hex() for author in self.drops.authors),
+            sorted(self.drops.channels),
+            self.drops.before_ms,
+        ]
+        return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()

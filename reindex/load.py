@@ -1,0 +1,140 @@
+"""Loading: segments of sorted rows become one LevelDB, in several processes, and what is in it is read back and compared.
+
+LevelDB takes no finished files in, so each process writes a part, a range of keys, into a LevelDB of its own; the tables
+of all parts together are then one database. A finished part is not made again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+import msgpack
+
+from cablestore.errors import ReindexError
+from cablestore.kv import LevelDB, Tuning, join_tables
+from cablestore.limits import PART_ROWS
+from cablestore.reindex.rows import RowDigest, RowSegment, read_rows
+
+BULK_TUNING: Final = Tuning(write_buffer_size_bytes=64 * 2**20)
+"""A part is written once, in order: the larger the buffer, the fewer and the more even its tables."""
+
+_ROWS_WRITTEN: Final = 1_000
+_BEHIND_ALL: Final = b"\xff"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A database that holds just the rows of the segments: compared row by row through a digest of each segment."""
+
+    path: Path
+    rows: int
+    seconds: float
+
+
+def load(
+    segments: Sequence[RowSegment],
+    folder: Path,
+    scratch: Path,
+    *,
+    processes: int | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Loaded:
+    """Load the segments in `folder`, which are in order of keys, into a LevelDB in `scratch`.
+
+    `progress` is called with rows that were loaded and compared since the last call. Raises StorageError where the disk
+    refuses, CorruptExportError for a damaged segment, ReindexError where the database does not hold what was written.
+    """
+    started = time.perf_counter()
+    scratch.mkdir(parents=True, exist_ok=True)
+    parts = share_out(segments)
+    paths = [scratch / f"part-{number:06d}" for number in range(len(parts))]
+    with _pool(min(processes or os.cpu_count() or 1, len(parts))) as submit:
+        work = [submit(path, folder, tuple(part)) for path, part in zip(paths, parts, strict=True)]
+        for finished in as_completed(work):
+            progress(finished.result())
+    path = scratch / "joined"
+    join_tables(paths, path)
+    return Loaded(path, sum(segment.rows for segment in segments), time.perf_counter() - started)
+
+
+def share_out(segments: Sequence[RowSegment]) -> list[list[RowSegment]]:
+    """Cut the segments into runs of about `limits.PART_ROWS` rows: a range of keys each."""
+    parts: list[list[RowSegment]] = [[]]
+    rows = 0
+    for segment in segments:
+        if rows >= PART_ROWS:
+            parts.append([])
+            rows = 0
+        parts[-1].append(segment)
+        rows += segment.rows
+    return parts
+
+
+def load_part(path: Path, folder: Path, segments: tuple[RowSegment, ...]) -> int:
+    """Write segments into a LevelDB at `path`, read them back and compare. Returns the number of rows."""
+    rows = sum(segment.rows for segment in segments)
+    mark = path.with_suffix(".loaded")
+    content = json.dumps([segment.blake3 for segment in segments])
+    if mark.exists() and mark.read_text(encoding="utf-8") == content:
+        return rows
+    mark.unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+    database = LevelDB(path, BULK_TUNING)
+    try:
+        for segment in segments:
+            for block in read_rows(folder, segment):
+                for at in range(0, len(block), _ROWS_WRITTEN):
+                    database.write(dict(block[at : at + _ROWS_WRITTEN]), sync=False)
+        _compare(database, segments)
+    finally:
+        database.close()
+    mark.write_text(content, encoding="utf-8")
+    return rows
+
+
+def _compare(database: LevelDB, segments: Sequence[RowSegment]) -> None:
+    """Read back what was written: number and BLAKE3 of the rows of each segment."""
+    with database.snapshot() as state:
+        starts = [segment.first for segment in segments[1:]]
+        for segment, stop in zip(segments, [*starts, _BEHIND_ALL], strict=True):
+            digest = RowDigest()
+            for rows in state.chunks(segment.first, stop):
+                digest.add(msgpack.packb(rows), len(rows))
+            if (digest.rows, digest.hexdigest()) != (segment.rows, segment.digest):
+                raise ReindexError(
+                    f"the database does not hold what {segment.file} says: {digest.rows:,} rows were read back, {segment.rows:,} "
+                    "were expected, or they differ. Check the disk and run again"
+                )
+
+
+Submit = Callable[[Path, Path, tuple[RowSegment, ...]], "Future[int]"]
+
+
+@contextmanager
+def _pool(processes: int) -> Iterator[Submit]:
+    """Yield how to have parts loaded: by processes of their own, or by this one where there is only one."""
+    if processes <= 1:
+        yield _at_once
+        return
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        try:
+            yield lambda path, folder, segments: pool.submit(load_part, path, folder, segments)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _at_once(path: Path, folder: Path, segments: tuple[RowSegment, ...]) -> Future[int]:
+    done: Future[int] = Future()
+    done.set_result(load_part(path, folder, segments))
+    return done

@@ -1,0 +1,106 @@
+"""Preparing a reindexing: reading what the exports say of themselves, and cutting the work into even shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from cablestore.crypto import post_hash
+from cablestore.derive import Derivation
+from cablestore.dialect import Dialect
+from cablestore.errors import DecodeError, ExportError
+from cablestore.export import Manifest, read_manifest, read_posts
+from cablestore.keys import after_prefix
+from cablestore.limits import MAX_BUCKET_SIZE_BYTES, PARTITION_POSTS
+from cablestore.post import Post, decode_post
+from cablestore.reader import DATA_PREFIX, Row
+from cablestore.reindex.job import Drops, Input, Job
+from cablestore.runs import choose_boundaries
+from cablestore.view import REVERSE_NAME, Catalog
+
+_SAMPLED_SEGMENTS: Final = 8
+_SAMPLED_POSTS: Final = 50_000
+_PIECES_SIZE_BYTES: Final = 1_000
+"""What the pieces of a post come to where there is no post to measure."""
+
+
+def read_manifests(folders: Sequence[Path]) -> list[Manifest]:
+    """Read the manifests of exports, which must be of one dialect. Raises ExportError."""
+    if not folders:
+        raise ExportError("a reindexing needs an export to start from: `cablestore export` makes one")
+    manifests = [read_manifest(folder) for folder in folders]
+    dialect = manifests[0].dialect
+    for manifest in manifests:
+        if manifest.dialect != dialect:
+            raise ExportError(
+                f"{manifest.folder} is of the dialect {manifest.dialect.name}, {manifests[0].folder} of {dialect.name}. "
+                "A store has one dialect: reindex them apart"
+            )
+    return manifests
+
+
+def all_inputs(manifests: Sequence[Manifest]) -> tuple[Input, ...]:
+    """Return every segment of every export."""
+    return tuple(Input(m.folder.absolute(), segment) for m in manifests for segment in m.segments)
+
+
+def make_job(
+    inputs: tuple[Input, ...], folder: Path, dialect: Dialect, catalog: Catalog, drops: Drops, views: frozenset[str]
+) -> Job:
+    """Cut the work into partitions of hashes and buckets of keys. `views` are those to build, all where it is empty."""
+    wanted = _wanted_prefixes(catalog, views)
+    posts = sum(source.segment.items for source in inputs if source.segment.kind == "posts")
+    sample, sampled = _sample(inputs, dialect, catalog)
+    size_bytes = sum(len(key) + len(value) for key, value in sample) * posts / max(sampled, 1)
+    buckets = 1 + int(size_bytes / MAX_BUCKET_SIZE_BYTES)
+    boundaries = choose_boundaries(sample, buckets, _edges(catalog))
+    return Job(
+        folder=folder,
+        dialect=dialect,
+        catalog=catalog,
+        inputs=inputs,
+        partitions=1 + posts // PARTITION_POSTS,
+        boundaries=tuple(boundaries),
+        wanted=tuple(_is_wanted(start, wanted) for start in (b"", *boundaries)),
+        drops=drops,
+        wants_records=not views,
+    )
+
+
+def _sample(inputs: Sequence[Input], dialect: Dialect, catalog: Catalog) -> tuple[list[Row], int]:
+    """Return the pieces of some posts from all over the exports, sorted, and of how many posts they are."""
+    segments = [source for source in inputs if source.segment.kind == "posts"]
+    chosen = segments[:: 1 + len(segments) // _SAMPLED_SEGMENTS]
+    step = 1 + sum(source.segment.items for source in chosen) // _SAMPLED_POSTS
+    posts: dict[bytes, Post] = {}
+    for source in chosen:
+        for raws in read_posts(source.export, source.segment):
+            for raw in raws[::step]:
+                with suppress(DecodeError):
+                    posts[post_hash(raw)] = decode_post(raw, dialect)
+    derivation = Derivation(catalog)
+    for digest in sorted(posts):
+        derivation.post(posts[digest])
+    return derivation.take(), len(posts)
+
+
+def _edges(catalog: Catalog) -> set[bytes]:
+    """Return where a bucket has to begin: at every view, and behind the posts' own rows, which are no pieces."""
+    edges = {prefix for prefix, _ in catalog.prefixes}
+    return edges | {after_prefix(DATA_PREFIX)}
+
+
+def _wanted_prefixes(catalog: Catalog, views: frozenset[str]) -> list[bytes]:
+    unknown = views - catalog.versions.keys()
+    if unknown:
+        raise ExportError(f"there is no view {', '.join(sorted(unknown))}; there are {', '.join(catalog.versions)}")
+    # The reverse hash map has the keys of all other views, so it goes along with each of them.
+    names = views | {REVERSE_NAME} if views else frozenset(catalog.versions)
+    return [prefix for prefix, name in catalog.prefixes if name in names]
+
+
+def _is_wanted(start: bytes, wanted: Sequence[bytes]) -> bool:
+    """Tell whether a bucket lies in a wanted range. The first one, before all views, holds nothing."""
+    return any(prefix <= start < after_prefix(prefix) for prefix in wanted)

