@@ -35,5 +35,5 @@ clean:
 $(READY): pyproject.toml cablestore/_signatures.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cablestore needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,reindex]'
 	touch $@

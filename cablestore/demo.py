@@ -24,6 +24,19 @@ def sample() -> Path:
     return Path(str(files("cablestore") / "sample"))
 
 
+def deletions_elsewhere(store: CableStore, channel: str) -> list[Post]:
+    """Return deletions of some more messages, signed by their authors, that this store has not heard of."""
+    found: list[Post] = []
+    for message in store.messages(channel, 200, newest_first=False).messages:
+        author = Identity.derive(SEED_PHRASE, message.name)
+        if author.public_key == message.author and len(found) < DELETIONS:
+            body = Delete((message.hash,))
+            found.append(
+                encode_post(body, links=(), timestamp_ms=system_clock_ms(), identity=author, dialect=store.dialect)
+            )
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One request of a peer and what it was answered."""

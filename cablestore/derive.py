@@ -67,15 +67,15 @@ class Derivation:
         reverse = reverse_row(post, rows)
         self.reverse.append(reverse)
         own = record_key(post)
-        place, record = next((at, row) for at, row in enumerate(rows, before) if row[0] == own)
-        del pieces[place]
+        place = next(at for at, row in enumerate(rows) if row[0] == own)
+        del pieces[before + place]
         for fold in catalog.folds[post.type]:
             pieces += fold.parts(post)
         for tally in catalog.tallies[post.type]:
             self._count(tally.key(post), post.type)
         # The reverse row lists every key, so that the pieces have about twice its size.
         self.size_bytes += 3 * len(reverse[1])
-        return record
+        return rows[place]
 
     def tombstone(self, stone: Tombstone) -> None:
         """Take the pieces of a tombstone, the row that holds it among them."""

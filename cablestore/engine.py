@@ -20,9 +20,6 @@ from cablestore.reader import Database, Reader, Row, SnapshotSource
 from cablestore.rebuild import Progress, RebuildReport, rebuild
 from cablestore.view import Catalog
 
-_REBUILD_TUNING: Final = Tuning(write_buffer_size_bytes=64 * 2**20)
-"""A rebuild writes everything once, in no order; a larger buffer sorts more of it before it reaches the disk."""
-
 _SCRATCH: Final = ".readable"
 
 
@@ -191,7 +188,7 @@ def _build_generation(reader: Reader, folder: Folder, catalog: Catalog, row: Row
     """Build the next generation from what `reader` reads, and make it the live one."""
     name = folder.next_generation()
     try:
-        database = LevelDB(folder.path / name, _REBUILD_TUNING)
+        database = LevelDB(folder.path / name)
         try:
             with folder.scratch() as scratch:
                 report = rebuild(reader, database, catalog, row, scratch, progress)

@@ -217,6 +217,9 @@ def _header(path: Path, dialect: Dialect | None) -> Header:
         _write_header(path, header)
         return header
     header = _read_header(path)
+    if not header.store_id:  # written before stores had one
+        header = replace(header, store_id=secrets.token_hex(16))
+        _write_header(path, header)
     if dialect is not None and dialect != header.dialect:
         raise FormatError(
             f"the store at {path} is for the dialect {header.dialect.name}, not {dialect.name}. A store keeps the dialect it "
@@ -229,10 +232,10 @@ def _read_header(path: Path) -> Header:
     try:
         fields = json.loads((path / _STORE).read_text(encoding="utf-8"))
         version, name, generation = int(fields["format"]), str(fields["dialect"]), str(fields["generation"])
-        store_id, kept = str(fields["store"]), tuple(map(str, fields["kept"]))
+        store_id, kept = str(fields.get("store", "")), tuple(map(str, fields.get("kept", ())))
     except (ValueError, KeyError, TypeError):
         raise NotAStoreError(
-            f"{path / _STORE} is not the header of a store: JSON with format, dialect, generation, store, kept"
+            f"{path / _STORE} is not the header of a store: JSON with format, dialect, generation"
         ) from None
     if version != FORMAT:
         raise FormatError(

@@ -104,6 +104,10 @@ class MemorySnapshot:
             self._check()
             yield key, self._rows[key]
 
+    def rows(self, start: bytes, stop: bytes) -> list[Row]:
+        """Return the rows with start <= key < stop."""
+        return list(self.scan(start, stop))
+
     def _check(self) -> None:
         if not self.is_open:
             raise StoreClosedError("the store, or this snapshot of it, is closed")

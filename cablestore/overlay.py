@@ -35,6 +35,10 @@ class Overlay:
         rows = self._base.scan(start, stop, reverse=reverse)
         return self._merged(rows, keys[::-1] if reverse else keys, reverse=reverse) if keys else rows
 
+    def rows(self, start: bytes, stop: bytes) -> list[Row]:
+        """Return the rows with start <= key < stop."""
+        return list(self.scan(start, stop))
+
     def _merged(self, rows: Iterator[Row], keys: list[bytes], *, reverse: bool) -> Iterator[Row]:
         upcoming = iter(keys)
         key = next(upcoming, None)

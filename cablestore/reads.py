@@ -17,7 +17,7 @@ from cablestore.body import TYPE_NAMES, Info, Text
 from cablestore.causal import causal_order
 from cablestore.errors import CorruptStoreError
 from cablestore.post import Post
-from cablestore.reader import DATA_PREFIX, Reader, Row, SnapshotSource, data_key
+from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, Reader, Row, SnapshotSource, data_key
 from cablestore.sizes import Size
 from cablestore.tombstone import Tombstone
 from cablestore.views import activity, channel_state, channel_topic, links, membership, messages, user_info
@@ -211,6 +211,12 @@ class Reads(ABC):
                 hashes = channel_state.by_author(reader, reader.dialect.channel_id(channel), public_key, post_type)
             for digest in hashes:
                 yield _must_have(reader, digest)
+
+    def local_only(self) -> Iterator[Post]:
+        """Yield the store's own posts that never leave it, in order of their hashes."""
+        with self._reading() as reader:
+            for _, sealed in reader.prefix(PRIVATE_PREFIX):
+                yield reader.unseal(sealed)
 
     def heads(self, channel: str) -> list[bytes]:
         """Return the posts of a channel that none of it links to: what a new post links to (wire.md 5.1.2.1)."""

@@ -28,6 +28,7 @@ from cablestore.tombstone import Tombstone
 from cablestore.view import Catalog
 from cablestore.views.deleted import is_borne_out, tombstones
 
+_POSTS_TOLD: Final = 1_000
 _ROWS_WRITTEN: Final = 1_000
 """Rows of one write: about 200 kB."""
 
@@ -65,14 +66,19 @@ def rebuild(
     derivation = Derivation(catalog)
     sorter = Sorter(derivation, catalog, scratch)
     loader = _Loader(target, catalog)
-    for settled in batches(_settled(source, report), _size_of):
-        for post, stones in settled:
-            for stone in stones:
-                derivation.tombstone(stone)
-            if post is not None:
-                loader.put(derivation.post(post))
-        sorter.make_room(_fraction(settled[-1]))
-        progress(len(settled))
+    done = 0
+    for post, stones in _settled(source, report):
+        for stone in stones:
+            derivation.tombstone(stone)
+        if post is not None:
+            loader.put(derivation.post(post))
+            done += 1
+        if derivation.size_bytes >= sorter.run_size_bytes:
+            sorter.make_room(_fraction(post.hash if post else stones[0].target))
+        if done == _POSTS_TOLD:
+            progress(done)
+            done = 0
+    progress(done)
     for _, _, rows in sorter.buckets():
         loader.put_all(rows)
     loader.close()
@@ -86,15 +92,8 @@ Settled = tuple[Post | None, list[Tombstone]]
 """What is known of one hash: the post if it lives, and its tombstones."""
 
 
-def _size_of(settled: Settled) -> int:
-    post, stones = settled
-    return 128 * len(stones) + (len(post.raw) if post else 0)
-
-
-def _fraction(settled: Settled) -> float:
+def _fraction(digest: bytes) -> float:
     """How much of all hashes lies before this one: they are spread evenly."""
-    post, stones = settled
-    digest = post.hash if post else stones[0].target
     return int.from_bytes(digest[:4], "big") / 2**32
 
 

@@ -94,6 +94,8 @@ def choose_boundaries(sample: Sequence[Row], buckets: int, forced: Iterable[byte
     """
     sizes = list(accumulate(len(key) + len(value) for key, value in sample))
     total = sizes[-1] if sizes else 0
+    # Hashes to delete can be chosen so that these few pieces look like a billionth of all.
+    buckets = min(buckets, len(sample))
     places = {bisect_left(sizes, total * part // buckets) for part in range(1, buckets)} if total else set()
     return sorted({sample[place][0] for place in places} | set(forced))
 
@@ -128,7 +130,7 @@ class Sorter:
         if self._scratch is None or size_bytes < self.run_size_bytes:
             return
         pieces = self._derivation.take()
-        if not self._boundaries:
+        if not self.runs and not self._boundaries:
             # Posts come in order of hashes, so the first of them are a random sample of all.
             whole_size_bytes = size_bytes / max(fraction, 1e-9)
             self._boundaries = choose_boundaries(pieces, 1 + int(whole_size_bytes / self.bucket_size_bytes))

@@ -428,6 +428,26 @@ class CableStore(Reads):
                 progress=progress,
             )
 
+    @classmethod
+    def export_closed(
+        cls,
+        path: Path | str,
+        out: Path | str,
+        *,
+        filters: Filters | None = None,
+        catalog: Catalog = CATALOG,
+        progress: Progress = _no_progress,
+    ) -> Manifest:
+        """Export a store that is not open, also one whose views are outdated: posts and tombstones are read alone.
+
+        With `filters`, which look into views, those must be up to date.
+        """
+        engine = Engine.open(
+            Path(path), catalog, create=False, dialect=None, tuning=Tuning(), any_views=filters is None
+        )
+        with cls(engine, None, system_clock_ms, 1) as store:
+            return store.export(out, filters=filters, progress=progress)
+
     def import_exports(self, folders: Iterable[Path | str], *, progress: Progress = _no_progress) -> ImportSummary:
         """Store what exports hold, verified like posts from peers, and what they know of deleted posts.
 

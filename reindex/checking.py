@@ -8,10 +8,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import pairwise
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +19,7 @@ from cablestore.generations import unseal_with
 from cablestore.kv import LevelDB, link_database
 from cablestore.limits import PARTITION_POSTS
 from cablestore.reader import BEHIND_HEX, Reader
+from cablestore.reindex.pool import processes as processes_for
 from cablestore.runs import BEHIND_ALL, Sorter, finished, read_bucket
 from cablestore.view import Catalog
 
@@ -68,9 +67,7 @@ def check_closed(
     scratch.mkdir(parents=True)
     edges = _hash_edges(1 + posts // PARTITION_POSTS)
     report = CheckReport()
-    with ProcessPoolExecutor(
-        processes, mp_context=get_context("spawn"), initializer=_Copy.open, initargs=(path, scratch)
-    ) as pool:
+    with processes_for(processes, _Copy.open, (path, scratch)) as pool:
         of_hashes = partial(_check_hashes, dialect, key_file, catalog, scratch, tuple(boundaries))
         runs: list[Path] = []
         for part, written in pool.map(of_hashes, pairwise(edges)):

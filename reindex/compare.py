@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from heapq import merge
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Final
 
 from cablestore import arrival, meta
+from cablestore.derive import Derivation, combine, key_of
+from cablestore.post import Post
 from cablestore.reader import Row
 from cablestore.reindex.rows import read_rows
 from cablestore.reindex.run import Derived, Progress, SparkOptions, derive_rows
@@ -71,15 +74,16 @@ def verify_store(
         with CableStore.open(path, create=False, catalog=catalog) as store:
             store.export(work / "export")
             derived = derive_rows([work / "export"], work / "rows", catalog, spark=spark, progress=progress)
-            return compare(store.dump(), derived, catalog)
+            return compare(store.dump(), derived, store.local_only(), catalog)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def compare(dump: Iterable[Row], derived: Derived, catalog: Catalog) -> Comparison:
-    """Compare a store's rows, in key order, with those that were derived."""
+def compare(dump: Iterable[Row], derived: Derived, local_only: Iterable[Post], catalog: Catalog) -> Comparison:
+    """Compare a store's rows, in key order, with those that were derived and those of posts that never leave it."""
     views = {view.name: ViewDifference() for view in catalog.views}
-    expected = chain.from_iterable(chain.from_iterable(read_rows(derived.folder, s) for s in derived.segments))
+    rows = chain.from_iterable(chain.from_iterable(read_rows(derived.folder, s) for s in derived.segments))
+    expected = _together(merge(rows, _rows_of(local_only, catalog), key=key_of), catalog)
     found = (row for row in dump if row[0] not in (meta.KEY, SIZES_KEY) and not row[0].startswith(arrival.PREFIX))
     for due, present in _side_by_side(expected, found):
         key = (due or present or (b"",))[0]
@@ -89,6 +93,19 @@ def compare(dump: Iterable[Row], derived: Derived, catalog: Catalog) -> Comparis
             continue
         of.tell("missing" if present is None else "extra" if due is None else "different", key)
     return Comparison(derived, views)
+
+
+def _rows_of(posts: Iterable[Post], catalog: Catalog) -> list[Row]:
+    derivation = Derivation(catalog)
+    records = [derivation.post(post) for post in posts]
+    return sorted(records + derivation.take())
+
+
+def _together(rows: Iterable[Row], catalog: Catalog) -> Iterator[Row]:
+    """Yield sorted rows, those of one key combined."""
+    for _, group in groupby(rows, key=key_of):
+        found = list(group)
+        yield from found if len(found) == 1 else combine(found, catalog, is_final=True)
 
 
 def _side_by_side(expected: Iterable[Row], found: Iterable[Row]) -> Iterator[tuple[Row | None, Row | None]]:

@@ -29,7 +29,7 @@ from cablestore.post import Post
 from cablestore.reader import Reader, Row
 from cablestore.reindex.checking import check_closed
 from cablestore.reindex.job import Drops
-from cablestore.reindex.load import BULK_TUNING, load
+from cablestore.reindex.load import load
 from cablestore.reindex.prepare import read_manifests
 from cablestore.reindex.rows import read_rows
 from cablestore.reindex.run import Derived, Progress, SparkOptions, derive_rows
@@ -84,6 +84,8 @@ def reindex(
     derived = derive_rows(
         exports, work, catalog, drops=drops, views=views, skip_corrupt=skip_corrupt, spark=spark, progress=progress
     )
+    if derived.left_out:
+        after = 0  # what stood in them may be in the live database alone
     new = _New(out, scratch, derived, catalog, after, progress)
     report = new.replace_views() if views else new.replace_all(drops)
     shutil.rmtree(scratch, ignore_errors=True)
@@ -136,7 +138,7 @@ class _New:
                 self._derived.segments, self._derived.folder, self._scratch, progress=self._counting("load", total)
             )
         with _folder(self._out, self._dialect) as folder, _live(folder) as live:
-            target = LevelDB(loaded.path, BULK_TUNING)
+            target = LevelDB(loaded.path)
             try:
                 self._write_head(target, self._derived.sizes)
                 with self._timed("catch up"):
@@ -161,7 +163,7 @@ class _New:
                     f"there is no store at {self._out} whose views could be built anew: leave --views out"
                 )
             self._refuse_later_posts(live)
-            target = LevelDB(path, BULK_TUNING)
+            target = LevelDB(path)
             try:
                 with self._timed("load"):
                     rows = self._mix(live, target)

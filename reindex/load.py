@@ -10,23 +10,19 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import as_completed
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
 import msgpack
 
 from cablestore.errors import ReindexError
-from cablestore.kv import LevelDB, Tuning, join_tables
+from cablestore.kv import LevelDB, join_tables
 from cablestore.limits import PART_ROWS
+from cablestore.reindex.pool import processes as processes_for
 from cablestore.reindex.rows import RowDigest, RowSegment, read_rows
-
-BULK_TUNING: Final = Tuning(write_buffer_size_bytes=64 * 2**20)
-"""A part is written once, in order: the larger the buffer, the fewer and the more even its tables."""
 
 _ROWS_WRITTEN: Final = 1_000
 _BEHIND_ALL: Final = b"\xff"
@@ -58,10 +54,15 @@ def load(
     scratch.mkdir(parents=True, exist_ok=True)
     parts = share_out(segments)
     paths = [scratch / f"part-{number:06d}" for number in range(len(parts))]
-    with _pool(min(processes or os.cpu_count() or 1, len(parts))) as submit:
-        work = [submit(path, folder, tuple(part)) for path, part in zip(paths, parts, strict=True)]
-        for finished in as_completed(work):
-            progress(finished.result())
+    work = [(path, folder, tuple(part)) for path, part in zip(paths, parts, strict=True)]
+    number = min(processes or os.cpu_count() or 1, len(parts))
+    if number == 1:
+        for arguments in work:
+            progress(load_part(*arguments))
+    else:
+        with processes_for(number) as pool:
+            for finished in as_completed([pool.submit(load_part, *arguments) for arguments in work]):
+                progress(finished.result())
     path = scratch / "joined"
     join_tables(paths, path)
     return Loaded(path, sum(segment.rows for segment in segments), time.perf_counter() - started)
@@ -89,7 +90,7 @@ def load_part(path: Path, folder: Path, segments: tuple[RowSegment, ...]) -> int
         return rows
     mark.unlink(missing_ok=True)
     shutil.rmtree(path, ignore_errors=True)
-    database = LevelDB(path, BULK_TUNING)
+    database = LevelDB(path)
     try:
         for segment in segments:
             for block in read_rows(folder, segment):
@@ -108,33 +109,11 @@ def _compare(database: LevelDB, segments: Sequence[RowSegment]) -> None:
         starts = [segment.first for segment in segments[1:]]
         for segment, stop in zip(segments, [*starts, _BEHIND_ALL], strict=True):
             digest = RowDigest()
-            for rows in state.chunks(segment.first, stop):
-                digest.add(msgpack.packb(rows), len(rows))
+            # What does not come at the end of the range is missing in number.
+            rows = state.rows(segment.first, stop)
+            digest.add(msgpack.packb(rows), len(rows))
             if (digest.rows, digest.hexdigest()) != (segment.rows, segment.digest):
                 raise ReindexError(
                     f"the database does not hold what {segment.file} says: {digest.rows:,} rows were read back, {segment.rows:,} "
                     "were expected, or they differ. Check the disk and run again"
                 )
-
-
-Submit = Callable[[Path, Path, tuple[RowSegment, ...]], "Future[int]"]
-
-
-@contextmanager
-def _pool(processes: int) -> Iterator[Submit]:
-    """Yield how to have parts loaded: by processes of their own, or by this one where there is only one."""
-    if processes <= 1:
-        yield _at_once
-        return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        try:
-            yield lambda path, folder, segments: pool.submit(load_part, path, folder, segments)
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def _at_once(path: Path, folder: Path, segments: tuple[RowSegment, ...]) -> Future[int]:
-    done: Future[int] = Future()
-    done.set_result(load_part(path, folder, segments))
-    return done

@@ -18,7 +18,7 @@ from cablestore.post import Post, decode_post
 from cablestore.reader import DATA_PREFIX, Row
 from cablestore.reindex.job import Drops, Input, Job
 from cablestore.runs import choose_boundaries
-from cablestore.view import REVERSE_NAME, Catalog
+from cablestore.view import REVERSE_NAME, REVERSE_PREFIX, Catalog
 
 _SAMPLED_SEGMENTS: Final = 8
 _SAMPLED_POSTS: Final = 50_000
@@ -83,13 +83,14 @@ def _sample(inputs: Sequence[Input], dialect: Dialect, catalog: Catalog) -> tupl
     derivation = Derivation(catalog)
     for digest in sorted(posts):
         derivation.post(posts[digest])
+    derivation.reverse = []  # these rows go into no bucket
     return derivation.take(), len(posts)
 
 
 def _edges(catalog: Catalog) -> set[bytes]:
-    """Return where a bucket has to begin: at every view, and behind the posts' own rows, which are no pieces."""
+    """Return where a bucket has to begin: at every view, and behind what lies in order of hashes, in segments of its own."""
     edges = {prefix for prefix, _ in catalog.prefixes}
-    return edges | {after_prefix(DATA_PREFIX)}
+    return edges | {after_prefix(prefix) for prefix in (DATA_PREFIX, REVERSE_PREFIX)}
 
 
 def _wanted_prefixes(catalog: Catalog, views: frozenset[str]) -> list[bytes]:

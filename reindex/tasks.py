@@ -118,11 +118,7 @@ def build(job: Job, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
 
     def bucket(index: int) -> dict[str, Any]:
         rows = finished(read_bucket(paths, index, len(job.wanted)), job.catalog)
-        segments = []
-        if rows:
-            with RowWriter(job.folder / f"rows-{index:06d}.seg") as writer:
-                writer.write(rows)
-                segments.append(writer.close(measure(rows, job.catalog)))
+        segments = _write_rows(job, f"rows-{index:06d}.seg", rows)
         return _finished(job.folder / f"built-{index:06d}.json", {"bucket": index, "segments": segments})
 
     return _reporting(bucket)
@@ -199,7 +195,7 @@ def _read(source: Input, blobs: _Blobs) -> Batches:
 
 
 def _derive(job: Job, partition: int, raws: list[bytes], stones: list[Tombstone]) -> dict[str, Any]:
-    """Settle every hash of a partition; write a segment of the posts' own rows and a run of pieces."""
+    """Settle every hash of a partition; write the rows that are in order already and a run of all other pieces."""
     counts: Counter[str] = Counter()
     types: Counter[str] = Counter()
     derivation = Derivation(job.catalog)
@@ -215,15 +211,22 @@ def _derive(job: Job, partition: int, raws: list[bytes], stones: list[Tombstone]
             continue
         types[post.type_name] += 1
         records.append(derivation.post(post))
+    reverse, derivation.reverse = derivation.reverse, []
     run = f"run-{partition:06d}"
     write_run(job.folder / run, cut(derivation.take(), job.boundaries))
-    segments = []
-    if records and job.wants_records:
-        with RowWriter(job.folder / f"posts-{partition:06d}.seg") as writer:
-            writer.write(records)
-            segments.append(writer.close(measure(records, job.catalog)))
+    segments = _write_rows(job, f"posts-{partition:06d}.seg", records) if job.wants_records else []
+    segments += _write_rows(job, f"reverse-{partition:06d}.seg", reverse)
     report = {"partition": partition, "run": run, "segments": segments, "posts": types, "counts": counts}
     return _finished(job.folder / f"derived-{partition:06d}.json", report)
+
+
+def _write_rows(job: Job, file: str, rows: list[Row]) -> list[dict[str, Any]]:
+    """Write a segment of sorted rows, none where there are none."""
+    if not rows:
+        return []
+    with RowWriter(job.folder / file) as writer:
+        writer.write(rows)
+        return [writer.close(measure(rows, job.catalog))]
 
 
 def _settled(

@@ -101,16 +101,29 @@ def test_a_damaged_header_is_no_header(tmp_path: Path, text: str) -> None:
         CableStore.open(tmp_path)
 
 
+def test_a_header_without_the_id_of_the_store_gets_one(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path) as store:
+        store.text("default", "kept")
+    header = json.loads((tmp_path / "STORE").read_text())
+    (tmp_path / "STORE").write_text(json.dumps({name: header[name] for name in ("format", "dialect", "generation")}))
+    with CableStore.open(tmp_path) as store:
+        assert [message.text for message in store.messages("default").messages] == ["kept"]
+    given = json.loads((tmp_path / "STORE").read_text())
+    assert len(given["store"]) == 32
+    CableStore.open(tmp_path).close()
+    assert json.loads((tmp_path / "STORE").read_text()) == given
+
+
 def test_a_header_that_points_elsewhere(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
-    (tmp_path / "STORE").write_text('{"format": 1, "dialect": "legacy", "generation": "../../etc", "store": "0", "kept": []}')
+    (tmp_path / "STORE").write_text('{"format": 1, "dialect": "legacy", "generation": "../../etc"}')
     with pytest.raises(NotAStoreError, match="is not a generation"):
         CableStore.open(tmp_path)
 
 
 def test_an_unknown_dialect(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
-    (tmp_path / "STORE").write_text('{"format": 1, "dialect": "klingon", "generation": "generation-000001", "store": "0", "kept": []}')
+    (tmp_path / "STORE").write_text('{"format": 1, "dialect": "klingon", "generation": "generation-000001"}')
     with pytest.raises(FormatError, match="unknown dialect 'klingon'"):
         CableStore.open(tmp_path)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,10 +13,14 @@ import click
 from rich.text import Text
 
 from cablestore import demo as job
+from cablestore.body import Delete
 from cablestore.cli.common import Output, safe, size, when
 from cablestore.cli.importing import run_import, tell_import
 from cablestore.cli.reading import histogram
+from cablestore.cli.reindexing import stage_bars, tell_reindexed
 from cablestore.errors import CableStoreError
+from cablestore.generations import list_generations
+from cablestore.post import Post
 from cablestore.reads import Message
 from cablestore.store import CableStore
 
@@ -26,34 +31,35 @@ class _Demo:
     def __init__(self, store: CableStore, out: Output, logs: Path, scratch: Path) -> None:
         self.store = store
         self.rows: list[dict[str, Any]] = []
-        self._out = out
+        self.out = out
         self._logs = logs
         self._scratch = scratch
         self._deleted: list[Message] = []
 
     def run(self) -> None:
         """Run all stages; raises CableStoreError where one finds the store not to be what it should be."""
-        self._stage(f"import {self._logs.name}", self._import)
+        self.stage(f"import {self._logs.name}", self._import)
         self._channel = job.busiest_channel(self.store)
-        self._stage("channels and people", self._people)
-        self._stage(f"the last messages of {self._channel}", self._messages)
-        self._stage("authors delete some of their messages", self._delete)
-        self._stage("answer a peer, one request of each kind", self._answer)
-        self._stage("check every row", self._check)
-        self._stage("rebuild every view and compare", self._rebuild)
-        self._stage("what the store holds", self._stats)
+        self.stage("channels and people", self._people)
+        self.stage(f"the last messages of {self._channel}", self._messages)
+        self.stage("authors delete some of their messages", self._delete)
+        self.stage("answer a peer, one request of each kind", self._answer)
+        self.stage("check every row", self._check)
+        self.stage("rebuild every view and compare", self._rebuild)
+        self.stage("what the store holds", self._stats)
 
-    def _stage(self, name: str, work: Callable[[], str]) -> None:
-        self._out.say(Text(f"\n{len(self.rows) + 1}. {name}", style="bold"))
+    def stage(self, name: str, work: Callable[[], str]) -> None:
+        """Run a stage under its number and note what came out."""
+        self.out.say(Text(f"\n{len(self.rows) + 1}. {name}", style="bold"))
         started = time.perf_counter()
         result = work()
         self.rows.append({"stage": name, "seconds": round(time.perf_counter() - started, 2), "result": result})
 
     def _import(self) -> str:
         started = time.perf_counter()
-        report = run_import(self.store, self._out, [self._logs], self._scratch, job.SEED_PHRASE, None)
+        report = run_import(self.store, self.out, [self._logs], self._scratch, job.SEED_PHRASE, None)
         rate = report.posts.total() / (time.perf_counter() - started)
-        tell_import(self._out, report)
+        tell_import(self.out, report)
         return f"{report.lines:,} lines, {report.posts.total():,} posts, {rate:,.0f} a second"
 
     def _people(self) -> str:
@@ -62,22 +68,22 @@ class _Demo:
             {"channel": c.name, "members": c.members, "messages": c.posts.get("text", 0), "topic": c.topic}
             for c in channels
         ]
-        self._out.table(("channel", "members", "messages", "topic"), rows)
+        self.out.table(("channel", "members", "messages", "topic"), rows)
         members = sorted(safe(member.name) for member in self.store.members(self._channel))
-        self._out.say(f"in {self._channel}: {', '.join(members[:12])}{' ...' if len(members) > 12 else ''}")
+        self.out.say(f"in {self._channel}: {', '.join(members[:12])}{' ...' if len(members) > 12 else ''}")
         return f"{len(channels)} channels, {len(members)} people in {self._channel}"
 
     def _messages(self) -> str:
         page = self.store.messages(self._channel, 8).messages
         for message in reversed(page):
-            self._out.say(f"{when(message.timestamp_ms)}  {safe(message.name)}: {safe(message.text)}")
+            self.out.say(f"{when(message.timestamp_ms)}  {safe(message.name)}: {safe(message.text)}")
         return f"a page of {len(page)}"
 
     def _delete(self) -> str:
         pairs = job.delete_some(self.store, self._channel)
         self._deleted = [message for message, _ in pairs]
         for message, deletion in pairs:
-            self._out.say(f"{safe(message.name)}: {message.hash.hex()[:12]} is deleted by {deletion.hash.hex()[:12]}")
+            self.out.say(f"{safe(message.name)}: {message.hash.hex()[:12]} is deleted by {deletion.hash.hex()[:12]}")
         gone = sum(self.store.post(message.hash) is None for message in self._deleted)
         if gone != len(pairs):
             raise CableStoreError(f"{len(pairs) - gone} deleted messages are still here")
@@ -85,11 +91,11 @@ class _Demo:
 
     def _answer(self) -> str:
         found = job.answer_each(self.store, self._channel, [message.hash for message in self._deleted])
-        self._out.table(("request", "answer"), [{"request": a.request, "answer": a.answer} for a in found])
+        self.out.table(("request", "answer"), [{"request": a.request, "answer": a.answer} for a in found])
         return f"{len(found)} answers"
 
     def _check(self) -> str:
-        with self._out.progress("checking", sum(self.store.stats().posts.values())) as progress:
+        with self.out.progress("checking", sum(self.store.stats().posts.values())) as progress:
             report = self.store.check(progress=progress)
         if not report.is_clean:
             raise CableStoreError(f"check found {report.problem_count} problems, the first: {report.problems[0]}")
@@ -97,10 +103,10 @@ class _Demo:
 
     def _rebuild(self) -> str:
         before = self.store.dump_digest()
-        with self._out.progress("rebuilding", sum(self.store.stats().posts.values())) as progress:
+        with self.out.progress("rebuilding", sum(self.store.stats().posts.values())) as progress:
             self.store.rebuild(progress=progress)
         after = self.store.dump_digest()
-        self._out.say(f"BLAKE3 of the dump before {before[:32]}, after {after[:32]}")
+        self.out.say(f"BLAKE3 of the dump before {before[:32]}, after {after[:32]}")
         if before != after:
             raise CableStoreError("the rebuilt database is not the one that grew")
         return "the dumps are equal"
@@ -108,12 +114,70 @@ class _Demo:
     def _stats(self) -> str:
         stats = self.store.stats()
         rows = [{"view": name, "rows": of.rows, "size": size(of.size_bytes)} for name, of in stats.views.items()]
-        self._out.table(("view", "rows", "size"), rows)
-        self._out.say("")
+        self.out.table(("view", "rows", "size"), rows)
+        self.out.say("")
         for line in histogram(stats.days):
-            self._out.say(line)
+            self.out.say(line)
         total = sum(of.size_bytes for of in stats.views.values())
         return f"{sum(stats.posts.values()):,} posts, {size(total)} in {len(rows)} views"
+
+
+class _Reindexing:
+    """The stages after the store was closed: two exports, one of them with deletions, become its next database."""
+
+    def __init__(self, folder: Path, stages: _Demo, scratch: Path) -> None:
+        self._folder = folder
+        self._stages = stages
+        self._exports = [scratch / "export-of-the-store", scratch / "export-of-another"]
+        self._scratch = scratch
+        self._deletions: list[Post] = []
+
+    def run(self) -> None:
+        """Run all stages; raises CableStoreError where one finds the new database not to be what it should be."""
+        stage = self._stages.stage
+        stage("export the store", self._export)
+        stage("elsewhere, authors delete more: another export", self._export_elsewhere)
+        stage("reindex both on Spark, load, check, swap", self._reindex)
+        stage("what the new database says", self._verify)
+
+    def _export(self) -> str:
+        with CableStore.open(self._folder, create=False) as store:
+            self._deletions = job.deletions_elsewhere(store, job.busiest_channel(store))
+            manifest = store.export(self._exports[0])
+        segments = len(manifest.segments)
+        return f"{sum(manifest.posts.values()):,} posts, {manifest.tombstones:,} tombstones, {segments} segments"
+
+    def _export_elsewhere(self) -> str:
+        with CableStore.open(self._scratch / "another") as store:
+            store.ingest([post.raw for post in self._deletions])
+            manifest = store.export(self._exports[1])
+        return f"{manifest.tombstones:,} tombstones of posts that are in the first export alone"
+
+    def _reindex(self) -> str:
+        from cablestore.reindex.generation import reindex  # noqa: PLC0415 - needs the extra cablestore[reindex]
+
+        out = self._stages.out
+        started = time.perf_counter()
+        with stage_bars(out) as progress:
+            report = reindex(self._exports, self._folder, progress=progress)
+        tell_reindexed(out, report, self._folder)
+        posts = sum(report.derived.posts.values())
+        return f"{posts:,} posts, {posts / (time.perf_counter() - started):,.0f} a second, start of Java included"
+
+    def _verify(self) -> str:
+        with CableStore.open(self._folder, create=False) as store:
+            bodies = [post.body for post in self._deletions]
+            targets = [target for body in bodies if isinstance(body, Delete) for target in body.hashes]
+            left = [target for target in targets if store.post(target) is not None]
+            if left:
+                raise CableStoreError(f"{len(left)} posts that another export deletes are still here")
+            by_spark = store.dump_digest()
+            store.rebuild()
+            if store.dump_digest() != by_spark:
+                raise CableStoreError("what Spark made is not what a rebuild in this process makes")
+        for found in list_generations(self._folder):
+            self._stages.out.say(f"{found.name}: {'live' if found.is_live else 'kept'}, {size(found.size_bytes)}")
+        return f"{len(targets)} more messages are gone; a rebuild in process gives the same dump"
 
 
 @click.command()
@@ -123,7 +187,8 @@ class _Demo:
 def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
     """Import a conversation and do everything with it.
 
-    Reads it, deletes from it, answers the requests of a peer, checks, rebuilds and compares.
+    Reads it, deletes from it, answers the requests of a peer, checks, rebuilds and compares; then exports it, and has
+    Spark build its next database from that and from another export with deletions.
     """
     with tempfile.TemporaryDirectory(prefix="cablestore-demo-") as scratch:
         folder = keep or Path(scratch) / "store"
@@ -132,6 +197,10 @@ def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
         with CableStore.open(folder) as store:
             stages = _Demo(store, Output(as_json=False, quiet=as_json), logs or job.sample(), Path(scratch))
             stages.run()
+        if find_spec("pyspark") is None:
+            stages.out.note("\nnot shown: reindexing on Spark, which needs pip install 'cablestore[reindex]'")
+        else:
+            _Reindexing(folder, stages, Path(scratch)).run()
     out = Output(as_json=as_json)
     out.say(Text("\nAll of it:", style="bold"))
     out.table(("stage", "seconds", "result"), stages.rows)

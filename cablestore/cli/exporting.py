@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from cablestore.cli.common import Key, Moment, Output, common_options, safe, with_store
+from cablestore.cli.common import Key, Moment, Output, common_options, safe
 from cablestore.export import Filters
 from cablestore.export_import import manifests_of
 from cablestore.export_verify import verify_export
@@ -22,9 +22,9 @@ from cablestore.store import CableStore
 @click.option("--author", "authors", multiple=True, type=Key(), help="Only posts of this public key.")
 @click.option("--after", "start_ms", type=Moment(), help="Only posts dated from then on: 2024-01-31, or 180d.")
 @click.option("--before", "end_ms", type=Moment(), help="Only posts dated before.")
-@with_store
+@common_options
 def export(
-    store: CableStore,
+    path: Path,
     out: Output,
     folder: Path,
     channels: tuple[str, ...],
@@ -34,12 +34,13 @@ def export(
 ) -> None:
     """Write the store's posts and deletions into a new folder, for other stores.
 
-    Local-only posts stay here. Interrupted, the same command goes on where it ended; with a duration like 90d it begins
+    Local-only posts stay here. Views need not be up to date, unless posts are chosen by them. Interrupted, the same command goes on where it ended; with a duration like 90d it begins
     anew.
     """
     filters = Filters(frozenset(channels), frozenset(authors), start_ms, end_ms)
-    with out.progress("exporting", 2 * sum(store.stats().posts.values())) as progress:
-        manifest = store.export(folder, filters=None if filters == Filters() else filters, progress=progress)
+    with out.progress("exporting (each post twice: read, written)", None) as progress:
+        chosen = None if filters == Filters() else filters
+        manifest = CableStore.export_closed(path, folder, filters=chosen, progress=progress)
     posts, size_bytes = sum(manifest.posts.values()), sum(segment.size_bytes for segment in manifest.segments)
     out.say(
         f"exported {posts:,} posts and {manifest.tombstones:,} tombstones, {size_bytes:,} bytes",

@@ -1,0 +1,19 @@
+"""What spark-submit is given: `spark-submit .../cablestore/cli/submit.py EXPORT... --out STORE`, as `cablestore reindex`.
+
+`python -m cablestore.cli.submit` prints this file's path.
+"""
+
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    own_folder = str(Path(__file__).resolve().parent)
+    # Python puts a script's folder first, where its modules would pass for packages of the same names.
+    sys.path[:] = [entry for entry in sys.path if not entry or str(Path(entry).resolve()) != own_folder]
+
+    from cablestore.cli import main
+
+    if len(sys.argv) == 1:
+        print(Path(own_folder) / "submit.py")
+    else:
+        main(["reindex", *sys.argv[1:]])

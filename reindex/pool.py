@@ -1,0 +1,54 @@
+"""Processes that share out work on this machine, end when the one that started them ends, and fail with an error of ours."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+from cablestore.errors import ReindexError
+
+
+def _nothing() -> None:
+    pass
+
+
+@contextmanager
+def processes(
+    number: int | None, begin: Callable[..., None] = _nothing, arguments: tuple[Any, ...] = ()
+) -> Iterator[ProcessPoolExecutor]:
+    """Yield a pool of so many processes, as many as there are cores without a number; each calls `begin` first.
+
+    Work that was not begun is dropped when the body raises. Raises ReindexError where a process is killed.
+    """
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(number, mp_context=context, initializer=_begin, initargs=(begin, arguments))
+    try:
+        with pool:
+            try:
+                yield pool
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    except BrokenProcessPool:
+        raise ReindexError(
+            "a process that works on the database was killed, maybe for want of memory. Run again: what is finished is used again"
+        ) from None
+
+
+def _begin(begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    Thread(target=_end_with_parent, name="cablestore-parent", daemon=True).start()
+    begin(*arguments)
+
+
+def _end_with_parent() -> None:
+    """End at once when the parent is gone: a later run works in the same folders."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
