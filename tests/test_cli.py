@@ -309,15 +309,19 @@ def test_the_version(run: Run) -> None:
 
 
 def test_the_demo_runs_and_tells_its_stages(run: Run, tmp_path: Path) -> None:
-    stages = lines(run("demo", "--json"))
-    assert [stage["result"] for stage in stages[-2:-1]] == ["the dumps are equal"]
-    assert len(stages) == 8
-    kept = run("demo", "--keep", str(tmp_path / "kept"), "--logs", str(sample() / "harbour")).stdout
-    assert "5 messages are gone" in kept
-    assert "BLAKE3" in kept
+    kept = run("demo", "--keep", str(tmp_path / "kept")).stdout
+    for said in (
+        "5 messages are gone",
+        "the dumps are equal",
+        "BLAKE3",
+        "tombstones: of a dead post",
+        "generation-000003, checked",
+        "5 more messages are gone; a rebuild in process gives the same dump",
+    ):
+        assert said in kept
     with CableStore.open(tmp_path / "kept") as store:
         assert store.check(signatures=True).is_clean
-        assert store.stats().posts["delete"] == 5
+        assert store.stats().posts["delete"] == 10
     assert "is not empty" in run("demo", "--keep", str(tmp_path / "kept"), expect=2).stderr
 
 

@@ -157,12 +157,11 @@ class _Reindexing:
         from cablestore.reindex.generation import reindex  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
         out = self._stages.out
-        started = time.perf_counter()
         with stage_bars(out) as progress:
             report = reindex(self._exports, self._folder, progress=progress)
         tell_reindexed(out, report, self._folder)
         posts = sum(report.derived.posts.values())
-        return f"{posts:,} posts, {posts / (time.perf_counter() - started):,.0f} a second, start of Java included"
+        return f"{posts:,} posts, {report.rows:,} rows, {report.derived.counts['deleted']} deleted across exports"
 
     def _verify(self) -> str:
         with CableStore.open(self._folder, create=False) as store:
