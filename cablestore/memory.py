@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
 from cablestore.errors import StoreClosedError
@@ -56,6 +56,10 @@ class MemoryDB:
             del self._rows[key]
             del self._keys[bisect_left(self._keys, key)]
 
+    def bulk_writer(self) -> MemoryWriter:
+        """Return a writer for many rows."""
+        return MemoryWriter(self)
+
     def compact(self) -> None:
         """Do nothing: the rows take no more than their space."""
 
@@ -70,6 +74,24 @@ class MemoryDB:
             self._is_open = False
             for snapshot in self._shared:
                 snapshot.close()
+
+
+class MemoryWriter:
+    """Writes rows at once."""
+
+    def __init__(self, database: MemoryDB) -> None:
+        self._database = database
+
+    def __enter__(self) -> Self:
+        """Return the writer."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Do nothing: all is written."""
+
+    def put(self, rows: Iterable[Row]) -> None:
+        """Write rows."""
+        self._database.write(dict(rows), sync=False)
 
 
 class MemorySnapshot:

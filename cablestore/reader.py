@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import merge
 from typing import Final, Protocol, Self
 
@@ -51,6 +51,19 @@ class SnapshotSource(Source, Protocol):
         """Let go of the state."""
 
 
+class RowWriter(Protocol):
+    """Writes many rows, in a `with`: all are there when it ends."""
+
+    def __enter__(self) -> Self:
+        """Return the writer."""
+
+    def __exit__(self, kind: object, *exc_info: object) -> None:
+        """Wait until all is written."""
+
+    def put(self, rows: Iterable[Row]) -> None:
+        """Write rows some time soon."""
+
+
 class Database(Protocol):
     """What a store needs of a database. LevelDB here, a dict in `memory`."""
 
@@ -59,6 +72,9 @@ class Database(Protocol):
 
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
         """Put and delete (None) all of these rows, or none; with `sync`, return when they are on the disk."""
+
+    def bulk_writer(self) -> RowWriter:
+        """Return a writer for many rows; nobody else may write meanwhile."""
 
     def compact(self) -> None:
         """Rewrite everything in the least space."""

@@ -20,7 +20,16 @@ from cablestore.derive import Derivation, measure, settle
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.plan import Plan
 from cablestore.post import Post, decode_post
-from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Database, Reader, Row, decode_tombstone
+from cablestore.reader import (
+    DATA_PREFIX,
+    PRIVATE_PREFIX,
+    TOMBSTONE_PREFIX,
+    Database,
+    Reader,
+    Row,
+    RowWriter,
+    decode_tombstone,
+)
 from cablestore.runs import Sorter
 from cablestore.sizes import KEY as SIZES_KEY
 from cablestore.sizes import Sizes, add_sizes, decode_sizes, encode_sizes
@@ -63,9 +72,23 @@ def rebuild(
     """
     report = RebuildReport()
     target.write(dict([meta]), sync=False)
-    derivation = Derivation(catalog)
-    sorter = Sorter(derivation, catalog, scratch)
-    loader = _Loader(target, catalog)
+    sorter = Sorter(Derivation(catalog), catalog, scratch)
+    with target.bulk_writer() as writer:
+        loader = _Loader(writer, catalog)
+        _load_posts(source, loader, sorter, report, progress)
+        for _, _, rows in sorter.buckets():
+            loader.put_all(rows)
+    if (sizes := encode_sizes(loader.sizes)) is not None:
+        target.write({SIZES_KEY: sizes}, sync=False)
+    if report.has_late_tombstones:
+        _lay_late_tombstones(source, target, catalog)
+    _copy_arrivals(source, target, report)
+    return report
+
+
+def _load_posts(source: Reader, loader: _Loader, sorter: Sorter, report: RebuildReport, progress: Progress) -> None:
+    """Load the posts themselves, and have all else that follows from them and from tombstones sorted."""
+    derivation = sorter.derivation
     done = 0
     for post, stones in _settled(source, report):
         for stone in stones:
@@ -78,14 +101,8 @@ def rebuild(
         if done == _POSTS_TOLD:
             progress(done)
             done = 0
+    loader.flush()
     progress(done)
-    for _, _, rows in sorter.buckets():
-        loader.put_all(rows)
-    loader.close()
-    if report.has_late_tombstones:
-        _lay_late_tombstones(source, target, catalog)
-    _copy_arrivals(source, target, report)
-    return report
 
 
 Settled = tuple[Post | None, list[Tombstone]]
@@ -128,37 +145,28 @@ def _settled(source: Reader, report: RebuildReport) -> Iterator[Settled]:
 class _Loader:
     """Writes rows into an empty database and adds up their sizes."""
 
-    def __init__(self, target: Database, catalog: Catalog) -> None:
-        self._target = target
+    def __init__(self, writer: RowWriter, catalog: Catalog) -> None:
+        self._writer = writer
         self._catalog = catalog
-        self._sizes: Sizes = {}
         self._rows: list[Row] = []
+        self.sizes: Sizes = {}
 
     def put(self, row: Row) -> None:
         """Write a row, some time."""
         self._rows.append(row)
         if len(self._rows) >= _ROWS_WRITTEN:
-            self._flush()
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows that were put."""
+        rows, self._rows = sorted(self._rows), []
+        self.put_all(rows)
 
     def put_all(self, rows: list[Row]) -> None:
         """Write sorted rows."""
-        self._flush()
-        self._sizes = add_sizes(self._sizes, measure(rows, self._catalog))
+        self.sizes = add_sizes(self.sizes, measure(rows, self._catalog))
         for at in range(0, len(rows), _ROWS_WRITTEN):
-            self._target.write(dict(rows[at : at + _ROWS_WRITTEN]), sync=False)
-
-    def close(self) -> None:
-        """Write what is left, and the sizes."""
-        self._flush()
-        value = encode_sizes(self._sizes)
-        if value is not None:
-            self._target.write({SIZES_KEY: value}, sync=False)
-
-    def _flush(self) -> None:
-        rows = sorted(self._rows)
-        self._rows = []
-        self._sizes = add_sizes(self._sizes, measure(rows, self._catalog))
-        self._target.write(dict(rows), sync=False)
+            self._writer.put(rows[at : at + _ROWS_WRITTEN])
 
 
 def _readable_tombstone(source: Reader, row: Row, report: RebuildReport) -> Tombstone | None:

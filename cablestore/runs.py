@@ -30,8 +30,8 @@ _OFFSET: Final = struct.Struct(">Q")
 BEHIND_ALL: Final = b"\xff"
 """Sorts behind every key."""
 
-_LEVEL: Final = 1
-"""zstd's: runs are read once, soon."""
+_LEVEL: Final = -3
+"""zstd's, a fast one: runs are read once, soon. Level 1 would take a third less space and twice the time."""
 
 
 def cut(rows: list[Row], boundaries: Sequence[bytes]) -> list[list[Row]]:
@@ -117,7 +117,7 @@ class Sorter:
         boundaries: Sequence[bytes] = (),
         name: str = "run",
     ) -> None:
-        self._derivation = derivation
+        self.derivation = derivation
         self._catalog = catalog
         self._scratch = scratch
         self._name = name
@@ -126,10 +126,10 @@ class Sorter:
 
     def make_room(self, fraction: float) -> None:
         """Write a run where the pieces in memory are enough for one. `fraction` of all posts were derived so far."""
-        size_bytes = self._derivation.size_bytes
+        size_bytes = self.derivation.size_bytes
         if self._scratch is None or size_bytes < self.run_size_bytes:
             return
-        pieces = self._derivation.take()
+        pieces = self.derivation.take()
         if not self.runs and not self._boundaries:
             # Posts come in order of hashes, so the first of them are a random sample of all.
             whole_size_bytes = size_bytes / max(fraction, 1e-9)
@@ -139,7 +139,7 @@ class Sorter:
     def write_rest(self) -> None:
         """Write what is in memory as a run."""
         if self._scratch is not None:
-            self._write(self._scratch, self._derivation.take())
+            self._write(self._scratch, self.derivation.take())
 
     def buckets(self) -> Iterator[tuple[bytes, bytes, list[Row]]]:
         """Yield all rows of the database that pieces give, as (start, stop, rows with start <= key < stop), in key order.
@@ -147,7 +147,7 @@ class Sorter:
         Ends the derivation.
         """
         if not self.runs:
-            yield b"", BEHIND_ALL, finished(self._derivation.take(), self._catalog)
+            yield b"", BEHIND_ALL, finished(self.derivation.take(), self._catalog)
             return
         self.write_rest()
         edges = [b"", *self._boundaries, BEHIND_ALL]

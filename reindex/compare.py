@@ -5,16 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from heapq import merge
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from cablestore import arrival, meta
-from cablestore.derive import Derivation, combine, key_of
 from cablestore.post import Post
 from cablestore.reader import Row
-from cablestore.reindex.rows import read_rows
+from cablestore.reindex.rows import read_rows, with_local_only
 from cablestore.reindex.run import Derived, Progress, SparkOptions, derive_rows
 from cablestore.sizes import KEY as SIZES_KEY
 from cablestore.store import CableStore
@@ -83,7 +81,7 @@ def compare(dump: Iterable[Row], derived: Derived, local_only: Iterable[Post], c
     """Compare a store's rows, in key order, with those that were derived and those of posts that never leave it."""
     views = {view.name: ViewDifference() for view in catalog.views}
     rows = chain.from_iterable(chain.from_iterable(read_rows(derived.folder, s) for s in derived.segments))
-    expected = _together(merge(rows, _rows_of(local_only, catalog), key=key_of), catalog)
+    expected = with_local_only(rows, local_only, catalog, catalog.versions)
     found = (row for row in dump if row[0] not in (meta.KEY, SIZES_KEY) and not row[0].startswith(arrival.PREFIX))
     for due, present in _side_by_side(expected, found):
         key = (due or present or (b"",))[0]
@@ -93,19 +91,6 @@ def compare(dump: Iterable[Row], derived: Derived, local_only: Iterable[Post], c
             continue
         of.tell("missing" if present is None else "extra" if due is None else "different", key)
     return Comparison(derived, views)
-
-
-def _rows_of(posts: Iterable[Post], catalog: Catalog) -> list[Row]:
-    derivation = Derivation(catalog)
-    records = [derivation.post(post) for post in posts]
-    return sorted(records + derivation.take())
-
-
-def _together(rows: Iterable[Row], catalog: Catalog) -> Iterator[Row]:
-    """Yield sorted rows, those of one key combined."""
-    for _, group in groupby(rows, key=key_of):
-        found = list(group)
-        yield from found if len(found) == 1 else combine(found, catalog, is_final=True)
 
 
 def _side_by_side(expected: Iterable[Row], found: Iterable[Row]) -> Iterator[tuple[Row | None, Row | None]]:

@@ -11,35 +11,34 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Final
 
 from cablestore import arrival
 from cablestore.batches import batches
 from cablestore.check import CheckReport
+from cablestore.derive import measure
 from cablestore.dialect import Dialect
 from cablestore.errors import ExportError, ReindexError
 from cablestore.export import Manifest, read_arrivals
 from cablestore.folder import FORMAT, Folder, peek
 from cablestore.generations import open_reader
-from cablestore.keys import after_prefix
 from cablestore.kv import LevelDB
 from cablestore.meta import meta_row
 from cablestore.post import Post
-from cablestore.reader import Reader, Row
+from cablestore.reader import PRIVATE_PREFIX, Reader, Row
 from cablestore.reindex.checking import check_closed
 from cablestore.reindex.job import Drops
 from cablestore.reindex.load import load
 from cablestore.reindex.prepare import read_manifests
-from cablestore.reindex.rows import read_rows
+from cablestore.reindex.rows import read_rows, with_local_only
 from cablestore.reindex.run import Derived, Progress, SparkOptions, derive_rows
+from cablestore.runs import BEHIND_ALL
 from cablestore.sizes import KEY as SIZES_KEY
 from cablestore.sizes import Sizes, add_sizes, decode_sizes, encode_sizes
 from cablestore.succession import Succession, succeed
-from cablestore.view import Catalog
+from cablestore.view import REVERSE_NAME, Catalog
 from cablestore.views import CATALOG
-
-_BEHIND_ALL: Final = b"\xff"
 
 
 @dataclass(slots=True)
@@ -87,7 +86,7 @@ def reindex(
     if derived.left_out:
         after = 0  # what stood in them may be in the live database alone
     new = _New(out, scratch, derived, catalog, after, progress)
-    report = new.replace_views() if views else new.replace_all(drops)
+    report = new.replace_views(views) if views else new.replace_all(drops)
     shutil.rmtree(scratch, ignore_errors=True)
     if not keep_work:
         shutil.rmtree(work, ignore_errors=True)
@@ -152,7 +151,7 @@ class _New:
             checked = self._check(loaded.path, folder)
             return self._swap(folder, loaded.path, loaded.rows, succession, checked)
 
-    def replace_views(self) -> Reindexed:
+    def replace_views(self, views: frozenset[str]) -> Reindexed:
         """Take the rows of some views from the segments and all others from the live database."""
         path = self._scratch / "views"
         shutil.rmtree(self._scratch, ignore_errors=True)
@@ -166,7 +165,7 @@ class _New:
             target = LevelDB(path)
             try:
                 with self._timed("load"):
-                    rows = self._mix(live, target)
+                    rows = self._mix(live, target, views)
             finally:
                 target.close()
             checked = self._check(path, folder)
@@ -180,23 +179,25 @@ class _New:
                 "built for a store that stands still"
             )
 
-    def _mix(self, live: Reader, target: LevelDB) -> int:
-        """Write the live database's rows with those of the segments in place of the views' that were built anew."""
-        anew = {name for segment in self._derived.segments for name in segment.sizes}
-        prefixes = [prefix for prefix, name in self._catalog.prefixes if name in anew]
+    def _mix(self, live: Reader, target: LevelDB, views: frozenset[str]) -> int:
+        """Write the live database's rows, with those of the segments in place of the views' that were built anew."""
+        anew = views | {REVERSE_NAME}
+        made = chain.from_iterable(
+            chain.from_iterable(read_rows(self._derived.folder, segment) for segment in self._derived.segments)
+        )
+        own = (live.unseal(sealed) for _, sealed in live.prefix(PRIVATE_PREFIX))
+        kept = (row for row in live.scan(b"", BEHIND_ALL) if self._catalog.view_of(row[0]) not in anew)
+        sizes: Sizes = {name: size for name, size in decode_sizes(live.get(SIZES_KEY)).items() if name not in anew}
         rows = 0
-        for segment in self._derived.segments:
-            for block in read_rows(self._derived.folder, segment):
-                target.write(dict(block), sync=False)
-                rows += len(block)
-        start = b""
-        for prefix in [*prefixes, _BEHIND_ALL]:
-            for copied in batches(live.scan(start, prefix), _row_size_bytes):
-                target.write(dict(copied), sync=False)
-                rows += len(copied)
-            start = after_prefix(prefix) if prefix != _BEHIND_ALL else prefix
-        old: Sizes = {name: size for name, size in decode_sizes(live.get(SIZES_KEY)).items() if name not in anew}
-        self._write_head(target, add_sizes(old, self._derived.sizes))
+        with target.bulk_writer() as writer:
+            for batch in batches(with_local_only(made, own, self._catalog, anew), _row_size_bytes):
+                writer.put(batch)
+                sizes = add_sizes(sizes, measure(batch, self._catalog))
+                rows += len(batch)
+            for batch in batches(kept, _row_size_bytes):
+                writer.put(batch)
+                rows += len(batch)
+        self._write_head(target, sizes)
         return rows
 
     def _write_head(self, target: LevelDB, sizes: Sizes) -> None:

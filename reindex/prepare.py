@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cablestore.crypto import post_hash
 from cablestore.derive import Derivation
 from cablestore.dialect import Dialect
 from cablestore.errors import DecodeError, ExportError
@@ -79,7 +78,9 @@ def _sample(inputs: Sequence[Input], dialect: Dialect, catalog: Catalog) -> tupl
         for raws in read_posts(source.export, source.segment):
             for raw in raws[::step]:
                 with suppress(DecodeError):
-                    posts[post_hash(raw)] = decode_post(raw, dialect)
+                    post = decode_post(raw, dialect)
+                    if not post.is_local_only:
+                        posts[post.hash] = post
     derivation = Derivation(catalog)
     for digest in sorted(posts):
         derivation.post(posts[digest])

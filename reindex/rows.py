@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from heapq import merge
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Self
 
 import blake3
 import msgpack
 
+from cablestore.derive import Derivation, combine, key_of
 from cablestore.errors import CorruptExportError
 from cablestore.limits import SEGMENT_BLOCK_SIZE_BYTES
+from cablestore.post import Post
 from cablestore.reader import Row
 from cablestore.segment import SegmentWriter, read_segment
 from cablestore.sizes import Sizes
+from cablestore.view import Catalog
 
 _LEVEL: Final = 1
 """zstd's: rows are read once, soon, and keys repeat enough at any level."""
@@ -109,6 +114,18 @@ def read_rows(folder: Path, segment: RowSegment) -> Iterator[list[Row]]:
             raise CorruptExportError(
                 f"{folder / segment.file} holds no rows. Remove the folder and run again"
             ) from None
+
+
+def with_local_only(
+    rows: Iterable[Row], posts: Iterable[Post], catalog: Catalog, views: Collection[str]
+) -> Iterator[Row]:
+    """Yield sorted rows of these views together with those of posts that are in no export, in order of keys."""
+    derivation = Derivation(catalog)
+    records = [derivation.post(post) for post in posts]
+    own = sorted(row for row in records + derivation.take() if catalog.view_of(row[0]) in views)
+    for _, group in groupby(merge(rows, own, key=key_of), key=key_of):
+        found = list(group)
+        yield from found if len(found) == 1 else combine(found, catalog, is_final=True)
 
 
 def _blocks(rows: list[Row]) -> Iterable[list[Row]]:

@@ -11,13 +11,14 @@ outlive a driver that is killed. Each finished partition and bucket leaves a rep
 
 from __future__ import annotations
 
+import gc
 import json
 import platform
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -275,6 +276,18 @@ def _count_stones(post: Post | None, laid: list[Tombstone], counts: Counter[str]
 # --- reporting -----------------------------------------------------------------------------------
 
 
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep Python from looking for cycles among hundreds of thousands of rows that are in none: a tenth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def _reporting(work: Callable[[int], dict[str, Any]]) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
         for batch in batches:
@@ -288,7 +301,8 @@ def _report(work: Callable[[], dict[str, Any]]) -> pa.RecordBatch:
     """Return what came out of a task, or its error: Spark would try again, in vain, and bury the message."""
     started = time.perf_counter()
     try:
-        report = work()
+        with _without_collector():
+            report = work()
     except CableStoreError as error:
         report = {"error": str(error), "kind": type(error).__name__}
     report["seconds"] = round(time.perf_counter() - started, 3)
