@@ -17,9 +17,9 @@ from cablestore.check import Checker, CheckReport, check_rest
 from cablestore.dialect import Dialect
 from cablestore.generations import unseal_with
 from cablestore.kv import LevelDB, link_database
-from cablestore.limits import PARTITION_POSTS
 from cablestore.reader import BEHIND_HEX, Reader
 from cablestore.reindex.pool import processes as processes_for
+from cablestore.reindex.prepare import partitions_for
 from cablestore.runs import BEHIND_ALL, Sorter, finished, read_bucket
 from cablestore.view import Catalog
 
@@ -65,7 +65,7 @@ def check_closed(
     """
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    edges = _hash_edges(1 + posts // PARTITION_POSTS)
+    edges = _hash_edges(partitions_for(posts))
     report = CheckReport()
     with processes_for(processes, _Copy.open, (path, scratch)) as pool:
         of_hashes = partial(_check_hashes, dialect, key_file, catalog, scratch, tuple(boundaries))

@@ -12,6 +12,7 @@ from typing import Final
 from cablestore import arrival, meta
 from cablestore.post import Post
 from cablestore.reader import Row
+from cablestore.reindex.job import own_folder
 from cablestore.reindex.rows import read_rows, with_local_only
 from cablestore.reindex.run import Derived, Progress, SparkOptions, derive_rows
 from cablestore.sizes import KEY as SIZES_KEY
@@ -66,8 +67,8 @@ def verify_store(
     The store must not be open; it is not changed. Rows of local-only posts, which no export has, are derived here.
     """
     work = work or path.absolute().with_name(f"{path.absolute().name}.verify")
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
+    shutil.rmtree(own_folder(work), ignore_errors=True)  # of a comparison that was interrupted
+    own_folder(work)
     try:
         with CableStore.open(path, create=False, catalog=catalog) as store:
             store.export(work / "export")

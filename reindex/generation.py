@@ -28,7 +28,7 @@ from cablestore.meta import meta_row
 from cablestore.post import Post
 from cablestore.reader import PRIVATE_PREFIX, Reader, Row
 from cablestore.reindex.checking import check_closed
-from cablestore.reindex.job import Drops
+from cablestore.reindex.job import Drops, own_folder
 from cablestore.reindex.load import load
 from cablestore.reindex.prepare import read_manifests
 from cablestore.reindex.rows import read_rows, with_local_only
@@ -85,6 +85,7 @@ def reindex(
     )
     if derived.left_out:
         after = 0  # what stood in them may be in the live database alone
+    own_folder(scratch)
     new = _New(out, scratch, derived, catalog, after, progress)
     report = new.replace_views(views) if views else new.replace_all(drops)
     shutil.rmtree(scratch, ignore_errors=True)
@@ -154,8 +155,7 @@ class _New:
     def replace_views(self, views: frozenset[str]) -> Reindexed:
         """Take the rows of some views from the segments and all others from the live database."""
         path = self._scratch / "views"
-        shutil.rmtree(self._scratch, ignore_errors=True)
-        self._scratch.mkdir(parents=True)
+        shutil.rmtree(path, ignore_errors=True)
         with _folder(self._out, self._dialect) as folder, _live(folder) as live:
             if live is None:
                 raise ExportError(

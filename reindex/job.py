@@ -6,12 +6,30 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from cablestore.body import DELETE
 from cablestore.dialect import Dialect
+from cablestore.errors import ReindexError
 from cablestore.export import Segment
 from cablestore.post import Post
 from cablestore.view import Catalog
+
+_MARK: Final = "cablestore-work"
+
+
+def own_folder(path: Path) -> Path:
+    """Make a folder for work under way, or take one that was made so; it will be emptied and removed.
+
+    Raises ReindexError for a folder that holds anything else.
+    """
+    if path.exists() and not (path / _MARK).exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ReindexError(
+            f"{path} holds something that is no work of cablestore, and would be removed. Name a new folder"
+        )
+    path.mkdir(parents=True, exist_ok=True)
+    (path / _MARK).touch()
+    return path
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,11 @@ def all_inputs(manifests: Sequence[Manifest]) -> tuple[Input, ...]:
     return tuple(Input(m.folder.absolute(), segment) for m in manifests for segment in m.segments)
 
 
+def partitions_for(posts: int) -> int:
+    """Return into how many partitions so many posts are cut by their hashes."""
+    return 1 + posts // PARTITION_POSTS
+
+
 def make_job(
     inputs: tuple[Input, ...], folder: Path, dialect: Dialect, catalog: Catalog, drops: Drops, views: frozenset[str]
 ) -> Job:
@@ -60,7 +65,7 @@ def make_job(
         dialect=dialect,
         catalog=catalog,
         inputs=inputs,
-        partitions=1 + posts // PARTITION_POSTS,
+        partitions=partitions_for(posts),
         boundaries=tuple(boundaries),
         wanted=tuple(_is_wanted(start, wanted) for start in (b"", *boundaries)),
         drops=drops,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cablestore.errors import CorruptExportError, ReindexError
 from cablestore.export import Manifest
 from cablestore.reindex import tasks
-from cablestore.reindex.job import Drops, Input, Job
+from cablestore.reindex.job import Drops, Input, Job, own_folder
 from cablestore.reindex.prepare import all_inputs, make_job, read_manifests
 from cablestore.reindex.rows import RowSegment
 from cablestore.reindex.spark import session, stage_progress
@@ -99,8 +99,7 @@ def derive_rows(
     """
     manifests = read_manifests(exports)
     options = spark or SparkOptions()
-    work = work.absolute()
-    work.mkdir(parents=True, exist_ok=True)
+    work = own_folder(work.absolute())
     derived = Derived(work, manifests)
     scratch = work / "spark"
     settings = {"spark.task.maxFailures": "4", "spark.speculation": "false", **options.settings}
