@@ -25,21 +25,26 @@ def processes(
 ) -> Iterator[ProcessPoolExecutor]:
     """Yield a pool of so many processes, as many as there are cores without a number; each calls `begin` first.
 
-    Work that was not begun is dropped when the body raises. Raises ReindexError where a process is killed.
+    When the body raises they are killed. Raises ReindexError where one of them is killed by others.
     """
+    others = multiprocessing.active_children()
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(number, mp_context=context, initializer=_begin, initargs=(begin, arguments))
     try:
-        with pool:
-            try:
-                yield pool
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-    except BrokenProcessPool:
-        raise ReindexError(
-            "a process that works on the database was killed, maybe for want of memory. Run again: what is finished is used again"
-        ) from None
+        yield pool
+    except BaseException as error:
+        # The pool itself forgets a process that starts while it learns of another one's end, and waits for it forever.
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.kill()
+        pool.shutdown(cancel_futures=True)
+        if isinstance(error, BrokenProcessPool):
+            raise ReindexError(
+                "a process that works on the database was killed, maybe for want of memory. Run again: what is finished is used "
+                "again"
+            ) from None
+        raise
+    pool.shutdown()
 
 
 def _begin(begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:
