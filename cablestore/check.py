@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +31,7 @@ from cablestore.reader import (
     decode_tombstone,
     hash_part,
 )
-from cablestore.runs import Sorter
+from cablestore.runs import Sorter, sampled
 from cablestore.sizes import Sizes
 from cablestore.view import REVERSE_PREFIX, Catalog
 from cablestore.views.deleted import is_borne_out, tombstones
@@ -98,7 +99,7 @@ def check(
     What does not fit in memory is sorted in the folder `scratch`; without one all of it must.
     """
     checker = Checker(reader, catalog, signatures=signatures)
-    sorter = Sorter(checker.derivation, catalog, scratch)
+    sorter = Sorter(checker.derivation, catalog, scratch, sample=partial(sampled, reader, catalog))
     checker.check_records(sorter, b"", BEHIND_HEX, progress)
     for start, stop, expected in sorter.buckets():
         checker.check_rows(start, stop, expected)
@@ -146,6 +147,8 @@ class Checker:
         for rows in batches(self._reader.records(start, stop), lambda row: len(row[1])):
             for key, value in rows:
                 self._check_record(key, value)
+            # Tombstones are measured where they are compared.
+            self._measure(sorted(row for row in rows if not row[0].startswith(TOMBSTONE_PREFIX)))
             last = hash_part(rows[-1])
             # Behind a tombstone the post of the same hash may follow, in the next batch.
             self._check_reverse(last if rows[-1][0].startswith(TOMBSTONE_PREFIX) else last + BEHIND_HEX)
@@ -159,7 +162,6 @@ class Checker:
             if key.startswith(TOMBSTONE_PREFIX):
                 self._check_tombstone(key, value)
                 return
-            self._measure([(key, value)])
             self.report.posts += 1
             if key.startswith(PRIVATE_PREFIX):
                 self._expect_post(self._reader.unseal(value), key)

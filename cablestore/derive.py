@@ -144,12 +144,15 @@ def _added(counts: list[Row]) -> list[Row]:
 def measure(rows: Sequence[Row], catalog: Catalog) -> Sizes:
     """Return rows and bytes by view of rows that are sorted by key."""
     found: dict[str, tuple[int, int]] = {}
-    for prefix, name in catalog.prefixes:
-        start = bisect_left(rows, prefix, key=key_of)
-        stop = bisect_left(rows, after_prefix(prefix), lo=start, key=key_of)
-        if stop > start:
+    start = 0
+    while start < len(rows):
+        # From row to range, for most rows that come together are of one view.
+        prefix, name = catalog.range_of(rows[start][0])
+        stop = bisect_left(rows, after_prefix(prefix), lo=start + 1, key=key_of) if prefix else start + 1
+        if name:
             known = found.get(name, (0, 0))
             found[name] = (known[0] + stop - start, known[1] + _size_bytes(rows[start:stop]))
+        start = stop
     return found
 
 

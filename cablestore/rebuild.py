@@ -30,7 +30,7 @@ from cablestore.reader import (
     RowWriter,
     decode_tombstone,
 )
-from cablestore.runs import Sorter
+from cablestore.runs import Sorter, sampled
 from cablestore.sizes import KEY as SIZES_KEY
 from cablestore.sizes import Sizes, add_sizes, decode_sizes, encode_sizes
 from cablestore.tombstone import Tombstone
@@ -72,7 +72,7 @@ def rebuild(
     """
     report = RebuildReport()
     target.write(dict([meta]), sync=False)
-    sorter = Sorter(Derivation(catalog), catalog, scratch)
+    sorter = Sorter(Derivation(catalog), catalog, scratch, sample=partial(sampled, source, catalog))
     with target.bulk_writer() as writer:
         loader = _Loader(writer, catalog)
         _load_posts(source, loader, sorter, report, progress)

@@ -12,8 +12,9 @@ from __future__ import annotations
 import struct
 import uuid
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -21,12 +22,16 @@ import msgpack
 import zstandard
 
 from cablestore.derive import Derivation, combine, key_of
-from cablestore.errors import CorruptExportError, StorageError
+from cablestore.errors import CorruptExportError, DecodeError, StorageError
 from cablestore.limits import MAX_BUCKET_SIZE_BYTES, MAX_RUN_SIZE_BYTES
-from cablestore.reader import Row
+from cablestore.post import decode_post
+from cablestore.reader import BEHIND_HEX, DATA_PREFIX, Reader, Row
 from cablestore.view import Catalog
 
 _OFFSET: Final = struct.Struct(">Q")
+_SAMPLED_RANGES: Final = 256
+_SAMPLED_POSTS: Final = 10_240
+
 BEHIND_ALL: Final = b"\xff"
 """Sorts behind every key."""
 
@@ -103,7 +108,8 @@ def choose_boundaries(sample: Sequence[Row], buckets: int, forced: Iterable[byte
 class Sorter:
     """Sorts the pieces of a derivation that go beyond memory, in a folder of scratch files; without one, in memory.
 
-    Several sorters can share out one derivation: then all are given the same `boundaries`, and a `name` for their runs.
+    `sample` returns some pieces from all over, from which boundaries are chosen. Several sorters can share out one
+    derivation: then all are given the same `boundaries`, and a `name` for their runs.
     """
 
     run_size_bytes = MAX_RUN_SIZE_BYTES
@@ -114,12 +120,15 @@ class Sorter:
         derivation: Derivation,
         catalog: Catalog,
         scratch: Path | None,
+        *,
+        sample: Callable[[], list[Row]] | None = None,
         boundaries: Sequence[bytes] = (),
         name: str = "run",
     ) -> None:
         self.derivation = derivation
         self._catalog = catalog
         self._scratch = scratch
+        self._sample = sample
         self._name = name
         self._boundaries = list(boundaries)
         self.runs: list[Path] = []
@@ -130,10 +139,9 @@ class Sorter:
         if self._scratch is None or size_bytes < self.run_size_bytes:
             return
         pieces = self.derivation.take()
-        if not self.runs and not self._boundaries:
-            # Posts come in order of hashes, so the first of them are a random sample of all.
+        if not self.runs and not self._boundaries and self._sample is not None:
             whole_size_bytes = size_bytes / max(fraction, 1e-9)
-            self._boundaries = choose_boundaries(pieces, 1 + int(whole_size_bytes / self.bucket_size_bytes))
+            self._boundaries = choose_boundaries(self._sample(), 1 + int(whole_size_bytes / self.bucket_size_bytes))
         self._write(self._scratch, pieces)
 
     def write_rest(self) -> None:
@@ -158,6 +166,17 @@ class Sorter:
         path = scratch / f"{self._name}-{len(self.runs):06d}"
         write_run(path, cut(pieces, self._boundaries))
         self.runs.append(path)
+
+
+def sampled(reader: Reader, catalog: Catalog) -> list[Row]:
+    """Return the pieces of a few thousand posts from all over, sorted: the first ones of every range of hashes."""
+    derivation = Derivation(catalog)
+    for start in range(_SAMPLED_RANGES):
+        rows = reader.scan(DATA_PREFIX + b"%02x" % start, DATA_PREFIX + BEHIND_HEX)
+        for _, raw in islice(rows, _SAMPLED_POSTS // _SAMPLED_RANGES):
+            with suppress(DecodeError):
+                derivation.post(decode_post(raw, reader.dialect))
+    return derivation.take()
 
 
 def finished(pieces: list[Row], catalog: Catalog) -> list[Row]:

@@ -152,10 +152,14 @@ class Catalog:
 
     def view_of(self, key: bytes) -> str:
         """Return the name of the view that a key belongs to, "" where it is none's."""
+        return self.range_of(key)[1]
+
+    def range_of(self, key: bytes) -> tuple[bytes, str]:
+        """Return the prefix that a key has and the name of the view whose prefix it is, empty where it is none's."""
         index = bisect_right(self.prefixes, (key, "~")) - 1
         if index >= 0 and key.startswith(self.prefixes[index][0]):
-            return self.prefixes[index][1]
-        return ""
+            return self.prefixes[index]
+        return b"", ""
 
 
 def reverse_row(post: Post, rows: list[Row]) -> Row:

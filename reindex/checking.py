@@ -102,7 +102,7 @@ def _check_hashes(
 ) -> tuple[CheckReport, list[Path]]:
     """Check a range of hashes; returns what was found and the runs in which the pieces of its posts lie."""
     checker = Checker(_Copy.reader(dialect, key_file), catalog, signatures=False)
-    sorter = Sorter(checker.derivation, catalog, scratch, boundaries, f"run-{hashes[0].decode() or 0}")
+    sorter = Sorter(checker.derivation, catalog, scratch, boundaries=boundaries, name=f"run-{hashes[0].decode() or 0}")
     checker.check_records(sorter, *hashes, lambda _: None)
     sorter.write_rest()
     return checker.report, sorter.runs

@@ -1,0 +1,453 @@
+"""The Spark job from end to end, on one long-lived local session: exports in, a store out, equal to the incremental one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from history import Model, histories
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from people import ANN, BOB, CYD, START_MS, raws
+from reindexing import conversation, digest_of, digest_of_all, export_of, small_shares, spark_session, store_at
+
+pytest.importorskip("pyspark")
+
+from pyspark.cloudpickle import register_pickle_by_value
+from test_derive import Plan, plans, scratch_folder, store_of, write_exports
+
+from cablestore import DRAFT8, Block, CableStore, Dialect, Filters, Post, Verdict, encode_post
+from cablestore.cli import main
+from cablestore.errors import CorruptExportError, ExportError
+from cablestore.kv import LevelDB
+from cablestore.reindex.compare import verify_store
+from cablestore.reindex.generation import reindex
+from cablestore.reindex.job import Drops
+from cablestore.view import Catalog
+from cablestore.views import CATALOG
+
+Run = Callable[..., Result]
+
+POSTS = conversation(1200)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with spark_session(tmp_path_factory.mktemp("spark")), small_shares():
+        yield
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run a command in this process, with the exit status that a shell would see."""
+
+    def command(*arguments: str | Path, expect: int = 0) -> Result:
+        runner = CliRunner()
+        with runner.isolation() as streams, pytest.raises(SystemExit) as exit_:
+            main([str(argument) for argument in arguments])
+        output, errors = streams[0].getvalue().decode(), streams[1].getvalue().decode()
+        status = int(str(exit_.value.code or 0))
+        assert status == expect, output + errors
+        assert "Traceback" not in output + errors
+        return Result(runner, output.encode(), errors.encode(), (output + errors).encode(), None, status, None)
+
+    return command
+
+
+def told(result: Result) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Three overlapping exports of stores that each knew a part, so that deletions stand apart from their targets."""
+    folder = tmp_path_factory.mktemp("exports")
+    random = Random(7)
+    shares = [[post for post in POSTS if random.random() < 0.5 or number == 0] for number in range(3)]
+    shares[0] = [post for post in POSTS if post not in shares[1] or random.random() < 0.5]
+    return [
+        export_of(share, folder / str(number), segment_size_bytes=30_000, run_size_bytes=100_000)
+        for number, share in enumerate(shares)
+    ]
+
+
+@pytest.fixture(scope="module")
+def expected() -> str:
+    return digest_of_all(POSTS)
+
+
+def add_local_only(store: CableStore) -> None:
+    """Store a post of the store's own user that never leaves it."""
+    identity, dialect = store.identity, store.dialect
+    block = encode_post(
+        Block("why", 1, (BOB.key,), 0, 1), links=(), timestamp_ms=START_MS, identity=identity, dialect=dialect
+    )
+    assert block.is_local_only
+    assert [outcome.verdict for outcome in store.ingest([block.raw])] == [Verdict.ACCEPTED]
+
+
+# --- equality --------------------------------------------------------------------------------------
+
+
+@settings(max_examples=10)
+@given(histories(), plans, st.randoms(use_true_random=False))
+def test_spark_is_in_process_is_incremental(history: tuple[Dialect, list[Post]], plan: Plan, random: Random) -> None:
+    dialect, posts = history
+    with scratch_folder() as folder, store_of(dialect, posts) as store:
+        exports = write_exports(dialect, posts, plan, folder, random)
+        report = reindex(exports, folder / "store")
+        assert report.derived.posts == Model(posts).counts()
+        with CableStore.open(folder / "store") as made:
+            assert made.dialect == dialect
+            assert list(made.dump()) == list(store.dump())
+            made.rebuild()
+            assert list(made.dump()) == list(store.dump())
+            logged = {event.hash for event in made.events(limit=1000)}
+            assert logged == Model(posts).live.keys()
+
+
+def test_a_new_store_from_overlapping_exports(run: Run, exports: list[Path], tmp_path: Path, expected: str) -> None:
+    result = run("reindex", *exports, "--out", tmp_path / "store", "--json")
+    said = told(result)
+    assert digest_of(tmp_path / "store") == expected
+    with CableStore.open(tmp_path / "store") as store:
+        stats = store.stats()
+        assert said["posts"] == stats.posts
+        assert said["rows"] == sum(rows for rows, _ in stats.views.values())
+        assert {name: (of["rows"], of["size_bytes"]) for name, of in said["views"].items()} == {
+            name: tuple(size) for name, size in stats.views.items()
+        }
+    assert said["counts"]["duplicates"] > 100
+    assert said["counts"]["tombstones: of a dead post"] == len(Model(POSTS).dead)
+    assert said["counts"]["tombstones: by a stranger, without effect"] > 10
+    assert said["counts"]["tombstones: of a deletion, without effect"] > 10
+    assert said["left_out"] == {}
+    assert not (tmp_path / "store.reindex").exists()
+    assert not (tmp_path / "store.loading").exists()
+
+
+# --- a store that is there -------------------------------------------------------------------------
+
+
+def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
+    """Later posts, deletions of exported posts, discards, local-only posts and the identity: all stays."""
+    path = tmp_path / "store"
+    store_at(path, POSTS[:800])
+    with CableStore.open(path) as store:
+        me = store.identity
+        own = store.text("default", "before the export")
+        store.export(tmp_path / "export", segment_size_bytes=60_000)
+        through = store.last_sequence
+        store.ingest(raws(*POSTS[800:]), verify=False)
+        store.delete(own.hash)
+        add_local_only(store)
+        gone = next(post for post in POSTS[:800] if post.type_name == "text" and store.post(post.hash))
+        store.discard([gone.hash])
+        store.text("a!b", "after the export")
+        before, last = list(store.dump()), store.last_sequence
+        events = store.events(limit=1000)
+    said = told(run("reindex", tmp_path / "export", "--out", path, "--json"))
+    assert said["generation"] == "generation-000002"
+    assert said["arrived_since"] == last - through
+    assert said["local_only"] == 1
+    with CableStore.open(path) as store:
+        assert list(store.dump()) == before
+        assert store.check().is_clean
+        assert store.identity == me
+        assert store.events(limit=1000) == events
+        assert store.last_sequence == last
+        store.text("default", "life goes on")
+
+
+def test_a_store_gets_what_other_exports_have_and_tells_its_subscribers(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store_at(path, POSTS[:600])
+    with CableStore.open(path) as store:
+        store.export(tmp_path / "own")
+        last = store.last_sequence
+        held = {key for key, _ in store.dump() if key.startswith(b"!data!")}
+    victims = [post for post in POSTS[:400] if post.type_name == "text" and post.author == ANN.key][:5]
+    deletion = ANN.delete(*victims)
+    other = export_of([*POSTS[400:], deletion], tmp_path / "other")
+    run("reindex", tmp_path / "own", other, "--out", path)
+    assert digest_of(path) == digest_of_all([*POSTS, deletion])
+    with CableStore.open(path) as store:
+        now = {key for key, _ in store.dump() if key.startswith(b"!data!")}
+        news: dict[str, set[bytes]] = {"accepted": set(), "deleted": set()}
+        after = last
+        while events := store.events(after):
+            for event in events:
+                news[event.kind.name.lower()].add(b"!data!" + event.hash.hex().encode())
+            after = events[-1].sequence
+    assert news == {"accepted": now - held, "deleted": held - now}
+    assert len(news["deleted"]) >= 4
+
+
+def test_dropped_posts_are_gone_as_if_discarded(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store_at(path, POSTS)
+    drops = Drops(frozenset([BOB.key]), frozenset(["a!b"]), POSTS[100].timestamp_ms)
+    with CableStore.open(path) as store:
+        store.export(tmp_path / "export")
+    with CableStore.in_memory() as oracle:
+        oracle.ingest(raws(*POSTS), verify=False)
+        oracle.discard([post.hash for post in POSTS if drops.reason(post)])
+        expected = oracle.dump_digest()
+    when = datetime.fromtimestamp(POSTS[100].timestamp_ms / 1000, UTC).isoformat()
+    options = ("--drop-author", BOB.key.hex(), "--drop-channel", "a!b", "--before", when)
+    said = told(run("reindex", tmp_path / "export", "--out", path, *options, "--json"))
+    assert digest_of(path) == expected
+    for reason in ("by an author to drop", "in a channel to drop", "dated before the time to keep"):
+        assert said["counts"][f"dropped: {reason}"] > 10
+
+
+def test_an_export_of_another_store_is_refused(run: Run, exports: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store_at(path, POSTS[:50])
+    before = digest_of(path)
+    assert (
+        "none of the exports is a whole one of the store" in run("reindex", exports[0], "--out", path, expect=2).stderr
+    )
+    with CableStore.open(path) as store:
+        store.export(tmp_path / "part", filters=Filters(authors=frozenset([ANN.key])))
+    run("reindex", tmp_path / "part", "--out", path, expect=2)
+    assert digest_of(path) == before
+
+
+def test_a_store_that_is_open_stays_as_it_is(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store_at(path, POSTS[:200])
+    with CableStore.open(path) as store:
+        store.export(tmp_path / "export")
+        before = store.dump_digest()
+        assert "is open in this process" in run("reindex", tmp_path / "export", "--out", path, expect=2).stderr
+        store.text("default", "still here")
+    said = told(run("reindex", tmp_path / "export", "--out", path, "--json"))
+    assert said["seconds"].get("derive", 0) == 0, "what was finished was made again"
+    with CableStore.open(path) as store:
+        assert store.dump_digest() != before
+        assert store.check().is_clean
+        assert [m.text for m in store.messages("default", 1).messages] == ["still here"]
+
+
+# --- what is refused -------------------------------------------------------------------------------
+
+
+def test_exports_that_do_not_fit(run: Run, exports: list[Path], tmp_path: Path) -> None:
+    with CableStore.in_memory(dialect=DRAFT8) as store:
+        store.text("default", "x")
+        store.export(tmp_path / "foreign")
+    out = ("--out", tmp_path / "store")
+    assert "A store has one dialect" in run("reindex", exports[0], tmp_path / "foreign", *out, expect=2).stderr
+    assert "there is no view nonsense" in run("reindex", exports[0], *out, "--views", "nonsense", expect=2).stderr
+    assert "is no export" in run("reindex", tmp_path, *out, expect=2).stderr
+    assert "name at least one export" in run("reindex", *out, expect=2).stderr
+    assert "say where the store is" in run("reindex", exports[0], expect=2).stderr
+    assert "name none" in run("reindex", exports[0], "--verify", tmp_path, expect=2).stderr
+    assert "write NAME=VALUE" in run("reindex", exports[0], *out, "--conf", "x", expect=2).stderr
+    assert not (tmp_path / "store").exists()
+    with CableStore.open(tmp_path / "draft8", dialect=DRAFT8) as store:
+        store.text("default", "x")
+    run("reindex", exports[0], "--out", tmp_path / "draft8", expect=2)
+    with CableStore.open(tmp_path / "draft8") as store:
+        assert store.dialect == DRAFT8
+
+
+def damage(segment: Path) -> None:
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+
+
+@pytest.mark.parametrize("segment", ["posts-000001.seg", "tombstones-000000.seg"])
+def test_a_damaged_segment_stops_the_job_or_is_left_out_and_named(
+    run: Run, exports: list[Path], tmp_path: Path, segment: str
+) -> None:
+    copies = [Path(shutil.copytree(export, tmp_path / export.name)) for export in exports]
+    damage(copies[1] / segment)
+    path = tmp_path / "store"
+    error = run("reindex", *copies, "--out", path, expect=2).stderr
+    assert str(copies[1] / segment) in error
+    assert "--skip-corrupt" in error
+    assert not path.exists()
+    said = told(run("reindex", *copies, "--out", path, "--skip-corrupt", "--json"))
+    assert list(said["left_out"]) == [str(copies[1] / segment)]
+    with CableStore.open(path) as store:
+        assert store.check(signatures=True).is_clean
+        assert store.stats().posts["text"] > 500
+
+
+def test_what_a_damaged_export_leaves_out_the_store_keeps(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store_at(path, POSTS[:800])
+    with CableStore.open(path) as store:
+        store.export(tmp_path / "export", segment_size_bytes=30_000)
+        before = store.dump_digest()
+    damage(tmp_path / "export" / "posts-000001.seg")
+    shown = run("reindex", tmp_path / "export", "--out", path, "--skip-corrupt").stdout
+    assert f"left out {tmp_path / 'export' / 'posts-000001.seg'}" in shown.replace("\n", "")
+    assert "live post/text" in shown
+    assert "is now at generation-000002, checked" in shown.replace("\n", " ")
+    assert digest_of(path) == before
+
+
+# --- single views ----------------------------------------------------------------------------------
+
+
+MESSAGES = next(view for view in CATALOG.views if view.name == "messages")
+
+
+def other_rows(post: Post) -> list[tuple[bytes, bytes]]:
+    return [(key, value[::-1]) for key, value in MESSAGES.rows(post)]
+
+
+def changed_catalog() -> Catalog:
+    """The catalog with a newer version of messages, whose rows have another value."""
+    register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call] # Spark's workers lack this file
+    changed = replace(MESSAGES, version=MESSAGES.version + 1, rows=other_rows)
+    return Catalog(tuple(changed if view is MESSAGES else view for view in CATALOG.views))
+
+
+def test_single_views_are_built_anew_and_all_else_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store_at(path, POSTS)
+    with CableStore.open(path) as store:
+        add_local_only(store)
+        store.export(tmp_path / "export")
+        before = dict(store.dump())
+        log = store.events(limit=1000)
+    catalog = changed_catalog()
+    report = reindex([tmp_path / "export"], path, views=frozenset(["messages", "author"]), catalog=catalog)
+    assert report.checked.is_clean
+    with CableStore.open(path, catalog=catalog) as store:
+        assert store.check().is_clean
+        after = dict(store.dump())
+        assert store.events(limit=1000) == log
+        store.rebuild()
+        assert dict(store.dump()) == after
+    changed = {key for key in before if before[key] != after[key]}
+    assert after.keys() == before.keys()
+    assert {CATALOG.view_of(key) for key in changed - {b"!meta"}} == {"messages"}
+
+
+def test_single_views_need_a_store_that_stood_still(run: Run, exports: list[Path], tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    assert "there is no store" in run("reindex", exports[0], "--out", path, "--views", "messages", expect=2).stderr
+    store_at(path, POSTS[:100])
+    with CableStore.open(path) as store:
+        store.export(tmp_path / "export")
+        store.text("default", "later")
+    before = digest_of(path)
+    said = run("reindex", tmp_path / "export", "--out", path, "--views", "messages", expect=2).stderr
+    assert "1 entries came into the store's log after the export" in said
+    assert digest_of(path) == before
+
+
+# --- verify ----------------------------------------------------------------------------------------
+
+
+def test_verify_tells_what_is_missing_extra_and_different(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store_at(path, POSTS)
+    with CableStore.open(path) as store:
+        store.text("default", "own")
+        add_local_only(store)
+    assert "the store is what a rebuild makes of it" in run("reindex", "--verify", path).stdout
+    database = LevelDB(path / "generation-000001")
+    with database.snapshot() as state:
+        texts = [key for key, _ in state.scan(b"!chat!text!", b'!chat!text"')]
+        author = next(key for key, _ in state.scan(b"!author!", b'!author"'))
+        topic = next(key for key, _ in state.scan(b"!channel!topic!", b'!channel!topic"'))
+    planted: dict[bytes, bytes | None] = {texts[3]: None, texts[7]: None, author + b"x": b"extra", topic: b"different"}
+    database.write(planted, sync=True)
+    database.close()
+    shown = run("reindex", "--verify", path, expect=1).stdout
+    assert "cablestore rebuild" in shown
+    report = verify_store(path)
+    assert not report.is_equal
+    found = {name: (of.missing, of.extra, of.different) for name, of in report.views.items() if of.examples}
+    assert found == {"messages": (2, 0, 0), "author": (0, 1, 0), "channel_topic": (0, 0, 1)}
+    assert report.views["messages"].examples == [("missing", texts[3]), ("missing", texts[7])]
+    assert {name for name, of in report.views.items() if of.rows} >= {"messages", "author", "links", "deleted"}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["store"]
+    CableStore.rebuild_closed(path)
+    assert verify_store(path).is_equal
+
+
+# --- generations -----------------------------------------------------------------------------------
+
+
+def test_generations_are_listed_gone_back_to_and_removed(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store_at(path, POSTS[:300])
+    with CableStore.open(path) as store:
+        store.export(tmp_path / "export")
+    run("reindex", tmp_path / "export", "--out", path, "--drop-author", BOB.key.hex())
+    here = ("--store", path)
+
+    def states() -> dict[str, str]:
+        listed = run("generations", *here, "--json").stdout.splitlines()
+        return {found["generation"]: found["state"] for found in map(json.loads, listed)}
+
+    assert states() == {"generation-000001": "kept", "generation-000002": "live"}
+    store_at(path, [CYD.text("default", "since")])
+    assert (
+        "no generation that the store" in run("generations", *here, "--back-to", "generation-000007", expect=2).stderr
+    )
+    assert "say one thing" in run("generations", *here, "--back-to", "x", "--remove", "y", expect=2).stderr
+    run("generations", *here, "--back-to", "generation-000001")
+    assert states() == {"generation-000001": "live", "generation-000002": "kept"}
+    with CableStore.open(path) as store:
+        assert store.check().is_clean
+        assert [m.text for m in store.messages("default", 1).messages] == ["since"]
+        assert any(store.posts_by(BOB.key)), "what was dropped is not back"
+        sequences = [event.sequence for event in store.events(limit=1000)]
+        assert sequences == sorted(set(sequences))
+    run("generations", *here, "--remove", "generation-000001", expect=2)
+    run("generations", *here, "--remove", "kept")
+    assert states() == {"generation-000001": "live"}
+    assert [p.name for p in path.glob("generation-*")] == ["generation-000001"]
+
+
+# --- resuming --------------------------------------------------------------------------------------
+
+
+def test_finished_work_is_kept_and_used_again(exports: list[Path], tmp_path: Path, expected: str) -> None:
+    work = tmp_path / "work"
+    reindex(exports, tmp_path / "one", work=work, keep_work=True)
+    made = {path.name: path.stat().st_mtime_ns for path in work.glob("*.seg")}
+    assert len(made) > 10
+    for lost in ("derived.done", "derived-000001.json", "built-000003.json"):
+        (work / lost).unlink(missing_ok=True)
+    again = reindex(exports, tmp_path / "two", work=work, keep_work=True)
+    now = {path.name: path.stat().st_mtime_ns for path in work.glob("*.seg")}
+    changed = {name for name in made if made[name] != now[name]}
+    assert now.keys() == made.keys()
+    assert changed <= {"posts-000001.seg", "reverse-000001.seg", "rows-000003.seg"}
+    assert "posts-000001.seg" in changed
+    assert digest_of(tmp_path / "one") == digest_of(tmp_path / "two") == expected
+    assert again.derived.seconds.keys() >= {"derive"}
+    reindex(exports, tmp_path / "three", work=work, drops=Drops(before_ms=1), keep_work=True)
+    assert all(path.stat().st_mtime_ns != now.get(path.name) for path in work.glob("*.seg")), (
+        "another job's work was used"
+    )
+
+
+def test_errors_are_raised_as_what_they_are(exports: list[Path], tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(exports[0], tmp_path / "copy"))
+    damage(copy / "posts-000000.seg")
+    with pytest.raises(CorruptExportError, match=r"posts-000000\.seg"):
+        reindex([copy], tmp_path / "store")
+    (copy / "manifest.json").unlink()
+    with pytest.raises(ExportError, match="is no export"):
+        reindex([copy], tmp_path / "store")

@@ -1,0 +1,118 @@
+"""The Spark job on clusters, and how its work is shared out: evenly, and with a driver that stays small."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from people import Person
+from reindexing import SHARES, conversation, digest_of, digest_of_all, export_of, small_shares, start_job
+
+pytest.importorskip("pyspark")
+
+from standalone import standalone_cluster
+
+from cablestore import Post
+from cablestore.reindex.generation import Reindexed, reindex
+from cablestore.reindex.run import SparkOptions
+
+EXECUTORS = {"spark.executor.memory": "512m", "spark.executor.cores": "1"}
+
+
+def hot_posts(count: int) -> list[Post]:
+    """Half of all posts stand in one channel, and one author wrote a third."""
+    people = [Person(f"person {number}") for number in range(40)]
+    found = []
+    for number in range(count):
+        author = people[0] if number % 3 == 0 else people[1 + number % 39]
+        channel = "hot" if number % 2 else f"channel {number % 97}"
+        found.append(author.text(channel, f"{number} lorem ipsum dolor sit amet"))
+        if number % 100 == 0:
+            found.append(author.join(channel))
+    return found
+
+
+def tell(report: Reindexed) -> None:
+    """Print how long tasks took: seen with `pytest -s`, and compared by nobody."""
+    for stage, seconds in report.derived.task_seconds.items():
+        print(f"{stage}: {len(seconds)} tasks, longest {max(seconds):.2f} s, sum {sum(seconds):.2f} s")
+    print(report.seconds)
+
+
+def test_local_cluster_with_even_shares(tmp_path: Path) -> None:
+    posts = hot_posts(6000)
+    exports = [
+        export_of(posts[:4000], tmp_path / "one", segment_size_bytes=200_000),
+        export_of(posts[2500:], tmp_path / "two", segment_size_bytes=200_000),
+    ]
+    work = tmp_path / "work"
+    options = SparkOptions("local-cluster[2,1,1024]", settings=EXECUTORS)
+    with small_shares():
+        report = reindex(exports, tmp_path / "store", work=work, spark=options, keep_work=True)
+    tell(report)
+    assert digest_of(tmp_path / "store") == digest_of_all(posts)
+    assert report.derived.counts["duplicates"] == len(set(posts[:4000]) & set(posts[2500:]))
+    assert_even(work)
+    assert not list(work.glob("spark"))
+
+
+def assert_even(work: Path) -> None:
+    """No partition and no bucket is much larger than the others, whatever is hot."""
+    derived = reports(work, "derived")
+    posts = [sum(report["posts"].values()) for report in derived]
+    assert len(posts) > 10
+    assert max(posts) < 1.5 * sum(posts) / len(posts)
+    buckets = [segment for report in reports(work, "built") for segment in report["segments"]]
+    size_bytes = [sum(size for _, size in segment["sizes"].values()) for segment in buckets]
+    assert len(buckets) > 20
+    assert max(size_bytes) < 2.5 * SHARES["MAX_BUCKET_SIZE_BYTES"]
+    rows = [segment["rows"] for segment in buckets if "messages" in segment["sizes"]]
+    assert len(rows) > 3, "the hot channel is in one task"
+    assert max(rows) < 2.5 * sum(rows) / len(rows)
+    rows = [segment["rows"] for segment in buckets if "author" in segment["sizes"]]
+    assert len(rows) > 3, "the prolific author is in one task"
+    assert max(rows) < 2.5 * sum(rows) / len(rows)
+
+
+def reports(work: Path, stage: str) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(work.glob(f"{stage}-*.json"))]
+
+
+def test_a_standalone_master_with_two_workers(tmp_path: Path) -> None:
+    posts = conversation(1500)
+    exports = [export_of(posts[:1000], tmp_path / "one"), export_of(posts[600:], tmp_path / "two")]
+    with small_shares(), standalone_cluster(tmp_path / "cluster") as master:
+        report = reindex(exports, tmp_path / "store", spark=SparkOptions(master, settings=EXECUTORS))
+    tell(report)
+    assert digest_of(tmp_path / "store") == digest_of_all(posts)
+    workers = [log.read_text() for log in (tmp_path / "cluster").glob("worker-?.log")]
+    assert len(workers) == 2
+    assert all("Asked to launch executor" in said for said in workers)
+
+
+PEAK = """
+import atexit, resource
+from cablestore.reindex import prepare
+prepare._SAMPLED_POSTS = 1000
+atexit.register(lambda: print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+"""
+
+
+def test_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
+    """Java's part of it has a fixed size; this is Python's, for eight times the posts."""
+    (tmp_path / "peak.py").write_text(PEAK)
+    posts = hot_posts(16_000)
+    peaks_kb = []
+    for count in (2000, len(posts)):
+        export = export_of(posts[:count], tmp_path / f"export-{count}", segment_size_bytes=500_000)
+        job = start_job(tmp_path / "job.py", export, "--out", tmp_path / f"store-{count}", extra="import peak")
+        output, errors = job.communicate(timeout=240)
+        assert job.returncode == 0, errors
+        found = re.search(r"^peak (\d+)$", output, re.MULTILINE)
+        assert found, output
+        peaks_kb.append(int(found[1]))
+    print(f"driver's peak: {peaks_kb} kB")
+    assert peaks_kb[1] < peaks_kb[0] + 30_000

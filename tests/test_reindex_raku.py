@@ -1,0 +1,110 @@
+"""Real logs cut into overlapping exports, with deletions that stand in other exports than their targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from random import Random
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from cablestore import LEGACY, CableStore, Delete, Identity, Post, encode_post
+from cablestore.importing import LogFile, find_logs, read_lines
+from cablestore.irc_posts import Cast, Conversation, Skips
+from cablestore.reindex.generation import reindex
+from cablestore.reindex.run import SparkOptions
+
+PHRASE = "a phrase"
+EXPORTS = 4
+OVERLAP = 0.1
+DELETED = 0.05
+HASHES_A_DELETION = 20
+DAY_MS = 86_400_000
+
+
+class Everyone(Cast):
+    """The cast of the logs, and who has which key."""
+
+    def __init__(self) -> None:
+        super().__init__(PHRASE)
+        self.by_key: dict[bytes, Identity] = {}
+        derive = self.identity
+
+        def identity(nick: str) -> Identity:
+            found = derive(nick)
+            self.by_key[found.public_key] = found
+            return found
+
+        self.identity = identity  # type: ignore[assignment] # called alike, without the functions of a cache
+
+
+def posts_of(logs: list[LogFile], cast: Cast) -> Iterator[Post]:
+    for channel, files in groupby(logs, key=lambda log: log.channel):
+        conversation = Conversation(channel, cast, LEGACY, Skips())
+        for log in files:
+            conversation.begin_file(log.midnight_ms)
+            for line in read_lines(log.path):
+                yield from conversation.posts(log.format.parse(line))
+
+
+def shares_of(posts: list[Post], cast: Everyone, random: Random) -> list[list[bytes]]:
+    """Cut posts, in order of time, into overlapping shares; what is deleted is deleted in the share after its own."""
+    size = len(posts) / EXPORTS
+    starts = [int(number * size) for number in range(EXPORTS)]
+    stops = [min(len(posts), int((number + 1 + OVERLAP) * size)) for number in range(EXPORTS)]
+    shares = [[post.raw for post in posts[start:stop]] for start, stop in zip(starts, stops, strict=True)]
+    for number, (start, following) in enumerate(zip(starts, [*starts[1:], len(posts)], strict=True)):
+        victims = [post for post in posts[start:following] if random.random() < DELETED]
+        victims.sort(key=lambda post: post.author)
+        for author, own in groupby(victims, key=lambda post: post.author):
+            hashes = [post.hash for post in own]
+            for at in range(0, len(hashes), HASHES_A_DELETION):
+                deletion = encode_post(
+                    Delete(tuple(hashes[at : at + HASHES_A_DELETION])),
+                    links=(),
+                    timestamp_ms=posts[following - 1].timestamp_ms + DAY_MS,
+                    identity=cast.by_key[author],
+                    dialect=LEGACY,
+                )
+                shares[(number + 1) % EXPORTS].append(deletion.raw)
+    return shares
+
+
+@pytest.mark.parametrize(
+    "step", [5, pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])], ids=["a fifth", "all"]
+)
+def test_the_raku_logs(data: Path, tmp_path: Path, step: int) -> None:
+    """780,000 posts in 24 channels: the job's rows are those of a store that took all posts, and of its rebuild."""
+    archive = data / "irc" / "raku.tar.xz"
+    if not archive.exists():
+        pytest.skip("no raku.tar.xz")
+    cast = Everyone()
+    posts = list(posts_of(find_logs([archive], tmp_path)[::step], cast))
+    assert len(posts) > 700_000 / step
+    posts.sort(key=lambda post: (post.timestamp_ms, post.hash))
+    shares = shares_of(posts, cast, Random(1))
+    del posts
+    for number, share in enumerate(shares):
+        with CableStore.open(tmp_path / f"part-{number}") as part:
+            part.ingest(share, verify=False, batch_posts=1000)
+            part.export(tmp_path / f"export-{number}", segment_size_bytes=8_000_000)
+    with CableStore.open(tmp_path / "whole") as whole:
+        for share in shares:
+            whole.ingest(share, verify=False, batch_posts=1000)
+        expected = whole.dump_digest()
+        counts = whole.stats().posts
+    exports = [tmp_path / f"export-{number}" for number in range(EXPORTS)]
+    report = reindex(exports, tmp_path / "store", spark=SparkOptions(cores=2))
+    print(report.seconds, dict(report.derived.counts))
+    assert report.derived.posts == counts
+    assert report.derived.counts["deleted"] > 0.9 * DELETED * sum(counts.values())
+    assert report.derived.counts["duplicates"] > 0.05 * sum(counts.values())
+    assert report.checked.is_clean
+    with CableStore.open(tmp_path / "store") as store:
+        assert store.dump_digest() == expected
+    CableStore.rebuild_closed(tmp_path / "whole")
+    with CableStore.open(tmp_path / "whole") as whole:
+        assert whole.dump_digest() == expected
