@@ -22,7 +22,7 @@ pytest.importorskip("pyspark")
 from cablestore import CableStore
 
 POSTS = conversation(1500)
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 
 
 class Site:
@@ -107,6 +107,7 @@ def kill_when(site: Site, job: subprocess.Popen[str], is_due: Callable[[], objec
     wait_until(lambda: not processes_of(site.script), "a process outlives the driver")
 
 
+@pytest.mark.soak
 def test_a_driver_that_is_killed_at_every_stage(site: Site) -> None:
     """One job is killed in each of its stages, and goes on each time from what is finished."""
     work, loading = site.work, site.loading
@@ -139,7 +140,14 @@ def test_a_driver_that_is_killed_at_random_instants(site: Site, kills: int) -> N
     site.finish()
 
 
-@pytest.mark.parametrize(("point", "when"), [("adopt", "after"), ("activate", "before"), ("activate", "after")])
+@pytest.mark.parametrize(
+    ("point", "when"),
+    [
+        ("activate", "before"),
+        pytest.param("adopt", "after", marks=pytest.mark.soak),
+        pytest.param("activate", "after", marks=pytest.mark.soak),
+    ],
+)
 def test_a_driver_that_is_killed_while_it_swaps(site: Site, point: str, when: str) -> None:
     extra = f"import dying; dying.at('{point}', '{when}')"
     (site.script.parent / "dying.py").write_text(DYING)

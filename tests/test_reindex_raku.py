@@ -74,7 +74,9 @@ def shares_of(posts: list[Post], cast: Everyone, random: Random) -> list[list[by
 
 
 @pytest.mark.parametrize(
-    "step", [5, pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])], ids=["a fifth", "all"]
+    "step",
+    [20, *(pytest.param(step, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]) for step in (5, 1))],
+    ids=["a twentieth", "a fifth", "all"],
 )
 def test_the_raku_logs(data: Path, tmp_path: Path, step: int) -> None:
     """780,000 posts in 24 channels: the job's rows are those of a store that took all posts, and of its rebuild."""
