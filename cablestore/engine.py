@@ -126,7 +126,8 @@ class Engine:
     def wait(self, after: int, timeout_s: float | None) -> bool:
         """Wait until the arrival log is longer than `after`: False when time is up or the store is closed."""
         with self._arrived:
-            self._arrived.wait_for(lambda: self.next_sequence > after + 1 or not self._is_open, timeout_s)
+            if timeout_s != 0:  # a wait that ends at once still lets go of the lock, and Ctrl-C may come just then
+                self._arrived.wait_for(lambda: self.next_sequence > after + 1 or not self._is_open, timeout_s)
             return self.next_sequence > after + 1 and self._is_open
 
     def compact(self) -> None:
