@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from cablestore import arrival, meta
+from cablestore.dialect import Dialect
 from cablestore.errors import NotAStoreError
 from cablestore.folder import Folder
 from cablestore.identity import load_identity
@@ -31,9 +32,9 @@ class Generation:
 
 
 @contextmanager
-def open_folder(path: Path) -> Iterator[Folder]:
-    """Lock the folder of a store that is not open."""
-    folder = Folder.open(path, create=False, dialect=None)
+def open_folder(path: Path, *, create: bool = False, dialect: Dialect | None = None) -> Iterator[Folder]:
+    """Lock the folder of a store that is not open, making it where `create` allows it."""
+    folder = Folder.open(path, create=create, dialect=dialect)
     try:
         yield folder
     finally:

@@ -22,7 +22,7 @@ from cablestore.dialect import Dialect
 from cablestore.errors import ExportError, ReindexError
 from cablestore.export import Manifest, read_arrivals
 from cablestore.folder import FORMAT, Folder, peek
-from cablestore.generations import open_reader
+from cablestore.generations import open_folder, open_reader
 from cablestore.kv import LevelDB
 from cablestore.meta import meta_row
 from cablestore.post import Post
@@ -137,7 +137,7 @@ class _New:
             loaded = load(
                 self._derived.segments, self._derived.folder, self._scratch, progress=self._counting("load", total)
             )
-        with _folder(self._out, self._dialect) as folder, _live(folder) as live:
+        with open_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
             target = LevelDB(loaded.path)
             try:
                 self._write_head(target, self._derived.sizes)
@@ -156,7 +156,7 @@ class _New:
         """Take the rows of some views from the segments and all others from the live database."""
         path = self._scratch / "views"
         shutil.rmtree(path, ignore_errors=True)
-        with _folder(self._out, self._dialect) as folder, _live(folder) as live:
+        with open_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
             if live is None:
                 raise ExportError(
                     f"there is no store at {self._out} whose views could be built anew: leave --views out"
@@ -252,16 +252,6 @@ class _New:
 
 def _row_size_bytes(row: Row) -> int:
     return len(row[0]) + len(row[1])
-
-
-@contextmanager
-def _folder(out: Path, dialect: Dialect) -> Iterator[Folder]:
-    """Lock the store's folder, making it where there is none."""
-    folder = Folder.open(out, create=True, dialect=dialect)
-    try:
-        yield folder
-    finally:
-        folder.close()
 
 
 @contextmanager

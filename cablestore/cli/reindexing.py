@@ -13,6 +13,8 @@ from rich.progress import Progress as Bar
 
 from cablestore.cli.common import Key, Moment, Output, common_options, safe, size
 from cablestore.dialect import Dialect
+from cablestore.export import read_manifest
+from cablestore.generations import list_generations, remove_generation, roll_back
 
 if TYPE_CHECKING:
     from cablestore.reindex.generation import Reindexed
@@ -114,7 +116,6 @@ def _verify(out: Output, chosen: dict[str, Any]) -> int:
 
 
 def _drops(exports: tuple[Path, ...], chosen: dict[str, Any]) -> Drops:
-    from cablestore.export import read_manifest  # noqa: PLC0415 - as above
     from cablestore.reindex.job import Drops  # noqa: PLC0415 - as above
 
     dialect: Dialect = read_manifest(exports[0]).dialect
@@ -201,8 +202,6 @@ def tell_counts(out: Output, derived: Derived) -> None:
 @common_options
 def generations(path: Path, out: Output, back_to: str | None, removed: str | None) -> None:
     """List the databases that the store has: the live one, and those that reindexing left to go back to."""
-    from cablestore.generations import list_generations, remove_generation, roll_back  # noqa: PLC0415 - beside the commands
-
     if back_to is not None and removed is not None:
         raise click.UsageError("say one thing: --back-to or --remove")
     if back_to is not None:
