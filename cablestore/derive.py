@@ -4,8 +4,7 @@
    rows, parts of folds and counts, together called pieces (`Derivation`).
 2. Pieces of all posts, sorted by key, are combined: parts of one key are merged, counts of one key added up (`combine`).
 
-Between the steps pieces may be cut anywhere, in any order; parts that were combined can be combined again. The outcome is
-what storing the posts one by one leaves behind.
+Between the steps pieces may be cut anywhere, in any order. The outcome is what storing the posts one by one leaves behind.
 """
 
 from __future__ import annotations
@@ -24,6 +23,9 @@ from cablestore.reader import Row, record_key, tombstone_key
 from cablestore.sizes import Sizes
 from cablestore.tombstone import Skeleton, Tombstone
 from cablestore.view import REVERSE_PREFIX, Catalog, Fold, decode_counts, encode_counts, reverse_row
+
+_PIECE_SIZE_BYTES: Final = 140
+"""A key and its value, about."""
 
 key_of: Final = itemgetter(0)
 """The key of a row."""
@@ -49,51 +51,59 @@ class Derivation:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._pieces: list[Row] = []
+        self.rows: list[Row] = []
+        """Rows that follow from one post or tombstone alone. Like those below they may be taken out."""
         self.reverse: list[Row] = []
-        """The rows of the reverse hash map, which are pieces like others unless somebody takes them out."""
+        """The rows of the reverse hash map, in order."""
+        self._parts: dict[bytes, dict[bytes, bytes]] = {prefix: {} for prefix, fold in catalog.combined if fold}
+        self._folds = [[(f.parts, f.merge, self._parts[f.prefix]) for f in folds] for folds in catalog.folds]
         self._counts: dict[bytes, list[int]] = {}
         self.size_bytes = 0
         """Keys and values that are collected, about."""
 
     def post(self, post: Post) -> Row:
         """Take the pieces of a live post. Returns the row that holds the post itself, which is no piece."""
-        catalog = self._catalog
-        pieces = self._pieces
-        before = len(pieces)
-        for view in catalog.by_type[post.type]:
-            pieces += view.rows(post)
-        rows = pieces[before:]
-        reverse = reverse_row(post, rows)
+        rows: list[Row] = []
+        for view in self._catalog.by_type[post.type]:
+            rows += view.rows(post)
+        keys = [key for key, _ in rows]
+        own = rows.pop(keys.index(record_key(post)))
+        reverse = reverse_row(post, keys)
+        self.rows += rows
         self.reverse.append(reverse)
-        own = record_key(post)
-        place = next(at for at, row in enumerate(rows) if row[0] == own)
-        del pieces[before + place]
-        for fold in catalog.folds[post.type]:
-            pieces += fold.parts(post)
-        for tally in catalog.tallies[post.type]:
+        for parts_of, merge, merged in self._folds[post.type]:
+            for key, part in parts_of(post):
+                known = merged.get(key)
+                merged[key] = part if known is None else merge(known, part)
+        for tally in self._catalog.tallies[post.type]:
             self._count(tally.key(post), post.type)
-        # The reverse row lists every key, so that the pieces have about twice its size.
-        self.size_bytes += 3 * len(reverse[1])
-        return rows[place]
+        self.size_bytes += len(reverse[1]) + _PIECE_SIZE_BYTES * (len(rows) + 2)
+        return own
 
     def tombstone(self, stone: Tombstone) -> None:
         """Take the pieces of a tombstone, the row that holds it among them."""
-        pieces = [(tombstone_key(stone.target_hex, stone.author.hex().encode()), stone.encode())]
-        pieces += self._catalog.dead_rows(stone)
-        pieces += [(key, part) for _, key, part in self._catalog.dead_parts(stone)]
-        self._pieces += pieces
-        self.size_bytes += _size_bytes(pieces)
+        rows = [(tombstone_key(stone.target_hex, stone.author.hex().encode()), stone.encode())]
+        rows += self._catalog.dead_rows(stone)
+        self.rows += rows
+        self.size_bytes += _size_bytes(rows)
+        for fold, key, part in self._catalog.dead_parts(stone):
+            merged = self._parts[fold.prefix]
+            known = merged.get(key)
+            merged[key] = part if known is None else fold.merge(known, part)
+            self.size_bytes += _PIECE_SIZE_BYTES
 
     def take(self) -> list[Row]:
-        """Return the pieces collected so far, sorted and combined, and begin with none."""
-        pieces = self._pieces
+        """Return the pieces collected so far, sorted and each key once but for damage, and begin with none."""
+        pieces = self.rows
+        for merged in self._parts.values():
+            pieces += merged.items()
+            merged.clear()
         pieces += [(key, encode_counts(counts) or b"") for key, counts in self._counts.items()]
         pieces.sort(key=key_of)
         place = bisect_left(pieces, REVERSE_PREFIX, key=key_of)
         pieces[place:place] = self.reverse
-        self._pieces, self.reverse, self._counts, self.size_bytes = [], [], {}, 0
-        return combine(pieces, self._catalog, is_final=False)
+        self.rows, self.reverse, self._counts, self.size_bytes = [], [], {}, 0
+        return pieces
 
     def _count(self, key: bytes, post_type: int) -> None:
         counts = self._counts.get(key)
@@ -102,10 +112,10 @@ class Derivation:
         counts[post_type] += 1
 
 
-def combine(pieces: list[Row], catalog: Catalog, *, is_final: bool) -> list[Row]:
-    """Merge the parts and add the counts of equal keys in `pieces`, which are sorted by key.
+def combine(pieces: list[Row], catalog: Catalog) -> list[Row]:
+    """Merge the parts and add the counts of equal keys in `pieces`, sorted by key: all that there are of every key.
 
-    With `is_final` all pieces of every key are there, and what comes back are the rows of the database.
+    What comes back are the rows of the database.
     """
     found: list[Row] = []
     at = 0
@@ -114,21 +124,18 @@ def combine(pieces: list[Row], catalog: Catalog, *, is_final: bool) -> list[Row]
         stop = bisect_left(pieces, after_prefix(prefix), lo=start, key=key_of)
         found += pieces[at:start]
         group = pieces[start:stop]
-        found += _added(group) if fold is None else _merged(group, fold, is_final=is_final)
+        found += _added(group) if fold is None else _merged(group, fold)
         at = stop
     found += pieces[at:]
     return found
 
 
-def _merged(parts: list[Row], fold: Fold, *, is_final: bool) -> list[Row]:
-    merge = fold.merge
+def _merged(parts: list[Row], fold: Fold) -> list[Row]:
+    merge, stored = fold.merge, fold.stored
     merged: dict[bytes, bytes] = {}
     for key, part in parts:
         known = merged.get(key)
         merged[key] = part if known is None else merge(known, part)
-    if not is_final:
-        return list(merged.items())
-    stored = fold.stored
     return [(key, value) for key, part in merged.items() if (value := stored(part)) is not None]
 
 

@@ -126,9 +126,9 @@ class MemorySnapshot:
             self._check()
             yield key, self._rows[key]
 
-    def rows(self, start: bytes, stop: bytes) -> list[Row]:
-        """Return the rows with start <= key < stop."""
-        return list(self.scan(start, stop))
+    def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
+        """Yield the rows with start <= key < stop, all at once."""
+        yield list(self.scan(start, stop))
 
     def _check(self) -> None:
         if not self.is_open:

@@ -35,9 +35,9 @@ class Overlay:
         rows = self._base.scan(start, stop, reverse=reverse)
         return self._merged(rows, keys[::-1] if reverse else keys, reverse=reverse) if keys else rows
 
-    def rows(self, start: bytes, stop: bytes) -> list[Row]:
-        """Return the rows with start <= key < stop."""
-        return list(self.scan(start, stop))
+    def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
+        """Yield the rows with start <= key < stop, all at once."""
+        yield list(self.scan(start, stop))
 
     def _merged(self, rows: Iterator[Row], keys: list[bytes], *, reverse: bool) -> Iterator[Row]:
         upcoming = iter(keys)

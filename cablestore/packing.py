@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 
 from cablestore.errors import CorruptStoreError
 
+_PACK: Final = msgpack.Packer().pack  # a packer a call takes twice the time
+
 
 def pack(value: Any) -> bytes:
     """Return the bytes of a value: None, int, bytes, str, list and dict of such."""
-    packed: bytes = msgpack.packb(value)
+    packed: bytes = _PACK(value)
     return packed
 
 

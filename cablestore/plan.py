@@ -128,7 +128,7 @@ class Plan:
             made = view.rows(post)
             rows += made
             self._added[view.name] += made
-        reverse = reverse_row(post, rows)
+        reverse = reverse_row(post, [key for key, _ in rows])
         self._added[REVERSE_NAME].append(reverse)
         rows.append(reverse)
         self._changes.update(rows)
@@ -194,7 +194,7 @@ class Plan:
 
     def _remove(self, post: Post) -> None:
         """Delete a live post's rows, as the reverse hash map lists them, and have its folds found anew."""
-        keys = reverse_keys(self._reader, post.hash_hex)
+        keys = reverse_keys(self._reader, post)
         if keys is None:
             keys = [key for key, _ in self._catalog.rows(post)]
         for key in [record_key(post), *keys, REVERSE_PREFIX + post.hash_hex]:

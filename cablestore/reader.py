@@ -34,8 +34,8 @@ class Source(Protocol):
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[Row]:
         """Yield the rows with start <= key < stop in key order, or backwards."""
 
-    def rows(self, start: bytes, stop: bytes) -> list[Row]:
-        """Return the rows of a range at once. Damage at its end may go unnoticed: for who knows what must come."""
+    def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
+        """Yield the same rows as `scan`, many at once. Damage may end them unnoticed: for who knows what must come."""
 
 
 class SnapshotSource(Source, Protocol):
@@ -127,12 +127,12 @@ class Reader:
     `unseal` decrypts local-only posts; without it they are not read.
     """
 
-    __slots__ = ("_unseal", "dialect", "get", "rows", "scan")
+    __slots__ = ("_unseal", "blocks", "dialect", "get", "scan")
 
     def __init__(self, source: Source, dialect: Dialect, unseal: Callable[[bytes], bytes] | None = None) -> None:
         self.get = source.get
         self.scan = source.scan
-        self.rows = source.rows
+        self.blocks = source.blocks
         self.dialect = dialect
         self._unseal = unseal
 

@@ -184,6 +184,6 @@ def finished(pieces: list[Row], catalog: Catalog) -> list[Row]:
 
     Of rows that claim one key, which only damage brings about, the greater one counts.
     """
-    rows = combine(pieces, catalog, is_final=True)
+    rows = combine(pieces, catalog)
     by_key = dict(rows)
     return rows if len(by_key) == len(rows) else list(dict(sorted(rows)).items())

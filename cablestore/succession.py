@@ -14,9 +14,10 @@ from cablestore import arrival
 from cablestore.arrival import Kind
 from cablestore.batches import batches
 from cablestore.dialect import Dialect
+from cablestore.keys import after_prefix
 from cablestore.plan import Plan
 from cablestore.post import Post
-from cablestore.reader import BEHIND_HEX, DATA_PREFIX, PRIVATE_PREFIX, Database, Reader, Row
+from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, Database, Reader, Row
 from cablestore.sizes import KEY as SIZES_KEY
 from cablestore.sizes import decode_sizes
 from cablestore.view import Catalog
@@ -128,9 +129,7 @@ def _differences(live: Reader | None, target: Reader) -> Iterator[tuple[Kind, by
 
 def _keys(target: Reader) -> Iterator[bytes]:
     """Yield the keys of all posts of a database that was just written and read back, so that the fast way will do."""
-    for first in range(256):
-        for key, _ in target.rows(DATA_PREFIX + b"%02x" % first, DATA_PREFIX + b"%02x" % first + BEHIND_HEX):
-            yield key
+    return (key for block in target.blocks(DATA_PREFIX, after_prefix(DATA_PREFIX)) for key, _ in block)
 
 
 def _gone(key: bytes, target: Reader) -> tuple[Kind, bytes]:

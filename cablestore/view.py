@@ -9,6 +9,8 @@ Rows (`View.rows`) follow from one post alone. What follows from several posts i
   associative and idempotent, so neither order nor repetition matters;
 * a Tally: each post counts 1 at a key. Counts of live posts are added up.
 
+Keys hold text as `keys.escape` writes it: bytes 0 to 3 stand in no key, for the reverse hash map has a use for them.
+
 Rows and parts of a tombstone (`dead_rows`, `dead_parts`) are what a view keeps of a deleted post.
 """
 
@@ -130,7 +132,7 @@ class Catalog:
         rows: list[Row] = []
         for view in self.by_type[post.type]:
             rows += view.rows(post)
-        rows.append(reverse_row(post, rows))
+        rows.append(reverse_row(post, [key for key, _ in rows]))
         return rows
 
     def dead_rows(self, tombstone: Tombstone) -> list[Row]:
@@ -162,14 +164,25 @@ class Catalog:
         return b"", ""
 
 
-def reverse_row(post: Post, rows: list[Row]) -> Row:
-    """Return the row of the reverse hash map for a post with these rows: the keys of all but the post's own bytes."""
-    own = record_key(post)
-    return REVERSE_PREFIX + post.hash_hex, pack([key for key, _ in rows if key != own])
+def reverse_row(post: Post, keys: list[bytes]) -> Row:
+    """Return the row of the reverse hash map for a post with rows at these keys; the one of the post itself is left out."""
+    keys.remove(record_key(post))
+    short = (
+        b"\x00".join(keys)
+        .replace(post.sort_time, b"\x01")
+        .replace(post.author_hex, b"\x02")
+        .replace(post.hash_hex, b"\x03")
+    )
+    return REVERSE_PREFIX + post.hash_hex, pack(short.split(b"\x00"))
 
 
-def reverse_keys(reader: Reader, hash_hex: bytes) -> list[bytes] | None:
+def reverse_keys(reader: Reader, post: Post) -> list[bytes] | None:
     """Return the keys that the reverse hash map holds for a post, None where it has no row."""
-    value = reader.get(REVERSE_PREFIX + hash_hex)
-    keys: list[bytes] | None = None if value is None else unpack(value)
-    return keys
+    value = reader.get(REVERSE_PREFIX + post.hash_hex)
+    if value is None:
+        return None
+    short: list[bytes] = unpack(value)
+    return [
+        key.replace(b"\x03", post.hash_hex).replace(b"\x02", post.author_hex).replace(b"\x01", post.sort_time)
+        for key in short
+    ]

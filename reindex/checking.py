@@ -66,17 +66,20 @@ def check_closed(
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     edges = _hash_edges(partitions_for(posts))
-    report = CheckReport()
     with processes_for(processes, _Copy.open, (path, scratch)) as pool:
-        of_hashes = partial(_check_hashes, dialect, key_file, catalog, scratch, tuple(boundaries))
-        runs: list[Path] = []
-        for part, written in pool.map(of_hashes, pairwise(edges)):
-            report.add(part)
-            runs += written
-            progress(part.posts)
-        of_keys = partial(_check_keys, dialect, key_file, catalog, tuple(runs), len(boundaries) + 1)
-        for part in pool.map(of_keys, enumerate(pairwise((b"", *boundaries, BEHIND_ALL)))):
-            report.add(part)
+        for is_exact in (False, True):
+            report = CheckReport()
+            of_hashes = partial(_check_hashes, dialect, key_file, catalog, is_exact, scratch, tuple(boundaries))
+            runs: list[Path] = []
+            for part, written in pool.map(of_hashes, pairwise(edges)):
+                report.add(part)
+                runs += written
+                progress(part.posts)
+            of_keys = partial(_check_keys, dialect, key_file, catalog, is_exact, tuple(runs), len(boundaries) + 1)
+            for part in pool.map(of_keys, enumerate(pairwise((b"", *boundaries, BEHIND_ALL)))):
+                report.add(part)
+            if report.balance == 0:
+                break
     database = LevelDB(path, create=False)
     try:
         with database.snapshot() as state:
@@ -96,12 +99,13 @@ def _check_hashes(
     dialect: Dialect,
     key_file: Path,
     catalog: Catalog,
+    is_exact: bool,
     scratch: Path,
     boundaries: tuple[bytes, ...],
     hashes: tuple[bytes, bytes],
 ) -> tuple[CheckReport, list[Path]]:
     """Check a range of hashes; returns what was found and the runs in which the pieces of its posts lie."""
-    checker = Checker(_Copy.reader(dialect, key_file), catalog, signatures=False)
+    checker = Checker(_Copy.reader(dialect, key_file), catalog, signatures=False, is_exact=is_exact)
     sorter = Sorter(checker.derivation, catalog, scratch, boundaries=boundaries, name=f"run-{hashes[0].decode() or 0}")
     checker.check_records(sorter, *hashes, lambda _: None)
     sorter.write_rest()
@@ -112,12 +116,13 @@ def _check_keys(
     dialect: Dialect,
     key_file: Path,
     catalog: Catalog,
+    is_exact: bool,
     runs: tuple[Path, ...],
     buckets: int,
     numbered: tuple[int, tuple[bytes, bytes]],
 ) -> CheckReport:
     """Check the rows of a range of keys against the pieces in the runs."""
     index, (start, stop) = numbered
-    checker = Checker(_Copy.reader(dialect, key_file), catalog, signatures=False)
+    checker = Checker(_Copy.reader(dialect, key_file), catalog, signatures=False, is_exact=is_exact)
     checker.check_rows(start, stop, finished(read_bucket(runs, index, buckets), catalog))
     return checker.report

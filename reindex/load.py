@@ -110,8 +110,8 @@ def _compare(database: LevelDB, segments: Sequence[RowSegment]) -> None:
         for segment, stop in zip(segments, [*starts, _BEHIND_ALL], strict=True):
             digest = RowDigest()
             # What does not come at the end of the range is missing in number.
-            rows = state.rows(segment.first, stop)
-            digest.add(msgpack.packb(rows), len(rows))
+            for rows in state.blocks(segment.first, stop):
+                digest.add(msgpack.packb(rows), len(rows))
             if (digest.rows, digest.hexdigest()) != (segment.rows, segment.digest):
                 raise ReindexError(
                     f"the database does not hold what {segment.file} says: {digest.rows:,} rows were read back, {segment.rows:,} "

@@ -5,14 +5,17 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from threading import Thread
-from typing import Any
+from typing import Any, Final
 
 from cablestore.errors import ReindexError
+
+_HASH_SEED: Final = "PYTHONHASHSEED"
 
 
 def _nothing() -> None:
@@ -25,9 +28,12 @@ def processes(
 ) -> Iterator[ProcessPoolExecutor]:
     """Yield a pool of so many processes, as many as there are cores without a number; each calls `begin` first.
 
+    In all of them Python's `hash` gives the same for the same bytes.
     When the body raises they are killed. Raises ReindexError where one of them is killed by others.
     """
     others = multiprocessing.active_children()
+    seed = os.environ.get(_HASH_SEED)
+    os.environ[_HASH_SEED] = seed or str(secrets.randbelow(2**32))
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(number, mp_context=context, initializer=_begin, initargs=(begin, arguments))
     try:
@@ -44,6 +50,9 @@ def processes(
                 "again"
             ) from None
         raise
+    finally:
+        if seed is None:
+            del os.environ[_HASH_SEED]
     pool.shutdown()
 
 

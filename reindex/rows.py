@@ -125,7 +125,7 @@ def with_local_only(
     own = sorted(row for row in records + derivation.take() if catalog.view_of(row[0]) in views)
     for _, group in groupby(merge(rows, own, key=key_of), key=key_of):
         found = list(group)
-        yield from found if len(found) == 1 else combine(found, catalog, is_final=True)
+        yield from found if len(found) == 1 else combine(found, catalog)
 
 
 def _blocks(rows: list[Row]) -> Iterable[list[Row]]:
