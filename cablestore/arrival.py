@@ -60,25 +60,31 @@ def entries(reader: Reader, after: int) -> Iterator[Arrival]:
 
 
 def entries_of(row: Row) -> list[Arrival]:
-    """Return the entries of one row."""
-    key, value = row
-    digits = key[len(LOG_PREFIX) :]
-    if (
-        not digits.isdigit()
-        or not value
-        or len(value) % _ENTRY_SIZE_BYTES
-        or not set(value[::_ENTRY_SIZE_BYTES]) <= set(Kind)
-    ):
-        raise CorruptStoreError(f"the row {key!r} of the arrival log holds no entries. Run `cablestore rebuild`")
-    first = int(digits)
+    """Return the entries of one row. Raises CorruptStoreError."""
+    first, value = span_of(row)[0], row[1]
     return [
         Arrival(first + index, Kind(value[at]), value[at + 1 : at + _ENTRY_SIZE_BYTES])
         for index, at in enumerate(range(0, len(value), _ENTRY_SIZE_BYTES))
     ]
 
 
+def span_of(row: Row) -> tuple[int, int]:
+    """Return the number of a row's first entry and the one behind its last. Raises CorruptStoreError."""
+    key, value = row
+    digits = key[len(LOG_PREFIX) :]
+    if (
+        not digits.isdigit()
+        or not value
+        or len(value) % _ENTRY_SIZE_BYTES
+        or not set(value[::_ENTRY_SIZE_BYTES]) <= _KINDS
+    ):
+        raise CorruptStoreError(f"the row {key!r} of the arrival log holds no entries. Run `cablestore rebuild`")
+    return int(digits), int(digits) + len(value) // _ENTRY_SIZE_BYTES
+
+
 def _key(sequence: int) -> bytes:
     return LOG_PREFIX + b"%016d" % sequence
 
 
+_KINDS: Final = frozenset(map(int, Kind))
 _KIND_BYTES: Final = {kind: bytes((kind,)) for kind in Kind}

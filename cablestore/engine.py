@@ -16,8 +16,9 @@ from cablestore.folder import FORMAT, Folder
 from cablestore.kv import LevelDB, Tuning, salvaged
 from cablestore.memory import MemoryDB
 from cablestore.plan import Changes, Plan
-from cablestore.reader import Database, Reader, Row, SnapshotSource
+from cablestore.reader import Database, Reader, SnapshotSource
 from cablestore.rebuild import Progress, RebuildReport, rebuild
+from cablestore.rebuild_parts import Origin, rebuild_database, rebuild_into
 from cablestore.view import Catalog
 
 _SCRATCH: Final = ".readable"
@@ -149,7 +150,7 @@ class Engine:
                     report = rebuild(reader, new, self.catalog, row, None, progress)
                 else:
                     old = self.folder.header.generation
-                    report = _build_generation(reader, self.folder, self.catalog, row, progress)
+                    report = _build_generation(self.folder, partial(rebuild_into, reader, self.catalog, row, progress))
                     new = LevelDB(self.folder.database_path, self._tuning)
             with self._present:
                 self._database, replaced = new, self._database
@@ -185,16 +186,12 @@ def _check_meta(database: Database, folder: Folder, catalog: Catalog, *, any_vie
         meta.check_meta(value, catalog, folder.header.dialect, str(folder.path))
 
 
-def _build_generation(reader: Reader, folder: Folder, catalog: Catalog, row: Row, progress: Progress) -> RebuildReport:
-    """Build the next generation from what `reader` reads, and make it the live one."""
+def _build_generation(folder: Folder, build: Callable[[Path, Path], RebuildReport]) -> RebuildReport:
+    """Have the next generation built at a path, with another one for work under way, and make it the live one."""
     name = folder.next_generation()
     try:
-        database = LevelDB(folder.path / name)
-        try:
-            with folder.scratch() as scratch:
-                report = rebuild(reader, database, catalog, row, scratch, progress)
-        finally:
-            database.close()
+        with folder.scratch() as scratch:
+            report = build(folder.path / name, scratch)
     except BaseException:
         folder.remove(name)
         raise
@@ -203,27 +200,28 @@ def _build_generation(reader: Reader, folder: Folder, catalog: Catalog, row: Row
 
 
 def rebuild_closed(
-    path: Path, catalog: Catalog, unseal: Callable[[Path], Callable[[bytes], bytes]], progress: Progress
+    path: Path,
+    catalog: Catalog,
+    unseal: Callable[[Path], Callable[[bytes], bytes]],
+    progress: Progress,
+    processes: int | None,
 ) -> RebuildReport:
     """Rebuild a store that is not open, whatever state its database is in.
 
-    A database that cannot be read whole is read as far as it can be, and kept beside the new one.
+    A large one is shared out among so many processes, as many as there are cores without a number. A database that cannot
+    be read whole is read as far as it can be, and kept beside the new one.
     """
     folder = Folder.open(path, create=False, dialect=None)
     try:
         row = meta.meta_row(catalog, folder.header.dialect, FORMAT)
         old = folder.header.generation
-        read = partial(Reader, dialect=folder.header.dialect, unseal=unseal(folder.identity_path))
+        origin = Origin(folder.database_path, folder.header.dialect, unseal(folder.identity_path))
         try:
-            database = LevelDB(folder.database_path, create=False)
-            try:
-                with database.snapshot() as state:
-                    report = _build_generation(read(state), folder, catalog, row, progress)
-            finally:
-                database.close()
+            report = _build_generation(folder, partial(rebuild_database, origin, catalog, row, progress, processes))
         except CorruptStoreError:
-            with salvaged(folder.database_path, folder.path / f"{old}{_SCRATCH}") as source:
-                report = _build_generation(read(source), folder, catalog, row, progress)
+            with salvaged(folder.database_path, folder.path / f"{old}{_SCRATCH}") as readable:
+                reader = Reader(readable, origin.dialect, origin.unseal)
+                report = _build_generation(folder, partial(rebuild_into, reader, catalog, row, progress))
             report.lose("unreadable part of the database")
         _clear_away(folder, old, report)
         return report

@@ -151,6 +151,19 @@ class LevelDB:
             self._failure = _refused(error)
             raise self._failure from None
 
+    def flush(self) -> None:
+        """Write what is in the log to a table of its own.
+
+        Rows that lie far apart and come into one table make LevelDB rewrite all tables between them. Who adds a few such
+        rows to a large database flushes before and after.
+        """
+        with self._lock:
+            self._flush()
+
+    def _flush(self) -> None:
+        # An empty range still writes the log's rows to a table.
+        self._db.compact_range(start=b"\x00", stop=b"\x00")
+
     def compact(self) -> None:
         """Rewrite everything in the least space."""
         with self._lock, _reading():
@@ -171,8 +184,7 @@ class LevelDB:
             for snapshot in list(self._snapshots):
                 snapshot.close()
             if self._failure is None:
-                # An empty range still writes the log's rows to a table, so that the next open has none to read again.
-                self._db.compact_range(start=b"\x00", stop=b"\x00")
+                self._flush()  # so that the next open has nothing to read again
             self._db.close()
 
 

@@ -91,3 +91,6 @@ PARTITION_POSTS: Final = 50_000
 
 PART_ROWS: Final = 300_000
 """Rows that one process loads into one LevelDB at a time, about: 20 s, which is what an interruption loses."""
+
+SHARED_OUT_FROM_SIZE_BYTES: Final = 134_217_728
+"""A database from which on processes share out a rebuild: 100,000 posts, which one process rebuilds in a few seconds."""

@@ -60,6 +60,9 @@ class MemoryDB:
         """Return a writer for many rows."""
         return MemoryWriter(self)
 
+    def flush(self) -> None:
+        """Do nothing: rows do not lie in tables."""
+
     def compact(self) -> None:
         """Do nothing: the rows take no more than their space."""
 

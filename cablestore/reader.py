@@ -76,6 +76,9 @@ class Database(Protocol):
     def bulk_writer(self) -> RowWriter:
         """Return a writer for many rows; nobody else may write meanwhile."""
 
+    def flush(self) -> None:
+        """Part what was written so far from what follows: see `kv`."""
+
     def compact(self) -> None:
         """Rewrite everything in the least space."""
 

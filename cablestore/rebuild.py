@@ -21,6 +21,7 @@ from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.plan import Plan
 from cablestore.post import Post, decode_post
 from cablestore.reader import (
+    BEHIND_HEX,
     DATA_PREFIX,
     PRIVATE_PREFIX,
     TOMBSTONE_PREFIX,
@@ -62,6 +63,14 @@ class RebuildReport:
         """Count something that could not be carried over."""
         self.damaged[what] = self.damaged.get(what, 0) + 1
 
+    def add(self, other: RebuildReport) -> None:
+        """Add what a rebuild of other hashes carried over."""
+        self.posts += other.posts
+        self.tombstones += other.tombstones
+        for what, count in other.damaged.items():
+            self.damaged[what] = self.damaged.get(what, 0) + count
+        self.has_late_tombstones |= other.has_late_tombstones
+
 
 def rebuild(
     source: Reader, target: Database, catalog: Catalog, meta: Row, scratch: Path | None, progress: Progress
@@ -71,30 +80,56 @@ def rebuild(
     What does not fit in memory is sorted in the folder `scratch`; without one all of it must.
     """
     report = RebuildReport()
-    target.write(dict([meta]), sync=False)
     sorter = Sorter(Derivation(catalog), catalog, scratch, sample=partial(sampled, source, catalog))
     with target.bulk_writer() as writer:
-        loader = _Loader(writer, catalog)
-        _load_posts(source, loader, sorter, report, progress)
+        loader = Loader(writer, catalog)
+        load_posts(source, loader, sorter, report, progress)
         for _, _, rows in sorter.buckets():
             loader.put_all(rows)
-    if (sizes := encode_sizes(loader.sizes)) is not None:
-        target.write({SIZES_KEY: sizes}, sync=False)
-    if report.has_late_tombstones:
-        _lay_late_tombstones(source, target, catalog)
-    _copy_arrivals(source, target, report)
+    add_rest(source, target, catalog, meta, loader.sizes, report)
     return report
 
 
-def _load_posts(source: Reader, loader: _Loader, sorter: Sorter, report: RebuildReport, progress: Progress) -> None:
-    """Load the posts themselves, and have all else that follows from them and from tombstones sorted."""
+def add_rest(
+    source: Reader, target: Database, catalog: Catalog, meta: Row, sizes: Sizes, report: RebuildReport
+) -> None:
+    """Add to a target with all that follows from posts and tombstones what does not."""
+    write_head(target, meta, sizes)
+    if report.has_late_tombstones:
+        _lay_late_tombstones(source, target, catalog)
+    _copy_arrivals(source, target, report)
+
+
+def write_head(target: Database, meta: Row, sizes: Sizes) -> None:
+    """Write what a database says of itself and of its views' sizes."""
+    for key, value in (meta, (SIZES_KEY, encode_sizes(sizes))):
+        target.flush()
+        if value is not None:
+            target.write({key: value}, sync=False)
+    target.flush()
+
+
+def load_posts(
+    source: Reader,
+    loader: Loader,
+    sorter: Sorter,
+    report: RebuildReport,
+    progress: Progress,
+    start: bytes = b"",
+    stop: bytes = BEHIND_HEX,
+) -> None:
+    """Load the posts of a range of hashes, and have all else that follows from them and from tombstones sorted."""
     derivation = sorter.derivation
     done = 0
-    for post, stones in _settled(source, report):
+    for post, stones in _settled(source, report, start, stop):
         for stone in stones:
             derivation.tombstone(stone)
         if post is not None:
-            loader.put(derivation.post(post))
+            record = derivation.post(post)
+            if post.sealed is None:
+                loader.put(record)
+            else:
+                derivation.rows.append(record)  # its key is not in line with those of others
             done += 1
         if derivation.size_bytes >= sorter.run_size_bytes:
             sorter.make_room(_fraction(post.hash if post else stones[0].target))
@@ -114,10 +149,10 @@ def _fraction(digest: bytes) -> float:
     return int.from_bytes(digest[:4], "big") / 2**32
 
 
-def _settled(source: Reader, report: RebuildReport) -> Iterator[Settled]:
+def _settled(source: Reader, report: RebuildReport, start: bytes, stop: bytes) -> Iterator[Settled]:
     """Yield what the source knows of each hash, in order of hashes."""
     stones: list[Tombstone] = []
-    for row in source.records():
+    for row in source.records(start, stop):
         if row[0].startswith(TOMBSTONE_PREFIX):
             stone = _readable_tombstone(source, row, report)
             if stone is not None and stones and stones[0].target != stone.target:
@@ -142,7 +177,7 @@ def _settled(source: Reader, report: RebuildReport) -> Iterator[Settled]:
         yield settle(None, stones)
 
 
-class _Loader:
+class Loader:
     """Writes rows into an empty database and adds up their sizes."""
 
     def __init__(self, writer: RowWriter, catalog: Catalog) -> None:
@@ -234,7 +269,7 @@ def _copy_arrivals(source: Reader, target: Database, report: RebuildReport) -> N
         copied: dict[bytes, bytes | None] = {}
         for row in rows:
             try:
-                following = max(following, arrival.entries_of(row)[-1].sequence + 1)
+                following = max(following, arrival.span_of(row)[1])
             except CorruptStoreError:
                 report.lose("entries of the arrival log")
                 continue

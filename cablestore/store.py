@@ -122,17 +122,19 @@ class CableStore(Reads):
         *,
         identity: Identity | None = None,
         catalog: Catalog = CATALOG,
+        processes: int | None = None,
         progress: Progress = _no_progress,
     ) -> RebuildReport:
         """Rebuild a store that is not open, also one that cannot be opened: outdated views, damaged files.
 
-        What cannot be read is left out and reported; then the old database stays beside the new one.
+        A large one is rebuilt in so many processes, as many as there are cores without a number; 1 stays in this one. What
+        cannot be read is left out and reported; then the old database stays beside the new one.
         """
 
         def unseal(key_file: Path) -> Callable[[bytes], bytes]:
             return (identity or (load_identity(key_file) if key_file.exists() else Identity.generate())).unseal
 
-        return rebuild_closed(Path(path), catalog, unseal, progress)
+        return rebuild_closed(Path(path), catalog, unseal, progress, processes)
 
     def close(self) -> None:
         """Close the store. Iterators and snapshots that are still open end with StoreClosedError."""

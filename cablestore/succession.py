@@ -52,6 +52,7 @@ def succeed(
         for entries in batches(arrival.entries(live, after), lambda _: 256):
             _replay(target, live, catalog, [entry.hash for entry in entries], keeps)
             report.arrived_since += len(entries)
+        target.flush()
         _copy_log(live, target)
     report.logged = _log_differences(live, target, dialect)
     return report

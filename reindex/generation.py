@@ -11,23 +11,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from cablestore import arrival
 from cablestore.batches import batches
 from cablestore.check import CheckReport
+from cablestore.check_parts import check_closed
 from cablestore.derive import measure
 from cablestore.dialect import Dialect
 from cablestore.errors import ExportError, ReindexError
 from cablestore.export import Manifest, read_arrivals
 from cablestore.folder import FORMAT, Folder, peek
-from cablestore.generations import open_folder, open_reader
+from cablestore.generations import open_folder, open_reader, unseal_with
 from cablestore.kv import LevelDB
 from cablestore.meta import meta_row
 from cablestore.post import Post
 from cablestore.reader import PRIVATE_PREFIX, Reader, Row
-from cablestore.reindex.checking import check_closed
+from cablestore.rebuild import write_head
 from cablestore.reindex.job import Drops, own_folder
 from cablestore.reindex.load import load
 from cablestore.reindex.prepare import read_manifests
@@ -35,7 +37,7 @@ from cablestore.reindex.rows import read_rows, with_local_only
 from cablestore.reindex.run import Derived, Progress, SparkOptions, derive_rows
 from cablestore.runs import BEHIND_ALL
 from cablestore.sizes import KEY as SIZES_KEY
-from cablestore.sizes import Sizes, add_sizes, decode_sizes, encode_sizes
+from cablestore.sizes import Sizes, add_sizes, decode_sizes
 from cablestore.succession import Succession, succeed
 from cablestore.view import REVERSE_NAME, Catalog
 from cablestore.views import CATALOG
@@ -201,8 +203,7 @@ class _New:
         return rows
 
     def _write_head(self, target: LevelDB, sizes: Sizes) -> None:
-        head = [meta_row(self._catalog, self._dialect, FORMAT), (SIZES_KEY, encode_sizes(sizes))]
-        target.write(dict(head), sync=False)
+        write_head(target, meta_row(self._catalog, self._dialect, FORMAT), sizes)
 
     def _check(self, path: Path, folder: Folder) -> CheckReport:
         """Check the new database like any other. Raises ReindexError where anything is wrong with it."""
@@ -211,7 +212,7 @@ class _New:
             report = check_closed(
                 path,
                 self._dialect,
-                folder.identity_path,
+                partial(unseal_with, folder.identity_path),
                 self._catalog,
                 self._scratch / "check",
                 boundaries=[segment.first for segment in self._derived.segments],

@@ -21,7 +21,7 @@ import msgpack
 from cablestore.errors import ReindexError
 from cablestore.kv import LevelDB, join_tables
 from cablestore.limits import PART_ROWS
-from cablestore.reindex.pool import processes as processes_for
+from cablestore.pool import processes as processes_for
 from cablestore.reindex.rows import RowDigest, RowSegment, read_rows
 
 _ROWS_WRITTEN: Final = 1_000

@@ -1,0 +1,98 @@
+"""Checking a database that nobody has open, in several processes.
+
+What is checked is what `cablestore.check` checks, by the same functions: ranges of hashes first, then ranges of keys.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from cablestore.check import Checker, CheckReport, check_rest
+from cablestore.copies import Copy, hash_ranges
+from cablestore.dialect import Dialect
+from cablestore.kv import LevelDB
+from cablestore.pool import processes as processes_for
+from cablestore.reader import Reader
+from cablestore.runs import BEHIND_ALL, Sorter, finished, read_bucket
+from cablestore.view import Catalog
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What all processes are told. `boundaries` are keys that cut the rows into shares that fit in memory."""
+
+    dialect: Dialect
+    unseal: Callable[[bytes], bytes] | None
+    catalog: Catalog
+    scratch: Path
+    boundaries: tuple[bytes, ...]
+    is_exact: bool
+
+    def checker(self) -> Checker:
+        """Return a checker of this process's copy."""
+        return Checker(Copy.reader(self.dialect, self.unseal), self.catalog, signatures=False, is_exact=self.is_exact)
+
+
+def check_closed(
+    path: Path,
+    dialect: Dialect,
+    unseal: Callable[[bytes], bytes] | None,
+    catalog: Catalog,
+    scratch: Path,
+    *,
+    boundaries: Sequence[bytes],
+    posts: int,
+    processes: int | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> CheckReport:
+    """Check the closed database at `path`, which has about so many `posts`.
+
+    `boundaries` are keys that cut its rows into shares that fit in memory. `progress` is called with posts checked.
+    """
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    with processes_for(processes, Copy.open, (path, scratch)) as pool:
+        for is_exact in (False, True):
+            work = _Work(dialect, unseal, catalog, scratch, tuple(boundaries), is_exact)
+            report = CheckReport()
+            runs: list[Path] = []
+            for part, written in pool.map(partial(_check_hashes, work), hash_ranges(posts)):
+                report.add(part)
+                runs += written
+                progress(part.posts)
+            key_ranges = enumerate(pairwise((b"", *boundaries, BEHIND_ALL)))
+            for part in pool.map(partial(_check_keys, work, tuple(runs)), key_ranges):
+                report.add(part)
+            if report.balance == 0:
+                break
+    database = LevelDB(path, create=False)
+    try:
+        with database.snapshot() as state:
+            check_rest(Reader(state, dialect), report)
+    finally:
+        database.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+    return report
+
+
+def _check_hashes(work: _Work, hashes: tuple[bytes, bytes]) -> tuple[CheckReport, list[Path]]:
+    """Check a range of hashes; returns what was found and the runs in which the pieces of its posts lie."""
+    checker = work.checker()
+    name = f"run-{hashes[0].decode() or 0}"
+    sorter = Sorter(checker.derivation, work.catalog, work.scratch, boundaries=work.boundaries, name=name)
+    checker.check_records(sorter, *hashes, lambda _: None)
+    sorter.write_rest()
+    return checker.report, sorter.runs
+
+
+def _check_keys(work: _Work, runs: tuple[Path, ...], numbered: tuple[int, tuple[bytes, bytes]]) -> CheckReport:
+    """Check the rows of a range of keys against the pieces in the runs."""
+    index, (start, stop) = numbered
+    checker = work.checker()
+    checker.check_rows(start, stop, finished(read_bucket(runs, index, len(work.boundaries) + 1), work.catalog))
+    return checker.report

@@ -1,0 +1,67 @@
+"""Processes that share out work on this machine, end when the one that started them ends, and fail with an error of ours.
+
+They come from loky: unlike those of the standard library they need no guard in the caller's main module, and they notice
+when one of them is killed at whatever moment.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any, Final
+
+from loky.process_executor import ProcessPoolExecutor
+
+from cablestore.errors import StorageError
+
+_PARENT_POLL_S: Final = 0.5
+
+
+def _nothing() -> None:
+    pass
+
+
+@contextmanager
+def processes(
+    number: int | None, begin: Callable[..., None] = _nothing, arguments: tuple[Any, ...] = ()
+) -> Iterator[Executor]:
+    """Yield a pool of so many processes, as many as there are cores without a number; each calls `begin` first.
+
+    In all of them Python's `hash` gives the same for the same bytes. When the body raises they are killed. Raises
+    StorageError where one of them is killed by others.
+    """
+    environment = {"PYTHONHASHSEED": str(secrets.randbelow(2**32))}
+    pool = ProcessPoolExecutor(
+        number or os.cpu_count(), initializer=_begin, initargs=(os.getpid(), begin, arguments), env=environment
+    )
+    try:
+        yield pool
+    except BaseException as error:
+        pool.shutdown(kill_workers=True)
+        if isinstance(error, BrokenProcessPool):
+            raise StorageError(
+                "a process that works on the database was killed, maybe for want of memory. Run again: what is finished is used "
+                "again"
+            ) from None
+        raise
+    pool.shutdown()
+
+
+def _begin(parent: int, begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    gc.disable()  # rows by the hundred thousand live at once, in no cycles; the process is short-lived
+    Thread(target=_end_with, args=(parent,), name="cablestore-parent", daemon=True).start()
+    begin(*arguments)
+
+
+def _end_with(parent: int) -> None:
+    """End soon after the parent is gone: a later run works in the same folders."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_POLL_S)
+    os._exit(1)

@@ -1,0 +1,166 @@
+"""Rebuilding a large database that nobody has open, in several processes.
+
+Each derives ranges of hashes, then builds ranges of keys, by the functions of `cablestore.rebuild`. Every range becomes
+a LevelDB of its own, a part; the tables of all parts together are the new database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from cablestore.copies import Copy, hash_ranges
+from cablestore.derive import Derivation
+from cablestore.dialect import Dialect
+from cablestore.keys import after_prefix
+from cablestore.kv import LevelDB, join_tables
+from cablestore.limits import MAX_BUCKET_SIZE_BYTES, SHARED_OUT_FROM_SIZE_BYTES
+from cablestore.pool import processes as processes_for
+from cablestore.reader import DATA_PREFIX, Reader, Row
+from cablestore.rebuild import Loader, Progress, RebuildReport, add_rest, load_posts, rebuild
+from cablestore.runs import Sorter, choose_boundaries, finished, read_bucket, sampled
+from cablestore.sizes import Sizes, add_sizes
+from cablestore.view import REVERSE_PREFIX, Catalog
+
+_ROWS_SIZE_BYTES: Final = 1_200
+"""What all rows of a post take, about."""
+
+_EDGES: Final = [edge for prefix in (DATA_PREFIX, REVERSE_PREFIX) for edge in (prefix, after_prefix(prefix))]
+"""No bucket reaches over what the first step has written, or LevelDB would merge the two."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The database to rebuild from, which nobody has open."""
+
+    path: Path
+    dialect: Dialect
+    unseal: Callable[[bytes], bytes]
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[Reader, int]]:
+        """Open it; yields a reader and about how many bytes the database has."""
+        database = LevelDB(self.path, create=False)
+        try:
+            with database.snapshot() as state:
+                yield Reader(state, self.dialect, self.unseal), database.approximate_size_bytes(b"", b"\xff")
+        finally:
+            database.close()
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What all processes are told."""
+
+    origin: Origin
+    catalog: Catalog
+    scratch: Path
+    boundaries: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What became of one range: the databases that it was written to, the sizes of their views, the runs of other rows."""
+
+    databases: list[Path]
+    sizes: Sizes
+    report: RebuildReport
+    runs: list[Path]
+
+
+def rebuild_into(
+    source: Reader, catalog: Catalog, meta: Row, progress: Progress, path: Path, scratch: Path
+) -> RebuildReport:
+    """Build a new database at `path`, in this process alone."""
+    target = LevelDB(path)
+    try:
+        return rebuild(source, target, catalog, meta, scratch, progress)
+    finally:
+        target.close()
+
+
+def rebuild_database(
+    origin: Origin,
+    catalog: Catalog,
+    meta: Row,
+    progress: Progress,
+    processes: int | None,
+    path: Path,
+    scratch: Path,
+) -> RebuildReport:
+    """Build a new database at `path`, with work under way in `scratch`.
+
+    Without a number of processes a large one is shared out among as many as there are cores. Raises CorruptStoreError where
+    the origin cannot be read whole.
+    """
+    with origin.opened() as (source, size_bytes):
+        if processes == 1 or (processes is None and size_bytes < SHARED_OUT_FROM_SIZE_BYTES):
+            return rebuild_into(source, catalog, meta, progress, path, scratch)
+        sample = [row for row in sampled(source, catalog) if not row[0].startswith(REVERSE_PREFIX)]
+    boundaries = choose_boundaries(sample, 1 + size_bytes // MAX_BUCKET_SIZE_BYTES, _EDGES)
+    work = _Work(origin, catalog, scratch, tuple(boundaries))
+    report = RebuildReport()
+    sizes: Sizes = {}
+    databases: list[Path] = []
+    runs: list[Path] = []
+    with processes_for(processes, Copy.open, (origin.path, scratch)) as pool:
+        for part in pool.map(partial(_derive, work), hash_ranges(size_bytes // _ROWS_SIZE_BYTES)):
+            report.add(part.report)
+            databases += part.databases
+            sizes = add_sizes(sizes, part.sizes)
+            runs += part.runs
+            progress(part.report.posts)
+        for part in pool.map(partial(_build, work, tuple(runs)), range(len(boundaries) + 1)):
+            databases += part.databases
+            sizes = add_sizes(sizes, part.sizes)
+    join_tables(databases, path)
+    target = LevelDB(path)
+    try:
+        with origin.opened() as (source, _):
+            add_rest(source, target, catalog, meta, sizes, report)
+    finally:
+        target.close()
+    return report
+
+
+def _derive(work: _Work, hashes: tuple[bytes, bytes]) -> _Part:
+    """Write the posts of a range of hashes and their reverse rows, which are in order, and runs of all other rows."""
+    name = hashes[0].decode() or "0"
+    paths = [work.scratch / f"posts-{name}", work.scratch / f"reverse-{name}"]
+    report = RebuildReport()
+    source = Copy.reader(work.origin.dialect, work.origin.unseal)
+    sorter = Sorter(
+        Derivation(work.catalog), work.catalog, work.scratch, boundaries=work.boundaries, name=f"run-{name}"
+    )
+    with _written(paths[0], work.catalog) as posts, _written(paths[1], work.catalog) as reverse:
+
+        def write_reverse(_: int) -> None:
+            rows, sorter.derivation.reverse = sorter.derivation.reverse, []
+            reverse.put_all(rows)
+
+        load_posts(source, posts, sorter, report, write_reverse, *hashes)
+        sorter.write_rest()
+    return _Part(paths, add_sizes(posts.sizes, reverse.sizes), report, sorter.runs)
+
+
+def _build(work: _Work, runs: tuple[Path, ...], index: int) -> _Part:
+    """Write the rows of one bucket."""
+    path = work.scratch / f"bucket-{index:06d}"
+    with _written(path, work.catalog) as loader:
+        loader.put_all(finished(read_bucket(runs, index, len(work.boundaries) + 1), work.catalog))
+    return _Part([path], loader.sizes, RebuildReport(), [])
+
+
+@contextmanager
+def _written(path: Path, catalog: Catalog) -> Iterator[Loader]:
+    """Make a database, to be closed at the end, and yield what loads rows into it."""
+    database = LevelDB(path)
+    try:
+        with database.bulk_writer() as writer:
+            yield Loader(writer, catalog)
+    finally:
+        database.close()
