@@ -121,10 +121,11 @@ def check_rest(reader: Reader, report: CheckReport) -> None:
         report.tell("sizes that are not those of the rows", "sizes", sizes.KEY)
     report.rows += sum(reader.get(key) is not None for key in _ROWS_LEFT_OUT)
     following = 1
-    for entry in arrival.entries(reader, 0):
-        if entry.sequence < following:
-            report.tell("a number that stands twice", "arrival log", b"%d" % entry.sequence)
-        following = entry.sequence + 1
+    for row in reader.prefix(arrival.LOG_PREFIX):
+        first, behind = arrival.span_of(row)
+        if first < following:
+            report.tell("a number that stands twice", "arrival log", b"%d" % first)
+        following = behind
     if arrival.next_sequence(reader) < following:
         report.tell("a next number that is taken", "arrival log", arrival.NEXT_KEY)
 

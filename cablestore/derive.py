@@ -56,6 +56,8 @@ class Derivation:
         self.reverse: list[Row] = []
         """The rows of the reverse hash map, in order."""
         self._parts: dict[bytes, dict[bytes, bytes]] = {prefix: {} for prefix, fold in catalog.combined if fold}
+        self._rows_of = [[view.rows for view in views] for views in catalog.by_type]
+        self._tallies = [[tally.key for tally in tallies] for tallies in catalog.tallies]
         self._folds = [[(f.parts, f.merge, self._parts[f.prefix]) for f in folds] for folds in catalog.folds]
         self._counts: dict[bytes, list[int]] = {}
         self.size_bytes = 0
@@ -63,21 +65,27 @@ class Derivation:
 
     def post(self, post: Post) -> Row:
         """Take the pieces of a live post. Returns the row that holds the post itself, which is no piece."""
+        post_type = post.type
         rows: list[Row] = []
-        for view in self._catalog.by_type[post.type]:
-            rows += view.rows(post)
+        for rows_of in self._rows_of[post_type]:
+            rows += rows_of(post)
         keys = [key for key, _ in rows]
-        own = rows.pop(keys.index(record_key(post)))
-        reverse = reverse_row(post, keys)
+        place = keys.index(record_key(post))
+        del keys[place]
+        own = rows.pop(place)
         self.rows += rows
-        self.reverse.append(reverse)
-        for parts_of, merge, merged in self._folds[post.type]:
+        self.reverse.append(reverse_row(post, keys))
+        for parts_of, merge, merged in self._folds[post_type]:
             for key, part in parts_of(post):
                 known = merged.get(key)
                 merged[key] = part if known is None else merge(known, part)
-        for tally in self._catalog.tallies[post.type]:
-            self._count(tally.key(post), post.type)
-        self.size_bytes += len(reverse[1]) + _PIECE_SIZE_BYTES * (len(rows) + 2)
+        for key_of_tally in self._tallies[post_type]:
+            key = key_of_tally(post)
+            counts = self._counts.get(key)
+            if counts is None:
+                counts = self._counts[key] = decode_counts(None)
+            counts[post_type] += 1
+        self.size_bytes += _PIECE_SIZE_BYTES * (len(rows) + 3)
         return own
 
     def tombstone(self, stone: Tombstone) -> None:
@@ -104,12 +112,6 @@ class Derivation:
         pieces[place:place] = self.reverse
         self.rows, self.reverse, self._counts, self.size_bytes = [], [], {}, 0
         return pieces
-
-    def _count(self, key: bytes, post_type: int) -> None:
-        counts = self._counts.get(key)
-        if counts is None:
-            counts = self._counts[key] = decode_counts(None)
-        counts[post_type] += 1
 
 
 def combine(pieces: list[Row], catalog: Catalog) -> list[Row]:

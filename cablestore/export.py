@@ -300,7 +300,7 @@ def read_posts(folder: Path, segment: Segment) -> Iterator[list[bytes]]:
     for block in _blocks(path, segment, "posts"):
         if any(type(raw) is not bytes or len(raw) > limits.MAX_POST_SIZE_BYTES for raw in block):
             raise _damaged(path, "it holds something that is no post")
-        yield block
+        yield list(block)
 
 
 def read_tombstones(folder: Path, segment: Segment) -> Iterator[list[Tombstone]]:
@@ -310,7 +310,7 @@ def read_tombstones(folder: Path, segment: Segment) -> Iterator[list[Tombstone]]
         yield [_tombstone(path, item) for item in block]
 
 
-def _blocks(path: Path, segment: Segment, kind: Kind) -> Iterator[list[Any]]:
+def _blocks(path: Path, segment: Segment, kind: Kind) -> Iterator[tuple[Any, ...]]:
     if segment.kind != kind:
         raise ValueError(f"{segment.file} holds {segment.kind}, not {kind}")
     items = 0

@@ -12,7 +12,8 @@ from cablestore.varint import encode_varint, read_varint
 
 def read_sized(buffer: bytes, at: int, what: str) -> tuple[bytes, int]:
     """Read a varint length and that many bytes."""
-    size, start = read_varint(buffer, at)
+    # Nearly all lengths are below 128; a call less for each field is a tenth of decoding a post.
+    size, start = (buffer[at], at + 1) if at < len(buffer) and buffer[at] < 0x80 else read_varint(buffer, at)
     end = start + size
     if end > len(buffer):
         raise DecodeError(at, f"the {what} claims {size} bytes, {len(buffer) - start} are left")
@@ -50,6 +51,8 @@ def read_hashes(buffer: bytes, at: int, what: str) -> tuple[tuple[bytes, ...], i
     end = start + count * HASH_SIZE_BYTES
     if end > len(buffer):
         raise DecodeError(at, f"{count} {what} are claimed, {len(buffer) - start} bytes are left")
+    if count == 1:
+        return (buffer[start:end],), end
     return tuple([buffer[i : i + HASH_SIZE_BYTES] for i in range(start, end, HASH_SIZE_BYTES)]), end
 
 

@@ -123,12 +123,13 @@ class Plan:
 
     def _add_rows(self, post: Post) -> None:
         """Put the rows of a post that is new, so none of them is there yet."""
+        own = record_key(post)
         rows: list[Row] = []
         for view in self._catalog.by_type[post.type]:
             made = view.rows(post)
             rows += made
             self._added[view.name] += made
-        reverse = reverse_row(post, [key for key, _ in rows])
+        reverse = reverse_row(post, [key for key, _ in rows if key != own])
         self._added[REVERSE_NAME].append(reverse)
         rows.append(reverse)
         self._changes.update(rows)

@@ -8,6 +8,7 @@ Signatures are checked apart from it, by `crypto.is_signed`, because they cost t
 
 from __future__ import annotations
 
+from binascii import hexlify
 from dataclasses import dataclass
 from typing import Final
 
@@ -85,8 +86,8 @@ class Post:
         return self.type in MODERATION_TYPES and getattr(self.body, "privacy", PUBLIC) == LOCAL_ONLY
 
 
-def decode_post(raw: bytes, dialect: Dialect) -> Post:
-    """Decode a whole post. Its signature is not checked.
+def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Post:
+    """Decode a whole post. Its signature is not checked. Who knows its hash already gives it as `digest`.
 
     Raises UnknownPostTypeError for a type that no dialect has, and DecodeError, with offset and reason, for anything
     that is not a well-formed post of at most `limits.MAX_POST_SIZE_BYTES`.
@@ -107,8 +108,9 @@ def decode_post(raw: bytes, dialect: Dialect) -> Post:
         raise
     if end != len(raw):
         raise DecodeError(end, f"{len(raw) - end} bytes follow the end of the post/{TYPE_NAMES[post_type]}")
-    digest = post_hash(raw)
-    hash_hex = digest.hex().encode()
+    if digest is None:
+        digest = post_hash(raw)
+    hash_hex = hexlify(digest)
     name = getattr(body, "channel", None)
     channel = None if name is None else dialect.channel_id(name)
     author = raw[:KEY_SIZE_BYTES]
@@ -122,7 +124,7 @@ def decode_post(raw: bytes, dialect: Dialect) -> Post:
         channel,
         body,
         hash_hex,
-        author.hex().encode(),
+        hexlify(author),
         sort_time(timestamp_ms, hash_hex),
         escape(channel) if channel else b"",
     )
@@ -131,9 +133,11 @@ def decode_post(raw: bytes, dialect: Dialect) -> Post:
 def peek_type(raw: bytes) -> int | None:
     """Return the type that a post claims, looking at nothing else; None where it does not get that far."""
     try:
+        if raw[SIGNED_FROM] < 0x80:
+            return raw[SIGNED_FROM + 1 + raw[SIGNED_FROM] * HASH_SIZE_BYTES]  # all types are one byte long
         links, at = read_varint(raw, SIGNED_FROM)
-        return read_varint(raw, at + links * HASH_SIZE_BYTES)[0]
-    except DecodeError:
+        return raw[at + links * HASH_SIZE_BYTES]
+    except (DecodeError, IndexError):
         return None
 
 

@@ -83,21 +83,23 @@ class SegmentWriter:
         return Written(self.size_bytes, self._hasher.hexdigest(), self._content_hasher.hexdigest())
 
 
-def read_segment(path: Path, expected_blake3: str | None = None) -> Iterator[list[Any]]:
-    """Yield the blocks of a segment. With a checksum nothing is yielded of a file that does not have it.
+def read_segment(path: Path, expected_blake3: str | None = None) -> Iterator[tuple[Any, ...]]:
+    """Yield the blocks of a segment, tuples of items. With a checksum nothing is yielded of a file that does not have it.
 
     Raises CorruptExportError, which names the file, where it is missing, has another checksum or is no segment, and
     StorageError where the disk refuses.
     """
     data = _checked(path, expected_blake3)
-    unpacker = msgpack.Unpacker(max_buffer_size=MAX_SEGMENT_BLOCK_SIZE_BYTES, max_array_len=_MAX_BLOCK_ITEMS)
+    unpacker = msgpack.Unpacker(
+        use_list=False, max_buffer_size=MAX_SEGMENT_BLOCK_SIZE_BYTES, max_array_len=_MAX_BLOCK_ITEMS
+    )
     size_bytes = 0
     stream = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True)
     try:
         while chunk := stream.read(_CHUNK_SIZE_BYTES):
             unpacker.feed(chunk)
             for block in unpacker:
-                if not isinstance(block, list):
+                if not isinstance(block, tuple):
                     raise CorruptExportError(f"{path} holds a block that is no list. Write the segment again")
                 yield block
                 size_bytes = 0

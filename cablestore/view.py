@@ -132,7 +132,8 @@ class Catalog:
         rows: list[Row] = []
         for view in self.by_type[post.type]:
             rows += view.rows(post)
-        rows.append(reverse_row(post, [key for key, _ in rows]))
+        own = record_key(post)
+        rows.append(reverse_row(post, [key for key, _ in rows if key != own]))
         return rows
 
     def dead_rows(self, tombstone: Tombstone) -> list[Row]:
@@ -165,8 +166,7 @@ class Catalog:
 
 
 def reverse_row(post: Post, keys: list[bytes]) -> Row:
-    """Return the row of the reverse hash map for a post with rows at these keys; the one of the post itself is left out."""
-    keys.remove(record_key(post))
+    """Return the row of the reverse hash map for a post with rows at these keys, besides the post's own."""
     short = (
         b"\x00".join(keys)
         .replace(post.sort_time, b"\x01")

@@ -102,7 +102,12 @@ def derive_rows(
     work = own_folder(work.absolute())
     derived = Derived(work, manifests)
     scratch = work / "spark"
-    settings = {"spark.task.maxFailures": "4", "spark.speculation": "false", **options.settings}
+    settings = {
+        "spark.task.maxFailures": "4",
+        "spark.speculation": "false",
+        "spark.shuffle.compress": "false",  # signed posts do not shrink
+        **options.settings,
+    }
     try:
         with session(
             scratch,

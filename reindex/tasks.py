@@ -27,7 +27,7 @@ import msgpack
 import pyarrow as pa
 
 from cablestore import errors
-from cablestore.body import DELETE
+from cablestore.body import DELETE, TYPE_NAMES
 from cablestore.crypto import post_hash
 from cablestore.derive import Derivation, measure, settle
 from cablestore.errors import CableStoreError, CorruptExportError, DecodeError, ExportError, ReindexError, StorageError
@@ -198,7 +198,7 @@ def _read(source: Input, blobs: _Blobs) -> Batches:
 def _derive(job: Job, partition: int, raws: list[bytes], stones: list[Tombstone]) -> dict[str, Any]:
     """Settle every hash of a partition; write the rows that are in order already and a run of all other pieces."""
     counts: Counter[str] = Counter()
-    types: Counter[str] = Counter()
+    types: Counter[int] = Counter()
     derivation = Derivation(job.catalog)
     records: list[Row] = []
     for post, laid in _settled(job, raws, stones, counts):
@@ -206,18 +206,19 @@ def _derive(job: Job, partition: int, raws: list[bytes], stones: list[Tombstone]
             derivation.tombstone(stone)
         if post is None:
             continue
-        reason = job.drops.reason(post)
+        reason = job.drops.reason(post) if job.drops else None
         if reason is not None:
             counts[f"dropped: {reason}"] += 1
             continue
-        types[post.type_name] += 1
+        types[post.type] += 1
         records.append(derivation.post(post))
     reverse, derivation.reverse = derivation.reverse, []
     run = f"run-{partition:06d}"
     write_run(job.folder / run, cut(derivation.take(), job.boundaries))
     segments = _write_rows(job, f"posts-{partition:06d}.seg", records) if job.wants_records else []
     segments += _write_rows(job, f"reverse-{partition:06d}.seg", reverse)
-    report = {"partition": partition, "run": run, "segments": segments, "posts": types, "counts": counts}
+    by_name = {TYPE_NAMES[kind]: count for kind, count in types.items()}
+    report = {"partition": partition, "run": run, "segments": segments, "posts": by_name, "counts": counts}
     return _finished(job.folder / f"derived-{partition:06d}.json", report)
 
 
@@ -245,7 +246,7 @@ def _settled(
         raw = by_hash.get(digest)
         if raw is not None:
             try:
-                post = decode_post(raw, job.dialect)
+                post = decode_post(raw, job.dialect, digest)
             except DecodeError:
                 counts["malformed"] += 1
             if post is not None and post.is_local_only:

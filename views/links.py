@@ -9,6 +9,7 @@ heads (1), posts that are linked to but not here (2), and dead ones (5, 7), whos
 through them. A post that is here and linked to, as most are, has no row.
 """
 
+from binascii import hexlify
 from collections.abc import Iterator
 from typing import Final
 
@@ -45,8 +46,8 @@ def dead_rows(tombstone: Tombstone) -> list[Row]:
 
 
 def _link_rows(links: tuple[bytes, ...], channel_key: bytes, hash_hex: bytes) -> list[Row]:
-    behind = b"!" + channel_key + b"!" + hash_hex
-    return [(LINK_PREFIX + linked.hex().encode() + behind, b"") for linked in dict.fromkeys(links)]
+    behind = b"!%b!%b" % (channel_key, hash_hex)
+    return [(LINK_PREFIX + hexlify(linked) + behind, b"") for linked in dict.fromkeys(links)]
 
 
 def parts(post: Post) -> list[Row]:
@@ -64,7 +65,7 @@ def dead_parts(tombstone: Tombstone) -> list[Row]:
 
 def _parts(links: tuple[bytes, ...], channel_key: bytes, hash_hex: bytes, own: bytes) -> list[Row]:
     prefix = HEAD_PREFIX + channel_key + b"!"
-    found = [(prefix + linked.hex().encode(), _BYTE[_LINKED]) for linked in links]
+    found = [(prefix + hexlify(linked), _BYTE[_LINKED]) for linked in links]
     found.append((prefix + hash_hex, own))
     return found
 
