@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from cablestore import arrival
 from cablestore.arrival import Kind
 from cablestore.batches import batches
 from cablestore.dialect import Dialect
 from cablestore.keys import after_prefix
+from cablestore.limits import MAX_BATCH_POSTS
 from cablestore.plan import Plan
 from cablestore.post import Post
 from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, Database, Reader, Row
@@ -54,7 +56,9 @@ def succeed(
             report.arrived_since += len(entries)
         target.flush()
         _copy_log(live, target)
-    report.logged = _log_differences(live, target, dialect)
+        report.logged = _log_differences(live, target, dialect)
+    else:
+        report.logged = _log_all(target)
     return report
 
 
@@ -96,7 +100,19 @@ def _copy_log(live: Reader, target: Database) -> None:
         target.write(dict(rows), sync=False)
 
 
-def _log_differences(live: Reader | None, target: Database, dialect: Dialect) -> int:
+def _log_all(target: Database) -> int:
+    """Log every post of a database that follows none."""
+    sequence = 1
+    with target.snapshot() as state:
+        keys = (key for rows in state.blocks(DATA_PREFIX, after_prefix(DATA_PREFIX)) for key, _ in rows)
+        while hashes := [key[len(DATA_PREFIX) :] for key in islice(keys, MAX_BATCH_POSTS)]:
+            key, value = arrival.accepted_row(sequence, hashes)
+            sequence += len(hashes)
+            target.write({key: value, arrival.NEXT_KEY: b"%d" % sequence}, sync=False)
+    return sequence - 1
+
+
+def _log_differences(live: Reader, target: Database, dialect: Dialect) -> int:
     """Log what the target holds and the live database does not, and the other way round."""
     logged = 0
     with target.snapshot() as state:
@@ -111,9 +127,9 @@ def _log_differences(live: Reader | None, target: Database, dialect: Dialect) ->
     return logged
 
 
-def _differences(live: Reader | None, target: Reader) -> Iterator[tuple[Kind, bytes]]:
+def _differences(live: Reader, target: Reader) -> Iterator[tuple[Kind, bytes]]:
     """Yield what happened to each post that only one of the two databases holds. Both are gone through in step."""
-    held = (key for key, _ in live.prefix(DATA_PREFIX)) if live is not None else iter(())
+    held = (key for key, _ in live.prefix(DATA_PREFIX))
     before = next(held, None)
     for key in _keys(target):
         while before is not None and before < key:

@@ -19,8 +19,8 @@ from cablestore.reindex.job import Drops, Input, Job
 from cablestore.runs import choose_boundaries
 from cablestore.view import REVERSE_NAME, REVERSE_PREFIX, Catalog
 
-_SAMPLED_SEGMENTS: Final = 8
-_SAMPLED_POSTS: Final = 50_000
+_SAMPLED_SEGMENTS: Final = 6
+_SAMPLED_POSTS: Final = 15_000
 _PIECES_SIZE_BYTES: Final = 1_000
 """What the pieces of a post come to where there is no post to measure."""
 
