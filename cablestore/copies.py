@@ -36,8 +36,13 @@ class Copy:
         return Reader(cls.opened.snapshot(), dialect, unseal)
 
 
+def partitions_for(posts: int) -> int:
+    """Return into how many shares so many posts are cut by their hashes."""
+    return 1 + posts // PARTITION_POSTS
+
+
 def hash_ranges(posts: int) -> list[tuple[bytes, bytes]]:
     """Return ranges of hashes, as (start, stop) in hex digits, that share out so many posts."""
-    shares = 1 + posts // PARTITION_POSTS
+    shares = partitions_for(posts)
     places = sorted({2 ** (4 * _HEX_DIGITS) * share // shares for share in range(1, shares)})
     return list(pairwise([b"", *(b"%0*x" % (_HEX_DIGITS, place) for place in places), BEHIND_HEX]))

@@ -7,12 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from cablestore.copies import partitions_for
 from cablestore.derive import Derivation
 from cablestore.dialect import Dialect
 from cablestore.errors import DecodeError, ExportError
 from cablestore.export import Manifest, read_manifest, read_posts
 from cablestore.keys import after_prefix
-from cablestore.limits import MAX_BUCKET_SIZE_BYTES, PARTITION_POSTS
+from cablestore.limits import MAX_BUCKET_SIZE_BYTES
 from cablestore.post import Post, decode_post
 from cablestore.reader import DATA_PREFIX, Row
 from cablestore.reindex.job import Drops, Input, Job
@@ -43,11 +44,6 @@ def read_manifests(folders: Sequence[Path]) -> list[Manifest]:
 def all_inputs(manifests: Sequence[Manifest]) -> tuple[Input, ...]:
     """Return every segment of every export."""
     return tuple(Input(m.folder.absolute(), segment) for m in manifests for segment in m.segments)
-
-
-def partitions_for(posts: int) -> int:
-    """Return into how many partitions so many posts are cut by their hashes."""
-    return 1 + posts // PARTITION_POSTS
 
 
 def make_job(

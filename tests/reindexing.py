@@ -12,7 +12,7 @@ from typing import Any
 
 from people import ANN, BOB, CYD, raws
 
-from cablestore import CableStore, Post
+from cablestore import CableStore, Post, copies
 from cablestore.reindex import load, prepare
 from cablestore.reindex.spark import session
 
@@ -23,13 +23,14 @@ SHARES = {"PARTITION_POSTS": 400, "MAX_BUCKET_SIZE_BYTES": 60_000, "PART_ROWS": 
 
 CHILD = f"""
 import sys
+from cablestore import copies
 from cablestore.cli import main
 from cablestore.reindex import load, prepare
-for name, value in {SHARES!r}.items():
-    setattr(load if name == "PART_ROWS" else prepare, name, value)
-if __name__ == "__main__":
-    EXTRA
-    main(sys.argv[1:])
+copies.PARTITION_POSTS = {SHARES["PARTITION_POSTS"]}
+load.PART_ROWS = {SHARES["PART_ROWS"]}
+prepare.MAX_BUCKET_SIZE_BYTES = {SHARES["MAX_BUCKET_SIZE_BYTES"]}
+EXTRA
+main(sys.argv[1:])
 """
 
 
@@ -54,7 +55,7 @@ def small_shares() -> Iterator[None]:
 
 
 def _owner(name: str) -> Any:
-    return load if name == "PART_ROWS" else prepare
+    return {"PARTITION_POSTS": copies, "MAX_BUCKET_SIZE_BYTES": prepare, "PART_ROWS": load}[name]
 
 
 def start_job(script: Path, *arguments: str | Path, extra: str = "pass") -> subprocess.Popen[str]:

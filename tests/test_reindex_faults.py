@@ -176,7 +176,7 @@ def test_a_process_of_the_loader_that_is_killed(site: Site) -> None:
     job = site.start()
 
     def loaders() -> list[int]:
-        return [pid for pid, command in processes_of(site.script).items() if "spawn_main" in command]
+        return [pid for pid, command in processes_of(site.script).items() if "loky.backend.popen" in command]
 
     wait_until(lambda: (site.loading.exists() and loaders()) or job.poll() is not None, "no loader", TIMEOUT_S)
     for pid in loaders():

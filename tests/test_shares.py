@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cablestore import limits
+from cablestore.copies import partitions_for
 from cablestore.derive import Derivation
 from cablestore.runs import Sorter
 from cablestore.views import CATALOG
@@ -14,7 +15,6 @@ from cablestore.views import CATALOG
 pytest.importorskip("pyarrow")
 
 from cablestore.reindex.load import share_out
-from cablestore.reindex.prepare import partitions_for
 from cablestore.reindex.rows import RowSegment
 
 
