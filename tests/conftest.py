@@ -1,13 +1,17 @@
+"""Fixtures that several files of tests share."""
+
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from exporting import copied, export, some_posts, stones_in
 from hypothesis import HealthCheck, settings
 
-from cablestore import CableStore
+from cablestore import LEGACY, CableStore, verify_export
+from cablestore.cli import main
 
 settings.register_profile(
     "normal", max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
@@ -40,3 +44,31 @@ def data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("CABLESTORE_DATA names no folder")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export with several segments of both kinds."""
+    folder = tmp_path_factory.mktemp("whole") / "export"
+    manifest = export(some_posts(), folder, LEGACY, segment_size_bytes=600)
+    assert len(manifest.post_segments) > 2
+    assert len(manifest.tombstone_segments) > 1
+    assert {stone.is_effective for stone in stones_in(manifest)} == {True, False}
+    assert verify_export(folder, signatures=True).is_clean
+    return folder
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Path:
+    return copied(whole, tmp_path / "copy")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def command(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_:
+            main([str(argument) for argument in arguments])
+        found = capsys.readouterr()
+        return int(str(exit_.value.code or 0)), found.out, found.err
+
+    return command

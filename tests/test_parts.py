@@ -8,14 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from people import ANN, START_MS
 from reindexing import conversation, digest_of, store_at
 
-from cablestore import LEGACY, CableStore, StorageError, copies, encode_post, rebuild_parts
+from cablestore import LEGACY, CableStore, StorageError, copies, encode_post, limits, rebuild_parts
 from cablestore.body import LOCAL_ONLY, Block
 from cablestore.check import CheckReport, check
 from cablestore.check_parts import check_closed
@@ -147,6 +150,25 @@ def test_a_database_of_one_post_and_an_empty_one(tmp_path: Path) -> None:
         before = rows_of(path)
         rebuilt(path, 2)
         assert rows_of(path) == before
+
+
+def test_what_is_large_is_shared_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless told otherwise, from `limits.SHARED_OUT_FROM_SIZE_BYTES` on: below it starting processes takes longer."""
+    pools: list[int | None] = []
+
+    def told(number: int | None, *rest: Any) -> AbstractContextManager[Executor]:
+        pools.append(number)
+        return processes(number, *rest)
+
+    monkeypatch.setattr(rebuild_parts, "processes_for", told)
+    assert limits.SHARED_OUT_FROM_SIZE_BYTES > 2**25
+    CableStore.rebuild_closed(folder)
+    assert pools == []
+    monkeypatch.setattr(rebuild_parts, "SHARED_OUT_FROM_SIZE_BYTES", 100_000)
+    CableStore.rebuild_closed(folder, processes=1)
+    assert pools == []
+    CableStore.rebuild_closed(folder)
+    assert pools == [None]
 
 
 def test_processes_find_what_one_process_finds(folder: Path) -> None:

@@ -1,0 +1,224 @@
+"""Whatever happens to the bytes of an export is found, and nothing in them raises anything foreign."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import blake3
+import msgpack
+import pytest
+import zstandard
+from exporting import copied, in_memory, scratch_folder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cablestore import (
+    LEGACY,
+    CorruptExportError,
+    ExportError,
+    Segment,
+    read_manifest,
+    verify_export,
+)
+from cablestore.export import read_arrivals, read_posts, read_tombstones, segment_name
+from cablestore.segment import SegmentWriter
+
+
+def assert_found(folder: Path, name: str) -> None:
+    report = verify_export(folder)
+    assert not report.is_clean
+    assert name in {problem.file for problem in report.problems}
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_any_flipped_bit_is_found(whole: Path, data: st.DataObject) -> None:
+    with scratch_folder() as scratch:
+        folder = copied(whole, Path(scratch) / "copy")
+        path = data.draw(st.sampled_from(sorted(folder.iterdir())))
+        content = bytearray(path.read_bytes())
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place] ^= 1 << data.draw(st.integers(0, 7))
+        path.write_bytes(content)
+        assert_found(folder, path.name)
+
+
+def test_any_missing_or_cut_file_is_found(whole: Path, tmp_path: Path) -> None:
+    for number, name in enumerate(sorted(path.name for path in whole.iterdir())):
+        for size_bytes in (None, 0, 1, (whole / name).stat().st_size - 1):
+            folder = copied(whole, tmp_path / f"{number} {size_bytes}")
+            if size_bytes is None:
+                (folder / name).unlink()
+            else:
+                (folder / name).write_bytes((whole / name).read_bytes()[:size_bytes])
+            if (name, size_bytes) == ("manifest.json", None):
+                with pytest.raises(ExportError, match=r"is no export: it has no manifest\.json"):
+                    verify_export(folder)
+            else:
+                assert_found(folder, name)
+
+
+def with_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the manifest and give it the right checksum."""
+    fields = json.loads((folder / "manifest.json").read_text())
+    fields.pop("blake3")
+    change(fields)
+    text = json.dumps(fields, indent=1) + "\n"
+    fields["blake3"] = blake3.blake3(text.encode()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(fields, indent=1) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        (lambda f: f.update(format=2), ExportError, "format 2, this version of cablestore reads 1"),
+        (lambda f: f.update(dialect="klingon"), ExportError, "dialect 'klingon', known are legacy, draft8"),
+        (lambda f: f["segments"][0].update(file="../posts-000000.seg"), CorruptExportError, "should"),
+        (lambda f: f["segments"].reverse(), CorruptExportError, "should"),
+        (lambda f: f["segments"][0].update(items=1), CorruptExportError, "agree"),
+        (lambda f: f["segments"][0].update(items=True), CorruptExportError, "number"),
+        (lambda f: f["segments"][0].update(extra=1), CorruptExportError, "agree"),
+        (lambda f: f.update(tombstones=0), CorruptExportError, "not those of its segments"),
+        (lambda f: f.update(more=0), CorruptExportError, "not those of its segments"),
+        (lambda f: f.pop("views"), CorruptExportError, "views"),
+    ],
+)
+def test_a_manifest_that_says_something_else(
+    copy: Path, change: Callable[[dict[str, Any]], object], kind: type[ExportError], message: str
+) -> None:
+    with_manifest(copy, change)
+    with pytest.raises(kind, match=message) as caught:
+        read_manifest(copy)
+    assert type(caught.value) is kind
+    assert "manifest.json" in str(caught.value)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_no_manifest_raises_anything_foreign(whole: Path, data: st.DataObject) -> None:
+    """Values replaced anywhere, with a checksum that is right, or plain nonsense."""
+    with scratch_folder() as scratch:
+        folder = copied(whole, Path(scratch) / "copy")
+
+        def change(fields: dict[str, Any]) -> None:
+            place: Any = fields
+            while True:
+                key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+                if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
+                    place[key] = data.draw(json_values)
+                    return
+                place = place[key]
+
+        if data.draw(st.integers(0, 4)):
+            with_manifest(folder, change)
+        else:
+            (folder / "manifest.json").write_bytes(data.draw(st.binary() | json_values.map(json.dumps).map(str.encode)))
+        (folder / "arrivals.json").write_text(json.dumps(data.draw(json_values)))
+        for read in (read_manifest, read_arrivals, verify_export):
+            with contextlib.suppress(ExportError):
+                read(folder)
+
+
+def test_deeply_nested_json(copy: Path) -> None:
+    for name, read in (("manifest.json", read_manifest), ("arrivals.json", read_arrivals)):
+        (copy / name).write_text("[" * 200_000)
+        with pytest.raises(CorruptExportError, match=name):
+            read(copy)
+
+
+items = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 2**63) | st.binary(max_size=40) | st.binary(min_size=32, max_size=32),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=6,
+)
+values = st.tuples(
+    st.integers(-1, 2**64 - 1) | st.booleans(),
+    st.binary(min_size=31, max_size=32),
+    st.none()
+    | st.tuples(
+        st.integers(-1, 11),
+        st.integers(-1, 2**64 - 1),
+        st.none() | st.text(max_size=70),
+        st.lists(st.binary(min_size=31, max_size=32) | st.integers(0, 1), max_size=2),
+    ),
+).map(msgpack.packb)
+stones_like = st.tuples(st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32), values)
+
+
+@given(st.lists(st.lists(items | stones_like, min_size=1, max_size=3) | items, max_size=3), st.booleans(), st.binary())
+def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, tail: bytes) -> None:
+    """Blocks of anything, with a checksum that is right. What is read is posts or tombstones that can be stored."""
+    with scratch_folder() as scratch:
+        name = segment_name("posts" if is_posts else "tombstones", 0)
+        data = b"".join(zstandard.compress(msgpack.packb(block)) for block in blocks) + tail
+        (Path(scratch) / name).write_bytes(data)
+        count = sum(len(block) for block in blocks if isinstance(block, list))
+        segment = Segment(
+            name, "posts" if is_posts else "tombstones", count, len(data), blake3.blake3(data).hexdigest(), "0" * 64
+        )
+        try:
+            if is_posts:
+                assert all(isinstance(raw, bytes) for block in read_posts(Path(scratch), segment) for raw in block)
+                return
+            stones = [stone for block in read_tombstones(Path(scratch), segment) for stone in block]
+        except CorruptExportError:
+            return
+        with in_memory(LEGACY) as store, store._engine.transaction() as transaction:
+            plan = transaction.plan()
+            for stone in stones:
+                plan.lay(stone)
+            transaction.commit(plan.finish(), sync=False)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda posts: posts.reverse(), "does not come behind"),
+        (lambda posts: posts.append(posts[-1]), "does not come behind"),
+        (lambda posts: posts.insert(0, b"no post"), "does not decode"),
+        (lambda posts: posts.pop(), "counts, first or last"),
+    ],
+)
+def test_posts_that_are_not_what_the_manifest_says(
+    copy: Path, spoil: Callable[[list[bytes]], object], message: str
+) -> None:
+    """A segment written anew with other posts, under right checksums."""
+    first = read_manifest(copy).segments[0]
+    [posts] = read_posts(copy, first)
+    spoil(posts)
+    with SegmentWriter(copy / first.file, 1) as writer:
+        writer.write(posts)
+        written = writer.close()
+
+    def adapt(fields: dict[str, Any]) -> None:
+        more = len(posts) - first.items
+        entry = fields["segments"][0]
+        entry.update(items=len(posts), size_bytes=written.size_bytes, blake3=written.blake3)
+        entry.update(content_blake3=written.content_blake3)
+        kind = next(iter(entry["posts"]))
+        entry["posts"][kind] += more
+        fields["posts"][kind] += more
+        sums = b"".join(bytes.fromhex(segment["content_blake3"]) for segment in fields["segments"])
+        fields["content_blake3"] = blake3.blake3(sums).hexdigest()
+
+    with_manifest(copy, adapt)
+    report = verify_export(copy)
+    assert any(message in problem.what and problem.file == first.file for problem in report.problems), report.problems
+
+
+def test_an_import_of_a_damaged_export_says_which_file(copy: Path) -> None:
+    name = read_manifest(copy).segments[1].file
+    (copy / name).write_bytes(bytes(10))
+    with in_memory(LEGACY) as store, pytest.raises(CorruptExportError, match=name):
+        store.import_exports([copy])

@@ -1,0 +1,242 @@
+"""Exports come back: merged in any order, chosen by filters, with all that deletions ask for."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from exporting import export, import_, in_memory, posts_in, scratch_folder, stones_in
+from history import AUTHORS, CHANNELS, TIMES_MS, Model, histories
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from people import ANN, BOB, START_MS
+
+from cablestore import (
+    DRAFT8,
+    LEGACY,
+    CableStore,
+    Dialect,
+    ExportError,
+    Filters,
+    Join,
+    Post,
+    Role,
+    Skeleton,
+    Text,
+    Tombstone,
+    decode_post,
+    encode_post,
+    read_manifest,
+    verify_export,
+)
+from cablestore.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, ROLE, Delete
+from cablestore.export import filters_of
+from cablestore.export_write import (
+    ExportWriter,
+)
+
+# --- import ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60)
+@given(
+    histories(),
+    st.lists(st.integers(1, 7), min_size=24, max_size=24),
+    st.permutations([0, 1, 2]),
+    st.booleans(),
+)
+def test_parts_merge_in_any_order(
+    history: tuple[Dialect, list[Post]], holders: list[int], order: list[int], at_once: bool
+) -> None:
+    """Each post is in one, two or all of three stores; a deletion may be elsewhere than its target."""
+    dialect, posts = history
+    with scratch_folder() as scratch:
+        folders = [Path(scratch) / str(number) for number in range(3)]
+        for number, folder in enumerate(folders):
+            part = [post for post, holder in zip(posts, holders, strict=False) if holder & 1 << number]
+            export(part, folder, dialect)
+        with in_memory(dialect, posts) as store:
+            expected = list(store.dump())
+        with in_memory(dialect) as store:
+            calls = [[folders[number] for number in order]] if at_once else [[folders[number]] for number in order]
+            for call in calls:
+                summary = store.import_exports(call)
+                assert set(summary.verdicts) <= {"accepted", "duplicate", "deleted"}
+            assert list(store.dump()) == expected
+            assert store.check().is_clean
+            again = store.import_exports(folders)
+            assert set(again.verdicts) <= {"duplicate", "deleted"}
+            assert again.skeletons == 0
+            assert list(store.dump()) == expected
+
+
+def test_channel_names_of_every_kind(tmp_path: Path) -> None:
+    for dialect in (LEGACY, DRAFT8):
+        posts = [
+            encode_post(body, links=(), timestamp_ms=START_MS + at, identity=AUTHORS[0], dialect=dialect)
+            for at, channel in enumerate(CHANNELS)
+            for body in (Join(channel), Text(channel, "gone"))
+        ]
+        gone = [post for post in posts if post.type == 0]
+        deletion = encode_post(
+            Delete(tuple(post.hash for post in gone)),
+            links=(),
+            timestamp_ms=START_MS,
+            identity=AUTHORS[0],
+            dialect=dialect,
+        )
+        manifest = export([*posts, deletion], tmp_path / dialect.name, dialect)
+        stones = stones_in(manifest)
+        names = {stone.skeleton.channel for stone in stones if stone.skeleton is not None}
+        assert names == {dialect.channel_id(channel) for channel in CHANNELS}
+        with in_memory(dialect, [*posts, deletion]) as store:
+            assert import_(dialect, tmp_path / dialect.name) == list(store.dump())
+
+
+def test_another_dialect_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
+    export([ANN.text("default", "x")], tmp_path / "legacy", LEGACY)
+    export([], tmp_path / "draft8", DRAFT8)
+    with in_memory(LEGACY) as store:
+        with pytest.raises(ExportError, match="dialect draft8, expected is legacy"):
+            store.import_exports([tmp_path / "legacy", tmp_path / "draft8"])
+        assert store.stats().posts == {}
+
+
+def test_local_only_posts_stay_at_home(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "store", identity=AUTHORS[0]) as store:
+        private = encode_post(
+            Role("", 1, "", ANN.key, 1), links=(), timestamp_ms=START_MS, identity=AUTHORS[0], dialect=LEGACY
+        )
+        [outcome] = store.ingest([private.raw])
+        assert outcome.verdict.value == "accepted"
+        store.text("default", "hello")
+        manifest = store.export(tmp_path / "export")
+    assert manifest.posts == {"text": 1}
+    assert private.raw[100:] not in b"".join(posts_in(manifest))
+
+
+def forge(folder: Path, posts: list[Post], stones: list[Tombstone]) -> None:
+    writer = ExportWriter(folder, LEGACY, {})
+    posts.sort(key=lambda post: (post.timestamp_ms, post.hash))
+    writer.add_posts((post.timestamp_ms, post.hash, post.raw, post.type) for post in posts)
+    writer.add_tombstones(stones)
+    writer.finish()
+
+
+def test_skeletons_without_proof_are_left_out(tmp_path: Path) -> None:
+    """A tombstone that no post/delete bears out, and one that would bury what somebody else wrote."""
+    living = ANN.text("default", "I live")
+    not_his = BOB.delete(living)
+    skeleton = Skeleton(0, START_MS, "default", ())
+    buries = Tombstone(living.hash, BOB.key, not_his.timestamp_ms, not_his.hash, skeleton)
+    unproven = Tombstone(bytes([9]) * 32, ANN.key, START_MS, bytes([8]) * 32, skeleton)
+    misquoted = Tombstone(bytes([7]) * 32, BOB.key, not_his.timestamp_ms, not_his.hash, skeleton)
+    stones = sorted([buries, unproven, misquoted], key=lambda stone: stone.target)
+    forge(tmp_path / "forged", [living, not_his], stones)
+    [problem] = verify_export(tmp_path / "forged", signatures=True).problems
+    assert misquoted.target.hex() in problem.what
+    with in_memory(LEGACY) as store, in_memory(LEGACY, [living, not_his]) as expected:
+        summary = store.import_exports([tmp_path / "forged"])
+        assert (summary.skeletons, summary.refused_skeletons) == (0, 3)
+        assert list(store.dump()) == list(expected.dump())
+        assert store.check().is_clean
+
+
+def test_bad_posts_in_an_export_are_counted_and_left_out(tmp_path: Path) -> None:
+    good, bad = ANN.text("default", "good", at=1), ANN.text("default", "bad", at=2)
+    unsigned = bad.raw[:40] + bytes(4) + bad.raw[44:]
+    writer = ExportWriter(tmp_path / "export", LEGACY, {})
+    writer.add_posts([(1, good.hash, good.raw, 0), (2, decode_post(unsigned, LEGACY).hash, unsigned, 0)])
+    writer.finish()
+    with in_memory(LEGACY) as store:
+        summary = store.import_exports([tmp_path / "export"])
+        assert summary.verdicts == Counter({"accepted": 1, "bad signature": 1})
+    assert verify_export(tmp_path / "export").is_clean
+    [problem] = verify_export(tmp_path / "export", signatures=True).problems
+    assert "bad signature" in str(problem)
+
+
+def test_an_interrupted_import_goes_on(tmp_path: Path, whole: Path) -> None:
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with CableStore.open(tmp_path / "store") as store, in_memory(LEGACY) as other:
+        with pytest.raises(KeyboardInterrupt):
+            store.import_exports([whole], progress=interrupt)
+        store.import_exports([whole])
+        other.import_exports([whole])
+        assert store.dump_digest() == other.dump_digest()
+
+
+# --- filters ---------------------------------------------------------------------------------------
+
+
+def matches(post: Post, filters: Filters, acquainted: set[bytes]) -> bool:
+    """What the rules say of a post that is no post/delete."""
+    if filters.authors and post.author not in filters.authors:
+        return False
+    if not (filters.start_ms or 0) <= post.timestamp_ms < (filters.end_ms or 2**60):
+        return False
+    if not filters.channels or (post.type in LINKABLE_TYPES and post.channel in filters.channels):
+        return True
+    if post.type in (INFO, BLOCK):
+        return post.author in acquainted
+    return post.type == ROLE and post.channel in {"", *filters.channels}
+
+
+filters_drawn = st.builds(
+    Filters,
+    channels=st.frozensets(st.sampled_from(CHANNELS), max_size=2),
+    authors=st.frozensets(st.sampled_from([author.public_key for author in AUTHORS]), max_size=2),
+    start_ms=st.none() | st.sampled_from(TIMES_MS),
+    end_ms=st.none() | st.sampled_from(TIMES_MS[1:]),
+)
+
+
+@settings(max_examples=100)
+@given(histories(), filters_drawn)
+def test_filters(history: tuple[Dialect, list[Post]], filters: Filters) -> None:
+    dialect, posts = history
+    model = Model(posts)
+    asked = replace(filters, channels=frozenset(map(dialect.channel_id, filters.channels)))
+    live = list(model.live.values())
+    acquainted = {p.author for p in live if p.type in LINKABLE_TYPES and p.channel in asked.channels}
+    expected = {p.hash for p in live if p.type != DELETE and matches(p, asked, acquainted)}
+    stones = {
+        (target, post.author): (target, post.author) not in {(d.hash, d.author) for d in model.dead.values()}
+        or matches(model.dead[target], asked, acquainted)
+        for post in model.deletes
+        if isinstance(post.body, Delete)
+        for target in post.body.hashes
+    }
+    for post in model.deletes:
+        assert isinstance(post.body, Delete)
+        alone = not asked.channels and matches(post, asked, acquainted)
+        if alone or any(stones[target, post.author] for target in post.body.hashes):
+            expected.add(post.hash)
+    with scratch_folder() as scratch:
+        manifest = export(posts, Path(scratch) / "export", dialect, filters=filters)
+        assert {decode_post(raw, dialect).hash for raw in posts_in(manifest)} == expected
+        found = {(stone.target, stone.author) for stone in stones_in(manifest)}
+        assert found == {place for place, passes in stones.items() if passes}
+        assert manifest.filters == asked
+        assert read_manifest(manifest.folder) == manifest
+        assert verify_export(manifest.folder).is_clean
+        with in_memory(dialect) as store:
+            summary = store.import_exports([manifest.folder])
+            assert summary.refused_skeletons == 0
+            assert store.check().is_clean
+
+
+def test_filters_say_what_no_post_matches() -> None:
+    with pytest.raises(ExportError, match="public key of 32 bytes"):
+        Filters(authors=frozenset([b"short"]))
+    with pytest.raises(ExportError, match="milliseconds since 1970"):
+        Filters(start_ms=-1)
+    with pytest.raises(ExportError, match="UTF-8"):
+        Filters(frozenset({"\udc80"}))
+    filters = Filters(frozenset({"a", "\x00"}), frozenset({ANN.key}), 1, 2)
+    assert filters_of(json.loads(json.dumps(filters.fields()))) == filters

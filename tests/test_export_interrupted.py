@@ -1,0 +1,210 @@
+"""An export that is interrupted, killed or refused by the disk goes on or begins anew, and overwrites nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from exporting import SMALL, files_of, files_of_export, in_memory, some_posts, stored
+from history import AUTHORS, Model
+from people import ANN, raws
+
+from cablestore import (
+    LEGACY,
+    CableStore,
+    CorruptStoreError,
+    ExportError,
+    Filters,
+    read_manifest,
+    verify_export,
+)
+from cablestore.body import DELETE
+from cablestore.export import read_arrivals
+from cablestore.reader import data_key
+
+# --- interruption ----------------------------------------------------------------------------------
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from cablestore import CableStore
+
+store, out, when, instant = sys.argv[1:]
+replace, count = Path.replace, 0
+
+def dying(self, target):
+    global count
+    count += 1
+    if count == int(instant) and when == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(self, target)
+    if count == int(instant) and when == "after":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+with CableStore.open(store, create=False) as opened:
+    Path.replace = dying
+    opened.export(Path(out), segment_size_bytes=2000, run_size_bytes=3000)
+"""
+
+
+@pytest.mark.parametrize(("when", "instant"), [("before", 6), ("after", 5)])
+def test_kill_9_at_any_instant(tmp_path: Path, when: str, instant: int) -> None:
+    """Each child dies after a few files and the next goes on, until one comes to the end."""
+    with stored(tmp_path / "store") as store:
+        store.export(tmp_path / "straight", segment_size_bytes=2000, run_size_bytes=3000)
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "store"), str(out), when, str(instant)]
+    seen: dict[str, tuple[int, int]] = {}
+    kills = 0
+    while kills < 30:
+        child = subprocess.run(command, capture_output=True, check=False, timeout=60)
+        finished = {}
+        if (out / "unfinished.json").exists():
+            work = json.loads((out / "unfinished.json").read_text())
+            names = [segment["file"] for segment in work["segments"] if segment["kind"] == "posts"]
+            if not work["is_merged"]:
+                names += [f"run-{number:06d}" for number in range(work["runs"])]
+            finished = {name: (out / name).stat() for name in names}
+        elif child.returncode == 0:
+            finished = {path.name: path.stat() for path in out.iterdir()}
+        for name, known in seen.items():
+            if name in finished:
+                assert (finished[name].st_ino, finished[name].st_mtime_ns) == known, f"{name} was written again"
+        seen |= {name: (stat.st_ino, stat.st_mtime_ns) for name, stat in finished.items()}
+        if child.returncode == 0 or (out / "manifest.json").exists():
+            break
+        assert child.returncode == -signal.SIGKILL, child.stderr.decode()
+        kills += 1
+        with pytest.raises(ExportError, match=r"unfinished|is no export"):
+            read_manifest(out)
+    assert kills > 2
+    (out / "unfinished.json").unlink(missing_ok=True)
+    assert files_of(out) == files_of(tmp_path / "straight")
+    assert read_arrivals(out) == read_arrivals(tmp_path / "straight")
+
+
+class Interrupt:
+    """Interrupts after so many posts."""
+
+    def __init__(self, posts: int) -> None:
+        self.left = posts
+
+    def __call__(self, posts: int) -> None:
+        self.left -= posts
+        if self.left <= 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("posts", [1, 40])
+def test_ctrl_c_and_a_store_that_changed_meanwhile(tmp_path: Path, posts: int) -> None:
+    out = tmp_path / "out"
+    with stored(tmp_path / "store") as store:
+        with pytest.raises(KeyboardInterrupt):
+            store.export(out, progress=Interrupt(posts), **SMALL)
+        with pytest.raises(ExportError, match=r"unfinished export: run the same export again"):
+            read_manifest(out)
+        store.ingest(raws(ANN.text("default", "new")))
+        store.export(out, **SMALL)
+        store.export(tmp_path / "straight", **SMALL)
+        assert files_of(out) == files_of(tmp_path / "straight")
+
+
+def test_other_arguments_begin_anew(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with stored(tmp_path / "store") as store:
+        with pytest.raises(KeyboardInterrupt):
+            store.export(out, progress=Interrupt(40), **SMALL)
+        filters = Filters(authors=frozenset([AUTHORS[0].public_key]))
+        store.export(out, filters=filters, **SMALL)
+        store.export(tmp_path / "straight", filters=filters, **SMALL)
+        assert files_of(out) == files_of(tmp_path / "straight")
+
+
+def test_a_skeleton_that_came_meanwhile_is_a_change(tmp_path: Path, whole: Path) -> None:
+    """An import lays skeletons without an entry in the arrival log."""
+    deletions = [post for post in some_posts() if post.type == DELETE]
+    with CableStore.open(tmp_path / "store") as store:
+        store.ingest(raws(*(post for post in some_posts() if post.hash not in Model(some_posts()).dead)), verify=False)
+        before = store.last_sequence
+        with pytest.raises(KeyboardInterrupt):
+            store.export(tmp_path / "out", progress=Interrupt(40), **SMALL)
+        summary = store.import_exports([whole])
+        assert summary.skeletons > 0
+        assert store.last_sequence == before
+        store.export(tmp_path / "out", **SMALL)
+        assert len(deletions) > 1
+    assert files_of(tmp_path / "out") == files_of_export(some_posts(), tmp_path / "straight")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "notes.txt", "file", "both"])
+def test_what_is_there_is_not_overwritten(tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    with in_memory(LEGACY, some_posts()) as store:
+        if name == "file":
+            out.write_text("mine")
+        elif name == "both":
+            with pytest.raises(KeyboardInterrupt):
+                store.export(out, progress=Interrupt(1), **SMALL)
+            (out / "notes.txt").write_text("mine")
+        else:
+            out.mkdir()
+            (out / name).write_text("mine")
+        with pytest.raises(ExportError, match=r"finished export|holds notes|is a file"):
+            store.export(out, **SMALL)
+    kept = out if name == "file" else out / ("notes.txt" if name == "both" else name)
+    assert kept.read_text() == "mine"
+
+
+def test_two_exports_into_one_folder(tmp_path: Path) -> None:
+    with in_memory(LEGACY, some_posts()) as store:
+
+        def progress(_: int) -> None:
+            with pytest.raises(ExportError, match="another export into"):
+                store.export(tmp_path / "out")
+
+        store.export(tmp_path / "out", progress=progress)
+    assert verify_export(tmp_path / "out").is_clean
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from cablestore import CableStore, StorageError
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with CableStore.open(sys.argv[1], create=False) as store:
+    # No file may grow beyond this, which the kernel says with the same kind of error as a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
+    try:
+        store.export(Path(sys.argv[2]))
+    except StorageError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("limit_size_bytes", [300, 4000])
+def test_a_full_disk(tmp_path: Path, limit_size_bytes: int) -> None:
+    with stored(tmp_path / "store"):
+        pass
+    command = [sys.executable, "-c", FULL, str(tmp_path / "store"), str(tmp_path / "out"), str(limit_size_bytes)]
+    child = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert child.returncode == 0, child.stderr
+    assert str(tmp_path / "out") in child.stdout
+    assert "free space" in child.stdout
+    with CableStore.open(tmp_path / "store", create=False) as store:
+        store.export(tmp_path / "out")
+    assert verify_export(tmp_path / "out").is_clean
+
+
+def test_a_damaged_post_ends_the_export(tmp_path: Path) -> None:
+    with in_memory(LEGACY, some_posts()) as store:
+        post = next(iter(store.posts_by(AUTHORS[0].public_key)))
+        store._engine._database.write({data_key(post.hash_hex): post.raw[:90]}, sync=False)
+        for filters in (None, Filters(start_ms=0)):
+            with pytest.raises(CorruptStoreError, match=r"cablestore rebuild"):
+                store.export(tmp_path / "out", filters=filters)
