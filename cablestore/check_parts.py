@@ -16,6 +16,7 @@ from cablestore.check import Checker, CheckReport, check_rest
 from cablestore.copies import Copy, hash_ranges
 from cablestore.dialect import Dialect
 from cablestore.kv import LevelDB
+from cablestore.pool import in_order
 from cablestore.pool import processes as processes_for
 from cablestore.reader import Reader
 from cablestore.runs import BEHIND_ALL, Sorter, finished, read_bucket
@@ -61,12 +62,12 @@ def check_closed(
             work = _Work(dialect, unseal, catalog, scratch, tuple(boundaries), is_exact)
             report = CheckReport()
             runs: list[Path] = []
-            for part, written in pool.map(partial(_check_hashes, work), hash_ranges(posts)):
+            for part, written in in_order(pool, partial(_check_hashes, work), hash_ranges(posts)):
                 report.add(part)
                 runs += written
                 progress(part.posts)
             key_ranges = enumerate(pairwise((b"", *boundaries, BEHIND_ALL)))
-            for part in pool.map(partial(_check_keys, work, tuple(runs)), key_ranges):
+            for part in in_order(pool, partial(_check_keys, work, tuple(runs)), key_ranges):
                 report.add(part)
             if report.balance == 0:
                 break

@@ -19,6 +19,7 @@ from cablestore.dialect import Dialect
 from cablestore.keys import after_prefix
 from cablestore.kv import LevelDB, join_tables
 from cablestore.limits import MAX_BUCKET_SIZE_BYTES, SHARED_OUT_FROM_SIZE_BYTES
+from cablestore.pool import in_order
 from cablestore.pool import processes as processes_for
 from cablestore.reader import DATA_PREFIX, Reader, Row
 from cablestore.rebuild import Loader, Progress, RebuildReport, add_rest, load_posts, rebuild
@@ -108,13 +109,13 @@ def rebuild_database(
     databases: list[Path] = []
     runs: list[Path] = []
     with processes_for(processes, Copy.open, (origin.path, scratch)) as pool:
-        for part in pool.map(partial(_derive, work), hash_ranges(size_bytes // _ROWS_SIZE_BYTES)):
+        for part in in_order(pool, partial(_derive, work), hash_ranges(size_bytes // _ROWS_SIZE_BYTES)):
             report.add(part.report)
             databases += part.databases
             sizes = add_sizes(sizes, part.sizes)
             runs += part.runs
             progress(part.report.posts)
-        for part in pool.map(partial(_build, work, tuple(runs)), range(len(boundaries) + 1)):
+        for part in in_order(pool, partial(_build, work, tuple(runs)), range(len(boundaries) + 1)):
             databases += part.databases
             sizes = add_sizes(sizes, part.sizes)
     join_tables(databases, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -289,6 +290,39 @@ def test_processes_end_with_the_one_that_started_them(folder: Path, script: Path
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
     assert rows_of(folder) == before
     assert not list(folder.glob("scratch-*"))
+
+
+COMMAND = """
+import sys
+from cablestore import copies, rebuild_parts
+from cablestore.cli import main
+copies.PARTITION_POSTS = 50
+rebuild_parts.SHARED_OUT_FROM_SIZE_BYTES = 1
+main(sys.argv[1:])
+"""
+
+
+def test_ctrl_c_says_one_line_at_any_instant(folder: Path, script: Path) -> None:
+    """A terminal sends it to all processes; those that share out the work keep silent, even while they start."""
+    script.write_text(COMMAND)
+    before = rows_of(folder)
+    said = set()
+    for tenths in range(8):
+        command = [sys.executable, str(script), "rebuild", "--store", str(folder)]
+        job = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        wait_until(partial(has_begun, job, folder))
+        time.sleep(tenths / 10)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGINT)
+        said.add((job.communicate(timeout=60)[1].strip(), job.returncode))
+        assert not children(job.pid)
+        assert rows_of(folder) == before
+    assert ("interrupted; what was stored stays stored", 130) in said
+    assert said <= {("interrupted; what was stored stays stored", 130), ("", 0)}, said
+
+
+def has_begun(job: subprocess.Popen[str], folder: Path) -> bool:
+    return job.poll() is not None or bool(list(folder.glob("scratch-*")))
 
 
 def test_equal_bytes_have_equal_hashes_in_all_processes_of_a_pool() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,12 @@ from reindexing import SHARES, conversation, digest_of, digest_of_all, export_of
 
 pytest.importorskip("pyspark")
 
+import pyspark
 from standalone import standalone_cluster
 
 from cablestore import Post
 from cablestore.reindex.generation import Reindexed, reindex
+from cablestore.reindex.java import find_java
 from cablestore.reindex.run import SparkOptions
 
 EXECUTORS = {"spark.executor.memory": "512m", "spark.executor.cores": "1"}
@@ -128,3 +133,30 @@ def test_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
         peaks_kb.append(int(found[1]))
     print(f"driver's peak: {peaks_kb} kB")
     assert peaks_kb[1] < peaks_kb[0] + 30_000
+
+
+def test_spark_submit_to_a_standalone_cluster(tmp_path: Path) -> None:
+    """The same job, started as clusters start theirs, with what the documents say."""
+    posts = conversation(600)
+    export = export_of(posts, tmp_path / "export", segment_size_bytes=60_000)
+    module = [sys.executable, "-m", "cablestore.cli.submit"]
+    script = subprocess.run(module, capture_output=True, text=True, check=True).stdout.strip()
+    home = pyspark.__path__[0]
+    environment = os.environ | {"SPARK_HOME": home, "JAVA_HOME": str(find_java(tmp_path).home)}
+    settings = {
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "600m",
+        **EXECUTORS,
+    }
+    with standalone_cluster(tmp_path / "cluster") as master:
+        command = [f"{home}/bin/spark-submit", "--master", master]
+        for name, value in settings.items():
+            command += ["--conf", f"{name}={value}"]
+        command += [script, str(export), "--out", str(tmp_path / "store"), "--work", str(tmp_path / "work"), "--json"]
+        found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=200)
+        assert found.returncode == 0, found.stderr
+        executors = list((tmp_path / "cluster").glob("worker-*/app-*"))
+    assert executors, "no worker took part"
+    assert digest_of(tmp_path / "store") == digest_of_all(posts)
