@@ -8,6 +8,7 @@ a `close` that is safe while other threads read.
 from __future__ import annotations
 
 import contextlib
+import errno
 import shutil
 import threading
 import weakref
@@ -26,6 +27,8 @@ from cablestore.reader import Row
 _FIRST_CHUNK_ROWS: Final = 1
 _LARGEST_CHUNK_ROWS: Final = 256
 _BLOCK_ROWS: Final = 4096
+
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,12 +341,22 @@ def join_tables(parts: Sequence[Path], path: Path) -> None:
         path.mkdir()
         tables = [table for part in parts for table in sorted(part.glob("*.ldb"))]
         for number, table in enumerate(tables, 1):
-            (path / f"{number:06d}.ldb").hardlink_to(table)
+            _link(table, path / f"{number:06d}.ldb")
         plyvel.repair_db(str(path), paranoid_checks=True)
     except plyvel.Error as error:
         raise _damaged(error) from None
     except OSError as error:
         raise StorageError(f"{path} cannot be made of {len(parts)} parts: {error.strerror}") from None
+
+
+def _link(table: Path, link: Path) -> None:
+    """Link a table, or copy it where the file system knows no links."""
+    try:
+        link.hardlink_to(table)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copyfile(table, link)
 
 
 def link_database(path: Path, copy: Path) -> None:
@@ -352,7 +365,7 @@ def link_database(path: Path, copy: Path) -> None:
         copy.mkdir(parents=True)
         for file in path.iterdir():
             if file.suffix == ".ldb":
-                (copy / file.name).hardlink_to(file)
+                _link(file, copy / file.name)
             elif file.name != "LOCK":
                 shutil.copyfile(file, copy / file.name)
     except OSError as error:

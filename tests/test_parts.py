@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from cablestore.body import LOCAL_ONLY, Block
 from cablestore.check import CheckReport, check
 from cablestore.check_parts import check_closed
 from cablestore.generations import open_folder, open_reader, unseal_with
-from cablestore.kv import LevelDB
+from cablestore.kv import LevelDB, link_database
 from cablestore.pool import processes
 from cablestore.reader import Row
 from cablestore.rebuild import RebuildReport
@@ -151,6 +152,19 @@ def test_a_database_of_one_post_and_an_empty_one(tmp_path: Path) -> None:
         before = rows_of(path)
         rebuilt(path, 2)
         assert rows_of(path) == before
+
+
+def test_where_the_file_system_knows_no_links(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = rows_of(folder)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    link_database(database_of(folder), tmp_path / "copy")
+    assert not any(os.path.samefile(file, tmp_path / "copy" / file.name) for file in database_of(folder).glob("*.ldb"))
+    rebuilt(folder, 2)
+    assert rows_of(folder) == before
 
 
 def test_what_is_large_is_shared_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
