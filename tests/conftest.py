@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from exporting import copied, export, some_posts, stones_in
 from hypothesis import HealthCheck, settings
+from people import ANN, BOB, CYD, START_MS, raws
 
 from cablestore import LEGACY, CableStore, verify_export
 from cablestore.cli import main
@@ -72,3 +73,13 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
         return int(str(exit_.value.code or 0)), found.out, found.err
 
     return command
+
+
+@pytest.fixture
+def chat(store: CableStore) -> CableStore:
+    """A channel of 25 messages by three people, with joins and deletions among them."""
+    posts = [ANN.named("Ann"), ANN.join("default"), BOB.join("default")]
+    posts += [(ANN, BOB, CYD)[i % 3].text("default", str(i), at=START_MS + 1000 * i) for i in range(25)]
+    gone = ANN.text("default", "gone", at=START_MS + 5500)
+    store.ingest(raws(*posts, gone, ANN.delete(gone, at=START_MS + 5600), CYD.leave("default", at=START_MS + 10**9)))
+    return store

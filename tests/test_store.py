@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import CableStore, Delete, InvalidPostError, Kind, Post, Verdict, limits
+from cablestore import CableStore, Delete, InvalidPostError, Post, Verdict, limits
 from cablestore.body import DELETE, INFO, JOIN, TEXT
 from cablestore.errors import StoreClosedError
 
@@ -118,16 +116,6 @@ def test_a_deletion_may_come_before_its_target_here_too(store: CableStore) -> No
 
 
 # --- reading ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def chat(store: CableStore) -> CableStore:
-    """A channel of 25 messages by three people, with joins and deletions among them."""
-    posts = [ANN.named("Ann"), ANN.join("default"), BOB.join("default")]
-    posts += [(ANN, BOB, CYD)[i % 3].text("default", str(i), at=START_MS + 1000 * i) for i in range(25)]
-    gone = ANN.text("default", "gone", at=START_MS + 5500)
-    store.ingest(raws(*posts, gone, ANN.delete(gone, at=START_MS + 5600), CYD.leave("default", at=START_MS + 10**9)))
-    return store
 
 
 @pytest.mark.parametrize("limit", [1, 4, 25, 26, 100])
@@ -254,172 +242,6 @@ def test_iterators_end_with_the_store(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(StoreClosedError):
         list(channels)
-
-
-# --- causal order ----------------------------------------------------------------------------------
-
-
-def test_an_answer_never_comes_before_what_it_answers(store: CableStore) -> None:
-    """wire.md 5.1.3 with the clocks of its own counterexample: A links to B; A=1, B=10, C=5."""
-    b = BOB.text("default", "b", at=10)
-    a = ANN.text("default", "a", at=1, links=(b.hash,))
-    c = CYD.text("default", "c", at=5)
-    store.ingest(raws(a, b, c))
-    assert [message.text for message in store.causal_messages("default", 0)] == ["c", "b", "a"]
-    assert [message.text for message in store.messages("default").messages] == ["b", "c", "a"]
-
-
-def test_where_clocks_agree_it_is_order_by_time(chat: CableStore) -> None:
-    causal = [message.hash for message in chat.causal_messages("default", 0)]
-    by_time = [message.hash for message in chat.messages("default", 100, newest_first=False).messages]
-    assert causal == by_time
-
-
-def test_causality_runs_through_deleted_posts_and_joins(store: CableStore) -> None:
-    first = ANN.text("default", "first", at=5000)
-    gone = BOB.text("default", "gone", at=9000, links=(first.hash,))
-    joined = CYD.post(ANN.join("default").body, at=100, links=(gone.hash,))
-    last = CYD.text("default", "last", at=200, links=(joined.hash,))
-    other = ANN.text("default", "other", at=8000)
-    store.ingest(raws(first, gone, joined, last, other, BOB.delete(gone)))
-    assert [message.text for message in store.causal_messages("default", 0)] == ["first", "other", "last"]
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.lists(st.integers(0, 30), max_size=3)), min_size=1, max_size=20))
-def test_causal_order_agrees_with_every_link(drafts: list[tuple[int, list[int]]]) -> None:
-    posts: list[Post] = []
-    for number, (at, links) in enumerate(drafts):
-        linked = tuple({posts[i % len(posts)].hash for i in links}) if posts else ()
-        posts.append(ANN.text("default", str(number), at=at, links=linked))
-    with CableStore.in_memory() as store:
-        store.ingest(raws(*posts), verify=False)
-        place = {message.hash: i for i, message in enumerate(store.causal_messages("default", 0))}
-    assert set(place) == {post.hash for post in posts}
-    for post in posts:
-        assert all(place[link] < place[post.hash] for link in post.links)
-
-
-def test_a_long_chain_is_no_deep_recursion(store: CableStore) -> None:
-    links: tuple[bytes, ...] = ()
-    posts = []
-    for i in range(3000):
-        posts.append(ANN.text("default", str(i), at=START_MS - i, links=links))
-        links = (posts[-1].hash,)
-    store.ingest(raws(*posts), verify=False, batch_posts=1000)
-    assert [message.text for message in store.causal_messages("default", 0)] == [str(i) for i in range(3000)]
-
-
-def test_ancestors_are_followed_so_far_and_no_further(store: CableStore) -> None:
-    skew_ms = limits.CAUSAL_SKEW_MS
-    late = ANN.text("default", "late", at=START_MS + 100)
-    old = BOB.text("default", "old", at=START_MS - skew_ms // 2, links=(late.hash,))
-    a = CYD.text("default", "a", at=START_MS, links=(old.hash,))
-    b = CYD.text("default", "b", at=START_MS + 50)
-    store.ingest(raws(late, old, a, b))
-    window = store.causal_messages("default", START_MS, START_MS + 60)
-    assert [message.text for message in window] == ["b", "a"]  # a has seen late, so it is after b
-    near = store.causal_messages("default", START_MS, START_MS + 60, skew_ms=0)
-    assert [message.text for message in near] == ["a", "b"]  # not followed behind the window
-
-
-def test_causal_order_holds_a_bounded_number_of_posts(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_CAUSAL_POSTS", 5)
-    chat = [ANN.text("default", str(i), at=START_MS + i) for i in range(9)]
-    store.ingest(raws(*chat))
-    assert [message.text for message in store.causal_messages("default", 0)] == list("45678")
-
-
-# --- following -------------------------------------------------------------------------------------
-
-
-def test_subscribing_across_restarts_neither_loses_nor_repeats(tmp_path: Path) -> None:
-    seen: list[bytes] = []
-    after = 0
-    sent: list[bytes] = []
-    for round_ in range(4):
-        with CableStore.open(tmp_path) as store:
-            posts = [ANN.text("default", f"{round_} {i}") for i in range(7)]
-            store.ingest(raws(*posts), batch_posts=3)
-            sent += [post.hash for post in posts]
-            for event in store.subscribe(after, timeout_s=0):
-                seen.append(event.hash)
-                after = event.sequence
-                if len(seen) % 5 == 0:
-                    break  # stopped in the middle of a batch
-            if round_ == 2:
-                store.rebuild()
-    with CableStore.open(tmp_path) as store:
-        seen += [event.hash for event in store.subscribe(after, timeout_s=0)]
-    assert seen == sent
-
-
-def test_events_tell_what_happened_in_order(store: CableStore) -> None:
-    a, b = ANN.text("default", "a"), ANN.text("default", "b")
-    deletion = ANN.delete(a)
-    store.ingest(raws(a, b))
-    store.ingest(raws(deletion))
-    store.discard([b.hash])
-    events = store.events()
-    assert [(event.sequence, event.kind, event.hash) for event in events] == [
-        (1, Kind.ACCEPTED, a.hash),
-        (2, Kind.ACCEPTED, b.hash),
-        (3, Kind.ACCEPTED, deletion.hash),
-        (4, Kind.DELETED, a.hash),
-        (5, Kind.DISCARDED, b.hash),
-    ]
-    assert [event.post for event in events] == [None, None, deletion, None, None]
-    assert store.last_sequence == 5
-    assert [event.sequence for event in store.events(after=3, limit=1)] == [4]
-    assert store.events(after=5) == []
-    assert len(store.events(after=-1, limit=10**6)) == 5
-
-
-def test_a_subscriber_hears_what_others_write(store: CableStore) -> None:
-    heard: list[bytes] = []
-
-    def listen() -> None:
-        for event in store.subscribe():
-            heard.append(event.hash)
-            if len(heard) == 30:
-                return
-
-    listener = threading.Thread(target=listen)
-    listener.start()
-    sent = []
-    for i in range(30):
-        sent.append(store.text("default", str(i), sync=False).hash)
-        time.sleep(0.001 * (i % 3))
-    listener.join(20)
-    assert heard == sent
-
-
-def test_closing_the_store_ends_a_waiting_subscriber(tmp_path: Path) -> None:
-    store = CableStore.open(tmp_path)
-    ended = threading.Event()
-
-    def listen() -> None:
-        list(store.subscribe())
-        ended.set()
-
-    thread = threading.Thread(target=listen)
-    thread.start()
-    time.sleep(0.05)
-    store.close()
-    assert ended.wait(10)
-    thread.join()
-
-
-def test_a_subscriber_can_give_up(store: CableStore) -> None:
-    started = time.monotonic()
-    assert list(store.subscribe(timeout_s=0.05)) == []
-    assert 0.04 < time.monotonic() - started < 5
-
-
-def test_more_events_than_one_read_holds(store: CableStore) -> None:
-    number = limits.MAX_EVENTS_READ + 10
-    store.ingest(raws(*(ANN.text("default", str(i)) for i in range(number))), verify=False)
-    assert len(store.events(limit=10**6)) == limits.MAX_EVENTS_READ
-    assert [event.sequence for event in store.subscribe(timeout_s=0)] == list(range(1, number + 1))
 
 
 # --- removing --------------------------------------------------------------------------------------

@@ -1,0 +1,80 @@
+"""Causal order: no message comes before what it answers, and where clocks agree it is order by time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from people import ANN, BOB, CYD, START_MS, raws
+
+from cablestore import CableStore, Post, limits
+
+
+def test_an_answer_never_comes_before_what_it_answers(store: CableStore) -> None:
+    """wire.md 5.1.3 with the clocks of its own counterexample: A links to B; A=1, B=10, C=5."""
+    b = BOB.text("default", "b", at=10)
+    a = ANN.text("default", "a", at=1, links=(b.hash,))
+    c = CYD.text("default", "c", at=5)
+    store.ingest(raws(a, b, c))
+    assert [message.text for message in store.causal_messages("default", 0)] == ["c", "b", "a"]
+    assert [message.text for message in store.messages("default").messages] == ["b", "c", "a"]
+
+
+def test_where_clocks_agree_it_is_order_by_time(chat: CableStore) -> None:
+    causal = [message.hash for message in chat.causal_messages("default", 0)]
+    by_time = [message.hash for message in chat.messages("default", 100, newest_first=False).messages]
+    assert causal == by_time
+
+
+def test_causality_runs_through_deleted_posts_and_joins(store: CableStore) -> None:
+    first = ANN.text("default", "first", at=5000)
+    gone = BOB.text("default", "gone", at=9000, links=(first.hash,))
+    joined = CYD.post(ANN.join("default").body, at=100, links=(gone.hash,))
+    last = CYD.text("default", "last", at=200, links=(joined.hash,))
+    other = ANN.text("default", "other", at=8000)
+    store.ingest(raws(first, gone, joined, last, other, BOB.delete(gone)))
+    assert [message.text for message in store.causal_messages("default", 0)] == ["first", "other", "last"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.lists(st.integers(0, 30), max_size=3)), min_size=1, max_size=20))
+def test_causal_order_agrees_with_every_link(drafts: list[tuple[int, list[int]]]) -> None:
+    posts: list[Post] = []
+    for number, (at, links) in enumerate(drafts):
+        linked = tuple({posts[i % len(posts)].hash for i in links}) if posts else ()
+        posts.append(ANN.text("default", str(number), at=at, links=linked))
+    with CableStore.in_memory() as store:
+        store.ingest(raws(*posts), verify=False)
+        place = {message.hash: i for i, message in enumerate(store.causal_messages("default", 0))}
+    assert set(place) == {post.hash for post in posts}
+    for post in posts:
+        assert all(place[link] < place[post.hash] for link in post.links)
+
+
+def test_a_long_chain_is_no_deep_recursion(store: CableStore) -> None:
+    links: tuple[bytes, ...] = ()
+    posts = []
+    for i in range(3000):
+        posts.append(ANN.text("default", str(i), at=START_MS - i, links=links))
+        links = (posts[-1].hash,)
+    store.ingest(raws(*posts), verify=False, batch_posts=1000)
+    assert [message.text for message in store.causal_messages("default", 0)] == [str(i) for i in range(3000)]
+
+
+def test_ancestors_are_followed_so_far_and_no_further(store: CableStore) -> None:
+    skew_ms = limits.CAUSAL_SKEW_MS
+    late = ANN.text("default", "late", at=START_MS + 100)
+    old = BOB.text("default", "old", at=START_MS - skew_ms // 2, links=(late.hash,))
+    a = CYD.text("default", "a", at=START_MS, links=(old.hash,))
+    b = CYD.text("default", "b", at=START_MS + 50)
+    store.ingest(raws(late, old, a, b))
+    window = store.causal_messages("default", START_MS, START_MS + 60)
+    assert [message.text for message in window] == ["b", "a"]  # a has seen late, so it is after b
+    near = store.causal_messages("default", START_MS, START_MS + 60, skew_ms=0)
+    assert [message.text for message in near] == ["a", "b"]  # not followed behind the window
+
+
+def test_causal_order_holds_a_bounded_number_of_posts(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_CAUSAL_POSTS", 5)
+    chat = [ANN.text("default", str(i), at=START_MS + i) for i in range(9)]
+    store.ingest(raws(*chat))
+    assert [message.text for message in store.causal_messages("default", 0)] == list("45678")

@@ -1,0 +1,101 @@
+"""Following a store: events in order, across restarts, none twice and none lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from people import ANN, raws
+
+from cablestore import CableStore, Kind, limits
+
+
+def test_subscribing_across_restarts_neither_loses_nor_repeats(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+    after = 0
+    sent: list[bytes] = []
+    for round_ in range(4):
+        with CableStore.open(tmp_path) as store:
+            posts = [ANN.text("default", f"{round_} {i}") for i in range(7)]
+            store.ingest(raws(*posts), batch_posts=3)
+            sent += [post.hash for post in posts]
+            for event in store.subscribe(after, timeout_s=0):
+                seen.append(event.hash)
+                after = event.sequence
+                if len(seen) % 5 == 0:
+                    break  # stopped in the middle of a batch
+            if round_ == 2:
+                store.rebuild()
+    with CableStore.open(tmp_path) as store:
+        seen += [event.hash for event in store.subscribe(after, timeout_s=0)]
+    assert seen == sent
+
+
+def test_events_tell_what_happened_in_order(store: CableStore) -> None:
+    a, b = ANN.text("default", "a"), ANN.text("default", "b")
+    deletion = ANN.delete(a)
+    store.ingest(raws(a, b))
+    store.ingest(raws(deletion))
+    store.discard([b.hash])
+    events = store.events()
+    assert [(event.sequence, event.kind, event.hash) for event in events] == [
+        (1, Kind.ACCEPTED, a.hash),
+        (2, Kind.ACCEPTED, b.hash),
+        (3, Kind.ACCEPTED, deletion.hash),
+        (4, Kind.DELETED, a.hash),
+        (5, Kind.DISCARDED, b.hash),
+    ]
+    assert [event.post for event in events] == [None, None, deletion, None, None]
+    assert store.last_sequence == 5
+    assert [event.sequence for event in store.events(after=3, limit=1)] == [4]
+    assert store.events(after=5) == []
+    assert len(store.events(after=-1, limit=10**6)) == 5
+
+
+def test_a_subscriber_hears_what_others_write(store: CableStore) -> None:
+    heard: list[bytes] = []
+
+    def listen() -> None:
+        for event in store.subscribe():
+            heard.append(event.hash)
+            if len(heard) == 30:
+                return
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    sent = []
+    for i in range(30):
+        sent.append(store.text("default", str(i), sync=False).hash)
+        time.sleep(0.001 * (i % 3))
+    listener.join(20)
+    assert heard == sent
+
+
+def test_closing_the_store_ends_a_waiting_subscriber(tmp_path: Path) -> None:
+    store = CableStore.open(tmp_path)
+    ended = threading.Event()
+
+    def listen() -> None:
+        list(store.subscribe())
+        ended.set()
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    time.sleep(0.05)
+    store.close()
+    assert ended.wait(10)
+    thread.join()
+
+
+def test_a_subscriber_can_give_up(store: CableStore) -> None:
+    started = time.monotonic()
+    assert list(store.subscribe(timeout_s=0.05)) == []
+    assert 0.04 < time.monotonic() - started < 5
+
+
+def test_more_events_than_one_read_holds(store: CableStore) -> None:
+    number = limits.MAX_EVENTS_READ + 10
+    store.ingest(raws(*(ANN.text("default", str(i)) for i in range(number))), verify=False)
+    assert len(store.events(limit=10**6)) == limits.MAX_EVENTS_READ
+    assert [event.sequence for event in store.subscribe(timeout_s=0)] == list(range(1, number + 1))
