@@ -12,14 +12,12 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from cablestore.check import Checker, CheckReport, check_rest
-from cablestore.copies import Copy, hash_ranges
-from cablestore.dialect import Dialect
-from cablestore.kv import LevelDB
+from cablestore.check import Checker, CheckReport, check, check_rest
+from cablestore.copies import Copy, Origin, hash_ranges, is_shared_out, posts_in
+from cablestore.limits import MAX_BUCKET_SIZE_BYTES
 from cablestore.pool import in_order
 from cablestore.pool import processes as processes_for
-from cablestore.reader import Reader
-from cablestore.runs import BEHIND_ALL, Sorter, finished, read_bucket
+from cablestore.runs import BEHIND_ALL, Sorter, choose_boundaries, finished, read_bucket, sampled
 from cablestore.view import Catalog
 
 
@@ -27,39 +25,69 @@ from cablestore.view import Catalog
 class _Work:
     """What all processes are told. `boundaries` are keys that cut the rows into shares that fit in memory."""
 
-    dialect: Dialect
-    unseal: Callable[[bytes], bytes] | None
+    origin: Origin
     catalog: Catalog
     scratch: Path
     boundaries: tuple[bytes, ...]
+    signatures: bool
     is_exact: bool
 
     def checker(self) -> Checker:
         """Return a checker of this process's copy."""
-        return Checker(Copy.reader(self.dialect, self.unseal), self.catalog, signatures=False, is_exact=self.is_exact)
+        reader = Copy.reader(self.origin)
+        return Checker(reader, self.catalog, signatures=self.signatures, is_exact=self.is_exact)
 
 
-def check_closed(
-    path: Path,
-    dialect: Dialect,
-    unseal: Callable[[bytes], bytes] | None,
+def check_database(
+    origin: Origin,
+    catalog: Catalog,
+    scratch: Path,
+    *,
+    signatures: bool = False,
+    processes: int | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> CheckReport:
+    """Check a database, with work under way in `scratch`, a folder.
+
+    Without a number of processes a large one is shared out among as many as there are cores.
+    """
+    with origin.opened() as (reader, size_bytes):
+        if not is_shared_out(size_bytes, processes):
+            return check(reader, catalog, scratch, signatures=signatures, progress=progress)
+        boundaries = choose_boundaries(sampled(reader, catalog), 1 + size_bytes // MAX_BUCKET_SIZE_BYTES)
+    return check_in_parts(
+        origin,
+        catalog,
+        scratch / "check",
+        boundaries=boundaries,
+        posts=posts_in(size_bytes),
+        signatures=signatures,
+        processes=processes,
+        progress=progress,
+    )
+
+
+def check_in_parts(
+    origin: Origin,
     catalog: Catalog,
     scratch: Path,
     *,
     boundaries: Sequence[bytes],
     posts: int,
+    signatures: bool = False,
     processes: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> CheckReport:
-    """Check the closed database at `path`, which has about so many `posts`.
+    """Check a database, which has about so many `posts`, in several processes.
 
-    `boundaries` are keys that cut its rows into shares that fit in memory. `progress` is called with posts checked.
+    `boundaries` are keys that cut its rows into shares that fit in memory. `scratch` is a folder that is made anew and
+    removed at the end. `progress` is called with posts checked.
     """
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    with processes_for(processes, Copy.open, (path, scratch)) as pool:
+    with processes_for(processes, Copy.open, (origin.path, scratch)) as pool:
         for is_exact in (False, True):
-            work = _Work(dialect, unseal, catalog, scratch, tuple(boundaries), is_exact)
+            work = _Work(origin, catalog, scratch, tuple(boundaries), signatures, is_exact)
             report = CheckReport()
             runs: list[Path] = []
             for part, written in in_order(pool, partial(_check_hashes, work), hash_ranges(posts)):
@@ -71,13 +99,9 @@ def check_closed(
                 report.add(part)
             if report.balance == 0:
                 break
-    database = LevelDB(path, create=False)
-    try:
-        with database.snapshot() as state:
-            check_rest(Reader(state, dialect), report)
-    finally:
-        database.close()
-        shutil.rmtree(scratch, ignore_errors=True)
+    with origin.opened() as (reader, _):
+        check_rest(reader, report)
+    shutil.rmtree(scratch, ignore_errors=True)
     return report
 
 

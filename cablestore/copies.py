@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from cablestore.dialect import Dialect
 from cablestore.kv import LevelDB, link_database
-from cablestore.limits import PARTITION_POSTS
+from cablestore.limits import PARTITION_POSTS, SHARED_OUT_FROM_SIZE_BYTES
 from cablestore.reader import BEHIND_HEX, Reader
 
 _HEX_DIGITS: Final = 4
 """Of a hash, by which ranges of hashes are cut."""
+
+_ROWS_SIZE_BYTES: Final = 1_200
+"""What all rows of a post take, about."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A database that nobody has open."""
+
+    path: Path
+    dialect: Dialect
+    unseal: Callable[[bytes], bytes]
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[Reader, int]]:
+        """Open it; yields a reader and about how many bytes the database has."""
+        database = LevelDB(self.path, create=False)
+        try:
+            with database.snapshot() as state:
+                yield Reader(state, self.dialect, self.unseal), database.approximate_size_bytes(b"", b"\xff")
+        finally:
+            database.close()
 
 
 class Copy:
@@ -30,10 +54,20 @@ class Copy:
         cls.opened = LevelDB(copy, create=False)
 
     @classmethod
-    def reader(cls, dialect: Dialect, unseal: Callable[[bytes], bytes] | None) -> Reader:
+    def reader(cls, origin: Origin) -> Reader:
         """Return a reader of it."""
         assert cls.opened is not None  # noqa: S101 - the pool's initializer opened it
-        return Reader(cls.opened.snapshot(), dialect, unseal)
+        return Reader(cls.opened.snapshot(), origin.dialect, origin.unseal)
+
+
+def is_shared_out(size_bytes: int, processes: int | None) -> bool:
+    """Tell whether processes share out the work on a database of this size; so many are asked for, if any."""
+    return processes != 1 if processes is not None else size_bytes >= SHARED_OUT_FROM_SIZE_BYTES
+
+
+def posts_in(size_bytes: int) -> int:
+    """Return about how many posts are in a database of this size."""
+    return size_bytes // _ROWS_SIZE_BYTES
 
 
 def partitions_for(posts: int) -> int:

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Final, Self
 
 from cablestore import arrival, meta, sizes
+from cablestore.check import CheckReport
+from cablestore.check_parts import check_database
+from cablestore.copies import Origin
 from cablestore.dialect import Dialect
 from cablestore.errors import CorruptStoreError
 from cablestore.folder import FORMAT, Folder
@@ -18,7 +21,7 @@ from cablestore.memory import MemoryDB
 from cablestore.plan import Changes, Plan
 from cablestore.reader import Database, Reader, SnapshotSource
 from cablestore.rebuild import Progress, RebuildReport, rebuild
-from cablestore.rebuild_parts import Origin, rebuild_database, rebuild_into
+from cablestore.rebuild_parts import rebuild_database, rebuild_into
 from cablestore.view import Catalog
 
 _SCRATCH: Final = ".readable"
@@ -225,6 +228,32 @@ def rebuild_closed(
             report.lose("unreadable part of the database")
         _clear_away(folder, old, report)
         return report
+    finally:
+        folder.close()
+
+
+def check_closed(
+    path: Path,
+    catalog: Catalog,
+    unseal: Callable[[Path], Callable[[bytes], bytes]],
+    progress: Progress,
+    processes: int | None,
+    *,
+    signatures: bool,
+) -> CheckReport:
+    """Check a store that is not open, a large one in so many processes, as many as there are cores without a number."""
+    folder = Folder.open(path, create=False, dialect=None)
+    try:
+        database = LevelDB(folder.database_path, create=False)
+        try:
+            _check_meta(database, folder, catalog, any_views=False)
+        finally:
+            database.close()
+        origin = Origin(folder.database_path, folder.header.dialect, unseal(folder.identity_path))
+        with folder.scratch() as scratch:
+            return check_database(
+                origin, catalog, scratch, signatures=signatures, processes=processes, progress=progress
+            )
     finally:
         folder.close()
 

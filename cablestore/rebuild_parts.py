@@ -6,19 +6,18 @@ a LevelDB of its own, a part; the tables of all parts together are the new datab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cablestore.copies import Copy, hash_ranges
+from cablestore.copies import Copy, Origin, hash_ranges, is_shared_out, posts_in
 from cablestore.derive import Derivation
-from cablestore.dialect import Dialect
 from cablestore.keys import after_prefix
 from cablestore.kv import LevelDB, join_tables
-from cablestore.limits import MAX_BUCKET_SIZE_BYTES, SHARED_OUT_FROM_SIZE_BYTES
+from cablestore.limits import MAX_BUCKET_SIZE_BYTES
 from cablestore.pool import in_order
 from cablestore.pool import processes as processes_for
 from cablestore.reader import DATA_PREFIX, Reader, Row
@@ -27,30 +26,8 @@ from cablestore.runs import Sorter, choose_boundaries, finished, read_bucket, sa
 from cablestore.sizes import Sizes, add_sizes
 from cablestore.view import REVERSE_PREFIX, Catalog
 
-_ROWS_SIZE_BYTES: Final = 1_200
-"""What all rows of a post take, about."""
-
 _EDGES: Final = [edge for prefix in (DATA_PREFIX, REVERSE_PREFIX) for edge in (prefix, after_prefix(prefix))]
 """No bucket reaches over what the first step has written, or LevelDB would merge the two."""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The database to rebuild from, which nobody has open."""
-
-    path: Path
-    dialect: Dialect
-    unseal: Callable[[bytes], bytes]
-
-    @contextmanager
-    def opened(self) -> Iterator[tuple[Reader, int]]:
-        """Open it; yields a reader and about how many bytes the database has."""
-        database = LevelDB(self.path, create=False)
-        try:
-            with database.snapshot() as state:
-                yield Reader(state, self.dialect, self.unseal), database.approximate_size_bytes(b"", b"\xff")
-        finally:
-            database.close()
 
 
 @dataclass(frozen=True)
@@ -99,7 +76,7 @@ def rebuild_database(
     the origin cannot be read whole.
     """
     with origin.opened() as (source, size_bytes):
-        if processes == 1 or (processes is None and size_bytes < SHARED_OUT_FROM_SIZE_BYTES):
+        if not is_shared_out(size_bytes, processes):
             return rebuild_into(source, catalog, meta, progress, path, scratch)
         sample = [row for row in sampled(source, catalog) if not row[0].startswith(REVERSE_PREFIX)]
     boundaries = choose_boundaries(sample, 1 + size_bytes // MAX_BUCKET_SIZE_BYTES, _EDGES)
@@ -109,7 +86,7 @@ def rebuild_database(
     databases: list[Path] = []
     runs: list[Path] = []
     with processes_for(processes, Copy.open, (origin.path, scratch)) as pool:
-        for part in in_order(pool, partial(_derive, work), hash_ranges(size_bytes // _ROWS_SIZE_BYTES)):
+        for part in in_order(pool, partial(_derive, work), hash_ranges(posts_in(size_bytes))):
             report.add(part.report)
             databases += part.databases
             sizes = add_sizes(sizes, part.sizes)
@@ -133,7 +110,7 @@ def _derive(work: _Work, hashes: tuple[bytes, bytes]) -> _Part:
     name = hashes[0].decode() or "0"
     paths = [work.scratch / f"posts-{name}", work.scratch / f"reverse-{name}"]
     report = RebuildReport()
-    source = Copy.reader(work.origin.dialect, work.origin.unseal)
+    source = Copy.reader(work.origin)
     sorter = Sorter(
         Derivation(work.catalog), work.catalog, work.scratch, boundaries=work.boundaries, name=f"run-{name}"
     )

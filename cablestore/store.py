@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Self
@@ -15,7 +16,7 @@ from cablestore.body import DELETE, TYPE_NAMES, Body, Delete, Info, Join, Leave,
 from cablestore.check import CheckReport, check
 from cablestore.crypto import Identity
 from cablestore.dialect import LEGACY, Dialect
-from cablestore.engine import Engine, Transaction, rebuild_closed
+from cablestore.engine import Engine, Transaction, check_closed, rebuild_closed
 from cablestore.errors import IdentityError, InvalidPostError, OutdatedViewError, StoreClosedError
 from cablestore.export import Filters, Manifest
 from cablestore.export_import import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
@@ -130,11 +131,22 @@ class CableStore(Reads):
         A large one is rebuilt in so many processes, as many as there are cores without a number; 1 stays in this one. What
         cannot be read is left out and reported; then the old database stays beside the new one.
         """
+        return rebuild_closed(Path(path), catalog, partial(_unseal_of, identity), progress, processes)
 
-        def unseal(key_file: Path) -> Callable[[bytes], bytes]:
-            return (identity or (load_identity(key_file) if key_file.exists() else Identity.generate())).unseal
-
-        return rebuild_closed(Path(path), catalog, unseal, progress, processes)
+    @classmethod
+    def check_closed(
+        cls,
+        path: Path | str,
+        *,
+        identity: Identity | None = None,
+        catalog: Catalog = CATALOG,
+        signatures: bool = False,
+        processes: int | None = None,
+        progress: Progress = _no_progress,
+    ) -> CheckReport:
+        """Do what `check` does with a store that is not open, a large one in several processes. Raises OpenError."""
+        unseal = partial(_unseal_of, identity)
+        return check_closed(Path(path), catalog, unseal, progress, processes, signatures=signatures)
 
     def close(self) -> None:
         """Close the store. Iterators and snapshots that are still open end with StoreClosedError."""
@@ -515,3 +527,8 @@ class CableStore(Reads):
             last_sequence=self.last_sequence,
             days=[(day_ms, sum(counts)) for day_ms, counts in days],
         )
+
+
+def _unseal_of(identity: Identity | None, key_file: Path) -> Callable[[bytes], bytes]:
+    """Return what decrypts the local-only posts of a store that is not open."""
+    return (identity or (load_identity(key_file) if key_file.exists() else Identity.generate())).unseal

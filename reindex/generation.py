@@ -18,7 +18,8 @@ from pathlib import Path
 from cablestore import arrival
 from cablestore.batches import batches
 from cablestore.check import CheckReport
-from cablestore.check_parts import check_closed
+from cablestore.check_parts import check_in_parts
+from cablestore.copies import Origin
 from cablestore.derive import measure
 from cablestore.dialect import Dialect
 from cablestore.errors import ExportError, ReindexError
@@ -209,10 +210,8 @@ class _New:
         """Check the new database like any other. Raises ReindexError where anything is wrong with it."""
         posts = sum(self._derived.posts.values())
         with self._timed("check"):
-            report = check_closed(
-                path,
-                self._dialect,
-                partial(unseal_with, folder.identity_path),
+            report = check_in_parts(
+                Origin(path, self._dialect, partial(unseal_with, folder.identity_path)),
                 self._catalog,
                 self._scratch / "check",
                 boundaries=[segment.first for segment in self._derived.segments],

@@ -20,17 +20,14 @@ import pytest
 from people import ANN, START_MS
 from reindexing import conversation, digest_of, store_at
 
-from cablestore import LEGACY, CableStore, StorageError, copies, encode_post, limits, rebuild_parts
+from cablestore import LEGACY, CableStore, StorageError, check_parts, copies, encode_post, limits, rebuild_parts
 from cablestore.body import LOCAL_ONLY, Block
-from cablestore.check import CheckReport, check
-from cablestore.check_parts import check_closed
-from cablestore.generations import open_folder, open_reader, unseal_with
+from cablestore.check import CheckReport
+from cablestore.generations import open_folder
 from cablestore.kv import LevelDB, link_database
 from cablestore.pool import processes
 from cablestore.reader import Row
 from cablestore.rebuild import RebuildReport
-from cablestore.runs import choose_boundaries, sampled
-from cablestore.views import CATALOG
 
 POSTS = conversation(1500)
 
@@ -39,7 +36,8 @@ POSTS = conversation(1500)
 def _small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a thousand posts come in several ranges of hashes and many buckets."""
     monkeypatch.setattr(copies, "PARTITION_POSTS", 200)
-    monkeypatch.setattr(rebuild_parts, "MAX_BUCKET_SIZE_BYTES", 60_000)
+    for module in (rebuild_parts, check_parts):
+        monkeypatch.setattr(module, "MAX_BUCKET_SIZE_BYTES", 60_000)
 
 
 @pytest.fixture
@@ -85,23 +83,8 @@ def rebuilt(folder: Path, in_processes: int) -> RebuildReport:
 
 
 def checked(folder: Path, in_processes: int) -> CheckReport:
-    """Check a closed store in so many processes, 0 for this one."""
-    with open_folder(folder) as opened:
-        unseal = partial(unseal_with, opened.identity_path)
-        with open_reader(opened, opened.header.generation) as (_, reader):
-            if not in_processes:
-                return check(reader, CATALOG, None)
-            boundaries = choose_boundaries(sampled(reader, CATALOG), 7)
-        return check_closed(
-            opened.database_path,
-            opened.header.dialect,
-            unseal,
-            CATALOG,
-            folder / "scratch-check",
-            boundaries=boundaries,
-            posts=len(POSTS),
-            processes=in_processes,
-        )
+    """Check a closed store in so many processes."""
+    return CableStore.check_closed(folder, processes=in_processes)
 
 
 # --- the same in any number of processes -----------------------------------------------------------
@@ -179,7 +162,7 @@ def test_what_is_large_is_shared_out(folder: Path, monkeypatch: pytest.MonkeyPat
     assert limits.SHARED_OUT_FROM_SIZE_BYTES > 2**25
     CableStore.rebuild_closed(folder)
     assert pools == []
-    monkeypatch.setattr(rebuild_parts, "SHARED_OUT_FROM_SIZE_BYTES", 100_000)
+    monkeypatch.setattr(copies, "SHARED_OUT_FROM_SIZE_BYTES", 100_000)
     CableStore.rebuild_closed(folder, processes=1)
     assert pools == []
     CableStore.rebuild_closed(folder)
@@ -187,12 +170,12 @@ def test_what_is_large_is_shared_out(folder: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_processes_find_what_one_process_finds(folder: Path) -> None:
-    assert checked(folder, 2) == checked(folder, 0)
+    assert checked(folder, 2) == checked(folder, 1)
     rows = dict(rows_of(folder))
     authors = [key for key in rows if key.startswith(b"!author!")]
     heads = [key for key in rows if key.startswith(b"!head!")]
     change(folder, {authors[3]: None, heads[0]: None, b"!author!zz": b"x", b"!unknown": b""})
-    found, alone = checked(folder, 2), checked(folder, 0)
+    found, alone = checked(folder, 2), checked(folder, 1)
     assert found.problem_count == alone.problem_count
     assert {str(problem) for problem in found.problems} == {str(problem) for problem in alone.problems}
     assert len(found.problems) >= 4
@@ -208,7 +191,7 @@ def test_values_that_changed_places_are_found(folder: Path) -> None:
     for number in range(20):  # sums of weak hashes find some and miss others
         one, other = keys[2 * number : 2 * number + 2]
         change(folder, {one: rows[other], other: rows[one]})
-        report = checked(folder, 2 * (number < 2))
+        report = checked(folder, 2 if number < 2 else 1)
         assert {problem.key for problem in report.problems} == {one, other}
         assert all(problem.what == "a wrong row" for problem in report.problems)
         change(folder, {one: rows[one], other: rows[other]})
@@ -225,10 +208,10 @@ def test_a_store_that_is_whole_is_checked_once(folder: Path, monkeypatch: pytest
         return checker(*arguments, **options)
 
     monkeypatch.setattr(module, "Checker", told)
-    assert checked(folder, 0).is_clean
+    assert checked(folder, 1).is_clean
     assert exact == [False]
     change(folder, {b"!author!zz": b"x"})
-    assert not checked(folder, 0).is_clean
+    assert not checked(folder, 1).is_clean
     assert exact == [False, False, True]
 
 
@@ -308,10 +291,10 @@ def test_processes_end_with_the_one_that_started_them(folder: Path, script: Path
 
 COMMAND = """
 import sys
-from cablestore import copies, rebuild_parts
+from cablestore import copies
 from cablestore.cli import main
 copies.PARTITION_POSTS = 50
-rebuild_parts.SHARED_OUT_FROM_SIZE_BYTES = 1
+copies.SHARED_OUT_FROM_SIZE_BYTES = 1
 main(sys.argv[1:])
 """
 

@@ -13,11 +13,13 @@ from cablestore.store import CableStore
 
 @click.command()
 @click.option("--signatures", is_flag=True, help="Verify every post too, about 20,000 a second on each core.")
-@with_store
-def check(store: CableStore, out: Output, signatures: bool) -> int:
+@common_options
+def check(path: Path, out: Output, signatures: bool) -> int:
     """Hold every row against what the posts say. Exit status 1 when something is wrong."""
-    with out.progress("checking", sum(store.stats().posts.values())) as progress:
-        report = store.check(signatures=signatures, progress=progress)
+    with CableStore.open(path, create=False) as store:
+        posts = sum(store.stats().posts.values())
+    with out.progress("checking", posts) as progress:
+        report = CableStore.check_closed(path, signatures=signatures, progress=progress)
     for problem in report.problems:
         out.say(f"✗ {safe(str(problem))}", problem=problem.what, view=problem.view, key=problem.key.hex())
     if report.problem_count > len(report.problems):
