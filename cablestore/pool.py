@@ -55,8 +55,7 @@ def processes(
         pool.shutdown(kill_workers=True)
         if isinstance(error, BrokenProcessPool):
             raise StorageError(
-                "a process that works on the database was killed, maybe for want of memory. Run again: what is finished is used "
-                "again"
+                "a process that works on the database was killed, maybe for want of memory. Nothing is lost: run it again"
             ) from None
         raise
     pool.shutdown()
