@@ -13,29 +13,24 @@ from itertools import pairwise
 from pathlib import Path
 
 from cablestore.check import Checker, CheckReport, check, check_rest
-from cablestore.copies import Copy, Origin, hash_ranges, is_shared_out, posts_in
+from cablestore.copies import Copy, Origin, Work, hash_ranges, is_shared_out, posts_in
 from cablestore.limits import MAX_BUCKET_SIZE_BYTES
 from cablestore.pool import in_order
 from cablestore.pool import processes as processes_for
-from cablestore.runs import BEHIND_ALL, Sorter, choose_boundaries, finished, read_bucket, sampled
+from cablestore.runs import BEHIND_ALL, choose_boundaries, sampled
 from cablestore.view import Catalog
 
 
 @dataclass(frozen=True)
-class _Work:
-    """What all processes are told. `boundaries` are keys that cut the rows into shares that fit in memory."""
+class _Check(Work):
+    """What all processes are told, and how to check."""
 
-    origin: Origin
-    catalog: Catalog
-    scratch: Path
-    boundaries: tuple[bytes, ...]
     signatures: bool
     is_exact: bool
 
     def checker(self) -> Checker:
         """Return a checker of this process's copy."""
-        reader = Copy.reader(self.origin)
-        return Checker(reader, self.catalog, signatures=self.signatures, is_exact=self.is_exact)
+        return Checker(self.reader(), self.catalog, signatures=self.signatures, is_exact=self.is_exact)
 
 
 def check_database(
@@ -87,7 +82,7 @@ def check_in_parts(
     scratch.mkdir(parents=True)
     with processes_for(processes, Copy.open, (origin.path, scratch)) as pool:
         for is_exact in (False, True):
-            work = _Work(origin, catalog, scratch, tuple(boundaries), signatures, is_exact)
+            work = _Check(origin, catalog, scratch, tuple(boundaries), signatures, is_exact)
             report = CheckReport()
             runs: list[Path] = []
             for part, written in in_order(pool, partial(_check_hashes, work), hash_ranges(posts)):
@@ -105,19 +100,18 @@ def check_in_parts(
     return report
 
 
-def _check_hashes(work: _Work, hashes: tuple[bytes, bytes]) -> tuple[CheckReport, list[Path]]:
+def _check_hashes(work: _Check, hashes: tuple[bytes, bytes]) -> tuple[CheckReport, list[Path]]:
     """Check a range of hashes; returns what was found and the runs in which the pieces of its posts lie."""
     checker = work.checker()
-    name = f"run-{hashes[0].decode() or 0}"
-    sorter = Sorter(checker.derivation, work.catalog, work.scratch, boundaries=work.boundaries, name=name)
+    sorter = work.sorter(checker.derivation, hashes)
     checker.check_records(sorter, *hashes, lambda _: None)
     sorter.write_rest()
     return checker.report, sorter.runs
 
 
-def _check_keys(work: _Work, runs: tuple[Path, ...], numbered: tuple[int, tuple[bytes, bytes]]) -> CheckReport:
+def _check_keys(work: _Check, runs: tuple[Path, ...], numbered: tuple[int, tuple[bytes, bytes]]) -> CheckReport:
     """Check the rows of a range of keys against the pieces in the runs."""
     index, (start, stop) = numbered
     checker = work.checker()
-    checker.check_rows(start, stop, finished(read_bucket(runs, index, len(work.boundaries) + 1), work.catalog))
+    checker.check_rows(start, stop, work.bucket(runs, index))
     return checker.report

@@ -10,10 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from cablestore.derive import Derivation
 from cablestore.dialect import Dialect
 from cablestore.kv import LevelDB, link_database
 from cablestore.limits import PARTITION_POSTS, SHARED_OUT_FROM_SIZE_BYTES
-from cablestore.reader import BEHIND_HEX, Reader
+from cablestore.reader import BEHIND_HEX, Reader, Row
+from cablestore.runs import Sorter, finished, read_bucket
+from cablestore.view import Catalog
 
 _HEX_DIGITS: Final = 4
 """Of a hash, by which ranges of hashes are cut."""
@@ -58,6 +61,29 @@ class Copy:
         """Return a reader of it."""
         assert cls.opened is not None  # noqa: S101 - the pool's initializer opened it
         return Reader(cls.opened.snapshot(), origin.dialect, origin.unseal)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all processes are told. `boundaries` are keys that cut the rows into buckets that fit in memory."""
+
+    origin: Origin
+    catalog: Catalog
+    scratch: Path
+    boundaries: tuple[bytes, ...]
+
+    def reader(self) -> Reader:
+        """Return a reader of this process's copy."""
+        return Copy.reader(self.origin)
+
+    def sorter(self, derivation: Derivation, hashes: tuple[bytes, bytes]) -> Sorter:
+        """Return what sorts the pieces of a range of hashes."""
+        name = f"run-{hashes[0].decode() or 0}"
+        return Sorter(derivation, self.catalog, self.scratch, boundaries=self.boundaries, name=name)
+
+    def bucket(self, runs: tuple[Path, ...], index: int) -> list[Row]:
+        """Return the rows of one bucket that the runs of all ranges give."""
+        return finished(read_bucket(runs, index, len(self.boundaries) + 1), self.catalog)
 
 
 def is_shared_out(size_bytes: int, processes: int | None) -> bool:

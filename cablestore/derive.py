@@ -85,6 +85,7 @@ class Derivation:
             if counts is None:
                 counts = self._counts[key] = decode_counts(None)
             counts[post_type] += 1
+        # The parts of folds and the reverse row come to about three pieces more.
         self.size_bytes += _PIECE_SIZE_BYTES * (len(rows) + 3)
         return own
 

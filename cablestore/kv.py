@@ -27,6 +27,7 @@ from cablestore.reader import Row
 _FIRST_CHUNK_ROWS: Final = 1
 _LARGEST_CHUNK_ROWS: Final = 256
 _BLOCK_ROWS: Final = 4096
+"""What `blocks` holds in memory: about 600 kB."""
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK})
 
@@ -334,8 +335,14 @@ def join_tables(parts: Sequence[Path], path: Path) -> None:
     """Make one LevelDB in the new folder `path` of several closed ones whose ranges of keys do not meet.
 
     Their tables are linked, not copied, under numbers that differ; LevelDB's own repair writes the list of them. The
-    parts stay as they are: a table never changes.
+    parts stay as they are: a table never changes. Raises StorageError where a part has rows outside of its tables, because
+    the disk refused them when it was closed: LevelDB does not say so.
     """
+    for part in parts:
+        if any(log.stat().st_size for log in part.glob("*.log")):
+            raise StorageError(
+                f"the disk refused rows of {part}: they are not in its tables. Check free space, then run again"
+            )
     shutil.rmtree(path, ignore_errors=True)
     try:
         path.mkdir()

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cablestore.copies import Copy, Origin, hash_ranges, is_shared_out, posts_in
+from cablestore.copies import Copy, Origin, Work, hash_ranges, is_shared_out, posts_in
 from cablestore.derive import Derivation
 from cablestore.keys import after_prefix
 from cablestore.kv import LevelDB, join_tables
@@ -22,22 +22,12 @@ from cablestore.pool import in_order
 from cablestore.pool import processes as processes_for
 from cablestore.reader import DATA_PREFIX, Reader, Row
 from cablestore.rebuild import Loader, Progress, RebuildReport, add_rest, load_posts, rebuild
-from cablestore.runs import Sorter, choose_boundaries, finished, read_bucket, sampled
+from cablestore.runs import choose_boundaries, sampled
 from cablestore.sizes import Sizes, add_sizes
 from cablestore.view import REVERSE_PREFIX, Catalog
 
 _EDGES: Final = [edge for prefix in (DATA_PREFIX, REVERSE_PREFIX) for edge in (prefix, after_prefix(prefix))]
 """No bucket reaches over what the first step has written, or LevelDB would merge the two."""
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What all processes are told."""
-
-    origin: Origin
-    catalog: Catalog
-    scratch: Path
-    boundaries: tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
@@ -80,7 +70,7 @@ def rebuild_database(
             return rebuild_into(source, catalog, meta, progress, path, scratch)
         sample = [row for row in sampled(source, catalog) if not row[0].startswith(REVERSE_PREFIX)]
     boundaries = choose_boundaries(sample, 1 + size_bytes // MAX_BUCKET_SIZE_BYTES, _EDGES)
-    work = _Work(origin, catalog, scratch, tuple(boundaries))
+    work = Work(origin, catalog, scratch, tuple(boundaries))
     report = RebuildReport()
     sizes: Sizes = {}
     databases: list[Path] = []
@@ -105,31 +95,28 @@ def rebuild_database(
     return report
 
 
-def _derive(work: _Work, hashes: tuple[bytes, bytes]) -> _Part:
+def _derive(work: Work, hashes: tuple[bytes, bytes]) -> _Part:
     """Write the posts of a range of hashes and their reverse rows, which are in order, and runs of all other rows."""
     name = hashes[0].decode() or "0"
     paths = [work.scratch / f"posts-{name}", work.scratch / f"reverse-{name}"]
     report = RebuildReport()
-    source = Copy.reader(work.origin)
-    sorter = Sorter(
-        Derivation(work.catalog), work.catalog, work.scratch, boundaries=work.boundaries, name=f"run-{name}"
-    )
+    sorter = work.sorter(Derivation(work.catalog), hashes)
     with _written(paths[0], work.catalog) as posts, _written(paths[1], work.catalog) as reverse:
 
         def write_reverse(_: int) -> None:
             rows, sorter.derivation.reverse = sorter.derivation.reverse, []
             reverse.put_all(rows)
 
-        load_posts(source, posts, sorter, report, write_reverse, *hashes)
+        load_posts(work.reader(), posts, sorter, report, write_reverse, *hashes)
         sorter.write_rest()
     return _Part(paths, add_sizes(posts.sizes, reverse.sizes), report, sorter.runs)
 
 
-def _build(work: _Work, runs: tuple[Path, ...], index: int) -> _Part:
+def _build(work: Work, runs: tuple[Path, ...], index: int) -> _Part:
     """Write the rows of one bucket."""
     path = work.scratch / f"bucket-{index:06d}"
     with _written(path, work.catalog) as loader:
-        loader.put_all(finished(read_bucket(runs, index, len(work.boundaries) + 1), work.catalog))
+        loader.put_all(work.bucket(runs, index))
     return _Part([path], loader.sizes, RebuildReport(), [])
 
 

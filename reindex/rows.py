@@ -24,6 +24,9 @@ from cablestore.view import Catalog
 _LEVEL: Final = -3
 """zstd's, a fast one: rows are read once, soon."""
 
+_ROW_FIELDS: Final = 2
+"""A key and its value."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowSegment:
@@ -108,7 +111,7 @@ class RowWriter:
 def read_rows(folder: Path, segment: RowSegment) -> Iterator[list[Row]]:
     """Yield a segment's rows in blocks. The file's checksum is checked first."""
     for block in read_segment(folder / segment.file, segment.blake3):
-        if any(len(row) != 2 for row in block):
+        if any(type(row) is not tuple or len(row) != _ROW_FIELDS for row in block):
             raise CorruptExportError(f"{folder / segment.file} holds no rows. Remove the folder and run again")
         yield list(block)
 

@@ -123,6 +123,25 @@ def test_no_space_for_a_rebuild_leaves_the_store_as_it_was(small_disk: Path) -> 
     assert len(list(folder.glob("generation-*"))) == 1
 
 
+@pytest.mark.parametrize("free_kb", [3500, 2600, 2300, 1500, 600])
+def test_no_space_for_a_rebuild_in_processes(small_disk: Path, free_kb: int) -> None:
+    """LevelDB says nothing when the disk refuses a table at its end: no row may be missing from what is joined."""
+    folder = small_disk / "store"
+    with CableStore.open(folder) as store:
+        store.ingest(raws(*(ANN.text("default", "x" * 3000 + str(i)) for i in range(700))), verify=False)
+        store.compact()
+        before = store.dump_digest()
+    free_size_bytes = os.statvfs(small_disk).f_bavail * 4096
+    (small_disk / "ballast").write_bytes(bytes(max(0, free_size_bytes - free_kb * 1000)))
+    with contextlib.suppress(StorageError):
+        CableStore.rebuild_closed(folder, processes=2)
+    (small_disk / "ballast").unlink()
+    with CableStore.open(folder) as store:
+        assert store.dump_digest() == before
+        assert store.check().is_clean
+    assert len(list(folder.glob("generation-*"))) == 1
+
+
 # --- damaged and lost files ------------------------------------------------------------------------
 
 

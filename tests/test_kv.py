@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cablestore.errors import StoreClosedError
-from cablestore.kv import LevelDB, Tuning
+from cablestore.errors import StorageError, StoreClosedError
+from cablestore.kv import LevelDB, Tuning, join_tables
 from cablestore.memory import MemoryDB
 from cablestore.overlay import Overlay
 from cablestore.reader import Database
@@ -159,3 +160,19 @@ def test_a_folder_that_lost_its_current_file_is_not_overwritten(tmp_path: Path) 
     with pytest.raises(CorruptStoreError):
         LevelDB(tmp_path / "db")
     assert {file.name for file in (tmp_path / "db").glob("*.ldb")} == before
+
+
+def test_rows_that_are_in_no_table_are_not_left_behind(tmp_path: Path) -> None:
+    """A part whose last rows the disk refused, as a copy of one that is still open."""
+    database = LevelDB(tmp_path / "part")
+    database.write({b"key": b"value"}, sync=True)
+    shutil.copytree(tmp_path / "part", tmp_path / "refused")
+    with pytest.raises(StorageError, match="not in its tables"):
+        join_tables([tmp_path / "refused"], tmp_path / "joined")
+    assert not (tmp_path / "joined").exists()
+    database.close()
+    join_tables([tmp_path / "part"], tmp_path / "joined")
+    joined = LevelDB(tmp_path / "joined", create=False)
+    with joined.snapshot() as state:
+        assert state.get(b"key") == b"value"
+    joined.close()

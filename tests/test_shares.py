@@ -9,13 +9,15 @@ import pytest
 from cablestore import limits
 from cablestore.copies import partitions_for
 from cablestore.derive import Derivation
+from cablestore.errors import CorruptExportError
 from cablestore.runs import Sorter
+from cablestore.segment import SegmentWriter
 from cablestore.views import CATALOG
 
 pytest.importorskip("pyarrow")
 
 from cablestore.reindex.load import share_out
-from cablestore.reindex.rows import RowSegment
+from cablestore.reindex.rows import RowSegment, read_rows
 
 
 @pytest.mark.parametrize(("size_bytes", "runs"), [(limits.MAX_RUN_SIZE_BYTES - 1, 0), (limits.MAX_RUN_SIZE_BYTES, 1)])
@@ -46,3 +48,13 @@ def test_a_part_is_a_range_of_keys_that_ends_with_the_segment_that_fills_it() ->
     assert [each for part in parts for each in part] == segments
     assert [len(part) for part in parts] == [4, 4, 2]
     assert share_out([segment(0, limits.PART_ROWS)]) == [[segment(0, limits.PART_ROWS)]]
+
+
+def test_a_segment_of_something_else_is_no_segment_of_rows(tmp_path: Path) -> None:
+    for item in (1, b"ab", [b"key"], [b"key", b"value", b"more"]):
+        with SegmentWriter(tmp_path / "rows.seg", 1) as writer:
+            writer.write([[b"key", b"value"], item])
+            written = writer.close()
+        found = RowSegment("rows.seg", b"", b"", 2, written.size_bytes, written.blake3, "", {})
+        with pytest.raises(CorruptExportError, match="holds no rows"):
+            list(read_rows(tmp_path, found))
