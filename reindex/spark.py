@@ -330,6 +330,8 @@ def _own_session(environment: Mapping[str, str], said: TextIO) -> Iterator[Spark
                 raise ReindexError(f"Spark does not start: {_reason(error)}\n{_quote(said, begin)}") from None
         yield spark
     except _java_errors() as error:
+        if _is_of_ctrl_c(error):
+            raise KeyboardInterrupt from None
         # These ask Java for their text when it is wanted, and then there will be no Java.
         raise ReindexError(f"{_reason(error)}. All that Spark said is in {said.name}") from None
     finally:
@@ -341,6 +343,12 @@ def _java_errors() -> tuple[type[Exception], ...]:
     from pyspark.errors.exceptions.captured import CapturedException  # noqa: PLC0415 - as above
 
     return CapturedException, import_module("py4j.protocol").Py4JError  # a module without types
+
+
+def _is_of_ctrl_c(error: BaseException) -> bool:
+    """Ctrl-C cuts the connection; what PySpark then still calls on its way out may fail, and hides the interrupt."""
+    context = error.__context__
+    return context is not None and (isinstance(context, KeyboardInterrupt) or _is_of_ctrl_c(context))
 
 
 def _reason(error: Exception) -> str:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from cablestore.errors import ReindexError
 from cablestore.reindex.java import ANSWER_TIMEOUT_S, find_java, major_version
@@ -263,6 +264,17 @@ def test_ctrl_c_ends_all_and_the_next_session_has_settings_of_its_own(tmp_path: 
     assert done.stdout.endswith("spark.log\n")
     assert done.stderr == ""
     assert left_behind(tmp_path) == []
+
+
+def test_ctrl_c_is_not_hidden_by_a_call_to_java_that_fails_after_it(tmp_path: Path) -> None:
+    def interrupted_call() -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:  # PySpark resets its call site here, over a connection that the interrupt may have closed
+            raise Py4JNetworkError("Answer from Java side is empty")
+
+    with pytest.raises(KeyboardInterrupt), session(tmp_path / "scratch", cores=1, log=tmp_path / "spark.log"):
+        interrupted_call()
 
 
 def test_a_java_process_that_does_not_start_is_explained(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from reindexing import conversation, digest_of, digest_of_all, export_of, small_
 pytest.importorskip("pyspark")
 
 from pyspark.cloudpickle import register_pickle_by_value
-from test_derive import Plan, plans, scratch_folder, store_of, write_exports
+from stores import scratch_folder, store_of
+from test_tasks import plans, write_exports
 
 from cablestore import DRAFT8, Block, CableStore, Dialect, Filters, Post, Verdict, encode_post
 from cablestore.cli import main

@@ -1,0 +1,34 @@
+"""Stores in memory for the length of a test."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from history import AUTHORS, NOW_MS
+from people import raws
+
+from cablestore import CableStore, Dialect, Post
+
+IN_MEMORY = Path("/dev/shm")  # where there is such a folder, thousands of small files need not wait for a disk
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def store_of(dialect: Dialect, posts: Iterable[Post], identity: int = 0) -> Iterator[CableStore]:
+    with CableStore.in_memory(
+        dialect=dialect, identity=AUTHORS[identity], verify_threads=1, clock=lambda: NOW_MS + 1
+    ) as store:
+        store.ingest(raws(*posts), verify=False)
+        yield store
+
+
+def public(posts: Iterable[Post]) -> list[Post]:
+    return [post for post in posts if not post.is_local_only]

@@ -1,0 +1,355 @@
+"""The tasks of the reindexing job, without Spark: over any exports they make the rows of a store of all posts."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from history import AUTHORS, CHANNELS, TIMES_MS, Model, histories
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from people import ANN, BOB
+from stores import public, scratch_folder, store_of
+
+from cablestore import LEGACY, CableStore, Dialect, Post, Verdict, decode_post
+from cablestore.body import Block
+from cablestore.errors import CorruptExportError, ExportError, ReindexError, StorageError
+from cablestore.export import read_posts
+from cablestore.export_write import ExportWriter
+from cablestore.meta import KEY as META_KEY
+from cablestore.reader import Row
+from cablestore.reindex import prepare, tasks
+from cablestore.reindex.job import Drops, Job
+from cablestore.reindex.prepare import all_inputs, make_job, read_manifests
+from cablestore.reindex.rows import RowSegment, read_rows
+from cablestore.reindex.run import in_order
+from cablestore.runs import cut, read_bucket, write_run
+from cablestore.sizes import KEY as SIZES_KEY
+from cablestore.sizes import Sizes, add_sizes, decode_sizes
+from cablestore.view import Catalog
+from cablestore.views import CATALOG
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How posts are spread over exports, and how the work is cut."""
+
+    shares: tuple[frozenset[int], ...]
+    """Places of posts in each export; the first one also has what no share names."""
+    as_stored: tuple[bool, ...]
+    """Whether an export is a store's: then what is deleted in it is not in it, and it has tombstones."""
+    partitions: int
+    bucket_size_bytes: int
+    segment_size_bytes: int
+    buffered_size_bytes: int
+
+
+plans = st.integers(1, 4).flatmap(
+    lambda exports: st.builds(
+        Plan,
+        shares=st.tuples(*[st.frozensets(st.integers(0, 23)) for _ in range(exports)]),
+        as_stored=st.tuples(*[st.booleans() for _ in range(exports)]),
+        partitions=st.sampled_from((1, 5, 13)),
+        bucket_size_bytes=st.sampled_from((100, 800, 10_000)),
+        segment_size_bytes=st.sampled_from((300, 700, 5000)),
+        buffered_size_bytes=st.sampled_from((1, 900, 2**25)),
+    )
+)
+
+
+def write_exports(dialect: Dialect, posts: list[Post], plan: Plan, folder: Path, random: Random) -> list[Path]:
+    """Write the exports of a plan: of stores that hold some posts, and of posts as they are, deleted ones too."""
+    named = frozenset(chain.from_iterable(plan.shares))
+    exports = []
+    for number, (share, is_stored) in enumerate(zip(plan.shares, plan.as_stored, strict=True)):
+        chosen = [post for at, post in enumerate(posts) if at in share or (number == 0 and at not in named)]
+        export = folder / f"export-{number}"
+        if is_stored:
+            random.shuffle(chosen)
+            with store_of(dialect, chosen) as store:
+                store.export(export, segment_size_bytes=plan.segment_size_bytes, run_size_bytes=900)
+        else:
+            write_plain(dialect, public(chosen), export, plan.segment_size_bytes)
+        exports.append(export)
+    return exports
+
+
+def write_plain(dialect: Dialect, posts: Iterable[Post], export: Path, segment_size_bytes: int = 700) -> None:
+    writer = ExportWriter(export, dialect, CATALOG.versions, segment_size_bytes=segment_size_bytes)
+    ordered = sorted({post.hash: post for post in posts}.values(), key=lambda post: (post.timestamp_ms, post.hash))
+    writer.add_posts((post.timestamp_ms, post.hash, post.raw, post.type) for post in ordered)
+    writer.finish()
+
+
+def run_tasks(job: Job, random: Random) -> tuple[list[Row], list[dict[str, Any]], Sizes]:
+    """Do what Spark does: give out numbers, move blobs to their partitions in any order. Returns rows, reports, sizes."""
+    partitions = frozenset(range(job.partitions))
+    blobs = defaultdict(list)
+    for numbers in shares_of(range(len(job.inputs)), random):
+        for batch in tasks.read(job, partitions)(iter([numbers])):
+            assert batch.schema == tasks.BLOBS
+            for partition, blob in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
+                blobs[partition].append(blob)
+    reports = []
+    for partition in random.sample(sorted(blobs), len(blobs)):
+        random.shuffle(blobs[partition])
+        columns = [pa.array([partition] * len(blobs[partition]), pa.int32()), pa.array(blobs[partition], pa.binary())]
+        batch = pa.RecordBatch.from_arrays(columns, schema=tasks.BLOBS)
+        reports += reports_of(tasks.derive(job)(iter(batch.slice(at, 2) for at in range(0, len(blobs[partition]), 2))))
+    runs = tuple(str(report["run"]) for report in random.sample(reports, len(reports)))
+    wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
+    for numbers in shares_of(wanted, random):
+        reports += reports_of(tasks.build(job, runs)(iter([numbers])))
+    segments = in_order([RowSegment.of(fields) for report in reports for fields in report["segments"]])
+    sizes: Sizes = {}
+    for segment in segments:
+        sizes = add_sizes(sizes, segment.sizes)
+    rows = list(chain.from_iterable(chain.from_iterable(read_rows(job.folder, segment) for segment in segments)))
+    assert sum(segment.rows for segment in segments) == len(rows)
+    return rows, reports, sizes
+
+
+def shares_of(numbers: Iterable[int], random: Random) -> Iterator[pa.RecordBatch]:
+    left = list(numbers)
+    random.shuffle(left)
+    while left:
+        size = random.randint(1, 3)
+        yield pa.RecordBatch.from_arrays([pa.array(left[:size], pa.int64())], schema=tasks.NUMBERS)
+        left = left[size:]
+
+
+def reports_of(found: tasks.Batches) -> list[dict[str, Any]]:
+    reports = []
+    for batch in found:
+        assert batch.schema == tasks.REPORTS
+        reports += [json.loads(line) for line in batch.column(0).to_pylist()]
+    for report in reports:
+        if "error" in report:
+            raise tasks.error_of(report)
+    return reports
+
+
+@contextmanager
+def job_of(
+    exports: list[Path],
+    folder: Path,
+    plan: Plan,
+    drops: Drops = Drops(),  # noqa: B008 - frozen
+    views: frozenset[str] = frozenset(),
+    catalog: Catalog = CATALOG,
+) -> Iterator[Job]:
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepare, "MAX_BUCKET_SIZE_BYTES", plan.bucket_size_bytes)
+        patch.setattr(tasks, "_BUFFERED_SIZE_BYTES", plan.buffered_size_bytes)
+        manifests = read_manifests(exports)
+        job = make_job(all_inputs(manifests), folder, manifests[0].dialect, catalog, drops, views)
+        yield replace(job, partitions=plan.partitions)
+
+
+def rows_of(store: CableStore) -> list[Row]:
+    """What a job is to derive: all but the two rows that the loader writes."""
+    return [row for row in store.dump() if row[0] not in (META_KEY, SIZES_KEY)]
+
+
+@given(histories(), plans, st.randoms(use_true_random=False))
+def test_tasks_over_several_exports_make_the_rows_of_a_store_of_all(
+    history: tuple[Dialect, list[Post]], plan: Plan, random: Random
+) -> None:
+    dialect, posts = history[0], public(history[1])
+    with scratch_folder() as folder, store_of(dialect, posts) as store:
+        exports = write_exports(dialect, posts, plan, folder, random)
+        with job_of(exports, folder / "job", plan) as job:
+            rows, reports, sizes = run_tasks(job, random)
+        assert rows == rows_of(store)
+        assert sizes == decode_sizes(dict(store.dump()).get(SIZES_KEY))
+        assert_counts(reports, exports, Model(posts))
+
+
+def assert_counts(reports: list[dict[str, Any]], exports: list[Path], model: Model) -> None:
+    """The numbers that the job reports are those of the model."""
+    live: dict[str, int] = defaultdict(int)
+    counts: dict[str, int] = defaultdict(int)
+    for report in reports:
+        for total, key in ((live, "posts"), (counts, "counts")):
+            found = report.get(key, {})
+            assert isinstance(found, dict)
+            for name, number in found.items():
+                total[name] += number
+    assert live == model.counts()
+    read = [
+        post.hash
+        for manifest in read_manifests(exports)
+        for segment in manifest.post_segments
+        for block in read_posts(manifest.folder, segment)
+        for post in (decode_post(raw, manifest.dialect) for raw in block)
+    ]
+    assert counts["posts read"] == len(read)
+    assert counts["duplicates"] == len(read) - len(set(read))
+    assert counts["deleted"] == len(set(read) & model.dead.keys())
+    assert counts["tombstones: of a dead post"] == len(model.dead)
+    assert not counts["malformed"]
+    assert not counts["local-only"]
+
+
+drops_chosen = st.builds(
+    Drops,
+    authors=st.frozensets(st.sampled_from([author.public_key for author in AUTHORS]), max_size=2),
+    channels=st.frozensets(st.sampled_from(CHANNELS), max_size=4),
+    before_ms=st.sampled_from((0, 0, *TIMES_MS)),
+)
+
+
+@given(histories(), plans, st.randoms(use_true_random=False), drops_chosen)
+def test_what_is_dropped_is_as_if_discarded(
+    history: tuple[Dialect, list[Post]], plan: Plan, random: Random, drops: Drops
+) -> None:
+    dialect, posts = history[0], public(history[1])
+    drops = replace(drops, channels=frozenset(map(dialect.channel_id, drops.channels)))
+    with scratch_folder() as folder, store_of(dialect, posts) as store:
+        exports = write_exports(dialect, posts, plan, folder, random)
+        with job_of(exports, folder / "job", plan, drops) as job:
+            rows, reports, sizes = run_tasks(job, random)
+        chosen = [post for post in posts if drops.reason(post) is not None]
+        assert all(is_to_drop(post, drops) == (post in chosen) for post in posts)
+        outcomes = store.discard([post.hash for post in chosen])
+        assert {outcome.verdict for outcome in outcomes} <= {Verdict.DISCARDED, Verdict.UNKNOWN}
+        assert rows == rows_of(store)
+        assert sizes == decode_sizes(dict(store.dump()).get(SIZES_KEY))
+        gone = frozenset(post.hash for post in chosen)
+        live: dict[str, int] = defaultdict(int)
+        for report in reports:
+            for name, number in dict(report.get("posts", {})).items():
+                live[name] += number
+        assert live == Model(posts, gone).counts()
+    assert bool(drops) == bool(drops.authors or drops.channels or drops.before_ms)
+
+
+def is_to_drop(post: Post, drops: Drops) -> bool:
+    is_named = post.author in drops.authors or post.channel in drops.channels or post.timestamp_ms < drops.before_ms
+    return is_named and post.type_name != "delete"
+
+
+@given(
+    histories(),
+    plans,
+    st.randoms(use_true_random=False),
+    st.frozensets(st.sampled_from([view.name for view in CATALOG.views]), min_size=1, max_size=3),
+)
+@settings(max_examples=100)
+def test_single_views_are_those_of_the_whole(
+    history: tuple[Dialect, list[Post]], plan: Plan, random: Random, views: frozenset[str]
+) -> None:
+    dialect, posts = history[0], public(history[1])
+    with scratch_folder() as folder, store_of(dialect, posts) as store:
+        exports = write_exports(dialect, posts, plan, folder, random)
+        with job_of(exports, folder / "job", plan, views=views) as job:
+            rows, _, _ = run_tasks(job, random)
+        due = (views | {"reverse"}) - {"data"}  # posts themselves never change
+        assert rows == [row for row in rows_of(store) if CATALOG.view_of(row[0]) in due]
+
+
+# --- hostile and damaged input ---------------------------------------------------------------------
+
+ONE = Plan((frozenset(),), (True,), 3, 400, 700, 2**25)
+
+
+def test_malformed_and_local_only_posts_are_counted_and_left_out(tmp_path: Path) -> None:
+    good = [ANN.text("default", str(number)) for number in range(20)]
+    private = BOB.post(Block("", 1, (ANN.key,), 0, 1))
+    assert private.is_local_only
+    writer = ExportWriter(tmp_path / "export", LEGACY, CATALOG.versions, segment_size_bytes=700)
+    items = [(post.timestamp_ms, post.hash, post.raw, post.type) for post in (*good, private)]
+    garbage = [
+        (1, bytes([number]) * 32, raw, 0) for number, raw in enumerate((b"", b"x", good[0].raw[:-1], bytes(300)))
+    ]
+    deletion = ANN.delete(good[0]).raw[:-1]
+    writer.add_posts(sorted([*items, *garbage, (2, b"z" * 32, deletion, 1)]))
+    writer.finish()
+    with job_of([tmp_path / "export"], tmp_path / "job", ONE) as job, store_of(LEGACY, good) as store:
+        rows, reports, _ = run_tasks(job, Random(1))
+        assert rows == rows_of(store)
+    counts = [dict(report["counts"]) for report in reports if "counts" in report]
+    assert sum(count.get("malformed", 0) for count in counts) == len(garbage) + 1
+    assert sum(count.get("local-only", 0) for count in counts) == 1
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Path:
+    posts = [(ANN, BOB)[number % 2].text(f"channel {number % 3}", f"{number}") for number in range(60)]
+    with store_of(LEGACY, [*posts, ANN.delete(posts[0]), BOB.delete(posts[0], posts[1])]) as store:
+        store.export(tmp_path / "export", segment_size_bytes=3000, run_size_bytes=5000)
+    return tmp_path / "export"
+
+
+def test_inputs_are_inspected(export: Path, tmp_path: Path) -> None:
+    inputs = all_inputs(read_manifests([export]))
+    assert len(inputs) > 3
+    inputs[1].path.write_bytes(inputs[1].path.read_bytes()[:-1])
+    inputs[2].path.unlink()
+    (tmp_path / "job").mkdir()
+    numbers = pa.RecordBatch.from_arrays([pa.array(range(len(inputs)), pa.int64())], schema=tasks.NUMBERS)
+    found = reports_of(tasks.inspect(inputs, tmp_path / "job")(iter([numbers])))
+    assert [report["input"] for report in found] == list(range(len(inputs)))
+    assert {report["input"] for report in found if "problem" in report} == {1, 2}
+    assert f"{inputs[1].path} is damaged" in str(found[1]["problem"])
+    assert str(inputs[2].path) in str(found[2]["problem"])
+    probes = {report["probe"] for report in found if "probe" in report}
+    assert {path.name for path in (tmp_path / "job").iterdir()} == probes
+
+
+def test_a_segment_that_is_damaged_after_the_inspection_is_named(export: Path, tmp_path: Path) -> None:
+    with job_of([export], tmp_path / "job", ONE) as job:
+        job.inputs[0].path.write_bytes(b"nothing")
+        with pytest.raises(CorruptExportError, match=r"posts-000000\.seg is damaged"):
+            run_tasks(job, Random(1))
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbled", "gone"])
+def test_a_damaged_run_is_an_error_that_names_it(tmp_path: Path, damage: str) -> None:
+    rows = [(b"%03d" % number, bytes(50)) for number in range(100)]
+    path = tmp_path / "run-000000"
+    write_run(path, cut(rows, [b"030", b"060"]))
+    assert [row for bucket in range(3) for row in read_bucket([path], bucket, 3)] == rows
+    whole = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(whole[:-20] if damage == "cut" else whole[:-20] + bytes(20))
+    with pytest.raises(CorruptExportError, match=str(path)):
+        read_bucket([path], 2, 3)
+
+
+def test_an_error_in_a_task_arrives_as_what_it_was() -> None:
+    for kind in (CorruptExportError, ExportError, StorageError, ReindexError):
+        report = {"error": "what was found", "kind": kind.__name__}
+        assert type(tasks.error_of(report)) is kind
+        assert str(tasks.error_of(report)) == "what was found"
+    assert type(tasks.error_of({"error": "x", "kind": "DecodeError"})) is ReindexError
+
+
+def test_a_job_is_told_from_others_by_what_it_is_to_do(export: Path, tmp_path: Path) -> None:
+    with job_of([export], tmp_path / "job", ONE) as job:
+        others = [
+            replace(job, partitions=9),
+            replace(job, boundaries=job.boundaries[1:]),
+            replace(job, inputs=job.inputs[1:]),
+            replace(job, drops=Drops(before_ms=1)),
+            replace(job, drops=Drops(authors=frozenset([ANN.key]))),
+            replace(job, drops=Drops(channels=frozenset(["default"]))),
+            replace(job, wanted=(False, *job.wanted[1:]))
+            if job.wanted[0]
+            else replace(job, wanted=(True, *job.wanted[1:])),
+        ]
+        assert job.fingerprint() == replace(job, folder=tmp_path).fingerprint()
+        prints = {other.fingerprint() for other in others} | {job.fingerprint()}
+        assert len(prints) == len(others) + 1
