@@ -24,7 +24,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.cloudpickle import register_pickle_by_value
 from stores import scratch_folder, store_of
-from test_tasks import plans, write_exports
+from test_tasks import Plan, plans, write_exports
 
 from cablestore import DRAFT8, Block, CableStore, Dialect, Filters, Post, Verdict, encode_post
 from cablestore.cli import main
