@@ -122,7 +122,7 @@ class MemorySnapshot:
         self._check()
         return self._rows.get(key)
 
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[Row]:
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002 - all are in memory
         """Yield the rows with start <= key < stop in key order, or backwards."""
         keys = self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, stop)]
         for key in reversed(keys) if reverse else keys:

@@ -27,12 +27,12 @@ class Overlay:
         """Return the value at `key` as it will be."""
         return self.changes[key] if key in self.changes else self._get(key)
 
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[Row]:
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
         """Yield the rows of a range as they will be. `changes` must rest meanwhile."""
         if len(self._order) != len(self.changes):
             self._order = sorted(self.changes)
         keys = self._order[bisect_left(self._order, start) : bisect_left(self._order, stop)]
-        rows = self._base.scan(start, stop, reverse=reverse)
+        rows = self._base.scan(start, stop, reverse=reverse, at_once=at_once)
         return self._merged(rows, keys[::-1] if reverse else keys, reverse=reverse) if keys else rows
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:

@@ -31,8 +31,11 @@ class Source(Protocol):
     def get(self, key: bytes) -> bytes | None:
         """Return the value at `key`, None where there is none."""
 
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[Row]:
-        """Yield the rows with start <= key < stop in key order, or backwards."""
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
+        """Yield the rows with start <= key < stop in key order, or backwards.
+
+        Who knows how many it will take says so by `at_once`: those are read in one go.
+        """
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
         """Yield the same rows as `scan`, many at once. Damage may end them unnoticed: for who knows what must come."""

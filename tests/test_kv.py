@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cablestore.errors import StorageError, StoreClosedError
+from cablestore.errors import CorruptStoreError, StorageError, StoreClosedError
 from cablestore.kv import LevelDB, Tuning, join_tables
 from cablestore.memory import MemoryDB
 from cablestore.overlay import Overlay
@@ -142,8 +142,28 @@ def test_the_twin_is_a_twin(batches: list[dict[bytes, bytes | None]], start: byt
             twin.write(rows, sync=False)
         with real.snapshot() as a, twin.snapshot() as b:
             for reverse in (False, True):
-                assert list(a.scan(start, stop, reverse=reverse)) == list(b.scan(start, stop, reverse=reverse))
+                expected = list(b.scan(start, stop, reverse=reverse))
+                for at_once in (0, 1, 2, 1000):
+                    assert list(a.scan(start, stop, reverse=reverse, at_once=at_once)) == expected
         real.close()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_rows_read_at_once_do_not_end_at_damage(tmp_path: Path, reverse: bool) -> None:
+    rows: dict[bytes, bytes | None] = {b"%06d" % i: b"%d" % i * 10 for i in range(5000)}
+    database = LevelDB(tmp_path / "db")
+    database.write(rows, sync=True)
+    database.compact()
+    database.close()
+    [table] = [file for file in (tmp_path / "db").glob("*.ldb") if file.stat().st_size > 10_000]
+    data = bytearray(table.read_bytes())
+    for at in (100, len(data) // 2, len(data) * 9 // 10):
+        data[at] ^= 0xFF
+    table.write_bytes(data)
+    database = LevelDB(tmp_path / "db")
+    with database.snapshot() as state, pytest.raises(CorruptStoreError):
+        list(state.scan(b"", b"\xff", reverse=reverse, at_once=10_000))
+    database.close()
 
 
 def test_a_folder_that_lost_its_current_file_is_not_overwritten(tmp_path: Path) -> None:
