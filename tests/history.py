@@ -18,18 +18,22 @@ from cablestore.body import (
     INFO,
     JOIN,
     LEAVE,
+    MODERATION,
     ROLE,
     TEXT,
     TOPIC,
+    UNBLOCK,
     Block,
     Body,
     Delete,
     Info,
     Join,
     Leave,
+    Moderation,
     Role,
     Text,
     Topic,
+    Unblock,
 )
 
 AUTHORS = tuple(Identity.derive("history", name) for name in ("ann", "bob", "cyd"))
@@ -66,7 +70,23 @@ class Draft:
     points_at: tuple[int, ...]
 
 
-KINDS = (TEXT, TEXT, TEXT, DELETE, DELETE, DELETE, INFO, TOPIC, JOIN, LEAVE, ROLE, BLOCK)
+KINDS = (
+    TEXT,
+    TEXT,
+    TEXT,
+    DELETE,
+    DELETE,
+    DELETE,
+    INFO,
+    TOPIC,
+    JOIN,
+    LEAVE,
+    ROLE,
+    MODERATION,
+    MODERATION,
+    BLOCK,
+    UNBLOCK,
+)
 dialects = st.sampled_from((LEGACY, LEGACY, DRAFT8))
 
 
@@ -125,6 +145,11 @@ def _body(draft: Draft, targets: tuple[bytes, ...]) -> Body:
             return Leave(channel)
         case 6:
             return Role(word, 0, channel, AUTHORS[draft.time % 3].public_key, draft.word % 3)
+        case 7:
+            users = tuple(AUTHORS[number % 3].public_key for number in draft.points_at)
+            return Moderation(word, 0, channel if draft.word else "", users, draft.time)
+        case 9:
+            return Unblock(word, 0, (AUTHORS[draft.time % 3].public_key,), draft.word % 2)
     return Block(word, 0, (AUTHORS[draft.time % 3].public_key,), 0, 1)
 
 
@@ -194,6 +219,26 @@ class Model:
         linked = {link for post in here for link in post.links}
         return {post.hash for post in here} - linked
 
+    def moderation(self, channel: str, oldest_ms: int) -> set[bytes]:
+        blocks = {post.hash for post in self.live.values() if post.type in (BLOCK, UNBLOCK)}
+        acts = [*self.in_channel("", ROLE, MODERATION), *self.in_channel(channel, ROLE, MODERATION)]
+        return blocks | {act.hash for act in acts if act.timestamp_ms >= oldest_ms and self._is_relevant(act)}
+
+    def _is_relevant(self, act: Post) -> bool:
+        own = [post for post in self.live.values() if (post.author, post.channel) == (act.author, act.channel)]
+        newer = [post.body for post in own if _order(post) > _order(act)]
+        if isinstance(act.body, Role):
+            said = self.info(act.body.recipient)
+            if said and isinstance(said.body, Info) and not said.body.accepts_role:
+                return False
+            return not any(isinstance(body, Role) and body.recipient == act.body.recipient for body in newer)
+        assert isinstance(act.body, Moderation)
+        undone: set[bytes | None] = set()
+        for body in newer:
+            if isinstance(body, Moderation) and {body.action, act.body.action} == _pair(act.body.action):
+                undone |= _acted_on(body) if body.action != act.body.action else set()
+        return not _acted_on(act.body) <= undone
+
     def counts(self) -> dict[str, int]:
         found: dict[str, int] = {}
         for post in self.live.values():
@@ -203,6 +248,16 @@ class Model:
 
 def _targets(post: Post) -> tuple[bytes, ...]:
     return post.body.hashes if isinstance(post.body, Delete) else ()
+
+
+def _pair(action: int) -> set[int]:
+    does = action - action % 2
+    return {does, does + 1}
+
+
+def _acted_on(body: Moderation) -> set[bytes | None]:
+    acts_on_channel = body.action in (6, 7) or not body.recipients
+    return {None} if acts_on_channel else set(body.recipients)
 
 
 def _order(post: Post) -> tuple[int, bytes]:

@@ -113,9 +113,11 @@ def test_channel_state_does_not_read_the_history(store: CableStore) -> None:
                 count += 1
                 return get(key)
 
-            def counting_scan(start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+            def counting_scan(
+                start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0
+            ) -> Iterator[tuple[bytes, bytes]]:
                 nonlocal count
-                for row in scan(start, stop, reverse=reverse):
+                for row in scan(start, stop, reverse=reverse, at_once=at_once):
                     count += 1
                     yield row
 

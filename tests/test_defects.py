@@ -411,9 +411,36 @@ def test_private_leak() -> None:
         store.ingest(raws(private))
         with store.snapshot() as snapshot:
             assert not list(answers.post_request(snapshot.reader, [private.hash]))
+            assert not list(answers.moderation_state(snapshot.reader, ["default"]))
         assert all(private.raw not in value for _, value in store.dump())
     with CableStore.in_memory(identity=BOB.identity) as store:
         assert store.ingest(raws(private))[0].verdict is Verdict.LOCAL_ONLY
+
+
+def moderation_state(store: CableStore, oldest_ms: int = 0) -> list[bytes]:
+    with store.snapshot() as snapshot:
+        return list(answers.moderation_state(snapshot.reader, ["default"], oldest_ms))
+
+
+def test_moderation_oldest_drops_blocks(store: CableStore) -> None:
+    """A block older than `oldest` was kept from who asked, against moderation.md 5.2.1.1."""
+    block, role = ANN.post(Block("", 0, (BOB.key,), 0, 0), at=80), ANN.post(Role("", 0, "", BOB.key, 1), at=80)
+    store.ingest(raws(block, role))
+    assert moderation_state(store, START_MS) == [block.hash]
+
+
+def test_optout_role(store: CableStore) -> None:
+    """Roles of users who decline them were given all the same."""
+    store.ingest(raws(ANN.post(Role("", 0, "", BOB.key, 1)), BOB.post(Info.of(accept_role=False))))
+    assert moderation_state(store) == []
+
+
+def test_deleted_action_undone(store: CableStore) -> None:
+    """Deleting an action did not undo it."""
+    hidden = ANN.post(Moderation("", 0, "default", (BOB.key,), 0))
+    shown = ANN.post(Moderation("", 0, "default", (BOB.key,), 1))
+    store.ingest(raws(hidden, shown, ANN.delete(shown)))
+    assert moderation_state(store) == [hidden.hash]
 
 
 def test_reserved_context_channel(store: CableStore) -> None:

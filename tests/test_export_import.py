@@ -32,7 +32,7 @@ from cablestore import (
     read_manifest,
     verify_export,
 )
-from cablestore.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, ROLE, Delete
+from cablestore.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, MODERATION, ROLE, UNBLOCK, Delete
 from cablestore.export import filters_of
 from cablestore.export_write import (
     ExportWriter,
@@ -182,9 +182,9 @@ def matches(post: Post, filters: Filters, acquainted: set[bytes]) -> bool:
         return False
     if not filters.channels or (post.type in LINKABLE_TYPES and post.channel in filters.channels):
         return True
-    if post.type in (INFO, BLOCK):
+    if post.type in (INFO, BLOCK, UNBLOCK):
         return post.author in acquainted
-    return post.type == ROLE and post.channel in {"", *filters.channels}
+    return post.type in (ROLE, MODERATION) and post.channel in {"", *filters.channels}
 
 
 filters_drawn = st.builds(

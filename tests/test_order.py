@@ -64,6 +64,11 @@ def assert_says(store: CableStore, model: Model) -> None:
             for start, end, limit in ((0, 0, 0), (0, NOW_MS, 0), (NOW_MS, NOW_MS + 1001, 0), (0, 0, 2), (81, 0, 1)):
                 answer = list(answers.channel_time_range(snapshot.reader, channel, start, end, limit))
                 assert answer == model.time_range(channel, start, end, limit)
+        for channel in {"nowhere", *(post.channel or "" for post in model.live.values())}:
+            for oldest in (0, 80, NOW_MS, NOW_MS + 1):
+                answer = list(answers.moderation_state(snapshot.reader, [channel, channel], oldest))
+                assert len(answer) == len(set(answer))
+                assert set(answer) == model.moderation(channel, oldest)
         for author in AUTHORS:
             public_key = author.public_key
             assert snapshot.user(public_key).name == model.name(public_key)

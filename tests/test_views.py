@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from history import AUTHORS, Draft, build
-from people import ANN, BOB, CYD, raws
+from people import ANN, BOB, CYD, START_MS, raws
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, decode_post
+from cablestore.body import LOCAL_ONLY, Block, Body, Moderation, Role, Unblock
 from cablestore.tombstone import Skeleton, Tombstone
 from cablestore.view import View
 from cablestore.views import CATALOG
@@ -72,6 +73,22 @@ def golden_posts(dialect: Dialect) -> list[Post]:
     return build(drafts, dialect)
 
 
+def moderation_posts() -> list[Post]:
+    """What the golden posts lack of moderation: the cabal, actions on users, posts and channels, unblocking."""
+    bodies: list[Body] = [
+        Role("", 0, "", BOB.key, 2),
+        Moderation("", 0, "", (BOB.key, CYD.key, BOB.key), 0),
+        Moderation("", 0, "a!b", (bytes([7]) * 32,), 5),
+        Moderation("", 0, "default", (), 6),
+        Unblock("", 0, (BOB.key, CYD.key), 1),
+        Block("", LOCAL_ONLY, (BOB.key,), 0, 0),
+        Role("", LOCAL_ONLY, "", BOB.key, 2),
+        Moderation("", LOCAL_ONLY, "", (BOB.key,), 0),
+        Unblock("", LOCAL_ONLY, (BOB.key,), 0),
+    ]
+    return [ANN.post(body, at=START_MS) for body in bodies]
+
+
 def golden_stones() -> list[Tombstone]:
     links = (bytes([7]) * 32, bytes([8]) * 32)
     dead = [
@@ -84,8 +101,8 @@ def golden_stones() -> list[Tombstone]:
 def rows_of(view: View) -> list[list[str]]:
     """Everything that a view makes of the golden posts and tombstones."""
     found: list[list[str]] = []
-    for dialect in (LEGACY, DRAFT8):
-        for post in golden_posts(dialect):
+    for posts in (golden_posts(LEGACY), golden_posts(DRAFT8), moderation_posts() if view.name == "moderation" else []):
+        for post in posts:
             if post.type in view.types:
                 found += [["row", key.hex(), value.hex()] for key, value in view.rows(post)]
             for fold in view.folds:

@@ -20,6 +20,7 @@ from cablestore.views import (
     links,
     membership,
     messages,
+    moderation,
     reverse,
     user_info,
 )
@@ -35,6 +36,7 @@ CATALOG: Final = Catalog(
         channel_topic.VIEW,
         author.VIEW,
         user_info.VIEW,
+        moderation.VIEW,
         links.VIEW,
         activity.VIEW,
     )

@@ -16,7 +16,7 @@ from cablestore.view import REVERSE_NAME, REVERSE_PREFIX, View
 
 VIEW: Final = View(
     name=REVERSE_NAME,
-    version=2,
+    version=3,
     prefixes=(REVERSE_PREFIX,),
     answers="deletion and discarding",
 )

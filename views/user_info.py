@@ -57,11 +57,17 @@ def latest_hash(reader: Reader, author: bytes) -> bytes | None:
     return None if value is None else value[8:MOMENT_SIZE_BYTES]
 
 
+def accepts_roles(reader: Reader, author: bytes) -> bool:
+    """Tell whether a user lets others give it roles, as all do who say nothing of it (moderation.md 4.2.4)."""
+    said = latest(reader, author)
+    return said is None or said[0].accepts_role
+
+
 VIEW: Final = View(
     name="user_info",
     version=1,
     prefixes=(PREFIX, LATEST_PREFIX),
-    answers="Channel State Request (infos); names",
+    answers="Channel State Request (infos); Moderation State Request (who takes roles); names",
     types=frozenset({INFO}),
     rows=rows,
     folds=(Fold(prefix=LATEST_PREFIX, types=frozenset({INFO}), parts=parts, refold=refold),),

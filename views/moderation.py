@@ -1,0 +1,122 @@
+"""Moderation: the roles, actions and blocks that peers are told of.
+
+    !moderation!block!<mono-ts>                                   -> hash of the post/block or post/unblock
+    !moderation!state!<channel>!<mono-ts>!<pubkey>!<act>          -> hash of the post/role or post/moderation, then its targets
+    !moderation!about!<channel>!<pubkey>!<act>!<target>!<mono-ts> -> empty, for the same posts, a row a target
+
+An empty channel is the whole cabal (moderation.md 4.1). `<act>` is the digit of the action, or `r` for a role; a target is
+the 32-byte key of a user or hash of a post, empty where the channel itself is acted on. In order of time stand the first
+two: what is asked for since a time is a range. The third tells in one step whether a post is relevant still: a role until
+its author gives the recipient another in that channel (4.2.3), an action until its author undoes it (4.4.2).
+
+Local-only posts (4.5) have no rows, so they are not told of, and what they undo for their author alone stays relevant to
+everybody else: that it went missing would tell of them too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cablestore.body import MODERATION_TYPES, Block, Moderation, Role, Unblock
+from cablestore.crypto import HASH_SIZE_BYTES
+from cablestore.errors import CorruptStoreError
+from cablestore.keys import after_prefix, escape, time_floor
+from cablestore.limits import MAX_TIMESTAMP_MS
+from cablestore.post import Post
+from cablestore.reader import Reader, Row
+from cablestore.view import View
+from cablestore.views import user_info
+
+BLOCK_PREFIX: Final = b"!moderation!block!"
+STATE_PREFIX: Final = b"!moderation!state!"
+ABOUT_PREFIX: Final = b"!moderation!about!"
+
+_ROLE = b"r"
+_UNDONE_BY = {_ROLE: _ROLE} | {b"%d" % action: b"%d" % (action ^ 1) for action in range(8)}
+_FIRST_ON_CHANNELS = 6
+_CHANNEL_ITSELF = (b"",)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A post/role or post/moderation: its hash, and what decides whether it is relevant still."""
+
+    hash: bytes
+    channel_key: bytes
+    sort_time: bytes
+    author_hex: bytes
+    kind: bytes
+    targets: tuple[bytes, ...]
+
+
+def act_of(post: Post) -> Act | None:
+    """Return what a post/role or post/moderation does, None for other posts and for local-only ones."""
+    if post.is_local_only:
+        return None
+    targets: tuple[bytes, ...] = ()
+    match post.body:
+        case Role(recipient=recipient):
+            kind, targets = _ROLE, (recipient,)
+        case Moderation(action=action, recipients=recipients):
+            kind = b"%d" % action
+            if action < _FIRST_ON_CHANNELS:
+                targets = tuple(dict.fromkeys(recipients))
+        case _:
+            return None
+    return Act(post.hash, post.channel_key, post.sort_time, post.author_hex, kind, targets or _CHANNEL_ITSELF)
+
+
+def rows(post: Post) -> list[Row]:
+    """Return the row of a post/block or post/unblock, those of a post/role or post/moderation, none of a local-only post."""
+    if isinstance(post.body, Block | Unblock) and not post.is_local_only:
+        return [(BLOCK_PREFIX + post.sort_time, post.hash)]
+    act = act_of(post)
+    if act is None:
+        return []
+    state = STATE_PREFIX + b"!".join((act.channel_key, act.sort_time, act.author_hex, act.kind))
+    about = [(_about(act, act.kind, target) + act.sort_time, b"") for target in act.targets]
+    return [(state, act.hash + b"".join(act.targets)), *about]
+
+
+def _about(act: Act, kind: bytes, target: bytes) -> bytes:
+    return ABOUT_PREFIX + b"!".join((act.channel_key, act.author_hex, kind, target.hex().encode(), b""))
+
+
+def blocks(reader: Reader) -> Iterator[bytes]:
+    """Yield the hashes of every post/block and post/unblock, oldest first."""
+    for _, digest in reader.prefix(BLOCK_PREFIX):
+        yield digest
+
+
+def acts(reader: Reader, channel: str, oldest_ms: int = 0) -> Iterator[Act]:
+    """Yield the roles and actions of a channel, or with "" of the whole cabal, with timestamp >= oldest, oldest first."""
+    prefix = STATE_PREFIX + escape(channel) + b"!"
+    start = prefix + time_floor(min(oldest_ms, MAX_TIMESTAMP_MS + 1))
+    for key, value in reader.scan(start, after_prefix(prefix)):
+        sort_time, author_hex, kind = key[len(prefix) :].split(b"!")
+        if not value or len(value) % HASH_SIZE_BYTES:
+            raise CorruptStoreError("a row of moderation is damaged. Run `cablestore rebuild`")
+        digest, *targets = (value[at : at + HASH_SIZE_BYTES] for at in range(0, len(value), HASH_SIZE_BYTES))
+        yield Act(digest, escape(channel), sort_time, author_hex, kind, tuple(targets) or _CHANNEL_ITSELF)
+
+
+def is_relevant(reader: Reader, act: Act) -> bool:
+    """Tell whether an act still counts for one of its targets, and for a role, whether its recipient takes roles."""
+    if act.kind == _ROLE and not user_info.accepts_roles(reader, act.targets[0]):
+        return False
+    return not all(_is_undone(reader, act, target) for target in act.targets)
+
+
+def _is_undone(reader: Reader, act: Act, target: bytes) -> bool:
+    latest = reader.last(_about(act, _UNDONE_BY[act.kind], target))
+    return latest is not None and latest[0].rsplit(b"!", 1)[1] > act.sort_time
+
+
+VIEW: Final = View(
+    name="moderation",
+    version=1,
+    prefixes=(BLOCK_PREFIX, STATE_PREFIX, ABOUT_PREFIX),
+    answers="Moderation State Request",
+    types=MODERATION_TYPES,
+    rows=rows,
+)
