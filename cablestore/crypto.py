@@ -17,7 +17,7 @@ from typing import Final, Self
 import nacl.bindings as sodium
 import nacl.exceptions
 
-from cablestore.errors import CorruptStoreError, IdentityError
+from cablestore.errors import CorruptStoreError, DecodeError, IdentityError
 
 HASH_SIZE_BYTES: Final = 32
 KEY_SIZE_BYTES: Final = 32
@@ -61,6 +61,17 @@ VERIFIES_WITHOUT_LOCK: Final = _ARE_SIGNED is not None
 """Whether the extension was built: threads then verify whole shares of a batch without Python's lock."""
 
 
+def exchange_public_key(public_key: bytes) -> bytes:
+    """Convert an author's Ed25519 public key to the X25519 key that `Identity.exchange_secret` goes with.
+
+    Raises DecodeError for bytes that are no public key.
+    """
+    try:
+        return sodium.crypto_sign_ed25519_pk_to_curve25519(public_key)
+    except (nacl.exceptions.CryptoError, ValueError):
+        raise DecodeError(0, "these bytes are no Ed25519 public key") from None
+
+
 @dataclass(frozen=True)
 class Identity:
     """An Ed25519 key pair: who writes a post.
@@ -91,6 +102,16 @@ class Identity:
         """The 32-byte public key."""
         return sodium.crypto_sign_seed_keypair(self.seed)[0]
 
+    @cached_property
+    def exchange_secret(self) -> bytes:
+        """The identity's key for key exchange, an X25519 secret: peers see who we are (handshake.md 3.1)."""
+        return sodium.crypto_sign_ed25519_sk_to_curve25519(self._secret_key)
+
+    @cached_property
+    def separate_exchange_secret(self) -> bytes:
+        """An X25519 secret that nobody without the seed can connect with the identity; the same every time."""
+        return hashlib.blake2b(key=self.seed, digest_size=KEY_SIZE_BYTES, person=b"cablestore:noise").digest()
+
     def sign(self, message: bytes) -> bytes:
         """Return the 64-byte signature of `message`."""
         return sodium.crypto_sign(message, self._secret_key)[:SIGNATURE_SIZE_BYTES]
@@ -120,6 +141,4 @@ class Identity:
 
     @cached_property
     def _sealing_key(self) -> bytes:
-        secret = sodium.crypto_sign_ed25519_sk_to_curve25519(self._secret_key)
-        public = sodium.crypto_sign_ed25519_pk_to_curve25519(self.public_key)
-        return sodium.crypto_box_beforenm(public, secret)
+        return sodium.crypto_box_beforenm(exchange_public_key(self.public_key), self.exchange_secret)

@@ -77,3 +77,11 @@ class CorruptExportError(ExportError):
 
 class ReindexError(CableStoreError):
     """The job cannot do what it was asked: no Java, workers that do not see its folder, rows that do not agree."""
+
+
+class HandshakeError(CableStoreError):
+    """The peer does not hold the same cabal key, or what it sent was changed, repeated, cut or not a handshake."""
+
+
+class NodeError(CableStoreError):
+    """A node cannot do what it was told: an address that is none or is taken, a peer that is not there."""
