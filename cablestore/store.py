@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -60,6 +61,8 @@ class CableStore(Reads):
         """Use `open` or `in_memory`."""
         self._engine = engine
         self._identity = identity
+        self._identifying = threading.Lock()
+        """Keeps two threads from making two key files."""
         self._clock = clock
         self._verifier = Verifier(threads)
         self._intake = Intake(engine.dialect, self._verifier, clock, self._own_identity)
@@ -167,17 +170,23 @@ class CableStore(Reads):
         return self._engine.dialect
 
     @property
+    def path(self) -> Path | None:
+        """The store's folder, None for one in memory."""
+        return None if self._engine.folder is None else self._engine.folder.path
+
+    @property
     def identity(self) -> Identity:
         """Who writes here. The key file is made when this is first asked for, unless `open` was given an identity."""
-        if self._identity is None:
-            self._identity = self._stored_identity()
-        if self._identity is None:
-            folder = self._engine.folder
-            identity = Identity.generate()
-            if folder is not None:
-                save_identity(identity, folder.identity_path)
-            self._identity = identity
-        return self._identity
+        with self._identifying:
+            if self._identity is None:
+                self._identity = self._stored_identity()
+            if self._identity is None:
+                folder = self._engine.folder
+                identity = Identity.generate()
+                if folder is not None:
+                    save_identity(identity, folder.identity_path)
+                self._identity = identity
+            return self._identity
 
     def import_identity(self, identity: Identity) -> None:
         """Write as `identity` from now on. Raises IdentityError where the store has another already."""
@@ -404,6 +413,10 @@ class CableStore(Reads):
                     return found
         except StoreClosedError:
             return []
+
+    def wait(self, after: int, timeout_s: float | None = None) -> bool:
+        """Wait until there are events behind number `after`: False when time is up, or when the store is closed."""
+        return self._engine.wait(after, timeout_s)
 
     @property
     def last_sequence(self) -> int:

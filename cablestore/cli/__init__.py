@@ -12,7 +12,8 @@ import click
 
 from cablestore import __version__
 from cablestore.cli import care, demo, exporting, importing, reading, reindexing, writing
-from cablestore.errors import CableStoreError, StorageError
+from cablestore.cli.common import exit_status
+from cablestore.errors import CableStoreError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
         status = 130
     except CableStoreError as error:
         click.echo(f"cablestore: {error}", err=True)
-        status = 3 if isinstance(error, StorageError) else 2
+        status = exit_status(error)
     except BrokenPipeError:
         sys.stdout = None  # whoever reads our output has seen enough; nothing is left to flush to
         status = 0

@@ -27,6 +27,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from cablestore.errors import CableStoreError, StorageError
 from cablestore.keys import parse_hex
 from cablestore.store import CableStore
 
@@ -49,20 +50,30 @@ _WIDTH_OF_FILES = 160
 class Output:
     """Prints for a person, or one JSON value a line, or nothing."""
 
-    def __init__(self, *, as_json: bool, quiet: bool = False) -> None:
+    def __init__(self, *, as_json: bool, quiet: bool = False, console: Console | None = None) -> None:
+        """Print to standard output and standard error, or what is no note to `console`."""
         self.as_json = as_json
-        self.console = Console(highlight=False, soft_wrap=True, quiet=quiet)
+        self.console = console or Console(highlight=False, soft_wrap=True, quiet=quiet)
         self.notes = Console(stderr=True, highlight=False, quiet=quiet)
-        if not self.console.is_terminal:
+        if console is None and not self.console.is_terminal:
             self.console.width = _WIDTH_OF_FILES
 
     def say(self, text: str | Text, /, **fields: Any) -> None:
         """Print a line, or `fields` as JSON if there are any."""
         if self.as_json:
             if fields:
-                print(json.dumps(fields, ensure_ascii=False), flush=True)
+                self._print_json(fields)
         else:
             self.console.print(text if isinstance(text, Text) else Text(text))
+
+    def _print_json(self, fields: dict[str, Any]) -> None:
+        file = self.console.file
+        file.write(json.dumps(fields, ensure_ascii=False) + "\n")
+        file.flush()
+
+    def is_wanted(self) -> bool:
+        """Tell whether somebody is there to read: always, in a process of one's own."""
+        return True
 
     def note(self, text: str) -> None:
         """Tell a person something beside the output."""
@@ -73,7 +84,7 @@ class Output:
         """Print rows as a table with these columns, or as JSON with all of their fields; numbers stand to the right."""
         if self.as_json:
             for row in rows:
-                print(json.dumps(row, ensure_ascii=False), flush=True)
+                self._print_json(row)
             return
         found = list(rows)
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -143,6 +154,8 @@ class Moment(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return milliseconds since 1970."""
+        if isinstance(value, int):
+            return max(0, value)  # it was converted already
         match = _DURATION.fullmatch(str(value).strip())
         try:
             if match is not None:
@@ -163,6 +176,11 @@ class Key(click.ParamType[bytes]):
         """Return the 32 bytes."""
         del param, ctx
         return value if isinstance(value, bytes) else parse_hex(str(value), "a public key")
+
+
+def exit_status(error: CableStoreError) -> int:
+    """Return the exit status of a command that ends with this error."""
+    return 3 if isinstance(error, StorageError) else 2
 
 
 def default_store() -> Path:

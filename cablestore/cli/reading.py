@@ -13,20 +13,34 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from cablestore.arrival import Kind
+from cablestore.arrival import Kind, next_sequence
 from cablestore.body import TEXT
 from cablestore.cli.common import Moment, Output, colour_of, common_options, full_hash, safe, size, when, with_store
+from cablestore.cli.remote import forward, offered
 from cablestore.errors import StoreLockedError
-from cablestore.reads import Message
+from cablestore.reads import Event, Message
 from cablestore.store import CableStore
 
 _POLL_S: Final = 1.0
+_LOOK_S: Final = 0.5
+"""How often a follower that is served looks whether its client is still there."""
 _LOOK_ANYWAY_POLLS: Final = 15
 """A write in the instant between our own close and our look at the clock would be missed otherwise."""
 _BARS: Final = 24
 _BAR_WIDTH: Final = 50
 
 
+def _serve_log(store: CableStore, out: Output, *, follow: bool, **chosen: Any) -> None:
+    """Do what `log` does in the process that has the store open."""
+    channel, after = _show_log(store, out, **chosen)
+    while follow and out.is_wanted():
+        # A closed store has no next events and raises when it is asked for them.
+        for event in store.next_events(after, _LOOK_S) or store.events(after):
+            after = event.sequence
+            _show_event(store, out, channel, event)
+
+
+@offered(_serve_log)
 @click.command()
 @click.argument("channel")
 @click.option("-n", "--number", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many messages.")
@@ -35,28 +49,46 @@ _BAR_WIDTH: Final = 50
 @click.option("--oldest", is_flag=True, help="The first messages instead of the last.")
 @click.option("--causal", is_flag=True, help="Order by what answers what, instead of by time.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with new messages as they are stored.")
+@click.option("--after", type=click.IntRange(0), hidden=True, help="Only what was stored behind this number.")
 @common_options
-def log(
-    path: Path, out: Output, channel: str, number: int, since: int | None, until: int | None, **flags: bool
-) -> None:
+def log(path: Path, out: Output, follow: bool, **chosen: Any) -> int | None:
     """Show the messages of CHANNEL, the newest at the end."""
     with CableStore.open(path, create=False) as store:
-        channel = store.dialect.channel_id(channel)
-        if flags["causal"]:
-            messages = store.causal_messages(channel, since or 0, until)[-number:]
+        channel, after = _show_log(store, out, **chosen)
+    return _follow(path, out, channel, after, chosen) if follow else None
+
+
+def _show_log(
+    store: CableStore,
+    out: Output,
+    *,
+    channel: str,
+    number: int,
+    since: int | None,
+    until: int | None,
+    oldest: bool,
+    causal: bool,
+    after: int | None,
+) -> tuple[str, int]:
+    """Print what is there; returns the channel's name as it is stored, and the number of the event to go on behind."""
+    channel = store.dialect.channel_id(channel)
+    if after is not None:
+        return channel, after
+    with store.snapshot() as state:  # so that what is stored meanwhile is neither lost nor shown twice
+        if causal:
+            messages = state.causal_messages(channel, since or 0, until)[-number:]
         else:
-            page = store.messages(channel, number, newest_first=not flags["oldest"], start_ms=since or 0, end_ms=until)
-            messages = page.messages if flags["oldest"] else page.messages[::-1]
-        for message in messages:
-            _show_message(out, message)
-        if not messages:
-            out.note(f"no messages in {safe(channel)}")
-        last_sequence = store.last_sequence
-    if flags["follow"]:
-        _follow(path, out, channel, last_sequence)
+            page = state.messages(channel, number, newest_first=not oldest, start_ms=since or 0, end_ms=until)
+            messages = page.messages if oldest else page.messages[::-1]
+        last_sequence = next_sequence(state.reader) - 1
+    for message in messages:
+        _show_message(out, message)
+    if not messages:
+        out.note(f"no messages in {safe(channel)}")
+    return channel, last_sequence
 
 
-def _follow(path: Path, out: Output, channel: str, after: int) -> None:
+def _follow(path: Path, out: Output, channel: str, after: int, chosen: dict[str, Any]) -> int:
     """Print what arrives. The store is opened only when it changed, so that others can write to it meanwhile."""
     seen = _changed_at(path)
     for poll in count(1):
@@ -67,16 +99,21 @@ def _follow(path: Path, out: Output, channel: str, after: int) -> None:
             with CableStore.open(path, create=False) as store:
                 for event in store.subscribe(after, timeout_s=0):
                     after = event.sequence
-                    if (
-                        event.kind is Kind.ACCEPTED
-                        and event.post
-                        and event.post.channel == channel
-                        and event.post.type == TEXT
-                    ):
-                        _show_message(out, store.resolve(event.post))
+                    _show_event(store, out, channel, event)
         except StoreLockedError:
-            continue  # whoever writes now will be done
+            # Whoever writes now will be done, unless it is there to stay: then it can go on for us.
+            status = forward(path, "log", {**chosen, "follow": True, "after": after}, out)
+            if status is not None:
+                return status
+            continue
         seen = _changed_at(path)
+    raise AssertionError
+
+
+def _show_event(store: CableStore, out: Output, channel: str, event: Event) -> None:
+    post = event.post
+    if event.kind is Kind.ACCEPTED and post and post.channel == channel and post.type == TEXT:
+        _show_message(out, store.resolve(post))
 
 
 def _changed_at(path: Path) -> float:
@@ -105,6 +142,7 @@ def message_fields(message: Message) -> dict[str, Any]:
     }
 
 
+@offered()
 @click.command()
 @with_store
 def channels(store: CableStore, out: Output) -> None:
@@ -124,6 +162,7 @@ def channels(store: CableStore, out: Output) -> None:
     )
 
 
+@offered()
 @click.command()
 @click.option("--channel", help="Only those who are in this channel.")
 @with_store
@@ -133,6 +172,7 @@ def users(store: CableStore, out: Output, channel: str | None) -> None:
     out.table(("name", "public_key"), ({"name": user.name, "public_key": user.public_key.hex()} for user in found))
 
 
+@offered()
 @click.command()
 @click.argument("digest", metavar="HASH")
 @with_store
@@ -169,6 +209,7 @@ def show(store: CableStore, out: Output, digest: str) -> None:
         out.table(("field", "value"), rows)
 
 
+@offered()
 @click.command()
 @with_store
 def stats(store: CableStore, out: Output) -> None:

@@ -9,10 +9,21 @@ from typing import Final
 import click
 
 from cablestore.cli.common import Output, common_options, full_hash, safe, with_store
+from cablestore.cli.remote import offered
 from cablestore.dialect import DIALECTS, dialect_named
 from cablestore.identity import load_identity, save_identity
 from cablestore.post import Post
 from cablestore.store import CableStore
+
+
+def _absolute(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    """Return a path that is the same one in the process that has the store open."""
+    return path.absolute() if path is not None else None
+
+
+def _or_standard_input(_: click.Context, __: click.Parameter, text: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words, or what stands on standard input: it is read here, whichever process has the store open."""
+    return text if " ".join(text) else (sys.stdin.read().rstrip("\n"),)
 
 
 def _tell(out: Output, post: Post, text: str) -> None:
@@ -39,9 +50,14 @@ def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None
         )
 
 
+@offered()
 @click.command()
 @click.option(
-    "--export", "target", type=click.Path(path_type=Path), help="Write the secret key to this new file, mode 0600."
+    "--export",
+    "target",
+    type=click.Path(path_type=Path),
+    callback=_absolute,
+    help="Write the secret key to this new file, mode 0600.",
 )
 @with_store
 def identity(store: CableStore, out: Output, target: Path | None) -> None:
@@ -54,19 +70,20 @@ def identity(store: CableStore, out: Output, target: Path | None) -> None:
     out.say(f"{public_key.hex()}  {safe(name)}", public_key=public_key.hex(), name=name)
 
 
+@offered()
 @click.command()
 @click.argument("channel")
-@click.argument("text", nargs=-1)
+@click.argument("text", nargs=-1, callback=_or_standard_input)
 @with_store
 def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
     """Write TEXT to CHANNEL, or what stands on standard input. Joins the channel first if you are not in it."""
-    words = " ".join(text) or sys.stdin.read().rstrip("\n")
     if store.dialect.channel_id(channel) not in store.joined_channels(store.identity.public_key):
         store.join(channel)
         out.note(f"joined {safe(channel)}")
-    _tell(out, store.text(channel, words), "posted")
+    _tell(out, store.text(channel, " ".join(text)), "posted")
 
 
+@offered()
 @click.command()
 @click.argument("channel")
 @click.argument("text", nargs=-1)
@@ -76,6 +93,7 @@ def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -
     _tell(out, store.topic(channel, " ".join(text)), "topic set" if text else "topic cleared")
 
 
+@offered()
 @click.command()
 @click.argument("channel")
 @with_store
@@ -84,6 +102,7 @@ def join(store: CableStore, out: Output, channel: str) -> None:
     _tell(out, store.join(channel), f"joined {safe(channel)}")
 
 
+@offered()
 @click.command()
 @click.argument("channel")
 @with_store
@@ -92,6 +111,7 @@ def leave(store: CableStore, out: Output, channel: str) -> None:
     _tell(out, store.leave(channel), f"left {safe(channel)}")
 
 
+@offered()
 @click.command()
 @click.argument("name")
 @with_store
@@ -102,6 +122,7 @@ def name(store: CableStore, out: Output, name: str) -> None:
     _tell(out, store.info(name=name, others=others), f"you are {safe(name)}")
 
 
+@offered()
 @click.command()
 @click.argument("hashes", nargs=-1, required=True)
 @with_store

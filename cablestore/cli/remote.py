@@ -1,0 +1,214 @@
+"""Commands for a store that another process has open: that process runs them, for `cablestore.control` to carry over."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial, wraps
+from io import TextIOBase
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+import click
+from rich.console import Console
+
+from cablestore.cli.common import Output, exit_status
+from cablestore.control import MAX_WIDTH, ControlServer, Param, Reply, Request, ask, connect
+from cablestore.errors import CableStoreError, StoreClosedError, StoreLockedError
+from cablestore.store import CableStore
+
+_HEIGHT: Final = 25
+"""Nothing that we print depends on it; rich looks at the server's own terminal without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    command: click.Command
+    serve: Callable[..., Any]
+    """Does the command's work with `store`, `out` and its own parameters."""
+
+
+_OFFERS: Final[dict[str, _Offer]] = {}
+
+
+def offered(serve: Callable[..., Any] | None = None) -> Callable[[click.Command], click.Command]:
+    """Let a command run in the process that has the store open, where that one offers it.
+
+    Stands above `click.command`. `serve` gets the open store as `store` and does what the command does; without it, it is
+    the function under `with_store`.
+    """
+
+    def offer(command: click.Command) -> click.Command:
+        local = command.callback
+        if local is None or command.name is None:
+            raise TypeError(f"{command} has no function to offer")
+        name = command.name
+
+        @wraps(local)
+        def here_or_there(*, path: Path, as_json: bool, **params: Any) -> Any:
+            for param in command.params:
+                _check_text(param, params.get(param.name or ""))
+            try:
+                return local(path=path, as_json=as_json, **params)
+            except StoreLockedError:
+                status = forward(path, name, params, Output(as_json=as_json))
+                if status is None:
+                    raise
+                return status
+
+        command.callback = here_or_there
+        _OFFERS[name] = _Offer(command, serve or inspect.unwrap(local))
+        return command
+
+    return offer
+
+
+def _check_text(param: click.Parameter, value: Any) -> None:
+    """Raise for bytes of the command line that are not UTF-8. In paths they are what a file may be called."""
+    for part in value if isinstance(value, tuple) else (value,):
+        if isinstance(part, str) and any("\ud800" <= character <= "\udfff" for character in part):
+            raise click.BadParameter(f"{part[:80]!r} is not UTF-8", param=param)
+
+
+# --- where the command is given -------------------------------------------------------------------
+
+
+def forward(path: Path, command: str, params: Mapping[str, Any], out: Output) -> int | None:
+    """Have a command run by the process that has the store open; returns its exit status, None where none offers it."""
+    connection = connect(path)
+    if connection is None:
+        return None
+    console = out.console
+    request = Request(
+        command,
+        {name: _plain(value) for name, value in params.items()},
+        json=out.as_json,
+        width=max(1, min(console.width, MAX_WIDTH)),
+        terminal=console.is_terminal,
+        colours=console.color_system,
+        no_colours=console.no_color,
+    )
+    with connection:
+        for kind, value in ask(connection, request):
+            if kind == "exit":
+                return int(value)
+            _print(out, kind, str(value))
+    raise AssertionError
+
+
+def _plain(value: Any) -> Param:
+    """Return a parameter as JSON has it."""
+    return str(value) if isinstance(value, Path) else cast(Param, value)
+
+
+def _print(out: Output, kind: str, text: str) -> None:
+    if kind == "usage":
+        raise click.UsageError(text)
+    if kind == "note":
+        out.note(text)
+    elif kind == "err":
+        click.echo(text, err=True, nl=False)
+    else:
+        out.console.file.write(text)
+        out.console.file.flush()
+
+
+# --- where the store is open ----------------------------------------------------------------------
+
+
+def control(store: CableStore, folder: Path) -> ControlServer:
+    """Begin to run commands for other processes on an open store; close what is returned before the store.
+
+    Raises StorageError where no socket can be made in the store's folder.
+    """
+    return ControlServer(folder, partial(run_request, store))
+
+
+def run_request(store: CableStore, request: Request, reply: Reply) -> int:
+    """Run a command as its own process would: its output and errors go to the client. Returns the exit status."""
+    try:
+        offer = _offer(request.command)
+        params = _params(offer.command, request.params)
+        return int(offer.serve(store=store, out=_RemoteOutput(request, reply), **params) or 0)
+    except click.UsageError as error:
+        reply.write("usage", error.format_message())
+        return error.exit_code
+    except StoreClosedError:
+        raise
+    except CableStoreError as error:
+        reply.write("err", f"cablestore: {error}\n")
+        return exit_status(error)
+
+
+def _offer(command: str) -> _Offer:
+    offer = _OFFERS.get(command)
+    if offer is None:
+        raise CableStoreError(f"{command!r} is no command that runs where another process has the store open")
+    return offer
+
+
+def _params(command: click.Command, given: dict[str, Param]) -> dict[str, Any]:
+    """Return the parameters as click gives them to the command's function, but without what asks the terminal."""
+    own = {param.name: param for param in command.params if param.name not in {"path", "as_json", None}}
+    if own.keys() != given.keys():
+        raise CableStoreError(
+            f"the process that has the store open knows {command.name} with other parameters: have the same version of "
+            "cablestore in both"
+        )
+    with click.Context(command, info_name=command.name) as context:
+        return {name: _converted(context, own[name], value) for name, value in given.items()}
+
+
+def _converted(context: click.Context, param: click.Parameter, value: Param) -> Any:
+    is_optional = not param.required and param.to_info_dict().get("default") is None
+    if (value is None and not is_optional) or isinstance(value, list) is not (param.nargs == -1 or param.multiple):
+        raise click.BadParameter(f"{value!r} is not possible", context, param)
+    try:
+        converted = param.type_cast_value(context, value)
+    except ValueError as error:  # a path with a zero inside
+        raise click.BadParameter(f"{value!r}: {error}", context, param) from None
+    if param.required and converted == ():
+        raise click.MissingParameter(ctx=context, param=param)
+    _check_text(param, converted)
+    return converted
+
+
+class _RemoteOutput(Output):
+    """Prints for a client, as it would look there."""
+
+    def __init__(self, request: Request, reply: Reply) -> None:
+        console = Console(
+            file=cast(Any, _Stream(reply)),
+            highlight=False,
+            soft_wrap=True,
+            width=request.width,
+            height=_HEIGHT,
+            force_terminal=request.terminal,
+            color_system=cast(Literal["standard", "256", "truecolor"] | None, request.colours),
+            no_color=request.no_colours,
+        )
+        super().__init__(as_json=request.json, console=console)
+        self._reply = reply
+
+    def note(self, text: str) -> None:
+        if not self.as_json:
+            self._reply.write("note", text)
+
+    def is_wanted(self) -> bool:
+        return self._reply.is_wanted()
+
+
+class _Stream(TextIOBase):
+    """A file whose text a client prints."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if text:
+            self._reply.write("out", text)
+        return len(text)

@@ -1,0 +1,19 @@
+"""A process that has a store open and runs commands for others: `python control_child.py STORE`, until it is interrupted.
+
+Each line on standard input is a text that it stores itself, as a peer's would be.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from cablestore import CableStore
+from cablestore.cli.remote import control
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    with CableStore.open(folder, create=False) as store, control(store, folder):
+        print("open", flush=True)
+        for line in sys.stdin:
+            store.text("default", line.rstrip("\n"))
