@@ -94,3 +94,110 @@ PART_ROWS: Final = 300_000
 
 SHARED_OUT_FROM_SIZE_BYTES: Final = 134_217_728
 """A database from which on processes share out a rebuild: 100,000 posts, which one process rebuilds in a few seconds."""
+
+# --- of peers ----------------------------------------------------------------------------------
+
+MAX_TTL: Final = 16
+"""Hops that a legacy request may be forwarded (wire.md draft 1, 5.2.1); existing clients refuse more."""
+
+MAX_MESSAGE_SIZE_BYTES: Final = 8_388_608
+"""One message of a peer: 260,000 hashes. Longer ones are refused before their bytes are read."""
+
+MAX_REQUESTS_ALIVE: Final = 4_096
+"""Requests of one peer that wait for an answer or are live: two for each of 2,000 channels. Others end at once."""
+
+MAX_LIVE_CHANNELS: Final = 1_024
+"""Channels of which a node asks one peer to hear at once, two requests each. Of further ones it asks every minute."""
+
+MAX_HASHES_PER_REQUEST: Final = 10_000
+"""Posts that one post request may ask for; a request of more ends at once. Existing clients ask for 4,096 at most."""
+
+MAX_HASHES_PER_RESPONSE: Final = 10_000
+"""Hashes in one response: 320 kB, so that others are served in between. More follow in further ones."""
+
+MAX_HASHES_PER_ANSWER: Final = 1_000_000
+"""Hashes of one answer that is not live, in all its responses; what goes on behind it is cancelled."""
+
+MAX_POST_RESPONSE_SIZE_BYTES: Final = 1_048_576
+"""Posts in one response. Some clients take the first alone; it holds the 4,096 posts that those ask for."""
+
+REQUESTS_REMEMBERED: Final = 1_024
+"""Ids of own requests that are concluded. What still comes for them is late; for others it counts against the peer."""
+
+ANSWER_TIMEOUT_S: Final = 20.0
+"""Seconds after which a request without a word of answer is given up: existing clients do not answer what they lack."""
+
+MAX_CONTROL_CONNECTIONS: Final = 64
+"""Commands of other processes that run at once on an open store: each has a thread here, and a `log --follow` stays for days."""
+
+MAX_CONTROL_REQUEST_SIZE_BYTES: Final = 4_194_304
+"""One command with its parameters for an open store: as much as a shell takes in one line (2 MB on Linux), escaped."""
+
+RELAY_TIMEOUT_S: Final = 5.0
+"""Seconds that a forwarded request waits for each further part of the answer."""
+
+ROUTES_REMEMBERED: Final = 65_536
+"""Ids of requests by which one that comes back another way is known: minutes of a busy node."""
+
+ROUTE_HASHES_REMEMBERED: Final = 10_000
+"""Hashes of one forwarded request that are passed on once only; behind these a repeated one may be passed on twice."""
+
+MAX_WANTED_PER_PEER: Final = 65_536
+"""Hashes of one peer that wait to be fetched, 10 MB. What a peer offers beyond it is found again by the next pass."""
+
+OFFERS_REMEMBERED: Final = 3
+"""Further peers that are remembered to have a post, should the first not deliver it."""
+
+MAX_PEERS: Final = 2_000
+"""Connections of one node. Each takes a file descriptor and, while idle, some 30 kB."""
+
+MAX_PEERS_PER_ADDRESS: Final = 256
+"""Connections from one address, many of which may be people behind one router."""
+
+MAX_HANDSHAKES: Final = 64
+"""Handshakes in progress at a time: each costs a millisecond of arithmetic for anyone who sends 48 bytes."""
+
+HANDSHAKE_TIMEOUT_S: Final = 10.0
+"""Seconds in which a handshake has to be done, from the connection's first moment."""
+
+IDLE_TIMEOUT_S: Final = 600.0
+"""Seconds without a byte after which a connection on which nothing is alive is closed. Cable has no ping."""
+
+KEEPALIVE_AFTER_S: Final = 60
+"""Seconds of silence after which the system asks whether the peer's machine is still there."""
+
+END_TIMEOUT_S: Final = 3.0
+"""Seconds that a peer has to read what is left and to end its side of an encrypted stream (handshake.md 4.4)."""
+
+DIALECT_WAIT_S: Final = 0.5
+"""Seconds in which a peer may speak first where our dialect could end it: an existing client ends at a word of draft 8."""
+
+SLOW_READER_SIZE_BYTES: Final = 262_144
+"""Bytes queued to a peer behind which nothing more is read for it from the store."""
+
+MAX_QUEUED_SIZE_BYTES: Final = 8_388_608
+"""Bytes queued to one peer: one that reads slower than news arrive is disconnected behind it."""
+
+MAX_QUEUED_TOTAL_SIZE_BYTES: Final = 268_435_456
+"""Bytes queued to all peers together; behind it those with the longest queues are disconnected."""
+
+MAX_INGEST_QUEUE_SIZE_BYTES: Final = 16_777_216
+"""Bytes of posts that wait to be verified and stored; peers that send more are not read from meanwhile."""
+
+MAX_FAULTS: Final = 100
+"""What one peer may do against the protocol before it is disconnected: honest ones may be late or confused at times."""
+
+MAX_INVALID_POSTS: Final = 10
+"""Posts of one peer that are malformed or wrongly signed before it is disconnected: honest peers verified them."""
+
+ROWS_PER_S: Final = 100_000
+"""Rows a second that a peer's requests may cost; a peer that asks for more waits."""
+
+ROWS_IN_ADVANCE: Final = 1_000_000
+"""Rows that a peer may ask for at once after a while of silence: the whole history of a large channel."""
+
+PART_ROWS_ANSWERED: Final = 2_000
+"""Hashes or names read for one peer at a time, 2 ms; then it is the next one's turn."""
+
+PART_SIZE_ANSWERED_BYTES: Final = 262_144
+"""Posts read for one peer at a time, in bytes; then it is the next one's turn."""

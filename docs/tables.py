@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cablestore import limits
 from cablestore.body import TYPE_NAMES
+from cablestore.session import TRANSITIONS, Role
 from cablestore.view import View
 from cablestore.views import CATALOG
 
@@ -62,7 +63,22 @@ def limits_table() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"views": views_table, "limits": limits_table}
+def request_diagrams() -> str:
+    """One diagram for each side of a request, and its steps in words."""
+    lines = []
+    for role in Role:
+        steps = [(before, step, after) for (side, before, step), after in TRANSITIONS.items() if side is role]
+        begin = "    [*] --> open : request\n"
+        if role is Role.REQUESTER:
+            begin += "    [*] --> live : live request\n"
+        drawn = "\n".join(f"    {before.value} --> {after.value} : {step.value}" for before, step, after in steps)
+        lines.append(
+            f"As the {role.value}:\n\n```mermaid\nstateDiagram-v2\n{begin}{drawn}\n    concluded --> [*]\n```\n"
+        )
+    return "\n".join(lines)
+
+
+TABLES = {"views": views_table, "limits": limits_table, "requests": request_diagrams}
 
 
 def with_tables(text: str) -> str:
