@@ -1,7 +1,7 @@
 """An indexed message store for peer-to-peer chat: signed Cable posts in, views out, nothing lost.
 
-`CableStore` opens a store; its methods write, read, follow and mend. `cablestore.answers` answers the requests of
-peers, `cablestore.limits` names every limit, `cablestore.views` has the views.
+`CableStore` opens a store; its methods write, read, follow and mend. `cablestore.node` is a store among peers,
+`cablestore.answers` what it answers them, `cablestore.limits` names every limit, `cablestore.views` has the views.
 
 Names are loaded when they are first used, so that a Spark worker needs no plyvel and importing the views is no cycle.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-__version__: Final = "0.2.0"
+__version__: Final = "0.3.0"
 
 if TYPE_CHECKING:
     from cablestore.arrival import Kind
@@ -38,9 +38,11 @@ if TYPE_CHECKING:
         DecodeError,
         ExportError,
         FormatError,
+        HandshakeError,
         IdentityError,
         InvalidPostError,
         LogFormatError,
+        NodeError,
         NotAStoreError,
         OpenError,
         OutdatedViewError,
@@ -73,9 +75,11 @@ _MODULES: Final = {
         "DecodeError",
         "ExportError",
         "FormatError",
+        "HandshakeError",
         "IdentityError",
         "InvalidPostError",
         "LogFormatError",
+        "NodeError",
         "NotAStoreError",
         "OpenError",
         "OutdatedViewError",
@@ -117,6 +121,7 @@ __all__ = [
     "ExportReport",
     "Filters",
     "FormatError",
+    "HandshakeError",
     "Identity",
     "IdentityError",
     "ImportSummary",
@@ -129,6 +134,7 @@ __all__ = [
     "Manifest",
     "Message",
     "Moderation",
+    "NodeError",
     "NotAStoreError",
     "OpenError",
     "Outcome",

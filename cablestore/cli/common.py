@@ -167,6 +167,25 @@ class Moment(click.ParamType[int]):
             self.fail(f"{value!r} is no time: write 2024-01-31, 2024-01-31T12:00, or 90d for 90 days ago", param, ctx)
 
 
+class Duration(click.ParamType[int]):
+    """A length of time: 90s, 12h, 20w."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return milliseconds, at least a thousand."""
+        if isinstance(value, int):
+            return value  # it was converted already
+        match = _DURATION.fullmatch(str(value).strip())
+        try:
+            found = timedelta() if match is None else int(match[1]) * _UNITS[match[2]]
+        except (ValueError, OverflowError):
+            found = timedelta()
+        if not found:
+            self.fail(f"{value!r} is no length of time: write 90s, 30m, 12h, 180d, 20w or 1y", param, ctx)
+        return found // timedelta(milliseconds=1)
+
+
 class Key(click.ParamType[bytes]):
     """A public key in 64 hex digits."""
 

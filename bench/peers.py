@@ -1,0 +1,150 @@
+"""A node among peers: requests answered a second, and a sync of two nodes, each in a process of its own.
+
+`peers.py [POSTS]`, 100,000 without a number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import uvloop
+from common import chat, tell
+
+from cablestore import LEGACY, CableStore
+from cablestore.message import TimeRangeRequest, encode_message
+from cablestore.node import Address, Node, NodeSettings, SyncReport
+
+HOST = "127.0.0.1"
+REQUESTS = 100_000
+CONNECTIONS = 50
+HASHES = 50
+SILENT = NodeSettings(channels=frozenset())
+"""Follows nothing: answers only."""
+
+
+@contextlib.contextmanager
+def served(path: Path) -> Iterator[tuple[Address, subprocess.Popen[str]]]:
+    """A node in a process of its own."""
+    command = [sys.executable, __file__, "--serve", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield Address.parse(process.stdout.readline().strip()), process
+
+
+async def serve(path: Path) -> None:
+    """Be that node until standard input ends."""
+    with CableStore.open(path, create=False) as store:
+        async with Node(store, SILENT) as node:
+            print(await node.listen(Address(HOST, 0)), flush=True)
+            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+class Client(asyncio.Protocol):
+    """Asks the same again and again, the next time when the last answer is whole."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._received_bytes = 0
+        self._asked_s = 0.0
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._ask()
+
+    def _ask(self) -> None:
+        self._received_bytes = 0
+        self._asked_s = time.perf_counter()
+        self._transport.write(self._load.request)
+
+    def data_received(self, data: bytes) -> None:
+        """Count bytes: the answer's size is known."""
+        self._received_bytes += len(data)
+        if self._received_bytes < self._load.answer_size_bytes:
+            return
+        assert self._received_bytes == self._load.answer_size_bytes
+        self._load.took_s.append(time.perf_counter() - self._asked_s)
+        if len(self._load.took_s) < REQUESTS:
+            self._ask()
+        elif not self._load.done.done():
+            self._load.done.set_result(None)
+
+
+class Load:
+    """What all clients do together."""
+
+    def __init__(self, channel: str) -> None:
+        self.request = encode_message(TimeRangeRequest(b"load", channel, 0, 2**50, HASHES), LEGACY)
+        self.answer_size_bytes = 2 + 9 + 1 + HASHES * 32 + 1 + 9 + 1
+        self.took_s: list[float] = []
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+async def ask_much(address: Address, channel: str) -> tuple[float, list[float]]:
+    """Return requests a second, and how long each took."""
+    load = Load(channel)
+    began_s = time.perf_counter()
+    for _ in range(CONNECTIONS):
+        await asyncio.get_running_loop().create_connection(lambda: Client(load), *address)
+    await load.done
+    return len(load.took_s) / (time.perf_counter() - began_s), sorted(load.took_s)
+
+
+def bench_requests(path: Path, channel: str) -> None:
+    """Time ranges of 50 hashes over 50 connections."""
+    with served(path) as (address, process):
+        rate, took_s = uvloop.run(ask_much(address, channel))
+        cpu_s = sum(map(int, Path(f"/proc/{process.pid}/stat").read_text().split()[13:15])) / 100
+    tell(f"time ranges of {HASHES}, {CONNECTIONS} connections", f"{rate:,.0f}/s", "10,000/s", rate >= 10_000)
+    p50_ms, p99_ms = 1000 * took_s[len(took_s) // 2], 1000 * took_s[len(took_s) * 99 // 100]
+    tell("  half of them within; 99 of 100", f"{p50_ms:.1f}; {p99_ms:.1f} ms", "99 of 100 in 20 ms", p99_ms < 20)
+    tell("  the node's own time for one", f"{1e6 * cpu_s / REQUESTS:.0f} us", "")
+
+
+async def sync(address: Address, path: Path) -> SyncReport:
+    """Fetch everything."""
+    with CableStore.open(path) as store:
+        async with Node(store) as node:
+            return await node.sync_once(address)
+
+
+def bench_sync(source: Path, target: Path) -> None:
+    """Two syncs, one after the other."""
+    with served(source) as (address, _):
+        first = uvloop.run(sync(address, target))
+        second = uvloop.run(sync(address, target))
+    rate = first.posts / first.seconds
+    tell(f"sync of {first.posts:,} posts", f"{rate:,.0f} posts/s", "6,000 posts/s", rate >= 6000)
+    bytes_1, bytes_2 = (each.received_size_bytes + each.sent_size_bytes for each in (first, second))
+    tell("  bytes; bytes a post", f"{bytes_1:,}; {bytes_1 / first.posts:.0f}", "")
+    share = bytes_2 / bytes_1
+    tell("  bytes of a second sync", f"{bytes_2:,} ({share:.3%})", "under 1%", share < 0.01)
+
+
+def main() -> None:
+    """Make a history, then measure."""
+    if sys.argv[1:2] == ["--serve"]:
+        uvloop.run(serve(Path(sys.argv[2])))
+        return
+    posts = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    print(f"# peers: {posts:,} posts")
+    with tempfile.TemporaryDirectory() as scratch:
+        source, target = Path(scratch) / "source", Path(scratch) / "target"
+        with CableStore.open(source) as store:
+            store.ingest(chat(posts), verify=False)
+            channel = max(store.channels(), key=lambda known: known.posts.get("text", 0)).name
+        bench_requests(source, channel)
+        bench_sync(source, target)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,408 @@
+"""Commands among peers: serve, sync. What they are told is read and checked here; `cablestore.cli.service` does it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cablestore import limits
+from cablestore.cli.common import Duration, Output, common_options, safe, size
+from cablestore.crypto import KEY_SIZE_BYTES
+from cablestore.errors import NodeError, StorageError
+from cablestore.store import CableStore
+
+if TYPE_CHECKING:
+    from cablestore.node import Address, NodeSettings, SyncReport
+
+_PREFIX: Final = "CABLESTORE_SERVE"
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+class AddressType(click.ParamType["Address"]):
+    """HOST:PORT; port 0 is one that is free, where it is to listen on."""
+
+    name = "address"
+
+    def __init__(self, *, to_connect: bool = False) -> None:
+        self._to_connect = to_connect
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Address:
+        """Return host and port."""
+        from cablestore.node import Address  # noqa: PLC0415 - other commands need no asyncio and what comes with it
+
+        if isinstance(value, Address):
+            return value  # it was converted already
+        try:
+            address = Address.parse(str(value))
+            address.host.encode("idna" if ":" not in address.host else "ascii")
+        except NodeError as error:
+            self.fail(str(error), param, ctx)
+        except UnicodeError:
+            self.fail(f"{value!r} is no address: no host can have this name", param, ctx)
+        if self._to_connect and address.port == 0:
+            self.fail(f"{value!r}: nobody listens on port 0", param, ctx)
+        return address
+
+
+class CabalKey(click.ParamType[bytes]):
+    """A key in 64 hex digits, or @ and the file that holds them. No error shows what was given: it is secret."""
+
+    name = "key"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
+        """Return the 32 bytes."""
+        if isinstance(value, bytes):
+            return value
+        text, where = str(value).strip(), "what was given"
+        if text.startswith("@"):
+            where = text[1:]
+            try:
+                text = Path(where).read_text(encoding="ascii").strip()
+            except (OSError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) else "it holds something else"
+                self.fail(f"the cabal key cannot be read from {where}: {why}", param, ctx)
+        try:
+            key = bytes.fromhex(text)
+        except ValueError:
+            key = b""
+        if len(key) != KEY_SIZE_BYTES:
+            self.fail(
+                f"a cabal key has {2 * KEY_SIZE_BYTES} hex digits, {where} has {len(text)} characters that are not that",
+                param,
+                ctx,
+            )
+        return key
+
+
+class ChannelName(click.ParamType[str]):
+    """The name of a channel."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name, if a channel can have it."""
+        text = str(value)
+        if not 1 <= len(text) <= limits.MAX_CHANNEL_CODEPOINTS:
+            most = limits.MAX_CHANNEL_CODEPOINTS
+            self.fail(f"a channel's name has {len(text)} code points, allowed are 1 to {most}", param, ctx)
+        _encoded(self, text, param, ctx)
+        return text
+
+
+class Prologue(click.ParamType[bytes]):
+    """Text that both sides of a handshake have to agree on."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
+        """Return it as UTF-8."""
+        return value if isinstance(value, bytes) else _encoded(self, str(value), param, ctx)
+
+
+def _encoded(of: click.ParamType[Any], text: str, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        of.fail(f"{text[:80]!r} is not UTF-8", param, ctx)
+
+
+# --- where values come from -----------------------------------------------------------------------
+
+
+def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
+    """Take the file's values where neither an option nor the environment says otherwise. Called before other options."""
+    if path is not None:
+        ctx.default_map = _config(ctx, path)
+    return path
+
+
+def _config(ctx: click.Context, path: Path) -> dict[str, Any]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise click.UsageError(f"{path} cannot be read: {reason}") from None
+    values = tables.pop("serve", {})
+    if tables or not isinstance(values, dict):
+        found = ", ".join(sorted(tables)) or "serve, which is none"
+        raise click.UsageError(f"{path} is to have one table, [serve], and not {safe(found)}")
+    known = config_keys(ctx.command)
+    unknown = sorted(values.keys() - known)
+    if unknown:
+        raise click.UsageError(
+            f"{path} sets {safe(', '.join(unknown))}, which is not known. Known are: {', '.join(sorted(known))}"
+        )
+    return {known[key].name or "": _config_value(ctx, path, key, known[key], value) for key, value in values.items()}
+
+
+def config_keys(command: click.Command) -> dict[str, click.Option]:
+    """Return the options of a command that a file can set, by their long names."""
+    options = (param for param in command.params if isinstance(param, click.Option) and param.name != "config")
+    return {max(option.opts, key=len).removeprefix("--"): option for option in options}
+
+
+def _config_value(ctx: click.Context, path: Path, key: str, option: click.Option, value: Any) -> Any:
+    """Return a value that is of the right type and that the option takes."""
+    if option.multiple:
+        expected, is_right = "an array of texts", isinstance(value, list) and all(isinstance(v, str) for v in value)
+    elif option.is_flag:
+        expected, is_right = "true or false", isinstance(value, bool)
+    elif isinstance(option.type, click.IntRange):
+        expected, is_right = "a whole number", isinstance(value, int) and not isinstance(value, bool)
+    else:
+        expected, is_right = "a text in quotes", isinstance(value, str)
+    if not is_right:
+        raise click.UsageError(f"{path}: {key} has to be {expected}")
+    try:
+        option.type_cast_value(ctx, value)
+    except click.UsageError as error:
+        raise click.UsageError(f"{path}: {key}: {error.message}") from None
+    return value
+
+
+def unknown_variables(command: click.Command) -> list[str]:
+    """Return what the environment has under our prefix and nobody reads: a key that is misspelt protects nothing."""
+    known = {f"{_PREFIX}_{(param.name or '').upper()}" for param in command.params}
+    return sorted(name for name in os.environ if name.startswith(f"{_PREFIX}_") and name not in known)
+
+
+# --- options --------------------------------------------------------------------------------------
+
+
+def _all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def add(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+_sync_options = _all_of(
+    click.option(
+        "--cabal-key",
+        type=CabalKey(),
+        metavar="@FILE|HEX",
+        help="What all members know, 64 hex digits: encrypts, and lets nobody else in. Give a file, or the environment: "
+        "the command line can be seen by every user of the machine.",
+    ),
+    click.option(
+        "--channels", type=ChannelName(), multiple=True, help="Follow this channel alone; repeatable [default: all]."
+    ),
+    click.option(
+        "--window",
+        "window",
+        type=Duration(),
+        metavar="DURATION",
+        help="How far back posts are asked for: 20w [default: from the beginning].",
+    ),
+    click.option("--prologue", type=Prologue(), help="Of the handshake [default: CABLE/1.0]."),
+    click.option(
+        "--separate-static-key/--no-separate-static-key",
+        help="Show a key of its own in the handshake instead of the identity's, as cable-handshake.ts does.",
+    ),
+    click.option("--create", is_flag=True, help="Make the store if there is none."),
+)
+
+_limit_options = _all_of(
+    click.option("--max-peers", type=click.IntRange(1), default=limits.MAX_PEERS, show_default=True),
+    click.option(
+        "--max-peers-per-address", type=click.IntRange(1), default=limits.MAX_PEERS_PER_ADDRESS, show_default=True
+    ),
+    click.option(
+        "--max-handshakes",
+        type=click.IntRange(1),
+        default=limits.MAX_HANDSHAKES,
+        show_default=True,
+        help="In progress at a time.",
+    ),
+    click.option(
+        "--idle-timeout",
+        type=Duration(),
+        metavar="DURATION",
+        default=f"{limits.IDLE_TIMEOUT_S:.0f}s",
+        show_default=True,
+        help="After which a silent peer is disconnected.",
+    ),
+    click.option(
+        "--list-every",
+        type=Duration(),
+        metavar="DURATION",
+        default="60s",
+        show_default=True,
+        help="How often peers are asked for new channels.",
+    ),
+    click.option(
+        "--max-queued-size",
+        type=click.IntRange(limits.MAX_MESSAGE_SIZE_BYTES),
+        metavar="BYTES",
+        default=limits.MAX_QUEUED_TOTAL_SIZE_BYTES,
+        show_default=True,
+        help="Sent to peers that do not read them, all together.",
+    ),
+    click.option(
+        "--rows-per-s",
+        type=click.IntRange(1),
+        default=limits.ROWS_PER_S,
+        show_default=True,
+        help="What one peer may read.",
+    ),
+    click.option(
+        "--rows-in-advance",
+        type=click.IntRange(1),
+        default=limits.ROWS_IN_ADVANCE,
+        show_default=True,
+        help="What one peer may read at once after a while of silence.",
+    ),
+)
+
+
+def _settings(chosen: dict[str, Any]) -> NodeSettings:
+    """Return the settings that options stand for."""
+    from cablestore.node import NodeSettings  # noqa: PLC0415 - as above
+
+    more: dict[str, Any] = {}
+    if "max_peers" in chosen:
+        same = ("max_peers", "max_peers_per_address", "max_handshakes", "rows_per_s", "rows_in_advance")
+        more = {name: chosen[name] for name in same} | {
+            "relays": chosen["relay"],
+            "idle_timeout_s": chosen["idle_timeout"] / 1000,
+            "list_every_s": chosen["list_every"] / 1000,
+            "max_queued_total_size_bytes": chosen["max_queued_size"],
+        }
+    if chosen["prologue"] is not None:
+        more["prologue"] = chosen["prologue"]
+    channels = frozenset(chosen["channels"]) or None
+    return NodeSettings(
+        cabal_key=chosen["cabal_key"],
+        has_separate_static_key=chosen["separate_static_key"],
+        channels=channels if chosen.get("follow", True) else frozenset(),
+        window_ms=chosen["window"],
+        **more,
+    )
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+@click.command(context_settings={"auto_envvar_prefix": _PREFIX})
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    envvar="CABLESTORE_CONFIG",
+    is_eager=True,
+    expose_value=False,
+    callback=_read_config,
+    help="A TOML file with these options in a table [serve].",
+)
+@click.option("--listen", type=AddressType(), multiple=True, metavar="HOST:PORT", help="Take connections; repeatable.")
+@click.option(
+    "--connect",
+    type=AddressType(to_connect=True),
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Stay connected to this peer; repeatable.",
+)
+@_sync_options
+@click.option("--follow/--no-follow", default=True, help="Ask peers for posts, or only answer them [default: ask].")
+@click.option("--relay/--no-relay", default=True, help="Forward requests of legacy peers by their ttl [default: do].")
+@click.option(
+    "--metrics", type=AddressType(), metavar="HOST:PORT", help="Tell Prometheus how it goes [default: do not]."
+)
+@_limit_options
+@click.option(
+    "--log-format",
+    type=click.Choice(["json", "text"]),
+    help="Of standard error [default: text on a terminal, else json].",
+)
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info, with -q warning]"
+)
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing on standard output, and log only what is wrong.")
+@common_options
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    /,
+    path: Path,
+    out: Output,
+    listen: tuple[Address, ...],
+    connect: tuple[Address, ...],
+    metrics: Address | None,
+    log_format: str | None,
+    log_level: str | None,
+    quiet: bool,
+    create: bool,
+    **chosen: Any,
+) -> int:
+    """Be a peer: answer others, follow channels, until SIGTERM or Ctrl-C.
+
+    Every option can also stand in the environment, as CABLESTORE_SERVE_LISTEN and so on, several values with spaces
+    between, or in a file. Options win over the environment, that over the file.
+    """
+    if not listen and not connect:
+        raise click.UsageError("say where: --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
+    settings = _settings(chosen)
+    from cablestore.cli import service  # noqa: PLC0415 - as above
+
+    service.log_to_standard_error(
+        is_json=log_format == "json" or (log_format is None and not sys.stderr.isatty()),
+        level=log_level or ("warning" if quiet else "info"),
+    )
+    if quiet:
+        out = Output(as_json=False, quiet=True)
+    service.warn_of(unknown_variables(ctx.command))
+    with CableStore.open(path, create=create) as store:
+        return service.run(store, path, out, service.Plan(settings, listen, connect, metrics))
+
+
+@click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_SYNC"})
+@click.argument("address", metavar="HOST:PORT", type=AddressType(to_connect=True))
+@_sync_options
+@common_options
+def sync(path: Path, out: Output, address: Address, create: bool, **chosen: Any) -> None:
+    """Fetch what a peer has and this store lacks, once. The peer may fetch meanwhile what it lacks.
+
+    Options can stand in the environment, as CABLESTORE_SYNC_CABAL_KEY and so on.
+    """
+    settings = _settings(chosen)
+    from cablestore.cli import service  # noqa: PLC0415 - as above
+
+    with CableStore.open(path, create=create) as store, out.progress("syncing", None) as progress:
+        report = service.sync_once(store, settings, address, progress)
+    _tell_sync(out, report)
+    if report.unstored:
+        raise StorageError(f"the disk refused {report.unstored:,} of the posts that came: make room, then sync again")
+
+
+def _tell_sync(out: Output, report: SyncReport) -> None:
+    text = (
+        f"{report.posts:,} new posts of {report.channels:,} channels in {report.seconds:.1f} s, "
+        f"{size(report.received_size_bytes)} received, {size(report.sent_size_bytes)} sent"
+    )
+    if report.refused:
+        text += f"; {report.refused:,} were refused"
+    if report.missing:
+        text += f"; {report.missing:,} were offered and did not come"
+    out.say(
+        text,
+        channels=report.channels,
+        posts=report.posts,
+        refused=report.refused,
+        missing=report.missing,
+        unstored=report.unstored,
+        received_size_bytes=report.received_size_bytes,
+        sent_size_bytes=report.sent_size_bytes,
+        seconds=round(report.seconds, 3),
+    )
+
+
+COMMANDS: Final = (serve, sync)

@@ -1,0 +1,81 @@
+"""Marks: up to when a peer's history of a channel is known whole, so that the next sync asks for what is newer only.
+
+`peers.json` in the store's folder: by peer (its static key in hex, or host:port) and channel, times in milliseconds.
+
+    {"format": 1, "peers": {"<peer>": {"<channel>": {"from_ms": 0, "until_ms": 1700000000000, "full_at_ms": 1700000000000}}}}
+
+Losing the file costs one full pass a peer, so a damaged one is taken for none.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+FORMAT: Final = 1
+MAX_PEERS_REMEMBERED: Final = 1_000
+"""Peers whose marks are kept; those that were synced longest ago go first."""
+_NAME: Final = "peers.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One pass over a channel: all posts dated between `from_ms` and `until_ms` are here.
+
+    `full_at_ms` is when a pass last went back to `from_ms`.
+    """
+
+    from_ms: int
+    until_ms: int
+    full_at_ms: int
+
+
+class Marks:
+    """The marks of all peers. `folder` is the store's, None keeps them in memory alone."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._path = None if folder is None else folder / _NAME
+        self._peers: dict[str, dict[str, Mark]] = {}
+        self._is_changed = False
+        if self._path is not None and self._path.exists():
+            self._peers = _read(self._path)
+
+    def get(self, peer: str, channel: str) -> Mark | None:
+        """Return the mark of a peer's channel."""
+        return self._peers.get(peer, {}).get(channel)
+
+    def put(self, peer: str, channel: str, mark: Mark) -> None:
+        """Note a pass that was completed."""
+        channels = self._peers.pop(peer, {})
+        channels[channel] = mark
+        self._peers[peer] = channels
+        while len(self._peers) > MAX_PEERS_REMEMBERED:
+            del self._peers[next(iter(self._peers))]
+        self._is_changed = True
+
+    def save(self) -> None:
+        """Write the marks if they have changed."""
+        if self._path is None or not self._is_changed:
+            return
+        self._is_changed = False
+        peers = {peer: {name: asdict(mark) for name, mark in marks.items()} for peer, marks in self._peers.items()}
+        draft = self._path.with_suffix(".draft")
+        try:
+            draft.write_text(json.dumps({"format": FORMAT, "peers": peers}, ensure_ascii=False))
+            draft.replace(self._path)
+        except OSError:
+            draft.unlink(missing_ok=True)  # a full disk: the next sync asks for more than it needs
+
+
+def _read(path: Path) -> dict[str, dict[str, Mark]]:
+    try:
+        found = json.loads(path.read_text())
+        if found["format"] != FORMAT:
+            return {}
+        return {
+            peer: {name: Mark(**mark) for name, mark in channels.items()} for peer, channels in found["peers"].items()
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}

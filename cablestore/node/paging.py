@@ -1,0 +1,70 @@
+"""Paging: where to go on behind a page of history. Pure.
+
+Answers are to begin with the newest post (wire.md 6.3.2.3). cable.rs begins with the oldest, and a peer may give fewer
+hashes than it was asked for: which way a peer goes and how much it gives at once is learned from what it gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+SURELY_WHOLE: Final = 64
+"""An answer of fewer hashes is whole: nobody cuts so small."""
+_MAX_PAGE_HASHES: Final = 1_000_000
+"""Hashes that are collected for one page at most. Where that does not do they are taken as they come."""
+
+
+class Paging:
+    """The page to ask for: `start_ms` <= timestamp < `end_ms`, `limit` hashes at most, 0 for all."""
+
+    def __init__(self, start_ms: int, end_ms: int, page_hashes: int) -> None:
+        self.start_ms = start_ms
+        self.end_ms = end_ms
+        self.limit = page_hashes
+        self._page_hashes: Final = page_hashes
+        self._most = SURELY_WHOLE
+        """The largest page so far, which a peer that has more does not stay below."""
+        self._before: frozenset[bytes] = frozenset()
+        self._is_newest_first: bool | None = None
+
+    def is_last(self, count: int) -> bool:
+        """Tell whether an answer of so many hashes, which was concluded, is all that the peer has in this range."""
+        is_last = not self.limit or not count or (count < self.limit and count < self._most)
+        self._most = max(self._most, count)
+        return is_last
+
+    def turn(self, hashes: Sequence[bytes], first_ms: int | None, last_ms: int | None) -> None:
+        """Go on behind a page, given the times of its first and last post as far as they are known."""
+        is_cut = bool(self.limit) and len(hashes) < self.limit
+        is_stuck = self._before.issuperset(hashes)
+        self._before = frozenset(hashes)
+        if first_ms is None or last_ms is None:
+            self.limit = 0  # nothing tells how far this page went: all that is left at once
+            return
+        if first_ms != last_ms:
+            self._is_newest_first = first_ms > last_ms
+        if is_cut and is_stuck:
+            self._move(last_ms, over=True)  # the peer gives no more of this moment
+        elif self._is_newest_first is None or not self._move(last_ms, over=False):
+            self._grow()
+
+    def _move(self, last_ms: int, *, over: bool) -> bool:
+        """Go to the moment where the page ended, or over it; False where that is where we are."""
+        if self._is_newest_first is False:
+            start_ms = last_ms + over
+            has_moved = start_ms > self.start_ms
+            self.start_ms = max(self.start_ms, start_ms)
+        else:
+            end_ms = last_ms + (not over)
+            has_moved = end_ms < self.end_ms
+            self.end_ms = min(self.end_ms, end_ms)
+        if has_moved:
+            self.limit = self._page_hashes
+        elif over:
+            self.limit = 0
+        return has_moved
+
+    def _grow(self) -> None:
+        """Ask for more at once: there are more posts of one moment than a page holds."""
+        self.limit = 4 * self.limit if 4 * self.limit <= _MAX_PAGE_HASHES else 0

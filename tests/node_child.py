@@ -1,0 +1,67 @@
+"""A node in a process of its own: `node_child.py POSTS SETTINGS-AS-JSON`.
+
+It prints its address, then for each line of its input how it is, as JSON; it stops when its input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import sys
+from typing import Any
+
+import uvloop
+from by_hand import texts
+from peering import ANSWERS_ONLY, HOST
+from people import raws
+
+from cablestore import CableStore, Identity
+from cablestore.node import Address, Node, NodeSettings
+
+
+class Errors(logging.Handler):
+    """Counts what should never be logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(f"{record.getMessage()} {record.exc_info}")
+
+
+async def serve(posts: int, settings: NodeSettings) -> None:
+    errors = Errors()
+    logging.getLogger("cablestore.node").addHandler(errors)
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: errors.found.append(str(context)))
+    with CableStore.in_memory(identity=Identity.derive("child", "node"), verify_threads=1) as store:
+        store.ingest(raws(*texts(posts)), verify=False)
+        gc.collect()
+        async with Node(store, settings) as node:
+            print(await node.listen(Address(HOST, 0)), flush=True)
+            while await loop.run_in_executor(None, sys.stdin.readline):
+                gc.collect()
+                print(json.dumps(state_of(node, errors)), flush=True)
+
+
+def state_of(node: Node, errors: Errors) -> dict[str, Any]:
+    return {
+        "connections": len(node.connections),
+        "tables": len(node._by_session) + len(node._by_host) + len(node._routes) + len(node.sync._peers),
+        "live": node.live.count + len(node.live._alike),
+        "tasks": len(asyncio.all_tasks()),
+        "queued": sum(known.queued_size_bytes for known in node.connections),
+        "waiting": node.reads.waiting,
+        "errors": errors.found,
+    }
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[2])
+    chosen = (
+        NodeSettings(**given) if given.pop("follows", False) else NodeSettings(**given, channels=ANSWERS_ONLY.channels)
+    )
+    uvloop.run(serve(int(sys.argv[1]), chosen))
