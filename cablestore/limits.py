@@ -103,6 +103,9 @@ MAX_TTL: Final = 16
 MAX_MESSAGE_SIZE_BYTES: Final = 8_388_608
 """One message of a peer: 260,000 hashes. Longer ones are refused before their bytes are read."""
 
+MAX_NAMES_PER_MESSAGE: Final = 65_536
+"""Channels that one message names. They are decoded one by one, 40 ms of the loop; further ones are asked for by offset."""
+
 MAX_REQUESTS_ALIVE: Final = 4_096
 """Requests of one peer that wait for an answer or are live: two for each of 2,000 channels. Others end at once."""
 

@@ -160,6 +160,11 @@ class FrameReader:
         self._needed = 1
         """Bytes with which it is worth looking again: a large message is not looked at for each of its pieces."""
 
+    @property
+    def held_size_bytes(self) -> int:
+        """How much of a message is here that is not whole."""
+        return len(self._rest)
+
     def feed(self, data: bytes) -> list[bytes]:
         """Take the next bytes, return the messages that are whole now. Raises DecodeError; then the stream is lost."""
         if self._rest:
@@ -309,6 +314,8 @@ def _names(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:
     name, at = read_text(frame, at, "channel", 0, limits.MAX_CHANNEL_CODEPOINTS)
     while name:
         names.append(name)
+        if len(names) > limits.MAX_NAMES_PER_MESSAGE:
+            raise DecodeError(at, f"more than {limits.MAX_NAMES_PER_MESSAGE} channels are named")
         name, at = read_text(frame, at, "channel", 0, limits.MAX_CHANNEL_CODEPOINTS)
     return tuple(names), at
 

@@ -13,11 +13,12 @@ from typing import Final, NamedTuple
 
 from cablestore import answers, arrival
 from cablestore.arrival import Kind
-from cablestore.body import INFO, JOIN, LEAVE, MODERATION_TYPES, TEXT, TOPIC
+from cablestore.body import INFO, JOIN, LEAVE, MODERATION_TYPES, TEXT, TOPIC, Delete
 from cablestore.post import Post
 from cablestore.reader import Reader
 from cablestore.tombstone import Skeleton, Tombstone
 from cablestore.views import channel_topic, membership, user_info
+from cablestore.views.membership import Membership
 
 MAX_ENTRIES: Final = 1_000
 """Entries of the log that are looked at in one go."""
@@ -83,16 +84,33 @@ def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iter
         is_chat = post.type == TEXT
         yield News(Subject.CHAT if is_chat else Subject.STATE, channel, post.hash, post.timestamp_ms)
         if channel in state_channels and post.type != LEAVE:
-            yield from _of_newcomer(reader, post, channel)
+            member = membership.of_user(reader, channel, post.author)
+            if member is not None and (post.type == JOIN or not _has_joined(reader, member)):
+                yield from _of_newcomer(reader, member, channel, post.timestamp_ms)
+    elif isinstance(post.body, Delete):
+        yield from _of_targets(reader, post, post.body.hashes)
 
 
-def _of_newcomer(reader: Reader, post: Post, channel: str) -> Iterator[News]:
+def _of_targets(reader: Reader, deletion: Post, targets: Iterable[bytes]) -> Iterator[News]:
+    """Tell of a deletion in the channels where it is the first of several of the same post."""
+    for target in targets:
+        stone = reader.tombstone(target, deletion.author)
+        dead = stone.skeleton if stone is not None and stone.deleted_by == deletion.hash else None
+        if dead is not None and dead.channel is not None and dead.is_linkable:
+            yield News(Subject.CHAT, dead.channel, deletion.hash, deletion.timestamp_ms)
+
+
+def _has_joined(reader: Reader, member: Membership) -> bool:
+    """Tell whether a user said that it joined, and nothing else since: others are members by what they write."""
+    announced = reader.post(member.announced_by) if member.announced_by is not None else None
+    return announced is not None and announced.type == JOIN
+
+
+def _of_newcomer(reader: Reader, member: Membership, channel: str, timestamp_ms: int) -> Iterator[News]:
     """Tell what a new member of a channel says of itself: it was not part of the channel's state before."""
-    member = membership.of_user(reader, channel, post.author)
-    if member is not None and member.is_member and (post.type == JOIN or member.announced_by is None):
-        info = user_info.latest_hash(reader, post.author)
-        if info is not None:
-            yield News(Subject.STATE, channel, info, post.timestamp_ms)
+    info = user_info.latest_hash(reader, member.author) if member.is_member else None
+    if info is not None:
+        yield News(Subject.STATE, channel, info, timestamp_ms)
 
 
 def _of_info(
@@ -116,6 +134,8 @@ def _of_deletion(reader: Reader, stone: Tombstone, dead: Skeleton, state_channel
         elif dead.type in (JOIN, LEAVE):
             member = membership.of_user(reader, channel, stone.author)
             instead = member.announced_by if member is not None else None
+            if member is not None and dead.type == LEAVE and channel in state_channels:
+                yield from _of_newcomer(reader, member, channel, dead.timestamp_ms)
         if instead is not None:
             yield News(Subject.STATE, channel, instead, dead.timestamp_ms)
     elif dead.type in MODERATION_TYPES:

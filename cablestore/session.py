@@ -267,6 +267,11 @@ class Session:
                 self._request(message, events)
         return events
 
+    @property
+    def held_size_bytes(self) -> int:
+        """How much of a message of the peer is here that is not whole."""
+        return self._frames.held_size_bytes
+
     def output(self) -> list[bytes]:
         """Return the messages that are to be sent now."""
         out, self._out = self._out, []
@@ -547,10 +552,10 @@ class Session:
         if exchange.is_over:
             return
         room_bytes = limits.MAX_MESSAGE_SIZE_BYTES // 2
-        fitting = []
+        fitting: list[str] = []
         for name in names:
             room_bytes -= len(name.encode()) + 2
-            if room_bytes < 0:
+            if room_bytes < 0 or len(fitting) == limits.MAX_NAMES_PER_MESSAGE:
                 break
             fitting.append(name)
         self._step(exchange, Step.FINISHED)

@@ -441,3 +441,16 @@ def test_limits_are_of_code_points(dialect: Dialect) -> None:
 def test_the_largest_ttl() -> None:
     message = ListRequest(b"abcd", 0, 0, limits.MAX_TTL)
     assert decode_message(frame_of(encode_message(message, LEGACY)), LEGACY) == message
+
+
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
+def test_names_in_one_message_are_limited(dialect: Dialect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_NAMES_PER_MESSAGE", 3)
+    request_id = b"r" * dialect.request_id_size_bytes
+    for count in (3, 4):
+        [frame] = FrameReader().feed(encode_message(ListResponse(request_id, ("a",) * count), dialect))
+        if count == 3:
+            assert decode_message(frame, dialect) == ListResponse(request_id, ("a",) * 3)
+        else:
+            with pytest.raises(DecodeError, match="more than 3 channels"):
+                decode_message(frame, dialect)

@@ -343,6 +343,7 @@ class Node:
             stored(outcomes)
             if outcomes is None:
                 self.metrics.failed_writes += 1
+                self.sync.halt()
                 self.log.error(
                     "posts could not be stored", extra={"peer": connection.name, "reason": self.writes.failure}
                 )

@@ -30,8 +30,8 @@ class Address(NamedTuple):
         """Read `host`, `host:port` or `[v6]:port`. Raises NodeError."""
         host, port = text, str(default_port)
         if text.startswith("["):
-            host, _, rest = text[1:].partition("]")
-            port = rest.removeprefix(":") or port
+            host, bracket, rest = text[1:].partition("]")
+            port = (rest.removeprefix(":") or port) if bracket else ""
         elif text.count(":") == 1:
             host, port = text.split(":")
         if not host or not port.isdecimal() or int(port) > 65_535:

@@ -76,6 +76,7 @@ class Sync:
         self.storing: Final[set[bytes]] = set()
         """Hashes of posts that have come and are not stored yet."""
         self._peers: Final[dict[Connection, PeerSync]] = {}
+        self.is_halted = False
         self._useless: OrderedDict[bytes, None] = OrderedDict()
         self._once: Final[set[Address]] = set()
 
@@ -106,6 +107,15 @@ class Sync:
         """Tell everyone who waits for a post that it is here, or will not come."""
         for peer in self._peers.values():
             peer.settled(digest, has_come=has_come)
+
+    def halt(self) -> None:
+        """Fetch nothing more: the store takes nothing until it is opened again, and would be offered the same for ever."""
+        self.is_halted = True
+        for connection, peer in self._peers.items():
+            _, missing = self.wanted.lose(connection)
+            for digest in missing:
+                self.settled(digest)
+            peer.wake()
 
     def is_useless(self, digest: bytes) -> bool:
         """Tell whether a post was refused before."""
@@ -385,6 +395,9 @@ class PeerSync:
 
         What there is no room for is waited for, or left to the next pass.
         """
+        if self._sync.is_halted:
+            self._failed += len(hashes)
+            return
         for at in range(0, len(hashes), limits.PART_ROWS_ANSWERED):
             part = hashes[at : at + limits.PART_ROWS_ANSWERED]
             while not self._connection.is_within_its_share() and not self._connection.closed.done():  # noqa: ASYNC110 - time passing is what changes it
@@ -398,7 +411,7 @@ class PeerSync:
             left = [digest for digest in found if digest not in sync.storing and not sync.is_useless(digest)]
             left = sync.wanted.offer(self._connection, left)
             self.fetch()
-            while left and waits and not self._connection.closed.done():
+            while left and waits and not self._sync.is_halted and not self._connection.closed.done():
                 await self._change()
                 left = sync.wanted.offer(self._connection, left)
                 self.fetch()
@@ -407,7 +420,7 @@ class PeerSync:
 
     def fetch(self) -> None:
         """Ask for posts, a few requests at a time."""
-        while self._fetching < _FETCHES_OPEN and not self._connection.closed.done():
+        while self._fetching < _FETCHES_OPEN and not self._sync.is_halted and not self._connection.closed.done():
             hashes = self._sync.wanted.take(self._connection, _FETCH_POSTS)
             if not hashes:
                 return
@@ -468,6 +481,10 @@ class PeerSync:
             self._connection.gave_invalid_posts(1, outcome.reason)
 
     # --- waiting -------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Look again at what is waited for."""
+        self._changed.set()
 
     async def _change(self) -> None:
         self._changed.clear()

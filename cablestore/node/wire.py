@@ -190,8 +190,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def held_size_bytes(self) -> int:
-        """How much memory the peer takes up: what it has not read, and its requests."""
-        return self.queued_size_bytes + self._alive_size_bytes
+        """How much memory the peer takes up: what it has not read, its requests, and what it has begun to say."""
+        return self.queued_size_bytes + self._alive_size_bytes + self.session.held_size_bytes
 
     def close(self, why: str) -> None:
         """End the connection at once, for a reason that the log tells."""

@@ -1,0 +1,75 @@
+"""A peer that asks as much as it can, in a process of its own, until it is ended: `abuse_child.py HOST:PORT KIND`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import uvloop
+from by_hand import ByHand, is_last, texts
+
+from cablestore import LEGACY
+from cablestore.message import (
+    CancelRequest,
+    HashResponse,
+    ListRequest,
+    ModerationRequest,
+    PostRequest,
+    Request,
+    TimeRangeRequest,
+    encode_message,
+)
+from cablestore.node import Address
+
+AT_ONCE = 16
+
+
+def request(kind: str) -> Request:
+    """What is asked again and again."""
+    match kind:
+        case "history":
+            return TimeRangeRequest(b"", "default", 0, 2**50, 0)
+        case "posts":
+            return PostRequest(b"", tuple(post.hash for post in texts(2_000)) * 5)
+        case "unknown posts":
+            return PostRequest(b"", tuple(i.to_bytes(32, "big") for i in range(10_000)))
+        case "moderation":
+            return ModerationRequest(b"", tuple(f"{i}" for i in range(10_000)), 0, 0)
+    return ListRequest(b"", 2**60, 0)
+
+
+async def ask_without_end(address: Address, kind: str) -> None:
+    """Keep so many requests going."""
+    peer = await ByHand.connect(address)
+    asked = request(kind)
+    peer.send(*[asked] * AT_ONCE)
+    print("begun", flush=True)
+    while (message := await peer.receive(600)) is not None:
+        if is_last(message):
+            peer.send(asked)
+    print("ended by the node", flush=True)
+
+
+async def flood(address: Address, kind: str) -> None:
+    """Send what is not waited for, as fast as it is taken."""
+    peer = await ByHand.connect(address)
+    one, other = peer.new_id(), peer.new_id()
+    if kind == "taken back":
+        sent = encode_message(request("history")._replace(request_id=one), LEGACY)
+        sent += encode_message(CancelRequest(other, one), LEGACY)
+    else:  # of a type that nobody knows: it is skipped
+        sent = encode_message(HashResponse(one, ()), LEGACY)
+        sent = sent[:1] + b"\x63" + sent[2:]
+    print("begun", flush=True)
+    reading = asyncio.ensure_future(peer.is_ended(600))
+    while not reading.done():
+        peer.writer.write(sent * 2_000)
+        await peer.writer.drain()
+    print("ended by the node", flush=True)
+
+
+if __name__ == "__main__":
+    os.nice(10)  # it is the node that is to be kept busy, not the machine
+    work = flood if sys.argv[2] in ("taken back", "nonsense") else ask_without_end
+    uvloop.run(work(Address.parse(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,220 @@
+"""A peer of a node that is written by hand: it sends whatever it is told, and reads when it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+from peering import HOST
+from people import ANN, START_MS
+
+from cablestore import LEGACY, CableStore, Dialect, Identity, Post
+from cablestore.message import (
+    FrameReader,
+    HashResponse,
+    ListResponse,
+    Message,
+    PostResponse,
+    Request,
+    TimeRangeRequest,
+    decode_message,
+    encode_message,
+)
+from cablestore.node import Address, Node, NodeSettings
+from cablestore.noise import SecureChannel
+
+PATIENCE_S = 20.0
+CABAL_KEY = bytes(range(32))
+
+
+@lru_cache
+def texts(number: int, channel: str = "default") -> tuple[Post, ...]:
+    """Texts a second apart, 400 bytes each as posts."""
+    return tuple(ANN.text(channel, f"text {i}".ljust(300, "."), at=START_MS + 1000 * i) for i in range(number))
+
+
+@asynccontextmanager
+async def running(store: CableStore, **settings: Any) -> AsyncIterator[tuple[Node, Address]]:
+    """A node that listens and, unless it is told to, follows nothing. When it has stopped, nothing of it may be left."""
+    tasks = asyncio.all_tasks()
+    try:
+        async with Node(store, NodeSettings(**{"channels": frozenset(), **settings})) as node:
+            yield node, await node.listen(Address(HOST, 0))
+    finally:
+        while _OPEN:
+            await _OPEN.pop().close()
+    assert_nothing_is_left(node)
+    assert not {task for task in asyncio.all_tasks() - tasks if not task.done()}
+
+
+def assert_nothing_is_left(node: Node) -> None:
+    """No connection has left a trace in the node's tables."""
+    assert not node.connections
+    assert not node._by_session
+    assert not node._by_host
+    assert not node._routes
+    assert not node._held_back
+    assert node.live.count == 0
+    assert not node.live._alike
+    assert not node.live._chat
+    assert not node.live._state
+    assert not node.live._moderation
+    assert node.writes.queued_size_bytes == 0
+    assert len(node.sync.wanted) == 0
+    assert not node.sync._peers
+    assert not node.sync.storing
+
+
+_OPEN: list[ByHand] = []
+"""Those that are connected; they hang up when the node of `running` has stopped."""
+
+
+class ByHand:
+    """One connection. `channel` makes it an encrypted one."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        dialect: Dialect,
+        channel: SecureChannel | None,
+    ) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.dialect = dialect
+        self.channel = channel
+        self.frames: list[bytes] = []
+        self._cutter = FrameReader()
+        self._ids = count(1)
+        _OPEN.append(self)
+
+    @classmethod
+    async def connect(
+        cls,
+        address: Address,
+        dialect: Dialect = LEGACY,
+        *,
+        cabal_key: bytes | None = None,
+        receive_size_bytes: int = 0,
+        host: str = HOST,
+    ) -> ByHand:
+        """Connect, with the handshake where there is a cabal key. A small `receive_size_bytes` makes a slow reader soon."""
+        sock = socket.socket()
+        sock.setblocking(False)
+        if receive_size_bytes:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_size_bytes)
+        sock.bind((host, 0))
+        await asyncio.get_running_loop().sock_connect(sock, tuple(address))
+        reader, writer = await asyncio.open_connection(sock=sock, limit=2**14 if receive_size_bytes else 2**20)
+        channel = None
+        if cabal_key is not None:
+            secret = Identity.derive("raw", "peer").exchange_secret
+            channel = SecureChannel(
+                cabal_key=cabal_key, static_secret=secret, is_initiator=True, max_message_size_bytes=2**24
+            )
+        peer = cls(reader, writer, dialect, channel)
+        if channel is not None:
+            writer.write(channel.start())
+            while not channel.is_established:
+                peer._take(await asyncio.wait_for(reader.read(2**16), PATIENCE_S))
+        return peer
+
+    def new_id(self) -> bytes:
+        """An id that was not used yet."""
+        return b"\xee" + next(self._ids).to_bytes(self.dialect.request_id_size_bytes - 1, "big")
+
+    def send(self, *messages: Message) -> None:
+        """Send messages; one with an empty id gets one."""
+        self.raw(b"".join(encode_message(self._with_id(message), self.dialect) for message in messages))
+
+    def _with_id(self, message: Message) -> Message:
+        return message if message.request_id else message._replace(request_id=self.new_id())
+
+    def raw(self, data: bytes) -> None:
+        """Send any bytes, through the encryption where there is one."""
+        self.writer.write(data if self.channel is None else self.channel.send(data))
+
+    def _take(self, data: bytes) -> None:
+        if self.channel is None:
+            self.frames += self._cutter.feed(data)
+            return
+        messages, reply = self.channel.receive(data)
+        if reply:
+            self.writer.write(reply)
+        for message in messages:
+            self.frames += self._cutter.feed(message)
+
+    async def receive(self, within_s: float = PATIENCE_S) -> Message | None:
+        """The next message; None where the connection has ended."""
+        while not self.frames:
+            try:
+                data = await asyncio.wait_for(self.reader.read(2**16), within_s)
+            except ConnectionError:
+                return None
+            if not data:
+                return None
+            self._take(data)
+        return decode_message(self.frames.pop(0), self.dialect)
+
+    async def is_silent(self, for_s: float = 0.05) -> bool:
+        """Whether nothing comes for a while."""
+        try:
+            return await self.receive(for_s) is None and False
+        except TimeoutError:
+            return True
+
+    async def answer(self, request: Request) -> list[Message]:
+        """Ask, and return all that comes for it to its conclusion. Raises ConnectionError where it never comes to that."""
+        request = request._replace(request_id=request.request_id or self.new_id())
+        self.send(request)
+        return await self.concluded(request.request_id)
+
+    async def concluded(self, request_id: bytes) -> list[Message]:
+        """All that comes for a request to its conclusion."""
+        found: list[Message] = []
+        while True:
+            message = await self.receive()
+            if message is None:
+                raise ConnectionError("the node ended the connection")
+            if message.request_id == request_id:
+                found.append(message)
+                if is_last(message):
+                    return found
+
+    async def hashes(self, channel: str = "default", limit: int = 0) -> list[bytes]:
+        """The hashes of a channel's texts."""
+        parts = await self.answer(TimeRangeRequest(b"", channel, 0, 2**50, limit))
+        found = [digest for part in parts if isinstance(part, HashResponse) for digest in part.hashes]
+        assert not limit or len(found) <= limit
+        return found
+
+    async def is_ended(self, within_s: float = PATIENCE_S) -> bool:
+        """Whether the node ends the connection; what comes before that is thrown away."""
+        try:
+            async with asyncio.timeout(within_s):
+                while await self.reader.read(2**16):
+                    pass
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Hang up."""
+        self.writer.transport.abort()
+        self.writer.close()
+        with suppress(OSError):
+            await self.writer.wait_closed()
+
+
+def is_last(message: Message) -> bool:
+    """Whether a response concludes its request."""
+    if isinstance(message, HashResponse):
+        return not message.hashes
+    return isinstance(message, ListResponse) or (isinstance(message, PostResponse) and not message.posts)

@@ -1,0 +1,378 @@
+"""Nodes and raw peers over real sockets in one event loop, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from typing import Any, ClassVar, Final, TypeVar
+
+from history import NOW_MS
+from people import raws
+
+from cablestore import DRAFT8, LEGACY, CableStore, DecodeError, Dialect, Identity, NodeError, Post
+from cablestore.crypto import post_hash
+from cablestore.message import (
+    CancelRequest,
+    FrameReader,
+    HashResponse,
+    ListRequest,
+    ListResponse,
+    Message,
+    PostRequest,
+    PostResponse,
+    Request,
+    TimeRangeRequest,
+    decode_message,
+    encode_message,
+)
+from cablestore.node import Address, Node, NodeSettings
+from cablestore.node.wire import Connection
+
+HOST: Final = "127.0.0.1"
+DEADLINE_S: Final = float(__import__("os").environ.get("DL", "30"))
+QUICK: Final = NodeSettings(list_every_s=0.1, relays=False)
+"""New channels are heard of at once. Without forwarding, so that what a node has, it fetched."""
+ANSWERS_ONLY: Final = NodeSettings(channels=frozenset())
+FOREVER_MS: Final = 2**50
+
+T = TypeVar("T")
+
+
+# --- running -----------------------------------------------------------------------------------
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a test; whatever the loop complains of, and whatever is left unclosed or unheard, fails it."""
+    complaints: list[str] = []
+
+    async def watched() -> T:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(f"{context}"))
+        try:
+            return await main
+        finally:
+            for peer in list(Raw.connected):  # of a test that failed
+                peer.cut()
+                await peer.close()
+            await asyncio.sleep(0)
+            gc.collect()  # exceptions that nobody asked for are told when their futures go
+
+    found = asyncio.run(watched())
+    assert not complaints, complaints
+    return found
+
+
+async def until(is_so: Callable[[], object], otherwise: Callable[[], object] = str) -> None:
+    """Wait until something is so, as long as it may take on a busy machine."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + DEADLINE_S
+    while not is_so():
+        assert loop.time() < deadline_s, f"not within {DEADLINE_S:g} s\n{otherwise()}"
+        await asyncio.sleep(0.01)
+
+
+async def soon(awaited: Awaitable[T]) -> T:
+    async with asyncio.timeout(DEADLINE_S):
+        return await awaited
+
+
+class Log(logging.Handler):
+    """What nodes log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    def reasons(self) -> list[str]:
+        """Why connections ended."""
+        return [vars(record)["reason"] for record in self.records if record.getMessage() == "disconnected"]
+
+    def faults(self) -> list[str]:
+        return [vars(record)["what"] for record in self.records if record.getMessage() == "fault"]
+
+    def errors(self) -> list[str]:
+        return [f"{record.getMessage()} {vars(record)}" for record in self.records if record.levelno > logging.INFO]
+
+
+@contextmanager
+def logged() -> Iterator[Log]:
+    log, logger = Log(), logging.getLogger("cablestore.node")
+    level = logger.level
+    logger.addHandler(log)
+    logger.setLevel(logging.INFO)
+    try:
+        yield log
+    finally:
+        logger.removeHandler(log)
+        logger.setLevel(level)
+
+
+# --- nodes -------------------------------------------------------------------------------------
+
+
+def memory(
+    name: object = "peer",
+    dialect: Dialect = LEGACY,
+    posts: Iterable[Post] = (),
+    clock: Callable[[], int] = lambda: NOW_MS + 1,
+) -> CableStore:
+    identity = Identity.derive("node", str(name))
+    store = CableStore.in_memory(dialect=dialect, identity=identity, verify_threads=1, clock=clock)
+    store.ingest(raws(*posts), verify=False)
+    return store
+
+
+class Network:
+    """Nodes that listen, and the links between them."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.nodes: list[Node] = []
+        self.addresses: dict[Node, Address] = {}
+        self.links: list[Connection] = []
+
+    async def add(self, store: CableStore, settings: NodeSettings = QUICK) -> Node:
+        node = Node(store, settings)
+        await node.__aenter__()
+        self.nodes.append(node)
+        self.addresses[node] = await node.listen(Address(HOST, 0))
+        return node
+
+    async def stop(self, node: Node) -> None:
+        self.nodes.remove(node)
+        await soon(node.__aexit__())
+
+    async def link(self, one: Node, other: Node) -> Connection:
+        connection = await one.connect(self.addresses[other])
+        self.links.append(connection)
+        return connection
+
+    async def ring(self) -> None:
+        for index, node in enumerate(self.nodes):
+            await self.link(node, self.nodes[index - 1])
+
+    async def star(self) -> None:
+        for node in self.nodes[1:]:
+            await self.link(node, self.nodes[0])
+
+    async def line(self) -> None:
+        for one, other in zip(self.nodes, self.nodes[1:], strict=False):
+            await self.link(one, other)
+
+    async def are_alike(self) -> None:
+        await until(lambda: len({node.store.dump_digest() for node in self.nodes}) == 1, self.differences)
+
+    def differences(self) -> str:
+        """Name the rows that not all nodes have."""
+        dumps = [set(node.store.dump()) for node in self.nodes]
+        everywhere = set.intersection(*dumps)
+        return "\n".join(f"{number}: {row}" for number, dump in enumerate(dumps) for row in sorted(dump - everywhere))
+
+
+@asynccontextmanager
+async def network(
+    *stores: CableStore, settings: NodeSettings = QUICK, may_complain: bool = False
+) -> AsyncIterator[Network]:
+    """Nodes over these stores. In the end all stop in good order, every store is whole, and nothing was an error."""
+    with logged() as log:
+        net = Network(log)
+        try:
+            for store in stores:
+                await net.add(store, settings)
+            yield net
+        finally:
+            await asyncio.gather(*(net.stop(node) for node in list(net.nodes)))
+        for store in stores:
+            report = await asyncio.to_thread(store.check)
+            assert report.is_clean, [str(problem) for problem in report.problems]
+            store.close()
+        assert may_complain or not log.errors(), log.errors()
+
+
+async def cut_and_mend(net: Network, choice: random.Random, times: int) -> None:
+    """Cut links at random moments, and lay them anew."""
+    for _ in range(times):
+        await asyncio.sleep(choice.random() * 0.05)
+        index = choice.randrange(len(net.links))
+        link = net.links[index]
+        link.close("cut by the test")
+        await soon(asyncio.shield(link.closed))
+        assert link.dialed is not None
+        net.links[index] = await link._node.connect(link.dialed)
+
+
+def with_key(settings: NodeSettings, key: bytes | None, *, separate: bool = False) -> NodeSettings:
+    return replace(settings, cabal_key=key, has_separate_static_key=separate)
+
+
+# --- raw peers ---------------------------------------------------------------------------------
+
+
+class Raw:
+    """A peer that says what it likes. What it is told is kept in `heard`, and answered by `answer`."""
+
+    connected: ClassVar[set[Raw]] = set()
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, dialect: Dialect = LEGACY) -> None:
+        self.connected.add(self)
+        self.dialect = dialect
+        self.heard: list[Message] = []
+        self.is_over = False
+        self._reader = reader
+        self._writer = writer
+        self._frames = FrameReader()
+        self._next_id = random.randrange(2**20) << 8
+        self._listening = asyncio.ensure_future(self._listen())
+
+    async def _listen(self) -> None:
+        with suppress(OSError):
+            while data := await self._reader.read(65536):
+                for frame in self._frames.feed(data):
+                    with suppress(DecodeError):  # the other dialect, before we were heard
+                        message = decode_message(frame, self.dialect)
+                        if message is not None:
+                            self.heard.append(message)
+                            self.answer(message)
+        self.is_over = True
+
+    def answer(self, message: Message) -> None:
+        """Nothing, unless a subclass has something to say."""
+
+    def say(self, *messages: Message) -> None:
+        self.write(b"".join(encode_message(message, self.dialect) for message in messages))
+
+    def write(self, data: bytes) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(data)
+
+    def ask(self, request: Request) -> bytes:
+        """Send a request under an id of its own; returns the id."""
+        self._next_id += 1
+        size = self.dialect.request_id_size_bytes
+        request_id = (1 << 8 * size - 8 | self._next_id).to_bytes(size, "big")
+        self.say(request._replace(request_id=request_id))
+        return request_id
+
+    def answers_to(self, request_id: bytes) -> list[Message]:
+        kinds = HashResponse | PostResponse | ListResponse
+        return [m for m in self.heard if isinstance(m, kinds) and m.request_id == request_id]
+
+    def hashes(self, request_id: bytes) -> list[bytes]:
+        found = [m.hashes for m in self.answers_to(request_id) if isinstance(m, HashResponse)]
+        return [digest for part in found for digest in part]
+
+    def is_concluded(self, request_id: bytes) -> bool:
+        answers = self.answers_to(request_id)
+        return bool(answers) and (isinstance(answers[-1], ListResponse) or not answers[-1][1])
+
+    def asked(self, kind: type[Message]) -> list[Any]:
+        return [message for message in self.heard if isinstance(message, kind)]
+
+    async def close(self) -> None:
+        self.connected.discard(self)
+        self._writer.close()
+        with suppress(OSError):
+            await soon(self._writer.wait_closed())
+        await soon(self._listening)
+
+    def cut(self) -> None:
+        self._writer.transport.abort()
+
+
+class Keeper(Raw):
+    """An old client with posts. How it answers is in its attributes; it answers honestly."""
+
+    oldest_first = False
+    cap = 0
+    """The most hashes of one answer, 0 without a limit."""
+    concludes = True
+    """Otherwise as cable.rs: the ends of time ranges and of posts are never told."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, posts: Iterable[Post] = (), **options: Any
+    ) -> None:
+        self.posts = {post.hash: post for post in posts}
+        vars(self).update(options)
+        super().__init__(reader, writer, options.get("dialect", LEGACY))
+
+    def answer(self, message: Message) -> None:
+        match message:
+            case ListRequest(request_id):
+                names = sorted({post.channel for post in self.posts.values() if post.channel})
+                self.say(ListResponse(request_id, tuple(names)))
+            case TimeRangeRequest(request_id):
+                self.tell(request_id, self.range_of(message), ends=self.concludes and not message.is_live)
+            case PostRequest(request_id, hashes):
+                self.give(request_id, hashes)
+            case HashResponse() | PostResponse() | ListResponse() | CancelRequest():
+                pass
+            case _ if not getattr(message, "is_live", False):
+                self.say(HashResponse(message.request_id, ()))
+
+    def range_of(self, asked: TimeRangeRequest) -> tuple[bytes, ...]:
+        end_ms = asked.time_end_ms or FOREVER_MS
+        found = [p for p in self.posts.values() if p.channel == asked.channel]
+        found = [p for p in found if asked.time_start_ms <= p.timestamp_ms < end_ms]
+        found.sort(key=lambda post: (post.timestamp_ms, post.hash), reverse=not self.oldest_first)
+        limit = min(asked.limit or len(found), self.cap or len(found))
+        return tuple(post.hash for post in found[:limit])
+
+    def tell(self, request_id: bytes, hashes: tuple[bytes, ...], *, ends: bool) -> None:
+        if hashes:
+            self.say(HashResponse(request_id, hashes))
+        if ends:
+            self.say(HashResponse(request_id, ()))
+
+    def give(self, request_id: bytes, hashes: Iterable[bytes]) -> None:
+        found = tuple(self.posts[digest].raw for digest in hashes if digest in self.posts)
+        if found:
+            self.say(PostResponse(request_id, found))
+        if self.concludes:
+            self.say(PostResponse(request_id, ()))
+
+
+async def raw_peer(address: Address, kind: Callable[..., Any] = Raw, **options: Any) -> Any:
+    """Connect a raw peer to a node."""
+    return kind(*await asyncio.open_connection(*address), **options)
+
+
+@asynccontextmanager
+async def raw_listener(kind: Callable[..., Any], **options: Any) -> AsyncIterator[tuple[Address, list[Any]]]:
+    """Let raw peers be connected to."""
+    peers: list[Any] = []
+    server = await asyncio.start_server(lambda *streams: peers.append(kind(*streams, **options)), HOST, 0)
+    try:
+        yield Address(*server.sockets[0].getsockname()[:2]), peers
+    finally:
+        server.close()
+        for peer in peers:
+            await peer.close()
+
+
+async def sync_of(node: Node, address: Address) -> Any:
+    return await soon(node.sync_once(address))
+
+
+async def is_refused(node: Node, address: Address) -> str:
+    """Connect where that must fail; returns why."""
+    try:
+        await soon(node.connect(address))
+    except NodeError as error:
+        return str(error)
+    raise AssertionError("there was a connection")
+
+
+def foreign(dialect: Dialect) -> Dialect:
+    return DRAFT8 if dialect is LEGACY else LEGACY
+
+
+def hashes_of(posts: Iterable[bytes]) -> set[bytes]:
+    return {post_hash(post) for post in posts}
