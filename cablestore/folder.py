@@ -3,6 +3,8 @@
     STORE               JSON: {"format": 1, "dialect": "legacy", "generation": "generation-000002", "store": 32 hex
                         digits that no other store has, "kept": ["generation-000001"]}
     lock                held with flock while the store is open; has the owner's process id
+    control.sock        while the owner runs commands for others: `cablestore.control`
+    peers.json          what a node remembers of its peers: `cablestore.node.marks`
     identity            the key file of the store's own user, made when it is first needed
     generation-000002/  a LevelDB with everything else
     generation-000001/  an earlier one that was kept, to go back to
