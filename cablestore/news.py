@@ -96,7 +96,7 @@ def _of_targets(reader: Reader, deletion: Post, targets: Iterable[bytes]) -> Ite
     for target in targets:
         stone = reader.tombstone(target, deletion.author)
         dead = stone.skeleton if stone is not None and stone.deleted_by == deletion.hash else None
-        if dead is not None and dead.channel is not None and dead.is_linkable:
+        if dead is not None and dead.channel:
             yield News(Subject.CHAT, dead.channel, deletion.hash, deletion.timestamp_ms)
 
 
@@ -124,23 +124,28 @@ def _of_info(
 
 def _of_deletion(reader: Reader, stone: Tombstone, dead: Skeleton, state_channels: frozenset[str]) -> Iterator[News]:
     """Tell of the deletion, and of what counts now instead of what was deleted."""
-    channel = dead.channel
-    instead: bytes | None = None
-    if channel is not None and dead.is_linkable:
-        yield News(Subject.CHAT, channel, stone.deleted_by, stone.deleted_at_ms)
-        if dead.type == TOPIC:
-            latest = channel_topic.latest(reader, channel)
-            instead = latest[1] if latest is not None else None
-        elif dead.type in (JOIN, LEAVE):
-            member = membership.of_user(reader, channel, stone.author)
-            instead = member.announced_by if member is not None else None
-            if member is not None and dead.type == LEAVE and channel in state_channels:
-                yield from _of_newcomer(reader, member, channel, dead.timestamp_ms)
-        if instead is not None:
-            yield News(Subject.STATE, channel, instead, dead.timestamp_ms)
-    elif dead.type in MODERATION_TYPES:
+    if dead.channel:  # as in a channel's history: of its roles and actions too
+        yield News(Subject.CHAT, dead.channel, stone.deleted_by, stone.deleted_at_ms)
+        yield from _of_what_counts_instead(reader, stone.author, dead, dead.channel, state_channels)
+    if dead.type in MODERATION_TYPES:
         yield News(Subject.MODERATION_AGAIN, "", stone.target, dead.timestamp_ms)
     elif dead.type == INFO:
         instead = user_info.latest_hash(reader, stone.author)
         if instead is not None:
             yield from _of_info(reader, stone.author, instead, dead.timestamp_ms, state_channels)
+
+
+def _of_what_counts_instead(
+    reader: Reader, author: bytes, dead: Skeleton, channel: str, state_channels: frozenset[str]
+) -> Iterator[News]:
+    instead: bytes | None = None
+    if dead.type == TOPIC:
+        latest = channel_topic.latest(reader, channel)
+        instead = latest[1] if latest is not None else None
+    elif dead.type in (JOIN, LEAVE):
+        member = membership.of_user(reader, channel, author)
+        instead = member.announced_by if member is not None else None
+        if member is not None and dead.type == LEAVE and channel in state_channels:
+            yield from _of_newcomer(reader, member, channel, dead.timestamp_ms)
+    if instead is not None:
+        yield News(Subject.STATE, channel, instead, dead.timestamp_ms)

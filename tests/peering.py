@@ -34,7 +34,7 @@ from cablestore.node import Address, Node, NodeSettings
 from cablestore.node.wire import Connection
 
 HOST: Final = "127.0.0.1"
-DEADLINE_S: Final = float(__import__("os").environ.get("DL", "30"))
+DEADLINE_S: Final = 30.0
 QUICK: Final = NodeSettings(list_every_s=0.1, relays=False)
 """New channels are heard of at once. Without forwarding, so that what a node has, it fetched."""
 ANSWERS_ONLY: Final = NodeSettings(channels=frozenset())
@@ -74,6 +74,11 @@ async def until(is_so: Callable[[], object], otherwise: Callable[[], object] = s
     while not is_so():
         assert loop.time() < deadline_s, f"not within {DEADLINE_S:g} s\n{otherwise()}"
         await asyncio.sleep(0.01)
+
+
+async def every(things: Iterable[T], is_so: Callable[[T], object]) -> None:
+    """Wait until something is so of all of them."""
+    await until(lambda: all(map(is_so, things)), lambda: [thing for thing in things if not is_so(thing)])
 
 
 async def soon(awaited: Awaitable[T]) -> T:
@@ -172,7 +177,10 @@ class Network:
 
     def differences(self) -> str:
         """Name the rows that not all nodes have."""
-        dumps = [set(node.store.dump()) for node in self.nodes]
+        dumps = [
+            {row for row in node.store.dump() if row[0].startswith((b"!data!", b"!chat!deleted!"))}
+            for node in self.nodes
+        ]
         everywhere = set.intersection(*dumps)
         return "\n".join(f"{number}: {row}" for number, dump in enumerate(dumps) for row in sorted(dump - everywhere))
 

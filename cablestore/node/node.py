@@ -126,6 +126,7 @@ class Node:
 
     async def connect(self, address: Address, timeout_s: float = limits.HANDSHAKE_TIMEOUT_S) -> Connection:
         """Connect to a peer, the handshake included. Raises NodeError."""
+        connection: Connection | None = None
         try:
             async with asyncio.timeout(timeout_s):
                 _, connection = await self.loop.create_connection(lambda: Connection(self, address), *address)
@@ -134,6 +135,9 @@ class Node:
             raise NodeError(f"{address} does not answer within {timeout_s:g} s") from None
         except (OSError, ValueError) as error:  # ValueError: no host can have this name
             raise NodeError(f"cannot connect to {address}: {getattr(error, 'strerror', None) or error}") from None
+        finally:
+            if connection is not None and not connection.is_established:
+                connection.close("the handshake was not done in time")
         if not is_established:
             raise NodeError(f"no connection with {address}: {await asyncio.shield(connection.closed)}")
         return connection

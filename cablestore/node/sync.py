@@ -236,14 +236,20 @@ class PeerSync:
                 channels = await self._new_channels()
                 self.report.channels += len(channels)
                 await self._together([self._channel(channel) for channel in channels], self._moderation(channels))
-                await self._drained()
-                self._put_marks()
+                await self._settle()
                 if not self._is_live:
                     return
                 await asyncio.sleep(self._node.settings.list_every_s)
                 again = self._followed if self._has_overflowed else self._quiet
                 self._has_overflowed = False
                 await self._together([self._history(channel) for channel in sorted(again)])
+
+    async def _settle(self) -> None:
+        """Note what was passed, when all of it is here. Where news come without a break there is no such moment."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._node.settings.list_every_s if self._is_live else None):
+                await self._drained()
+                self._put_marks()
 
     async def _together(self, works: list[Coroutine[Any, Any, None]], *others: Coroutine[Any, Any, None]) -> None:
         async with asyncio.TaskGroup() as group:

@@ -22,7 +22,7 @@ from cablestore.verdict import Outcome
 
 _MOST_RESULTS: Final = 64
 """Jobs that share a snapshot, and are handed back to the loop at once."""
-_FEED_WAIT_S: Final = 0.5
+_FEED_WAIT_S: Final = 0.1
 """How long a thread waits before it looks whether it is to end."""
 
 T = TypeVar("T")
@@ -258,7 +258,7 @@ class Feed:
         last = self._store.last_sequence  # before asking: whoever wants to know from now on has seen all up to it
         if not self._wants():
             self._after = last
-            self._ends.wait(_FEED_WAIT_S / 10)
+            self._ends.wait(_FEED_WAIT_S / 2)
             return
         found, self._after = self._store_news()
         if found:
