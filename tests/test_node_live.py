@@ -1,0 +1,340 @@
+"""Live requests over real sockets: what is learned is told, once, to those who asked."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+from history import histories
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peering import ANSWERS_ONLY, QUICK, Raw, memory, network, raw_peer, run, until
+from people import ANN, BOB, CYD, START_MS, Person, raws
+from stores import public
+
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, Role, answers
+from cablestore.message import (
+    CancelRequest,
+    ListRequest,
+    ModerationRequest,
+    PostRequest,
+    StateRequest,
+    TimeRangeRequest,
+)
+from cablestore.node import Node
+from cablestore.node.live import MAX_LIVE_ALIKE
+
+CHANNEL = "default"
+LATE_MS = 9_000_000
+
+
+def at(second: int) -> int:
+    return START_MS + 1000 * second
+
+
+@asynccontextmanager
+async def asking(*posts: Post) -> AsyncIterator[tuple[Node, CableStore, Raw]]:
+    """A node with these posts, and a raw peer that is connected to it."""
+    async with network(memory("a", posts=posts), settings=ANSWERS_ONLY) as net:
+        peer = await raw_peer(net.addresses[net.nodes[0]])
+        yield net.nodes[0], net.nodes[0].store, peer
+        assert not net.log.faults()
+        await peer.close()
+
+
+async def settled(peer: Raw) -> None:
+    """Wait until all that was stored before is told: a post that comes last is told last."""
+    number = len(peer.heard)
+    request_id = peer.ask(ListRequest(b"", 0, 0))
+    await until(lambda: peer.is_concluded(request_id), lambda: peer.heard[number:])
+
+
+async def quiet(peer: Raw, number: int, asked: bytes, wait_s: float = 0.1) -> list[bytes]:
+    """Wait for so many hashes, and a moment longer for one too many."""
+    await until(lambda: len(peer.hashes(asked)) >= number, lambda: peer.heard)
+    await asyncio.sleep(wait_s)
+    return peer.hashes(asked)
+
+
+# --- time ranges -------------------------------------------------------------------------------
+
+
+def test_limit_is_shared_by_history_and_news() -> None:
+    async def main() -> None:
+        known = [ANN.text(CHANNEL, str(n), at=at(n)) for n in range(3)]
+        async with asking(*known) as (node, store, peer):
+            asked = peer.ask(TimeRangeRequest(b"", CHANNEL, at(1), 0, 4))
+            assert await quiet(peer, 2, asked) == [known[2].hash, known[1].hash]
+            assert not peer.is_concluded(asked)
+            early = ANN.text(CHANNEL, "before the start", at=at(0) + 1)
+            elsewhere = ANN.text("elsewhere", "x", at=at(5))
+            news = [BOB.text(CHANNEL, str(n), at=at(n)) for n in (6, 7, 8)]
+            store.ingest(raws(early, elsewhere, *news))
+            await until(lambda: peer.is_concluded(asked))
+            assert peer.hashes(asked)[2:] == [post.hash for post in news[:2]]
+            assert not node.live.count
+
+    run(main())
+
+
+def test_deletions_are_told_in_the_channel_of_what_they_delete() -> None:
+    async def main() -> None:
+        here, there = ANN.text(CHANNEL, "x", at=at(1)), ANN.text("there", "x", at=at(2))
+        late = ANN.text(CHANNEL, "comes dead", at=at(3))
+        async with asking(here, there) as (_, store, peer):
+            in_channel = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            in_there = peer.ask(TimeRangeRequest(b"", "there", 0, 0, 0))
+            await quiet(peer, 1, in_channel)
+            both, waits = ANN.delete(here, there, at=at(4)), ANN.delete(late, at=at(5))
+            store.ingest(raws(both, waits))
+            assert await quiet(peer, 2, in_channel) == [here.hash, both.hash]
+            assert await quiet(peer, 2, in_there) == [there.hash, both.hash]
+            store.ingest(raws(late))  # only now it is known where its deletion belongs
+            assert await quiet(peer, 3, in_channel) == [here.hash, both.hash, waits.hash]
+
+    run(main())
+
+
+def test_a_deletion_of_two_texts_is_told_once() -> None:
+    async def main() -> None:
+        texts = [ANN.text(CHANNEL, str(n), at=at(n)) for n in range(2)]
+        async with asking(*texts) as (_, store, peer):
+            asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            await quiet(peer, 2, asked)
+            both = ANN.delete(*texts, at=at(4))
+            store.ingest(raws(both))
+            assert (await quiet(peer, 3, asked))[2:] == [both.hash]
+
+    run(main())
+
+
+def test_an_earlier_deletion_of_what_is_deleted_is_told() -> None:
+    """The channel's time range names the earliest one."""
+
+    async def main() -> None:
+        text = ANN.text(CHANNEL, "x", at=at(0))
+        second = ANN.delete(text, at=at(5))
+        async with asking(text, second) as (_, store, peer):
+            asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            assert await quiet(peer, 1, asked) == [second.hash]
+            first, third = ANN.delete(text, at=at(4)), ANN.delete(text, at=at(6))
+            store.ingest(raws(first))
+            store.ingest(raws(third, BOB.text(CHANNEL, "y", at=at(7))))
+            assert (await quiet(peer, 3, asked))[:2] == [second.hash, first.hash]
+            assert third.hash not in peer.hashes(asked)
+
+    run(main())
+
+
+@settings(max_examples=12)
+@given(st.integers(0, 2**32).map(Random))
+def test_nothing_is_lost_or_told_twice_between_history_and_news(choice: Random) -> None:
+    """Posts are stored at the very moment at which others ask."""
+    posts = [ANN.text(CHANNEL, str(n), at=at(n)) for n in range(150)]
+
+    async def main() -> None:
+        async with asking(*posts[:30]) as (node, store, peer):
+            asked: list[bytes] = []
+
+            def write() -> None:
+                for post in posts[30:]:
+                    store.ingest([post.raw])
+
+            thread = threading.Thread(target=write)
+            thread.start()
+            while thread.is_alive() or not asked:
+                if len(asked) > MAX_LIVE_ALIKE // 2:
+                    peer.say(CancelRequest(b"\xffcan", asked.pop(0)))
+                asked.append(peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0)))
+                if choice.random() < 0.3:
+                    peer.say(CancelRequest(b"\xffcan", asked.pop()))
+                await asyncio.sleep(choice.random() * 0.01)
+            thread.join()
+            for one in asked:
+                assert len(await quiet(peer, len(posts), one, wait_s=0)) == len(posts)
+            await asyncio.sleep(0.05)
+            for one in asked:
+                found = peer.hashes(one)
+                assert len(found) == len(set(found)) == len(posts)
+            assert node.live.count == len(asked)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [TimeRangeRequest(b"", CHANNEL, 0, 0, 0), StateRequest(b"", CHANNEL, 1), ModerationRequest(b"", (CHANNEL,), 1, 0)],
+    ids=["range", "state", "moderation"],
+)
+def test_cancel_ends_it(request_: Any) -> None:
+    async def main() -> None:
+        async with asking(ANN.text(CHANNEL, "x")) as (node, store, peer):
+            asked, other = peer.ask(request_), peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0))
+            await until(lambda: node.live.count == 2)
+            await quiet(peer, 1, other)
+            peer.say(CancelRequest(b"\xffcan", asked))
+            await until(lambda: node.live.count == 1)
+            before = len(peer.answers_to(asked))
+            store.ingest(raws(ANN.join(CHANNEL), ANN.topic(CHANNEL, "t"), BOB.text(CHANNEL, "y"), act()))
+            await quiet(peer, 2, other)
+            assert len(peer.answers_to(asked)) == before
+
+    run(main())
+
+
+# --- state -------------------------------------------------------------------------------------
+
+
+def test_state_after_deletions() -> None:
+    """What counts instead is told: the topic, join and info before."""
+
+    async def main() -> None:
+        topics = [ANN.topic(CHANNEL, str(n), at=at(n)) for n in range(2)]
+        joins = [ANN.join(CHANNEL, at=at(n)) for n in range(2)]
+        infos = [ANN.named(str(n), at=at(n)) for n in range(2)]
+        async with asking(*topics, *joins, *infos) as (_, store, peer):
+            asked = peer.ask(StateRequest(b"", CHANNEL, 1))
+            now = await quiet(peer, 3, asked)
+            assert set(now) == {topics[1].hash, joins[1].hash, infos[1].hash}
+            for kind in (topics, joins, infos):
+                told = len(peer.hashes(asked))
+                store.ingest(raws(ANN.delete(kind[1], at=at(10))))
+                assert kind[0].hash in (await quiet(peer, told + 1, asked))[told:]
+
+    run(main())
+
+
+def test_state_tells_the_info_of_whose_leaving_is_deleted() -> None:
+    async def main() -> None:
+        here, leaves, named = ANN.text(CHANNEL, "x", at=at(0)), ANN.leave(CHANNEL, at=at(1)), ANN.named("Ann", at=at(0))
+        async with asking(here, leaves, named) as (_, store, peer):
+            asked = peer.ask(StateRequest(b"", CHANNEL, 1))
+            assert await quiet(peer, 1, asked) == [leaves.hash]
+            store.ingest(raws(ANN.delete(leaves, at=at(2))))
+            assert await quiet(peer, 2, asked) == [leaves.hash, named.hash]
+
+    run(main())
+
+
+def test_state_tells_the_info_of_who_left_and_writes_again() -> None:
+    async def main() -> None:
+        leaves, named = ANN.leave(CHANNEL, at=at(1)), ANN.named("Ann", at=at(0))
+        async with asking(leaves, named) as (_, store, peer):
+            asked = peer.ask(StateRequest(b"", CHANNEL, 1))
+            assert await quiet(peer, 1, asked) == [leaves.hash]
+            store.ingest(raws(ANN.text(CHANNEL, "x", at=at(2))))
+            assert await quiet(peer, 2, asked) == [leaves.hash, named.hash]
+
+    run(main())
+
+
+def test_state_tells_the_info_of_a_new_member_and_new_names_of_members() -> None:
+    async def main() -> None:
+        bob_is, cyd_is = BOB.named("Bob", at=at(1)), CYD.named("Cyd", at=at(1))
+        async with asking(bob_is, cyd_is, ANN.text(CHANNEL, "x", at=at(1))) as (_, store, peer):
+            asked = peer.ask(StateRequest(b"", CHANNEL, 1))
+            elsewhere = peer.ask(StateRequest(b"", "elsewhere", 1))
+            await settled(peer)
+            joins, says = BOB.join(CHANNEL, at=at(2)), CYD.text(CHANNEL, "hi", at=at(2))
+            store.ingest(raws(joins, says))
+            assert set(await quiet(peer, 3, asked)) == {joins.hash, bob_is.hash, cyd_is.hash}
+            renamed, unknown = BOB.named("Rob", at=at(3)), Person("dan").named("Dan", at=at(3))
+            store.ingest(raws(renamed, unknown))
+            assert (await quiet(peer, 4, asked))[3:] == [renamed.hash]
+            assert not peer.hashes(elsewhere)
+
+    run(main())
+
+
+@settings(max_examples=15)
+@given(histories(), st.integers(0, 2**32).map(Random))
+def test_history_and_news_together_are_the_state(history: tuple[Dialect, list[Post]], choice: Random) -> None:
+    """Who asked at any moment knows in the end all that one is told who asks then."""
+    dialect, posts = history
+    posts = public(posts)
+    choice.shuffle(posts)
+    cut = choice.randint(0, len(posts))
+    channels = sorted({post.channel for post in posts if post.channel})
+
+    async def main() -> None:
+        async with network(memory("a", dialect, posts[:cut]), settings=ANSWERS_ONLY) as net:
+            node = net.nodes[0]
+            peer = await raw_peer(net.addresses[node], dialect=dialect)
+            asked = {
+                c: (peer.ask(StateRequest(b"", c, 1)), peer.ask(TimeRangeRequest(b"", c, 0, 0, 0))) for c in channels
+            }
+            acts = peer.ask(ModerationRequest(b"", tuple(channels), 1, 0))
+            if choice.random() < 0.7:
+                await settled(peer)
+            for post in posts[cut:]:
+                node.store.ingest([post.raw])
+
+            def gaps() -> dict[str, set[bytes]]:
+                with node.store.snapshot() as snapshot:
+                    reader = snapshot.reader
+                    due = {f"state {c}": (one, answers.channel_state(reader, c)) for c, (one, _) in asked.items()}
+                    due |= {
+                        f"range {c}": (two, answers.channel_time_range(reader, c, 0, 0))
+                        for c, (_, two) in asked.items()
+                    }
+                    due["moderation"] = acts, answers.moderation_state(reader, channels)
+                    missing = {name: set(told) - set(peer.hashes(one)) for name, (one, told) in due.items()}
+                return {name: hashes for name, hashes in missing.items() if hashes}
+
+            await until(lambda: not gaps(), lambda: (gaps(), posts[cut:]))
+            await peer.close()
+
+    run(main())
+
+
+# --- moderation --------------------------------------------------------------------------------
+
+
+def act(second: int = 1, channel: str = CHANNEL, role: int = 1) -> Post:
+    return ANN.post(Role("", 0, channel, BOB.key, role), at=at(second))
+
+
+def test_moderation_requests_stay() -> None:
+    async def main() -> None:
+        old, other = act(1), act(2, "other")
+        async with asking(old, other) as (_, store, peer):
+            asked = peer.ask(ModerationRequest(b"", (CHANNEL,), 1, 0))
+            assert await quiet(peer, 1, asked) == [old.hash]
+            new, foreign = act(3, role=2), act(4, "other", role=2)
+            store.ingest(raws(new, foreign, BOB.text(CHANNEL, "x")))
+            assert (await quiet(peer, 2, asked))[1:] == [new.hash]
+            store.ingest(raws(ANN.delete(new, at=at(5))))
+            assert old.hash in (await quiet(peer, 3, asked))[2:], "what was replaced counts again"
+
+    run(main())
+
+
+# --- nodes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
+def test_what_is_written_is_everywhere_soon(dialect: Dialect) -> None:
+    """Along a line of nodes, without asking again for what is there already."""
+    ann = Person("ann", dialect)
+
+    async def main() -> None:
+        slow = QUICK.__class__(list_every_s=60, relays=False)
+        stores = [memory(n, dialect, [ann.text(CHANNEL, "x", at=at(0))]) for n in range(4)]
+        async with network(*stores, settings=slow) as net:
+            await net.line()
+            await until(lambda: sum(node.live.count for node in net.nodes) == 3 * 2 * 3)
+            text, topic = ann.text(CHANNEL, "now", at=at(1)), ann.topic(CHANNEL, "now", at=at(2))
+            stores[0].ingest(raws(text, topic, ann.join(CHANNEL, at=at(3)), ann.named("Ann", at=at(4))))
+            await net.are_alike()
+            stores[3].ingest(raws(ann.delete(text, at=at(5))))
+            await net.are_alike()
+            assert stores[0].post(text.hash) is None
+            asked = [c.session for node in net.nodes for c in node.connections]
+            assert all(not isinstance(e.request, PostRequest) for session in asked for e in session.asked.values())
+
+    run(main())

@@ -1,0 +1,246 @@
+"""Forwarding over real sockets: nodes in lines and rings that hold different posts, and raw clients at their ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from peering import QUICK, Keeper, Network, Raw, every, hashes_of, memory, network, raw_peer, run, until
+from people import ANN, START_MS, raws
+
+from cablestore import Post
+from cablestore.message import (
+    CancelRequest,
+    ListRequest,
+    ListResponse,
+    PostRequest,
+    PostResponse,
+    StateRequest,
+    TimeRangeRequest,
+)
+
+CHANNEL = "default"
+FORWARDS = replace(QUICK, relays=True, channels=frozenset({"nobody writes here"}), list_every_s=600)
+"""Nodes that tell each other which wire they speak, and fetch nothing."""
+LAYOUTS = {"line": Network.line, "ring": Network.ring}
+EVERYTHING = TimeRangeRequest(b"", CHANNEL, 0, 2**50, 0)
+
+
+def own(number: int) -> Post:
+    return ANN.text(CHANNEL, str(number), at=START_MS + number)
+
+
+@asynccontextmanager
+async def nodes(layout: str, count: int = 5, *, relays: bool = True) -> AsyncIterator[tuple[Network, list[Post]]]:
+    """Nodes with a post each, and a channel each, that know of each other that they are of the legacy wire."""
+    posts = [own(number) for number in range(count)]
+    stores = [memory(n, posts=[post, ANN.text(f"only {n}", "x", at=START_MS)]) for n, post in enumerate(posts)]
+    async with network(*stores, settings=replace(FORWARDS, relays=relays)) as net:
+        await LAYOUTS[layout](net)
+        await until(lambda: sum(len(node.connections) for node in net.nodes) == 2 * len(net.links))
+        await until(lambda: all(c.session.is_recognised for node in net.nodes for c in node.connections))
+        yield net, posts
+        assert not net.log.faults()
+
+
+async def client(net: Network, number: int, kind: type[Raw] = Raw, **options: object) -> Raw:
+    """A client of a node that has said which wire it speaks."""
+    peer: Raw = await raw_peer(net.addresses[net.nodes[number]], kind, **options)
+    before = len(peer.heard)
+    asked = peer.ask(ListRequest(b"", 0, 0))
+    await until(lambda: peer.is_concluded(asked), lambda: peer.heard[before:])
+    return peer
+
+
+def within(layout: str, hops: int, count: int = 5) -> set[int]:
+    """Return the nodes that many hops from the first."""
+    around = {-hop % count for hop in range(hops + 1)} if layout == "ring" else set()
+    return {hop for hop in range(hops + 1) if hop < count} | around
+
+
+@pytest.mark.parametrize("ttl", [0, 1, 2, 16])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_all_within_ttl_hops_answer_and_nobody_else_is_told(layout: str, ttl: int) -> None:
+    async def main() -> None:
+        async with nodes(layout) as (net, posts):
+            peer, bystander = await client(net, 0), await client(net, 2, Keeper)
+            near = {posts[number].hash for number in within(layout, ttl)}
+            asked = peer.ask(EVERYTHING._replace(ttl=ttl))
+            await until(lambda: peer.is_concluded(asked))
+            found = peer.hashes(asked)
+            assert len(found) == len(set(found))
+            assert set(found) == near
+            wanted = peer.ask(PostRequest(b"", tuple(post.hash for post in posts), ttl))
+            await until(lambda: peer.is_concluded(wanted))
+            given = [m.posts for m in peer.answers_to(wanted) if isinstance(m, PostResponse)]
+            assert hashes_of(raw for part in given for raw in part) == near
+            assert len(bystander.answers_to(asked)) == len(bystander.answers_to(wanted)) == 0
+            await every(net.nodes, lambda node: not node._routes)
+            await peer.close()
+            await bystander.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("limit", [1, 3, 5, 9])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_limits_hold_over_all(layout: str, limit: int) -> None:
+    async def main() -> None:
+        async with nodes(layout) as (net, posts):
+            peer = await client(net, 0)
+            asked = peer.ask(EVERYTHING._replace(limit=limit, ttl=16))
+            await until(lambda: peer.is_concluded(asked))
+            assert len(set(peer.hashes(asked))) == len(peer.hashes(asked)) == min(limit, len(posts))
+            await peer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_channel_lists_are_merged(layout: str) -> None:
+    async def main() -> None:
+        async with nodes(layout) as (net, _):
+            peer = await client(net, 0)
+            everywhere = [CHANNEL, *(f"only {number}" for number in range(5))]
+            for offset, limit, ttl in ((0, 0, 16), (0, 3, 16), (0, 2, 1)):
+                asked = peer.ask(ListRequest(b"", offset, limit, ttl))
+                await every([asked], peer.answers_to)
+                due = [CHANNEL, *(f"only {n}" for n in sorted(within(layout, ttl)))] if ttl < 5 else everywhere
+                due = due[:limit] if limit else due
+                assert peer.answers_to(asked) == [ListResponse(asked, tuple(due))]
+            await peer.close()
+
+    run(main())
+
+
+def test_without_relays_nothing_goes_on() -> None:
+    async def main() -> None:
+        async with nodes("line", relays=False) as (net, posts):
+            peer, witness = await client(net, 0), await client(net, 0)
+            asked = peer.ask(EVERYTHING._replace(ttl=16))
+            names = peer.ask(ListRequest(b"", 0, 0, 16))
+            wanted = peer.ask(PostRequest(b"", (posts[4].hash,), 16))
+            await until(lambda: all(map(peer.is_concluded, (asked, names, wanted))))
+            assert peer.hashes(asked) == [posts[0].hash]
+            assert peer.answers_to(names) == [ListResponse(names, (CHANNEL, "only 0"))]
+            assert peer.answers_to(wanted) == [PostResponse(wanted, ())]
+            assert not [m for m in witness.heard if getattr(m, "ttl", 0) or getattr(m, "channel", "") == CHANNEL]
+            await peer.close()
+            await witness.close()
+
+    run(main())
+
+
+def test_cancel_travels() -> None:
+    """A live request is kept by all nodes and by the client at the other end, until it is cancelled; then by none."""
+
+    async def main() -> None:
+        async with nodes("line") as (net, _):
+            peer, end = await client(net, 0), await client(net, 4)
+            live = [node.live.count for node in net.nodes]
+            asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
+            await until(lambda: end.asked(TimeRangeRequest) and len(peer.hashes(asked)) == 5)
+            assert [node.live.count - before for node, before in zip(net.nodes, live, strict=True)] == [1] * 5
+            assert [request.request_id for request in end.asked(TimeRangeRequest) if request.channel == CHANNEL] == [
+                asked
+            ]
+            peer.say(CancelRequest(b"\xffcan", asked))
+            await until(lambda: [node.live.count for node in net.nodes] == live)
+            await until(lambda: asked in [cancel.cancel_id for cancel in end.asked(CancelRequest)])
+            assert not any(node._routes for node in net.nodes)
+            await peer.close()
+            await end.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_news_travel_once(layout: str) -> None:
+    async def main() -> None:
+        async with nodes(layout) as (net, posts):
+            peer = await client(net, 0)
+            asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
+            await until(lambda: len(peer.hashes(asked)) == 5)
+            news = own(10)
+            for node in net.nodes:
+                node.store.ingest(raws(news))
+            last = own(11)
+            net.nodes[2].store.ingest(raws(last))
+            await until(lambda: last.hash in peer.hashes(asked))
+            await asyncio.sleep(0.1)
+            assert sorted(peer.hashes(asked)) == sorted(post.hash for post in (*posts, news, last))
+            await peer.close()
+
+    run(main())
+
+
+def test_a_live_limit_that_is_reached_ends_it_everywhere() -> None:
+    async def main() -> None:
+        async with nodes("line") as (net, _):
+            peer = await client(net, 0)
+            live = [node.live.count for node in net.nodes]
+            asked = peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 6, 16))
+            await until(lambda: len(peer.hashes(asked)) == 5)
+            net.nodes[0].store.ingest(raws(own(10)))
+            await until(lambda: peer.is_concluded(asked))
+            await until(lambda: [node.live.count for node in net.nodes] == live)
+            assert not any(node._routes for node in net.nodes)
+            await peer.close()
+
+    run(main())
+
+
+class Slow(Keeper):
+    """Is asked, and says nothing."""
+
+    def answer(self, message: object) -> None:
+        if isinstance(message, ListRequest) and not message.ttl:
+            super().answer(message)
+
+
+@pytest.mark.parametrize("cut", ["client", "link"])
+def test_loss_concludes(cut: str) -> None:
+    """One who is asked at the far end says nothing: the answer ends when that peer, or the link towards it, is lost."""
+
+    async def main() -> None:
+        async with nodes("line") as (net, posts):
+            peer = await client(net, 0)
+            silent = await client(net, 4, Slow)
+            asked = peer.ask(EVERYTHING._replace(ttl=16))
+            state = peer.ask(StateRequest(b"", CHANNEL, 0, 16))
+            names = peer.ask(ListRequest(b"", 0, 0, 16))
+            await until(lambda: [m for m in silent.asked(ListRequest) if m.ttl] and silent.asked(TimeRangeRequest))
+            await until(lambda: len(peer.hashes(asked)) == 5)
+            assert not any(map(peer.is_concluded, (asked, state, names)))
+            if cut == "client":
+                silent.cut()
+            else:
+                net.links[1].close("cut by the test")
+            await until(lambda: all(map(peer.is_concluded, (asked, state, names))))
+            assert set(peer.hashes(asked)) == {post.hash for post in posts}
+            if cut == "client":
+                await every(net.nodes, lambda node: not node._routes)
+            await peer.close()
+            await silent.close()
+
+    run(main())
+
+
+def test_who_asked_and_is_lost_leaves_nothing() -> None:
+    async def main() -> None:
+        async with nodes("ring") as (net, _):
+            peer, silent = await client(net, 0), await client(net, 2, Slow)
+            for _ in range(10):
+                peer.ask(EVERYTHING._replace(ttl=16))
+                peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0, 16))
+            await until(lambda: len(silent.asked(TimeRangeRequest)) >= 20)
+            peer.cut()
+            await until(lambda: not any(node._routes for node in net.nodes))
+            await until(lambda: len(silent.asked(CancelRequest)) == 20)
+            await peer.close()
+            await silent.close()
+
+    run(main())
