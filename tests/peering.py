@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final, TypeVar
 
 from history import NOW_MS
+from hypothesis import strategies as st
 from people import raws
 
 from cablestore import DRAFT8, LEGACY, CableStore, DecodeError, Dialect, Identity, NodeError, Post
@@ -41,6 +42,8 @@ ANSWERS_ONLY: Final = NodeSettings(channels=frozenset())
 FOREVER_MS: Final = 2**50
 
 T = TypeVar("T")
+randoms = st.builds(random.Random, st.integers(0, 2**32))
+"""Not hypothesis' own: when they are drawn from depends on the moment."""
 
 
 # --- running -----------------------------------------------------------------------------------

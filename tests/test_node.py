@@ -30,6 +30,7 @@ from peering import (
     is_refused,
     memory,
     network,
+    randoms,
     raw_listener,
     raw_peer,
     run,
@@ -181,7 +182,7 @@ async def agree(net: Network, model: Model) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @settings(max_examples=8)
-@given(histories(), st.randoms(use_true_random=False), st.booleans())
+@given(histories(), randoms, st.booleans())
 def test_equal_dumps(layout: str, history: tuple[Dialect, list[Post]], choice: Random, is_encrypted: bool) -> None:
     """Deletions come in any order, before the texts and after; everybody has seen those."""
     dialect, posts = history
@@ -207,7 +208,7 @@ def test_equal_dumps(layout: str, history: tuple[Dialect, list[Post]], choice: R
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @settings(max_examples=8)
-@given(histories(), st.randoms(use_true_random=False), st.integers(0, 4))
+@given(histories(), randoms, st.integers(0, 4))
 def test_all_say_the_same(layout: str, history: tuple[Dialect, list[Post]], choice: Random, cuts: int) -> None:
     """Whoever held what, late joiners, links cut at any moment, posts while they sync: all users see what the model says."""
     dialect, posts = history
