@@ -30,7 +30,6 @@ from cablestore.node import Node
 from cablestore.node.live import MAX_LIVE_ALIKE
 
 CHANNEL = "default"
-LATE_MS = 9_000_000
 
 
 def at(second: int) -> int:
