@@ -1,9 +1,11 @@
-"""The identity's key file: the seed in 64 hex digits and a line feed, mode 0600."""
+"""Who writes in a store, and its key file: the seed in 64 hex digits and a line feed, mode 0600."""
 
 from __future__ import annotations
 
 import os
 import stat
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +14,63 @@ from cablestore.errors import DecodeError, IdentityError
 from cablestore.keys import parse_hex
 
 MODE: Final = 0o600
+
+
+class Owner:
+    """Who writes in a store. The key file at `path`, None for a store in memory, is made when it is first needed."""
+
+    def __init__(self, identity: Identity | None, path: Path | None) -> None:
+        self._identity = identity
+        self._path = path
+        self._identifying = threading.Lock()
+        """Keeps two threads from making two key files."""
+
+    @property
+    def identity(self) -> Identity:
+        """The identity; there is one from now on."""
+        with self._identifying:
+            identity = self.known()
+            if identity is None:
+                identity = Identity.generate()
+                self._keep(identity)
+            return identity
+
+    def known(self) -> Identity | None:
+        """Return the identity if there is one, without making it."""
+        if self._identity is None and self._path is not None and self._path.exists():
+            self._identity = load_identity(self._path)
+        return self._identity
+
+    def become(self, identity: Identity) -> None:
+        """Write as `identity` from now on. Raises IdentityError where there is another already."""
+        with self._identifying:
+            known = self.known()
+            if known is None:
+                self._keep(identity)
+            elif known != identity:
+                raise IdentityError(
+                    f"the store has the identity {known.public_key.hex()} already. Posts that it sealed would be lost with "
+                    "another key: use a new store"
+                )
+
+    def _keep(self, identity: Identity) -> None:
+        if self._path is not None:
+            save_identity(identity, self._path)
+        self._identity = identity
+
+    def unseal(self, sealed: bytes) -> bytes:
+        """Decrypt a local-only post. Raises IdentityError where there is no identity."""
+        identity = self.known()
+        if identity is None:
+            raise IdentityError(
+                "the store holds local-only posts but no identity to read them with: put its key file back"
+            )
+        return identity.unseal(sealed)
+
+
+def unseal_of(identity: Identity | None, key_file: Path) -> Callable[[bytes], bytes]:
+    """Return what decrypts the local-only posts of a store that is not open."""
+    return (identity or (load_identity(key_file) if key_file.exists() else Identity.generate())).unseal
 
 
 def save_identity(identity: Identity, path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -18,11 +17,11 @@ from cablestore.check import CheckReport, check
 from cablestore.crypto import Identity
 from cablestore.dialect import LEGACY, Dialect
 from cablestore.engine import Engine, Transaction, check_closed, rebuild_closed
-from cablestore.errors import IdentityError, InvalidPostError, OutdatedViewError, StoreClosedError
+from cablestore.errors import InvalidPostError, OutdatedViewError, StoreClosedError
 from cablestore.export import Filters, Manifest
 from cablestore.export_import import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
 from cablestore.export_store import export_store
-from cablestore.identity import load_identity, save_identity
+from cablestore.identity import Owner, unseal_of
 from cablestore.intake import Batch, Intake
 from cablestore.keys import after_prefix
 from cablestore.kv import Tuning
@@ -60,14 +59,12 @@ class CableStore(Reads):
     ) -> None:
         """Use `open` or `in_memory`."""
         self._engine = engine
-        self._identity = identity
-        self._identifying = threading.Lock()
-        """Keeps two threads from making two key files."""
+        self._owner = Owner(identity, None if engine.folder is None else engine.folder.identity_path)
         self._clock = clock
         self._verifier = Verifier(threads)
-        self._intake = Intake(engine.dialect, self._verifier, clock, self._own_identity)
+        self._intake = Intake(engine.dialect, self._verifier, clock, self._owner.known)
         self._last_own_ms: int | None = None
-        engine.unseal = self._unseal
+        engine.unseal = self._owner.unseal
 
     # --- opening and closing -------------------------------------------------------------------
 
@@ -134,7 +131,7 @@ class CableStore(Reads):
         A large one is rebuilt in so many processes, as many as there are cores without a number; 1 stays in this one. What
         cannot be read is left out and reported; then the old database stays beside the new one.
         """
-        return rebuild_closed(Path(path), catalog, partial(_unseal_of, identity), progress, processes)
+        return rebuild_closed(Path(path), catalog, partial(unseal_of, identity), progress, processes)
 
     @classmethod
     def check_closed(
@@ -148,7 +145,7 @@ class CableStore(Reads):
         progress: Progress = _no_progress,
     ) -> CheckReport:
         """Do what `check` does with a store that is not open, a large one in several processes. Raises OpenError."""
-        unseal = partial(_unseal_of, identity)
+        unseal = partial(unseal_of, identity)
         return check_closed(Path(path), catalog, unseal, progress, processes, signatures=signatures)
 
     def close(self) -> None:
@@ -177,46 +174,11 @@ class CableStore(Reads):
     @property
     def identity(self) -> Identity:
         """Who writes here. The key file is made when this is first asked for, unless `open` was given an identity."""
-        with self._identifying:
-            if self._identity is None:
-                self._identity = self._stored_identity()
-            if self._identity is None:
-                folder = self._engine.folder
-                identity = Identity.generate()
-                if folder is not None:
-                    save_identity(identity, folder.identity_path)
-                self._identity = identity
-            return self._identity
+        return self._owner.identity
 
     def import_identity(self, identity: Identity) -> None:
         """Write as `identity` from now on. Raises IdentityError where the store has another already."""
-        known = self._identity or self._stored_identity()
-        if known is not None and known != identity:
-            raise IdentityError(
-                f"the store has the identity {known.public_key.hex()} already. Posts that it sealed would be lost with another "
-                "key: use a new store"
-            )
-        if known is None and self._engine.folder is not None:
-            save_identity(identity, self._engine.folder.identity_path)
-        self._identity = identity
-
-    def _stored_identity(self) -> Identity | None:
-        folder = self._engine.folder
-        return load_identity(folder.identity_path) if folder is not None and folder.identity_path.exists() else None
-
-    def _own_identity(self) -> Identity | None:
-        """Return the identity if there is one, without making it."""
-        if self._identity is None:
-            self._identity = self._stored_identity()
-        return self._identity
-
-    def _unseal(self, sealed: bytes) -> bytes:
-        identity = self._own_identity()
-        if identity is None:
-            raise IdentityError(
-                "the store holds local-only posts but no identity to read them with: put its key file back"
-            )
-        return identity.unseal(sealed)
+        self._owner.become(identity)
 
     # --- posts from others ---------------------------------------------------------------------
 
@@ -540,8 +502,3 @@ class CableStore(Reads):
             last_sequence=self.last_sequence,
             days=[(day_ms, sum(counts)) for day_ms, counts in days],
         )
-
-
-def _unseal_of(identity: Identity | None, key_file: Path) -> Callable[[bytes], bytes]:
-    """Return what decrypts the local-only posts of a store that is not open."""
-    return (identity or (load_identity(key_file) if key_file.exists() else Identity.generate())).unseal
