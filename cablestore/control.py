@@ -49,6 +49,7 @@ _CLOSING_WAIT_S: Final = 10.0
 """How long `close` waits for commands that run, before the store is closed under them."""
 _ACCEPT_AGAIN_S: Final = 0.1
 _RECEIVED_SIZE_BYTES: Final = 65_536
+_CTRL_C_SEEN_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,18 +290,36 @@ def ask(connection: socket.socket, request: Request) -> Iterator[tuple[str, Any]
     """Send a request and yield the fields of the reply, `exit` last. Raises StorageError where the reply is cut off."""
     with suppress(OSError):  # one that does not want it all has said so, in a reply
         connection.sendall(request.encode())
-    with connection.makefile("rb") as lines:
-        while True:
-            try:
-                [(kind, value)] = json.loads(lines.readline()).items()
-            except (OSError, ValueError, AttributeError):
-                raise StorageError(
-                    "the process that has the store open ended before this command did. What was stored stays stored: look "
-                    "before you repeat it"
-                ) from None
-            yield kind, value
-            if kind == "exit":
-                return
+    lines = _lines(connection)
+    while True:
+        try:
+            [(kind, value)] = json.loads(next(lines, b"")).items()
+        except (OSError, ValueError, AttributeError):
+            raise StorageError(
+                "the process that has the store open ended before this command did. What was stored stays stored: look "
+                "before you repeat it"
+            ) from None
+        yield kind, value
+        if kind == "exit":
+            return
+
+
+def _lines(connection: socket.socket) -> Iterator[bytes]:
+    """Yield the lines of a reply. It never waits for long: Python sees a Ctrl-C that came just before only behind that."""
+    connection.settimeout(_CTRL_C_SEEN_S)
+    begun: list[bytes] = []
+    while True:
+        try:
+            received = connection.recv(_RECEIVED_SIZE_BYTES)
+        except TimeoutError:
+            continue
+        if not received:
+            return
+        first, *more = received.split(b"\n")
+        begun.append(first)
+        for line in more:
+            yield b"".join(begun)
+            begun = [line]
 
 
 # --- sockets --------------------------------------------------------------------------------------
