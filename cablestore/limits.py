@@ -109,6 +109,9 @@ MAX_NAMES_PER_MESSAGE: Final = 65_536
 MAX_REQUESTS_ALIVE: Final = 4_096
 """Requests of one peer that wait for an answer or are live: two for each of 2,000 channels. Others end at once."""
 
+MAX_LIVE_ALIKE: Final = 64
+"""Live requests of one peer for the same: each is told all news of it. A peer that forwards for others may have some."""
+
 MAX_LIVE_CHANNELS: Final = 1_024
 """Channels of which a node asks one peer to hear at once, two requests each. Of further ones it asks every minute."""
 
@@ -117,6 +120,9 @@ MAX_HASHES_PER_REQUEST: Final = 10_000
 
 MAX_HASHES_PER_RESPONSE: Final = 10_000
 """Hashes in one response: 320 kB, so that others are served in between. More follow in further ones."""
+
+MAX_PAGE_HASHES: Final = 1_000_000
+"""Hashes of one page of history. A node asks for longer pages where more posts than a page holds have the same time."""
 
 MAX_HASHES_PER_ANSWER: Final = 1_000_000
 """Hashes of one answer that is not live, in all its responses; what goes on behind it is cancelled."""
@@ -148,17 +154,29 @@ ROUTE_HASHES_REMEMBERED: Final = 10_000
 MAX_WANTED_PER_PEER: Final = 65_536
 """Hashes of one peer that wait to be fetched, 10 MB. What a peer offers beyond it is found again by the next pass."""
 
+FETCH_POSTS: Final = 500
+"""Posts that a node asks for in one request: some 120 kB of answer."""
+
+FETCHES_OPEN: Final = 4
+"""Such requests of one peer at a time: enough to keep it busy, few enough that another can take over the rest."""
+
 OFFERS_REMEMBERED: Final = 3
 """Further peers that are remembered to have a post, should the first not deliver it."""
 
 MAX_PEERS: Final = 2_000
 """Connections of one node. Each takes a file descriptor and, while idle, some 30 kB."""
 
+MAX_PEERS_REMEMBERED: Final = 1_000
+"""Peers of which is kept up to when their history is here; those that were synced longest ago go first."""
+
 MAX_PEERS_PER_ADDRESS: Final = 256
 """Connections from one address, many of which may be people behind one router."""
 
 MAX_HANDSHAKES: Final = 64
 """Handshakes in progress at a time: each costs a millisecond of arithmetic for anyone who sends 48 bytes."""
+
+MAX_HANDSHAKES_PER_ADDRESS: Final = 16
+"""Of these, handshakes with one address: whoever begins many and ends none keeps nobody else out."""
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
 """Seconds in which a handshake has to be done, from the connection's first moment."""
@@ -192,6 +210,12 @@ MAX_FAULTS: Final = 100
 
 MAX_INVALID_POSTS: Final = 10
 """Posts of one peer that are malformed or wrongly signed before it is disconnected: honest peers verified them."""
+
+LOOP_SHARE: Final = 0.25
+"""How much of the loop's time what one peer sends may take; beyond it nothing is read from the peer for a while."""
+
+LOOP_SHARE_IN_ADVANCE_S: Final = 0.02
+"""Seconds of the loop's time that a peer may take at once: a post response of full size takes 10 ms."""
 
 ROWS_PER_S: Final = 100_000
 """Rows a second that a peer's requests may cost; a peer that asks for more waits."""

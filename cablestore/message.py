@@ -32,6 +32,11 @@ class PostRequest(NamedTuple):
     hashes: tuple[bytes, ...]
     ttl: int = 0
 
+    @property
+    def is_live(self) -> bool:
+        """Whether it stays alive behind what is known: never."""
+        return False
+
 
 class CancelRequest(NamedTuple):
     """Ends the request `cancel_id` (wire.md 6.3.2.2). Never answered."""
@@ -39,6 +44,11 @@ class CancelRequest(NamedTuple):
     request_id: bytes
     cancel_id: bytes
     ttl: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it stays alive behind what is known: never."""
+        return False
 
 
 class TimeRangeRequest(NamedTuple):
@@ -81,6 +91,11 @@ class ListRequest(NamedTuple):
     offset: int
     limit: int
     ttl: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it stays alive behind what is known: never."""
+        return False
 
 
 class ModerationRequest(NamedTuple):

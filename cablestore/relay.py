@@ -16,13 +16,14 @@ from weakref import ref
 
 from cablestore import limits
 from cablestore.crypto import post_hash
+from cablestore.exchange import Asker, Exchange, Step
 from cablestore.message import ListRequest, PostRequest, Request
-from cablestore.session import Exchange, Session, Step
+from cablestore.session import Session
 from cablestore.varint import MAX_VARINT
 
 
-class Route:
-    """One forwarded request: who asked us, and whom we asked. Takes the answers (an `Asker`)."""
+class Route(Asker):
+    """One forwarded request: who asked us, and whom we asked."""
 
     def __init__(self, origin: Session, exchange: Exchange) -> None:
         self.origin: Final = origin
@@ -30,7 +31,7 @@ class Route:
         self.names: Final[set[str]] = set()
         self._forwards: list[tuple[Session, Exchange]] = []
         self._passed: set[bytes] = set()
-        self._is_live: Final[bool] = getattr(exchange.request, "is_live", False)
+        self._is_live: Final[bool] = exchange.request.is_live
 
     def forward(self, sessions: Iterable[Session], now_s: float, hashes: tuple[bytes, ...] | None = None) -> None:
         """Ask other peers the same; of a post request only `hashes`, which are not here."""
@@ -74,18 +75,18 @@ class Route:
             session.cancel(exchange)
         self._forwards.clear()
 
-    def on_hashes(self, exchange: Exchange, hashes: tuple[bytes, ...]) -> None:  # noqa: ARG002 - all forwards are one
+    def on_hashes(self, hashes: tuple[bytes, ...]) -> None:
         """Pass hashes on."""
         self.origin.answer_hashes(self.exchange, self.fresh(hashes))
         if self.exchange.is_over:
             self.end()
 
-    def on_posts(self, exchange: Exchange, posts: list[bytes]) -> None:  # noqa: ARG002 - as above
+    def on_posts(self, posts: list[bytes]) -> None:
         """Pass posts on."""
         fresh = set(self.fresh(map(post_hash, posts)))
         self.origin.answer_posts(self.exchange, [post for post in posts if post_hash(post) in fresh])
 
-    def on_names(self, exchange: Exchange, names: tuple[str, ...]) -> None:  # noqa: ARG002 - as above
+    def on_names(self, names: tuple[str, ...]) -> None:
         """Keep names until all peers have given theirs: there may be only one response."""
         self.names.update(names[: limits.ROUTE_HASHES_REMEMBERED])
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cablestore import limits
 from cablestore.body import TYPE_NAMES
-from cablestore.session import TRANSITIONS, Role
+from cablestore.exchange import TRANSITIONS, Role
 from cablestore.view import View
 from cablestore.views import CATALOG
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, wraps
 from itertools import count
-from typing import Any
+from typing import Any, ParamSpec
 
-from peering import HOST
+from peering import HOST, memory, run
 from people import ANN, START_MS
 
 from cablestore import LEGACY, CableStore, Dialect, Identity, Post
@@ -26,10 +26,27 @@ from cablestore.message import (
     encode_message,
 )
 from cablestore.node import Address, Node, NodeSettings
+from cablestore.node.wire import Connection
 from cablestore.noise import SecureChannel
 
 PATIENCE_S = 20.0
 CABAL_KEY = bytes(range(32))
+ALL = TimeRangeRequest(b"", "default", 0, 2**50, 0)
+LIVE = TimeRangeRequest(b"", "default", 0, 0, 0)
+UNKNOWN = bytes(32)
+MANY = 4_000
+
+P = ParamSpec("P")
+
+
+def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Make a test of a coroutine: `run` runs it, in a loop of its own."""
+
+    @wraps(test)
+    def in_loop(*arguments: P.args, **options: P.kwargs) -> None:
+        run(test(*arguments, **options))
+
+    return in_loop
 
 
 @lru_cache
@@ -52,6 +69,22 @@ async def running(store: CableStore, **settings: Any) -> AsyncIterator[tuple[Nod
     assert not {task for task in asyncio.all_tasks() - tasks if not task.done()}
 
 
+@asynccontextmanager
+async def listening(
+    posts: Iterable[Post] = (), *, dialect: Dialect = LEGACY, **settings: Any
+) -> AsyncIterator[tuple[Node, Address]]:
+    """As `running`, on a store in memory that has these posts."""
+    with memory(dialect=dialect, posts=posts) as store:
+        async with running(store, **settings) as found:
+            yield found
+
+
+def only(node: Node) -> Connection:
+    """The one connection of a node."""
+    (found,) = node.connections
+    return found
+
+
 def assert_nothing_is_left(node: Node) -> None:
     """No connection has left a trace in the node's tables."""
     assert not node.connections
@@ -65,9 +98,9 @@ def assert_nothing_is_left(node: Node) -> None:
     assert not node.live._state
     assert not node.live._moderation
     assert node.writes.queued_size_bytes == 0
-    assert len(node.sync.wanted) == 0
-    assert not node.sync._peers
-    assert not node.sync.storing
+    assert len(node.sync.fetches.wanted) == 0
+    assert not len(node.sync)
+    assert not node.sync.fetches.storing
 
 
 _OPEN: list[ByHand] = []
@@ -218,3 +251,19 @@ def is_last(message: Message) -> bool:
     if isinstance(message, HashResponse):
         return not message.hashes
     return isinstance(message, ListResponse) or (isinstance(message, PostResponse) and not message.posts)
+
+
+async def slow_reader(address: Any, *, asks: int = 60) -> ByHand:
+    """A peer that asks for everything again and again and reads nothing. Its buffers are small."""
+    peer = await ByHand.connect(address, receive_size_bytes=4096)
+    peer.send(*[ALL] * asks)
+    return peer
+
+
+def peer_id(peer: ByHand, number: int) -> bytes:
+    return b"\xee" + number.to_bytes(peer.dialect.request_id_size_bytes - 1, "big")
+
+
+def sizes_of(answers: list[Message]) -> list[int]:
+    """How many hashes or posts each response has."""
+    return [len(found[1]) for found in answers if isinstance(found, HashResponse | PostResponse)]

@@ -10,6 +10,7 @@ import pytest
 from exporting import copied, export, some_posts, stones_in
 from hypothesis import HealthCheck, settings
 from people import ANN, BOB, CYD, START_MS, raws
+from serving import Served
 
 from cablestore import LEGACY, CableStore, verify_export
 from cablestore.cli import main
@@ -83,3 +84,45 @@ def chat(store: CableStore) -> CableStore:
     gone = ANN.text("default", "gone", at=START_MS + 5500)
     store.ingest(raws(*posts, gone, ANN.delete(gone, at=START_MS + 5600), CYD.leave("default", at=START_MS + 10**9)))
     return store
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A store with a few posts, closed."""
+    path = tmp_path / "store"
+    with CableStore.open(path) as store:
+        store.info(name="Me")
+        store.ingest(
+            raws(
+                ANN.named("Ann \x1b[31m"),
+                ANN.join("default"),
+                ANN.topic("default", "a topic that is longer than any screen is wide, " * 4),
+                *(ANN.text("default", f"text {number}") for number in range(5)),
+            )
+        )
+        store.text("default", "mine")
+        store.text("other", "mine too")
+    return path
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[..., Served]]:
+    """Start `serve`; ends what still runs after the test."""
+    started: list[Served] = []
+
+    def start(store: Path, *arguments: object, **more: str) -> Served:
+        started.append(Served(store, *arguments, **more))
+        return started[-1]
+
+    yield start
+    for served in started:
+        served.process.kill()
+        served.process.wait()
+        assert served.process.stdout is not None
+        served.process.stdout.close()
+
+
+@pytest.fixture
+def quick_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the clock often, so that a test of a time-out is short."""
+    monkeypatch.setattr("cablestore.node.node._TICK_S", 0.02)

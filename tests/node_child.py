@@ -50,7 +50,11 @@ async def serve(posts: int, settings: NodeSettings) -> None:
 def state_of(node: Node, errors: Errors) -> dict[str, Any]:
     return {
         "connections": len(node.connections),
-        "tables": len(node._by_session) + len(node._by_host) + len(node._routes) + len(node.sync._peers),
+        "tables": len(node._by_session)
+        + len(node._by_host)
+        + len(node._routes)
+        + len(node.sync)
+        + len(node.sync.fetches),
         "live": node.live.count + len(node.live._alike),
         "tasks": len(asyncio.all_tasks()),
         "queued": sum(known.queued_size_bytes for known in node.connections),

@@ -17,7 +17,7 @@ from peering import ANSWERS_ONLY, QUICK, Raw, memory, network, raw_peer, run, un
 from people import ANN, BOB, CYD, START_MS, Person, raws
 from stores import public
 
-from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, Role, answers
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, Role, answers, limits
 from cablestore.message import (
     CancelRequest,
     ListRequest,
@@ -27,7 +27,6 @@ from cablestore.message import (
     TimeRangeRequest,
 )
 from cablestore.node import Node
-from cablestore.node.live import MAX_LIVE_ALIKE
 
 CHANNEL = "default"
 
@@ -147,7 +146,7 @@ def test_nothing_is_lost_or_told_twice_between_history_and_news(choice: Random) 
             thread = threading.Thread(target=write)
             thread.start()
             while thread.is_alive() or not asked:
-                if len(asked) > MAX_LIVE_ALIKE // 2:
+                if len(asked) > limits.MAX_LIVE_ALIKE // 2:
                     peer.say(CancelRequest(b"\xffcan", asked.pop(0)))
                 asked.append(peer.ask(TimeRangeRequest(b"", CHANNEL, 0, 0, 0)))
                 if choice.random() < 0.3:

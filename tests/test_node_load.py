@@ -62,13 +62,14 @@ class Child:
 
     async def is_rid_of_all(self, tasks: int) -> None:
         """Wait until every trace of peers has gone."""
+        nothing = dict.fromkeys(("connections", "tables", "live", "queued", "waiting"), 0)
         for _ in range(200):
             state = await self.state()
-            if not state["connections"] and state["tasks"] <= tasks:
-                break
+            left = {name: state[name] for name in nothing}
+            if left == nothing and state["tasks"] <= tasks:
+                return
             await asyncio.sleep(0.05)
-        names = ("connections", "tables", "live", "queued", "waiting")
-        assert {name: state[name] for name in names} == dict.fromkeys(names, 0)
+        assert left == nothing
         assert state["tasks"] <= tasks
 
 

@@ -212,17 +212,27 @@ _sync_options = _all_of(
     click.option("--create", is_flag=True, help="Make the store if there is none."),
 )
 
+_COUNTS: Final = {
+    "max_peers": (limits.MAX_PEERS, "Connected at a time."),
+    "max_peers_per_address": (limits.MAX_PEERS_PER_ADDRESS, "Of these, from one address."),
+    "max_handshakes": (limits.MAX_HANDSHAKES, "In progress at a time."),
+    "max_handshakes_per_address": (limits.MAX_HANDSHAKES_PER_ADDRESS, "Of these, with one address."),
+    "rows_per_s": (limits.ROWS_PER_S, "What one peer may read."),
+    "rows_in_advance": (limits.ROWS_IN_ADVANCE, "What one peer may read at once after a while of silence."),
+}
+"""Settings of a node that are counts and have an option of the same name: default and what they mean."""
+
 _limit_options = _all_of(
-    click.option("--max-peers", type=click.IntRange(1), default=limits.MAX_PEERS, show_default=True),
-    click.option(
-        "--max-peers-per-address", type=click.IntRange(1), default=limits.MAX_PEERS_PER_ADDRESS, show_default=True
-    ),
-    click.option(
-        "--max-handshakes",
-        type=click.IntRange(1),
-        default=limits.MAX_HANDSHAKES,
-        show_default=True,
-        help="In progress at a time.",
+    *(
+        click.option(
+            "--" + name.replace("_", "-"),
+            type=click.IntRange(1),
+            metavar="N",
+            default=default,
+            show_default=True,
+            help=text,
+        )
+        for name, (default, text) in _COUNTS.items()
     ),
     click.option(
         "--idle-timeout",
@@ -248,20 +258,6 @@ _limit_options = _all_of(
         show_default=True,
         help="Sent to peers that do not read them, all together.",
     ),
-    click.option(
-        "--rows-per-s",
-        type=click.IntRange(1),
-        default=limits.ROWS_PER_S,
-        show_default=True,
-        help="What one peer may read.",
-    ),
-    click.option(
-        "--rows-in-advance",
-        type=click.IntRange(1),
-        default=limits.ROWS_IN_ADVANCE,
-        show_default=True,
-        help="What one peer may read at once after a while of silence.",
-    ),
 )
 
 
@@ -271,8 +267,7 @@ def _settings(chosen: dict[str, Any]) -> NodeSettings:
 
     more: dict[str, Any] = {}
     if "max_peers" in chosen:
-        same = ("max_peers", "max_peers_per_address", "max_handshakes", "rows_per_s", "rows_in_advance")
-        more = {name: chosen[name] for name in same} | {
+        more = {name: chosen[name] for name in _COUNTS} | {
             "relays": chosen["relay"],
             "idle_timeout_s": chosen["idle_timeout"] / 1000,
             "list_every_s": chosen["list_every"] / 1000,

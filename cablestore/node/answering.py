@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cablestore import answers, arrival, limits
 from cablestore.body import INFO
 from cablestore.crypto import post_hash
+from cablestore.exchange import Exchange
 from cablestore.message import (
     ListRequest,
     ModerationRequest,
@@ -21,7 +21,6 @@ from cablestore.message import (
 from cablestore.node.workers import SharedState
 from cablestore.post import peek_type
 from cablestore.reader import Reader
-from cablestore.session import Exchange
 
 if TYPE_CHECKING:
     from cablestore.node.wire import Connection
@@ -73,7 +72,7 @@ class Answer:
         """Of a post request that may be forwarded, the hashes that are here."""
         self.error: Exception | None = None
         self.cpu_s = 0.0
-        """Seconds of the reading thread that the last part took."""
+        """Seconds that the reading thread spent on the last part."""
         self.is_whole = False
         self.sequence = 0
         """Of a live request, the last entry of the arrival log in the state that it is answered from."""
@@ -83,12 +82,10 @@ class Answer:
 
     def run(self, state: SharedState) -> None:
         """Read the next part."""
-        began_s = time.thread_time()
         try:
             self._read_part(state)
         except Exception as error:  # noqa: BLE001 - whatever it is, the thread goes on for the other peers
             self._part, self.is_whole, self.error = [], True, error
-        self.cpu_s = time.thread_time() - began_s
         if self.is_whole:
             self._let_go()
         elif self._state is None:
@@ -98,7 +95,7 @@ class Answer:
         request = self.exchange.request
         if self._items is None:
             self._items = items_of(state.reader, request)
-            if getattr(request, "is_live", False):
+            if request.is_live:
                 self.sequence = arrival.next_sequence(state.reader) - 1
         if self.exchange.is_over:
             self._part, self.is_whole = [], True

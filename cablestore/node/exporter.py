@@ -160,7 +160,7 @@ class _App:
             "queued_bytes": sum(connection.queued_size_bytes for connection in connections),
             "reads_waiting": node.reads.waiting,
             "ingest_queued_bytes": node.writes.queued_size_bytes,
-            "wanted_hashes": len(node.sync.wanted),
+            "wanted_hashes": len(node.sync.fetches.wanted),
             "loop_lag_s": round(self._heartbeat.lag_s, 3),
         }
         status = "503 Service Unavailable" if reason else "200 OK"

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from cablestore import answers
 from cablestore.dialect import Dialect
+from cablestore.exchange import Exchange, State
 from cablestore.message import ModerationRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.news import News, Subject
-from cablestore.session import Exchange, State
 
 if TYPE_CHECKING:
     from cablestore.node.wire import Connection
-
-MAX_LIVE_ALIKE: Final = 64
-"""Live requests of one kind and channel that one peer may have: all people behind it ask for the same."""
 
 
 class Live:

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from cablestore import limits
+
 FORMAT: Final = 1
-MAX_PEERS_REMEMBERED: Final = 1_000
-"""Peers whose marks are kept; those that were synced longest ago go first."""
 _NAME: Final = "peers.json"
 
 
@@ -51,7 +51,7 @@ class Marks:
         channels = self._peers.pop(peer, {})
         channels[channel] = mark
         self._peers[peer] = channels
-        while len(self._peers) > MAX_PEERS_REMEMBERED:
+        while len(self._peers) > limits.MAX_PEERS_REMEMBERED:
             del self._peers[next(iter(self._peers))]
         self._is_changed = True
 

@@ -90,7 +90,7 @@ class Metrics(Collector):
             "cablestore_open_sent_bytes": ("Bytes to open connections", sum(c.sent_size_bytes for c in connections)),
             "cablestore_reads_waiting": ("Answers that wait for the store", node.reads.waiting),
             "cablestore_ingest_queued_bytes": ("Posts that wait to be stored", node.writes.queued_size_bytes),
-            "cablestore_wanted_hashes": ("Posts that are to be fetched", len(node.sync.wanted)),
+            "cablestore_wanted_hashes": ("Posts that are to be fetched", len(node.sync.fetches.wanted)),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value)

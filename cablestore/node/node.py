@@ -11,20 +11,23 @@ from typing import Any, Final, Self
 
 from cablestore import limits
 from cablestore.errors import NodeError
+from cablestore.exchange import Asker, Exchange
 from cablestore.message import ListRequest, PostRequest, Request
 from cablestore.news import News
 from cablestore.node.answering import Answer
 from cablestore.node.held import Held
-from cablestore.node.live import MAX_LIVE_ALIKE, LiveRequests
+from cablestore.node.live import LiveRequests
 from cablestore.node.marks import Marks
 from cablestore.node.metrics import Metrics
+from cablestore.node.report import SyncReport
 from cablestore.node.settings import Address, NodeSettings
-from cablestore.node.sync import Sync, SyncReport
+from cablestore.node.stopwatch import Stopwatch
+from cablestore.node.sync import Sync
 from cablestore.node.wire import Connection, new_request_id
 from cablestore.node.workers import Feed, Reads, Writes
 from cablestore.noise import SecureChannel
 from cablestore.relay import Loops, Route
-from cablestore.session import Asker, Exchange, Session
+from cablestore.session import Session
 from cablestore.store import CableStore
 
 _TICK_S: Final = 1.0
@@ -49,6 +52,8 @@ class Node:
         self.settings: Final = settings or NodeSettings()
         self.log: Final = logging.getLogger("cablestore.node")
         self.loop: asyncio.AbstractEventLoop
+        self.watch: Stopwatch
+        """Tells what the loop spends."""
         self.reads: Reads
         self.writes: Writes
         self.metrics: Final = Metrics(self)
@@ -72,6 +77,7 @@ class Node:
     async def __aenter__(self) -> Self:
         """Start the threads and the clock."""
         self.loop = asyncio.get_running_loop()
+        self.watch = Stopwatch()
         self.reads = Reads(self.store, self.loop)
         self.writes = Writes(self.store, self.loop)
         self._feed = Feed(
@@ -96,8 +102,9 @@ class Node:
         for connection in list(self.connections):
             connection.close("the node stops")
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for worker in (self._feed, self.writes, self.reads):
+        for worker in (self._feed, self.writes):
             await self.loop.run_in_executor(None, worker.close)
+        await self.reads.close()
         await asyncio.sleep(0)  # what the threads handed over last
         self.marks.save()
 
@@ -225,9 +232,14 @@ class Node:
             return f"more than {self.settings.max_peers} peers"
         if self._by_host[connection.host] > self.settings.max_peers_per_address:
             return f"more than {self.settings.max_peers_per_address} peers from one address"
-        handshakes = sum(not known.is_established for known in self.connections) if self.settings.cabal_key else 0
-        if handshakes > self.settings.max_handshakes:
+        return self._too_many_handshakes(connection) if self.settings.cabal_key else ""
+
+    def _too_many_handshakes(self, connection: Connection) -> str:
+        hosts = [known.host for known in self.connections if not known.is_established]
+        if len(hosts) > self.settings.max_handshakes:
             return f"more than {self.settings.max_handshakes} handshakes in progress"
+        if hosts.count(connection.host) > self.settings.max_handshakes_per_address:
+            return f"more than {self.settings.max_handshakes_per_address} handshakes in progress with one address"
         return ""
 
     def established(self, connection: Connection) -> None:
@@ -262,13 +274,13 @@ class Node:
                 route = self._routes[exchange] = Route(connection.session, exchange)
                 if not isinstance(request, PostRequest):
                     self._forward(route)
-        if getattr(request, "is_live", False):
+        if request.is_live:
             self.live.add(connection, exchange)
         return True
 
     def is_asked_too_often(self, connection: Connection, request: Request) -> bool:
         """Tell whether a peer has too many live requests about the same already: each of them is told all news of it."""
-        return getattr(request, "is_live", False) and self.live.alike(connection, request) >= MAX_LIVE_ALIKE
+        return request.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE
 
     def _forward(self, route: Route, hashes: tuple[bytes, ...] | None = None) -> None:
         others = [known.session for known in self.connections if known.is_established]
@@ -300,7 +312,7 @@ class Node:
             connection.session.answer_names(exchange, answer.names)
         else:
             connection.session.finish(exchange)
-        live = self.live.get(exchange) if getattr(exchange.request, "is_live", False) else None
+        live = self.live.get(exchange) if exchange.request.is_live else None
         if live is not None:
             live.caught_up(answer.sequence)
         if exchange.is_over:
@@ -318,7 +330,7 @@ class Node:
 
     def dropped(self, exchange: Exchange) -> None:
         """Forget a request of a peer that is over."""
-        if getattr(exchange.request, "is_live", False):
+        if exchange.request.is_live:
             self.live.remove(exchange)
         route = self._routes.pop(exchange, None)
         if route is not None:
@@ -347,7 +359,7 @@ class Node:
             stored(outcomes)
             if outcomes is None:
                 self.metrics.failed_writes += 1
-                self.sync.halt()
+                self.sync.fetches.halt()
                 self.log.error(
                     "posts could not be stored", extra={"peer": connection.name, "reason": self.writes.failure}
                 )

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from cablestore import limits
+
 SURELY_WHOLE: Final = 64
 """An answer of fewer hashes is whole: nobody cuts so small."""
-_MAX_PAGE_HASHES: Final = 1_000_000
-"""Hashes that are collected for one page at most. Where that does not do they are taken as they come."""
 
 
 class Paging:
@@ -67,4 +67,4 @@ class Paging:
 
     def _grow(self) -> None:
         """Ask for more at once: there are more posts of one moment than a page holds."""
-        self.limit = 4 * self.limit if 4 * self.limit <= _MAX_PAGE_HASHES else 0
+        self.limit = 4 * self.limit if 4 * self.limit <= limits.MAX_PAGE_HASHES else 0

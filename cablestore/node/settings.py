@@ -66,6 +66,7 @@ class NodeSettings:
     max_peers: int = limits.MAX_PEERS
     max_peers_per_address: int = limits.MAX_PEERS_PER_ADDRESS
     max_handshakes: int = limits.MAX_HANDSHAKES
+    max_handshakes_per_address: int = limits.MAX_HANDSHAKES_PER_ADDRESS
     handshake_timeout_s: float = limits.HANDSHAKE_TIMEOUT_S
     idle_timeout_s: float = limits.IDLE_TIMEOUT_S
     answer_timeout_s: float = limits.ANSWER_TIMEOUT_S

@@ -1,70 +1,36 @@
 """Sync: what a node asks its peers for.
 
 Of each peer first the names of its channels; then for each channel that is followed its state, its history page by page
-from the newest back, and live what it learns from then on. Hashes that are here, that are known to be deleted, or that
-are on their way already are not asked for. What a peer owes when it is lost is asked of others that offered it.
+from the newest back, and live what it learns from then on. What peers offer goes to `fetch`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cablestore import answers, limits
-from cablestore.body import INFO
-from cablestore.crypto import post_hash
 from cablestore.errors import NodeError, StoreClosedError
-from cablestore.message import ListRequest, ModerationRequest, PostRequest, Request, StateRequest, TimeRangeRequest
-from cablestore.node.held import Held
+from cablestore.exchange import Exchange, Step
+from cablestore.message import ListRequest, ModerationRequest, Request, StateRequest, TimeRangeRequest
+from cablestore.node.fetch import Fetch, Fetches
 from cablestore.node.marks import Mark
 from cablestore.node.paging import Paging
+from cablestore.node.question import Question
+from cablestore.node.report import SyncReport
 from cablestore.node.settings import FULL_PASS_EVERY_MS, SYNC_OVERLAP_MS, Address
-from cablestore.post import peek_type
 from cablestore.reader import Reader
-from cablestore.session import Exchange, Step
 from cablestore.store import system_clock_ms
-from cablestore.verdict import Outcome, Verdict
-from cablestore.wanted import Wanted
 
 if TYPE_CHECKING:
     from cablestore.node.node import Node
     from cablestore.node.wire import Connection
 
-_FETCH_POSTS: Final = 500
-"""Posts of one request: some 120 kB of answer."""
-_FETCHES_OPEN: Final = 4
-_SHARE_WAIT_S: Final = 0.05
-"""How long a peer that offered more than its share allows waits before it is looked at again."""
 _CHANNELS_AT_ONCE: Final = 8
 _MODERATION_TIMEOUT_S: Final = 5.0
 """cable.rs does not know this request and says nothing."""
-
-_USELESS: Final = frozenset(
-    {Verdict.MALFORMED, Verdict.UNKNOWN_TYPE, Verdict.BAD_SIGNATURE, Verdict.TOO_FAR_AHEAD, Verdict.LOCAL_ONLY}
-)
-"""Posts that are not asked for again."""
-_LIES: Final = frozenset({Verdict.MALFORMED, Verdict.BAD_SIGNATURE})
-"""Posts that no honest peer passes on."""
-
-
-@dataclass(slots=True)
-class SyncReport:
-    """What a sync brought. Sizes are in bytes as they went over the wire."""
-
-    channels: int = 0
-    posts: int = 0
-    refused: int = 0
-    missing: int = 0
-    """Posts that the peer offered and did not deliver."""
-    unstored: int = 0
-    """Posts that came and that the disk refused."""
-    received_size_bytes: int = 0
-    sent_size_bytes: int = 0
-    seconds: float = 0.0
 
 
 class Sync:
@@ -72,60 +38,32 @@ class Sync:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.wanted: Final[Wanted[Connection]] = Wanted()
-        self.storing: Final[set[bytes]] = set()
-        """Hashes of posts that have come and are not stored yet."""
+        self.fetches: Final = Fetches(node)
         self._peers: Final[dict[Connection, PeerSync]] = {}
-        self.is_halted = False
-        self._useless: OrderedDict[bytes, None] = OrderedDict()
         self._once: Final[set[Address]] = set()
+
+    def __len__(self) -> int:
+        """Return how many peers are synced with."""
+        return len(self._peers)
 
     def begin(self, connection: Connection) -> None:
         """Begin with a peer that has connected, unless nothing is followed."""
         if self._node.settings.channels != frozenset() and connection.dialed not in self._once:
-            peer = self._peers[connection] = PeerSync(self._node, self, connection, is_live=True)
-            peer.task = self._node.run(peer.run())
+            self._begin(connection, is_live=True)
+
+    def _begin(
+        self, connection: Connection, *, is_live: bool, progress: Callable[[int], None] | None = None
+    ) -> PeerSync:
+        fetch = self.fetches.begin(connection, progress)
+        peer = self._peers[connection] = PeerSync(self._node, connection, fetch, is_live=is_live)
+        return peer
 
     def lost(self, connection: Connection) -> None:
         """Ask others for what a lost peer owes."""
         peer = self._peers.pop(connection, None)
         if peer is not None:
-            peer.lose()
-        busier, missing = self.wanted.lose(connection)
-        self.go_on(busier)
-        for digest in missing:
-            self.settled(digest)
-
-    def go_on(self, connections: Iterable[Connection]) -> None:
-        """Fetch what has been moved to these peers."""
-        for connection in connections:
-            peer = self._peers.get(connection)
-            if peer is not None:
-                peer.fetch()
-
-    def settled(self, digest: bytes, *, has_come: bool = False) -> None:
-        """Tell everyone who waits for a post that it is here, or will not come."""
-        for peer in self._peers.values():
-            peer.settled(digest, has_come=has_come)
-
-    def halt(self) -> None:
-        """Fetch nothing more: the store takes nothing until it is opened again, and would be offered the same for ever."""
-        self.is_halted = True
-        for connection, peer in self._peers.items():
-            _, missing = self.wanted.lose(connection)
-            for digest in missing:
-                self.settled(digest)
-            peer.wake()
-
-    def is_useless(self, digest: bytes) -> bool:
-        """Tell whether a post was refused before."""
-        return digest in self._useless
-
-    def refuse(self, digest: bytes) -> None:
-        """Remember a post that was refused."""
-        self._useless[digest] = None
-        if len(self._useless) > limits.MAX_WANTED_PER_PEER:
-            self._useless.popitem(last=False)
+            peer.task.cancel()
+        self.fetches.lost(connection)
 
     async def once(self, address: Address, progress: Callable[[int], None] | None) -> SyncReport:
         """Fetch what a peer has, once."""
@@ -135,17 +73,16 @@ class Sync:
             connection = await self._node.connect(address)
         finally:
             self._once.discard(address)
-        peer = self._peers[connection] = PeerSync(self._node, self, connection, is_live=False, progress=progress)
-        work = peer.task = self._node.run(peer.run())
+        peer = self._begin(connection, is_live=False, progress=progress)
         try:
-            ends: set[asyncio.Future[Any]] = {work, connection.closed}
+            ends: set[asyncio.Future[Any]] = {peer.task, connection.closed}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done() or work.cancelled():
+            if not peer.task.done() or peer.task.cancelled():
                 why = await asyncio.shield(connection.closed)
                 raise NodeError(f"{address} ended the connection: {why}. What came is stored")
-            await work
+            await peer.task
         finally:
-            work.cancel()
+            peer.task.cancel()
             connection.end("synced")
             self._peers.pop(connection, None)
         await asyncio.wait({connection.closed}, timeout=limits.HANDSHAKE_TIMEOUT_S)
@@ -157,79 +94,27 @@ class Sync:
         return report
 
 
-class Question:
-    """A request whose hashes or names are collected (an `Asker`); `done` when nothing more comes."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, on_hashes: Callable[[Sequence[bytes]], None] | None = None
-    ) -> None:
-        self.hashes: list[bytes] = []
-        self.names: tuple[str, ...] = ()
-        self.done: Final[asyncio.Future[Step]] = loop.create_future()
-        self._on_hashes = on_hashes
-
-    def on_hashes(self, exchange: Exchange, hashes: tuple[bytes, ...]) -> None:  # noqa: ARG002 - one request each
-        """Keep hashes, or hand them on."""
-        if self._on_hashes is None:
-            self.hashes += hashes
-        else:
-            self._on_hashes(hashes)
-
-    def on_posts(self, exchange: Exchange, posts: list[bytes]) -> None:
-        """Nothing: no posts were asked for."""
-
-    def on_names(self, exchange: Exchange, names: tuple[str, ...]) -> None:  # noqa: ARG002 - as above
-        """Keep names."""
-        self.names = names
-
-    def on_concluded(self, exchange: Exchange, step: Step) -> None:  # noqa: ARG002 - as above
-        """Nothing more comes."""
-        if not self.done.done():
-            self.done.set_result(step)
-
-
 class PeerSync:
-    """The syncing of one peer. It is the `Asker` of its post requests."""
+    """The syncing of one peer, begun at once. What it offers goes to `fetch`."""
 
-    def __init__(
-        self,
-        node: Node,
-        sync: Sync,
-        connection: Connection,
-        *,
-        is_live: bool,
-        progress: Callable[[int], None] | None = None,
-    ) -> None:
+    def __init__(self, node: Node, connection: Connection, fetch: Fetch, *, is_live: bool) -> None:
         self._node = node
-        self._sync = sync
         self._connection = connection
+        self._fetch = fetch
         self._is_live = is_live
-        self._progress = progress
-        self.task: asyncio.Task[None] | None = None
-        self.report: Final = SyncReport()
+        self.report: Final = fetch.report
         self._followed: set[str] = set()
-        self._fetching = 0
-        self._storing = 0
-        self._filtering = 0
-        """Hashes that wait to be looked up."""
-        self._offers: deque[Sequence[bytes]] = deque()
-        self._failed = 0
-        self._waiting: dict[bytes, asyncio.Future[None]] = {}
-        self._changed = asyncio.Event()
         self._turns = asyncio.Semaphore(_CHANNELS_AT_ONCE)
         self._live = 0
         self._quiet: set[str] = set()
         """Channels that are followed by passes alone: there are too many for live requests."""
         self._passed: dict[str, Mark] = {}
-        self._elsewhere: set[bytes] = set()
-        """Hashes that the peer offered while they were on their way already, maybe from others."""
         self._moderating: Exchange | None = None
-        self._has_overflowed = False
-        """Whether there was no room for something that the peer offered live: another pass finds it."""
+        self.task: Final[asyncio.Task[None]] = node.run(self._run())
 
     # --- what is asked -------------------------------------------------------------------------
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         """Sync all channels; stay for what is new where the sync is live."""
         with suppress(StoreClosedError):
             while True:
@@ -240,15 +125,14 @@ class PeerSync:
                 if not self._is_live:
                     return
                 await asyncio.sleep(self._node.settings.list_every_s)
-                again = self._followed if self._has_overflowed else self._quiet
-                self._has_overflowed = False
+                again = self._followed if self._fetch.take_overflow() else self._quiet
                 await self._together([self._history(channel) for channel in sorted(again)])
 
     async def _settle(self) -> None:
         """Note what was passed, when all of it is here. Where news come without a break there is no such moment."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._node.settings.list_every_s if self._is_live else None):
-                await self._drained()
+                await self._fetch.drained()
                 self._put_marks()
 
     async def _together(self, works: list[Coroutine[Any, Any, None]], *others: Coroutine[Any, Any, None]) -> None:
@@ -277,12 +161,12 @@ class PeerSync:
         self._live += is_live
         if self._is_live and not is_live:
             self._quiet.add(channel)
-        state = Question(self._node.loop, self._offer_soon)
+        state = Question(self._node.loop, self._fetch.offer_soon)
         self._ask(StateRequest(b"", channel, int(is_live)), state)
         await self._history(channel)
         if is_live:
             start_ms = self._window_start_ms()
-            self._ask(TimeRangeRequest(b"", channel, start_ms, 0, 0), Question(self._node.loop, self._offer_soon))
+            self._ask(TimeRangeRequest(b"", channel, start_ms, 0, 0), Question(self._node.loop, self._fetch.offer_soon))
         else:
             await state.done
 
@@ -292,7 +176,7 @@ class PeerSync:
             if not channels:
                 return
             self._connection.session.cancel(self._moderating)
-        question = Question(self._node.loop, self._offer_soon)
+        question = Question(self._node.loop, self._fetch.offer_soon)
         names = tuple(sorted(self._followed)[: limits.MAX_HASHES_PER_REQUEST])
         request = ModerationRequest(b"", names, int(self._is_live), 0)
         self._moderating = self._connection.ask(request, question, _MODERATION_TIMEOUT_S)
@@ -324,8 +208,7 @@ class PeerSync:
     def _put_marks(self) -> None:
         """Note the passes that are whole, unless something that was offered did not come or was not stored."""
         passed, self._passed = self._passed, {}
-        failed, self._failed = self._failed, 0
-        if not failed:
+        if not self._fetch.take_failed():
             for channel, mark in passed.items():
                 self._node.marks.put(self._peer_name(), channel, mark)
 
@@ -333,11 +216,11 @@ class PeerSync:
         """Ask for page after page; tell whether the last one was reached."""
         page = Paging(start_ms, end_ms, self._node.settings.page_hashes)
         while True:
-            question = Question(self._node.loop, None if page.limit else self._offer_soon)
+            question = Question(self._node.loop, None if page.limit else self._fetch.offer_soon)
             self._ask(TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit), question)
             step = await question.done
             hashes = question.hashes
-            await self._offer(hashes)
+            await self._fetch.offer(hashes)
             if step is Step.TIMED_OUT:
                 return bool(hashes)  # cable.rs does not conclude what it has answered
             if step in (Step.LOST, Step.CANCELLED):
@@ -356,10 +239,7 @@ class PeerSync:
 
     async def _times(self, hashes: Sequence[bytes]) -> list[int | None]:
         """Return the times of posts, as soon as those that are on their way are stored."""
-        for digest in hashes:
-            if digest in self._sync.wanted or digest in self._sync.storing:
-                future = self._waiting.setdefault(digest, self._node.loop.create_future())
-                await future
+        await self._fetch.landed(hashes)
 
         def times(reader: Reader) -> list[int | None]:
             return [answers.time_of(reader, digest) for digest in hashes]
@@ -371,155 +251,3 @@ class PeerSync:
         if static is not None:
             return static.hex()
         return str(self._connection.dialed) if self._connection.dialed else ""
-
-    # --- fetching ------------------------------------------------------------------------------
-
-    def _offer_soon(self, hashes: Sequence[bytes]) -> None:
-        """Look up hashes one lot after the other. Where many wait, nothing more is read from the peer meanwhile."""
-        self._offers.append(hashes)
-        self._filtering += len(hashes)
-        if self._filtering > limits.MAX_WANTED_PER_PEER:
-            self._connection.hold_back(Held.OFFERS, holds=True)
-        if len(self._offers) == 1:
-            self._node.run(self._offer_all())
-
-    async def _offer_all(self) -> None:
-        try:
-            while self._offers and not self._connection.closed.done():
-                await self._offer(self._offers[0], waits=False)
-                self._filtering -= len(self._offers.popleft())
-                if self._filtering <= limits.MAX_WANTED_PER_PEER // 2:
-                    self._connection.hold_back(Held.OFFERS, holds=False)
-        finally:
-            self._offers.clear()
-            self._filtering = 0
-            self._connection.hold_back(Held.OFFERS, holds=False)
-            self._changed.set()
-
-    async def _offer(self, hashes: Sequence[bytes], *, waits: bool = True) -> None:
-        """Fetch those of a peer's hashes that are worth it, and that nobody fetches yet.
-
-        What there is no room for is waited for, or left to the next pass.
-        """
-        if self._sync.is_halted:
-            self._failed += len(hashes)
-            return
-        for at in range(0, len(hashes), limits.PART_ROWS_ANSWERED):
-            part = hashes[at : at + limits.PART_ROWS_ANSWERED]
-            while not self._connection.is_within_its_share() and not self._connection.closed.done():  # noqa: ASYNC110 - time passing is what changes it
-                await asyncio.sleep(_SHARE_WAIT_S)
-            self._connection.charge(2 * len(part))
-            found = await self._node.reads.call(lambda reader, part=part: list(answers.worth_requesting(reader, part)))  # type: ignore[misc]  # mypy does not see the default
-            if self._connection.closed.done():
-                return
-            sync = self._sync
-            self._elsewhere.update(digest for digest in found if digest in sync.wanted or digest in sync.storing)
-            left = [digest for digest in found if digest not in sync.storing and not sync.is_useless(digest)]
-            left = sync.wanted.offer(self._connection, left)
-            self.fetch()
-            while left and waits and not self._sync.is_halted and not self._connection.closed.done():
-                await self._change()
-                left = sync.wanted.offer(self._connection, left)
-                self.fetch()
-            self._failed += len(left)
-            self._has_overflowed = self._has_overflowed or bool(left)
-
-    def fetch(self) -> None:
-        """Ask for posts, a few requests at a time."""
-        while self._fetching < _FETCHES_OPEN and not self._sync.is_halted and not self._connection.closed.done():
-            hashes = self._sync.wanted.take(self._connection, _FETCH_POSTS)
-            if not hashes:
-                return
-            self._fetching += 1
-            self._connection.ask(PostRequest(b"", tuple(hashes)), self)
-
-    def on_hashes(self, exchange: Exchange, hashes: tuple[bytes, ...]) -> None:
-        """Nothing: no hashes were asked for."""
-
-    def on_names(self, exchange: Exchange, names: tuple[str, ...]) -> None:
-        """Nothing: no names were asked for."""
-
-    def on_posts(self, exchange: Exchange, posts: list[bytes]) -> None:  # noqa: ARG002 - what came is what counts
-        """Have posts stored that were asked for."""
-        for post in posts:
-            digest = post_hash(post)
-            self._sync.wanted.arrived(digest)
-            self._sync.storing.add(digest)
-        self._storing += 1
-        self._node.store_posts(self._connection, posts, lambda outcomes: self._stored(posts, outcomes))
-
-    def on_concluded(self, exchange: Exchange, step: Step) -> None:  # noqa: ARG002 - what is missing is what counts
-        """Ask others for what did not come."""
-        self._fetching -= 1
-        if exchange.missing:
-            busier, missing = self._sync.wanted.failed(self._connection, exchange.missing)
-            self.report.missing += len(missing)
-            self._failed += len(missing)
-            self._sync.go_on(busier)
-            for digest in missing:
-                self._sync.settled(digest)
-        self.fetch()
-        self._changed.set()
-
-    def _stored(self, posts: list[bytes], outcomes: list[Outcome] | None) -> None:
-        self._storing -= 1
-        if outcomes is None:
-            self._failed += len(posts)
-            self.report.unstored += len(posts)
-        is_ours = self._connection.session.dialect is self._node.dialect
-        for index, post in enumerate(posts):
-            digest = post_hash(post) if outcomes is None else outcomes[index].hash
-            self._sync.storing.discard(digest)
-            if outcomes is not None:
-                self._count(post, outcomes[index], is_ours=is_ours)
-            self._sync.settled(digest, has_come=outcomes is not None)
-        if self._progress is not None:
-            self._progress(len(posts))
-        self._changed.set()
-
-    def _count(self, post: bytes, outcome: Outcome, *, is_ours: bool) -> None:
-        self.report.posts += outcome.verdict is Verdict.ACCEPTED
-        if outcome.verdict in _USELESS:
-            self.report.refused += 1
-            self._sync.refuse(outcome.hash)
-        # post/info of the other dialect cannot be read here, and is no lie.
-        if outcome.verdict in _LIES and (is_ours or peek_type(post) != INFO):
-            self._connection.gave_invalid_posts(1, outcome.reason)
-
-    # --- waiting -------------------------------------------------------------------------------
-
-    def wake(self) -> None:
-        """Look again at what is waited for."""
-        self._changed.set()
-
-    async def _change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
-
-    async def _drained(self) -> None:
-        """Wait until all that was offered has come and is stored, or will not come."""
-        wanted = self._sync.wanted
-        while not self._connection.closed.done() and (
-            self._fetching or self._storing or self._filtering or self._elsewhere or wanted.waiting(self._connection)
-        ):
-            await self._change()
-
-    def settled(self, digest: bytes, *, has_come: bool) -> None:
-        """Go on where this post was waited for."""
-        if digest in self._elsewhere:
-            self._elsewhere.remove(digest)
-            self._failed += not has_come
-            self._changed.set()
-        future = self._waiting.pop(digest, None)
-        if future is not None and not future.done():
-            future.set_result(None)
-
-    def lose(self) -> None:
-        """End all waiting: the peer is lost."""
-        if self.task is not None:
-            self.task.cancel()
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_result(None)
-        self._waiting.clear()
-        self._changed.set()

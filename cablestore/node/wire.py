@@ -5,37 +5,29 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cablestore import limits
 from cablestore.dialect import DRAFT8
 from cablestore.errors import DecodeError, HandshakeError
+from cablestore.exchange import (
+    Asked,
+    Asker,
+    Dropped,
+    Event,
+    Exchange,
+    Fault,
+    Violation,
+)
 from cablestore.message import ListRequest, ModerationRequest, PostRequest, Request, TimeRangeRequest
 from cablestore.node.answering import Answer, readable_to
 from cablestore.node.held import Held
 from cablestore.node.settings import Address
 from cablestore.noise import SecureChannel
-from cablestore.session import (
-    Asked,
-    Asker,
-    Concluded,
-    Dropped,
-    Event,
-    Exchange,
-    Fault,
-    Hashes,
-    Names,
-    Posts,
-    Violation,
-)
 
 if TYPE_CHECKING:
     from cablestore.node.node import Node
 
-_LOOP_SHARE: Final = 0.25
-"""How much of the loop's time what one peer sends may take; beyond it nothing is read from the peer for a while."""
-_LOOP_SHARE_IN_ADVANCE_S: Final = 0.02
 _ROWS_PER_CPU_S: Final = 1_000_000
 """What rows come to: reading that finds little and takes long is charged by its time."""
 _REQUEST_SIZE_BYTES: Final = 500
@@ -105,9 +97,10 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what the peer sent."""
-        began_s = time.thread_time()
+        watch = self._node.watch
+        began_s = watch.begin()
         self._receive(data)
-        self._took(time.thread_time() - began_s)
+        self._took(watch.spent_s(began_s))
 
     def _receive(self, data: bytes) -> None:
         self.heard_s = self._node.loop.time()
@@ -238,12 +231,12 @@ class Connection(asyncio.Protocol):
     def _took(self, seconds: float) -> None:
         """Count what the peer's bytes cost the loop; a peer beyond its share is not read from until that is made up."""
         now_s = self._node.loop.time()
-        paid_s = (now_s - self._loop_debt_at_s) * _LOOP_SHARE
+        paid_s = (now_s - self._loop_debt_at_s) * limits.LOOP_SHARE
         self._loop_debt_s = max(0.0, self._loop_debt_s - paid_s) + seconds
         self._loop_debt_at_s = now_s
-        if self._loop_debt_s > _LOOP_SHARE_IN_ADVANCE_S and Held.SHARE not in self._held:
+        if self._loop_debt_s > limits.LOOP_SHARE_IN_ADVANCE_S and Held.SHARE not in self._held:
             self.hold_back(Held.SHARE, holds=True)
-            self._node.loop.call_later(self._loop_debt_s / _LOOP_SHARE, self._share_is_made_up)
+            self._node.loop.call_later(self._loop_debt_s / limits.LOOP_SHARE, self._share_is_made_up)
 
     def _share_is_made_up(self) -> None:
         self.hold_back(Held.SHARE, holds=False)
@@ -293,28 +286,13 @@ class Connection(asyncio.Protocol):
                     if fault is not Fault.UNASKED or not self.session.dialect.requests_have_ttl:
                         self.faulted(fault.value, detail)
                 case _:
-                    self._answer_for(event)
+                    event.tell()
+                    self._node.relayed(event.exchange.owner)
 
     def _dropped(self, exchange: Exchange) -> None:
         self._pending.pop(exchange, None)
         self._alive_size_bytes -= _size_of(exchange.request)
         self._node.dropped(exchange)
-
-    def _answer_for(self, event: Hashes | Posts | Names | Concluded) -> None:
-        """Hand what answers a request of ours to whoever asked."""
-        owner = event.exchange.owner
-        if owner is None:
-            return
-        match event:
-            case Hashes(exchange, hashes):
-                owner.on_hashes(exchange, hashes)
-            case Posts(exchange, posts):
-                owner.on_posts(exchange, posts)
-            case Names(exchange, names):
-                owner.on_names(exchange, names)
-            case Concluded(exchange, step):
-                owner.on_concluded(exchange, step)
-        self._node.relayed(owner)
 
     def faulted(self, what: str, detail: str) -> None:
         """Count a fault; too many end the connection."""

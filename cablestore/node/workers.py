@@ -15,13 +15,16 @@ from typing import Any, Final, Protocol, TypeVar
 from cablestore import limits
 from cablestore.errors import CableStoreError, StoreClosedError
 from cablestore.news import News, news_of
+from cablestore.node.stopwatch import Stopwatch
 from cablestore.reader import Reader
 from cablestore.reads import Snapshot
 from cablestore.store import CableStore
 from cablestore.verdict import Outcome
 
-_MOST_RESULTS: Final = 64
+_MOST_JOBS: Final = 64
 """Jobs that share a snapshot, and are handed back to the loop at once."""
+_MOST_ROUNDS: Final = 8
+"""Rounds of the loop after which jobs wait no longer for others."""
 _FEED_WAIT_S: Final = 0.1
 """How long a thread waits before it looks whether it is to end."""
 
@@ -49,7 +52,9 @@ class SharedState:
 
 
 class Job(Protocol):
-    """Something to read from the store."""
+    """Something to read from the store. `cpu_s` is told what the thread spent on it."""
+
+    cpu_s: float
 
     def run(self, state: SharedState) -> None:
         """Read, in the thread. Keeps every exception for `done`."""
@@ -66,6 +71,7 @@ class Call:
         self._future = future
         self._found: Any = None
         self._error: Exception | None = None
+        self.cpu_s = 0.0
 
     def run(self, state: SharedState) -> None:
         """Call the function."""
@@ -85,23 +91,47 @@ class Call:
 
 
 class Reads:
-    """The thread that reads. Jobs are done in turn; those that wait together share one snapshot."""
+    """The thread that reads. It gets jobs by the lot, and those of a lot share one snapshot.
+
+    A lot is handed over when the last one is done and a round of the loop has brought no further job: while the loop
+    takes requests and the thread reads at the same time, each loses as much again in waiting for Python's lock.
+    """
 
     def __init__(self, store: CableStore, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
         self._loop = loop
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: list[Job] = []
+        self._is_reading = False
+        self._is_collecting = False
+        self._lots: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="cablestore-read", daemon=True)
         self._thread.start()
 
     @property
     def waiting(self) -> int:
         """How many jobs wait."""
-        return self._jobs.qsize()
+        return len(self._jobs)
 
     def submit(self, job: Job) -> None:
-        """Have a job done. May be called from the thread too."""
-        self._jobs.put(job)
+        """Have a job done. On the loop."""
+        self._jobs.append(job)
+        self._collect()
+
+    def _collect(self) -> None:
+        if not self._is_reading and not self._is_collecting:
+            self._is_collecting = True
+            self._loop.call_soon(self._look, 0, _MOST_ROUNDS)
+
+    def _look(self, known: int, rounds: int) -> None:
+        """Hand over, unless there are more jobs than were `known` a round ago."""
+        count = len(self._jobs)
+        if known < count < _MOST_JOBS and rounds:
+            self._loop.call_soon(self._look, count, rounds - 1)
+            return
+        self._is_collecting = False
+        self._is_reading = True
+        self._lots.put(self._jobs[:_MOST_JOBS])
+        del self._jobs[:_MOST_JOBS]
 
     async def call(self, function: Callable[[Reader], T]) -> T:
         """Return what a function finds in the present state."""
@@ -109,35 +139,32 @@ class Reads:
         self.submit(Call(function, future))
         return await future
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the thread when all jobs are done."""
-        self._jobs.put(None)
-        self._thread.join()
+        self._lots.put(self._jobs)
+        self._lots.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
 
     def _work(self) -> None:
-        is_last = False
-        while not is_last:
-            jobs = [self._jobs.get()]
-            while len(jobs) < _MOST_RESULTS and not self._jobs.empty():
-                jobs.append(self._jobs.get())
-            is_done = self._do([job for job in jobs if job is not None])
-            is_last = None in jobs or not is_done
+        watch = Stopwatch()
+        while (jobs := self._lots.get()) is not None:
+            try:
+                state = SharedState(self._store.snapshot())
+            except StoreClosedError:
+                return
+            for job in jobs:
+                began_s = watch.begin()
+                job.run(state)
+                job.cpu_s = watch.spent_s(began_s)
+            state.release()
+            _on_loop(self._loop, self._take, jobs)
 
-    def _do(self, jobs: list[Job]) -> bool:
-        try:
-            state = SharedState(self._store.snapshot())
-        except StoreClosedError:
-            return False
+    def _take(self, jobs: list[Job]) -> None:
         for job in jobs:
-            job.run(state)
-        state.release()
-        _on_loop(self._loop, _all_done, self._loop, jobs)
-        return True
-
-
-def _all_done(loop: asyncio.AbstractEventLoop, jobs: list[Job]) -> None:
-    for job in jobs:
-        _guarded(loop, job.done)
+            _guarded(self._loop, job.done)
+        self._is_reading = False
+        if self._jobs:
+            self._collect()
 
 
 def _guarded(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:

@@ -1,0 +1,234 @@
+"""Small networks in memory: nodes with a session for each neighbour, and wires between them, for tests of relaying."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import deque
+from collections.abc import Iterable
+
+from cablestore import LEGACY, Dialect
+from cablestore.crypto import post_hash
+from cablestore.exchange import Asked, Asker, Dropped, Event, Exchange, Step, Violation
+from cablestore.message import (
+    CancelRequest,
+    FrameReader,
+    ListRequest,
+    Message,
+    PostRequest,
+    Request,
+    decode_message,
+    encode_message,
+)
+from cablestore.relay import Loops, Route
+from cablestore.session import Session
+
+ORIGIN = 0
+LINE = [(at, at + 1) for at in range(5)]
+RING = [*LINE, (5, 0)]
+STAR = [(0, 1), *((1, leaf) for leaf in range(2, 7))]
+CLIQUE = list(itertools.combinations(range(5), 2))
+SHAPES = {"line": LINE, "ring": RING, "star": STAR, "clique": CLIQUE}
+
+
+def post_of(node: int, number: int = 0) -> bytes:
+    return b"post %d of %d" % (number, node)
+
+
+def hash_of(node: int, number: int = 0) -> bytes:
+    return post_hash(post_of(node, number))
+
+
+class Question(Asker):
+    """What the origin asked, and what came of it."""
+
+    def __init__(self) -> None:
+        self.hashes: list[bytes] = []
+        self.posts: list[bytes] = []
+        self.names: list[tuple[str, ...]] = []
+        self.ends: list[Step] = []
+
+    def on_hashes(self, hashes: tuple[bytes, ...]) -> None:
+        self.hashes += hashes
+
+    def on_posts(self, posts: list[bytes]) -> None:
+        self.posts += posts
+
+    def on_names(self, names: tuple[str, ...]) -> None:
+        self.names.append(names)
+
+    def on_concluded(self, exchange: Exchange, step: Step) -> None:
+        self.ends.append(step)
+
+
+class Node:
+    """One host: the posts, hashes and names that it has, a session with each neighbour."""
+
+    def __init__(self, network: Network, number: int, count: int) -> None:
+        self.network = network
+        self.number = number
+        self.posts = {hash_of(number, at): post_of(number, at) for at in range(count)}
+        self.names = [f"channel {number}"]
+        self.sessions: dict[int, Session] = {}
+        self.loops = Loops()
+        self.routes: dict[Exchange, Route] = {}
+        self.asked = 0
+        self.is_silent = False
+
+    def take(self, session: Session, events: Iterable[Event]) -> None:
+        for event in events:
+            match event:
+                case Asked(exchange):
+                    self.asked += 1
+                    self.answer(session, exchange)
+                case Dropped(exchange):
+                    route = self.routes.pop(exchange, None)
+                    if route is not None:
+                        route.end()
+                case Violation():
+                    self.network.violations.append(event)
+                case _:
+                    event.tell()
+        self.routes = {exchange: route for exchange, route in self.routes.items() if not exchange.is_over}
+
+    def answer(self, session: Session, exchange: Exchange) -> None:
+        request = exchange.request
+        if self.is_silent:
+            return
+        if self.loops.is_loop(session, request, self.sessions.values()):
+            session.refuse(exchange)
+            return
+        if request.ttl == 0:
+            self.give(session, exchange, None)
+            return
+        route = self.routes[exchange] = Route(session, exchange)
+        missing = None
+        if isinstance(request, PostRequest):
+            missing = tuple(digest for digest in request.hashes if digest not in self.posts)
+        route.forward(self.sessions.values(), self.network.now_s, missing)
+        self.give(session, exchange, route)
+
+    def give(self, session: Session, exchange: Exchange, route: Route | None) -> None:
+        match exchange.request:
+            case PostRequest(_, hashes):
+                found = [digest for digest in hashes if digest in self.posts]
+                session.answer_posts(
+                    exchange, [self.posts[digest] for digest in (route.fresh(found) if route else found)]
+                )
+            case ListRequest() if route is not None:
+                route.names.update(self.names)
+            case ListRequest(_, offset, limit):
+                names = sorted(self.names, key=str.encode)
+                session.answer_names(exchange, names[offset : offset + limit] if limit else names[offset:])
+                return
+            case _:
+                session.answer_hashes(exchange, route.fresh(self.posts) if route else list(self.posts))
+        if route is not None:
+            route.finish()
+        else:
+            session.finish(exchange)
+
+
+class Network:
+    """Nodes and the wires between them. Node 0 is the one who asks."""
+
+    def __init__(
+        self,
+        edges: Iterable[tuple[int, int]],
+        *,
+        posts: int = 1,
+        dialects: dict[int, Dialect] | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.now_s = 0.0
+        self.violations: list[Violation] = []
+        self.log: list[tuple[int, int, Message]] = []
+        self.rng = rng
+        self.nodes: dict[int, Node] = {}
+        self.edges = set(edges)
+        self._wires: dict[tuple[int, int], deque[bytes]] = {}
+        numbers = itertools.count(1)
+        dialects = dialects or {}
+
+        def new_id(size_bytes: int) -> bytes:
+            return (next(numbers) << 8 | 0x77).to_bytes(size_bytes, "little")
+
+        for one, other in sorted(self.edges):
+            for end in (one, other):
+                self.nodes.setdefault(end, Node(self, end, posts))
+            for end, far in ((one, other), (other, one)):
+                dialect = dialects.get(one, dialects.get(other, LEGACY))
+                session = self.nodes[end].sessions[far] = Session(dialect, new_id)
+                self._wires[end, far] = deque()
+                # They have spoken before: a word that means nothing.
+                word = CancelRequest(new_id(dialect.request_id_size_bytes), new_id(dialect.request_id_size_bytes))
+                assert session.receive(encode_message(word, dialect), 0) == []
+
+    def ask(self, request: Request, via: int = 1) -> tuple[Exchange, Question]:
+        question = Question()
+        return self.nodes[ORIGIN].sessions[via].ask(request, self.now_s, question), question
+
+    def flush(self) -> None:
+        for node in self.nodes.values():
+            for far, session in node.sessions.items():
+                for data in session.output():
+                    self._wires[node.number, far].append(data)
+                    (frame,) = FrameReader().feed(data)
+                    message = decode_message(frame, session.dialect)
+                    assert message is not None
+                    self.log.append((node.number, far, message))
+
+    def run(self) -> None:
+        """Carry messages until there are none: all wires in turn, or one message of a random wire at a time."""
+        self.flush()
+        steps = 0
+        while busy := [wire for wire, queue in self._wires.items() if queue]:
+            chosen = [self.rng.choice(busy)] if self.rng else busy
+            batch = [(wire, self._wires[wire].popleft()) for wire in chosen]
+            for (near, far), data in batch:
+                node = self.nodes[far]
+                node.take(node.sessions[near], node.sessions[near].receive(data, self.now_s))
+            self.flush()
+            steps += len(batch)
+            assert steps < 5_000, "it goes on for ever"
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; nodes look at it ten times a second."""
+        end_s = self.now_s + seconds
+        while True:
+            sessions = [session for node in self.nodes.values() for session in node.sessions.values()]
+            asked = [exchange for session in sessions for exchange in session.asked.values()]
+            deadlines = [exchange.deadline_s for exchange in asked if exchange.deadline_s is not None]
+            if not deadlines or min(deadlines) > end_s:
+                self.now_s = end_s
+                return
+            self.now_s = math.ceil(min(deadlines) * 10) / 10
+            for node in self.nodes.values():
+                for session in node.sessions.values():
+                    node.take(session, session.expire(self.now_s))
+            self.run()
+
+    def cut(self, one: int, other: int) -> None:
+        """Lose a connection."""
+        for near, far in ((one, other), (other, one)):
+            node = self.nodes[near]
+            session = node.sessions.pop(far)
+            del self._wires[near, far]
+            node.take(session, session.lose())
+
+    def within(self, hops: int, start: int = 1) -> set[int]:
+        """Nodes that a request through `start` reaches with so many hops more, without the origin."""
+        reached, edge = {start}, {start}
+        for _ in range(hops):
+            edge = {far for node in edge for far in self.nodes[node].sessions} - reached - {ORIGIN}
+            reached |= edge
+        return reached
+
+    def assert_nothing_is_left(self) -> None:
+        assert self.violations == []
+        for node in self.nodes.values():
+            for session in node.sessions.values():
+                assert session.asked == {}
+                assert session.to_answer == {}
+            assert node.routes == {}

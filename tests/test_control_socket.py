@@ -1,0 +1,272 @@
+"""The socket of a process that has a store open: who gets through, what it answers to any bytes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from people import ANN, raws
+
+from cablestore import CableStore, StorageError, limits
+from cablestore.cli.remote import control
+from cablestore.control import NAME, ControlServer, Reply, Request, ask, connect
+
+HELLO = Request("channels", {}, json=True, width=80, terminal=False)
+
+
+def eventually(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def said(folder: Path, line: bytes) -> list[dict[str, Any]]:
+    """What the socket answers to any bytes."""
+    connection = connect(folder)
+    assert connection is not None
+    with connection:
+        connection.settimeout(30)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            connection.sendall(line)
+            connection.shutdown(socket.SHUT_WR)
+        found: list[dict[str, Any]] = []
+        with connection.makefile("rb") as file, suppress(ConnectionResetError):  # it did not want to read all of it
+            found.extend(map(json.loads, file))
+        return found
+
+
+def hear(connection: socket.socket | None, text: bytes) -> socket.socket:
+    """Read until a text comes."""
+    assert connection is not None
+    connection.settimeout(20)
+    found = b""
+    while text not in found:
+        part = connection.recv(65536)
+        assert part
+        found += part
+    return connection
+
+
+def follow(folder: Path, more: bytes = b"") -> socket.socket:
+    """A follower that has read what there is."""
+    connection = connect(folder)
+    assert connection is not None
+    connection.sendall(line(command="log", params=LOG | {"follow": True}) + more)
+    return hear(connection, b"mine")
+
+
+def line(**fields: Any) -> bytes:
+    return (
+        json.dumps(
+            {"command": "channels", "params": {}, "json": False, "width": 80, "terminal": False} | fields
+        ).encode()
+        + b"\n"
+    )
+
+
+LOG: dict[str, Any] = {
+    "channel": "default",
+    "number": 5,
+    "since": None,
+    "until": None,
+    "oldest": False,
+    "causal": False,
+    "follow": False,
+    "after": None,
+}
+
+
+def test_a_file_of_that_name_is_left_alone(folder: Path) -> None:
+    (folder / NAME).write_text("mine")
+    with CableStore.open(folder) as store, pytest.raises(StorageError, match="no control socket can be made at"):
+        control(store, folder)
+    assert (folder / NAME).read_text() == "mine"
+    assert connect(folder) is None
+
+
+def test_only_the_same_user_gets_through(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with CableStore.open(folder) as store, control(store, folder):
+        assert stat.S_IMODE((folder / NAME).lstat().st_mode) == 0o600
+        ours = os.geteuid()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "geteuid", lambda: ours + 1)
+            assert connect(folder) is None  # a socket that is not ours is not spoken to
+        if sys.platform == "linux":
+            with socket.socket(socket.AF_UNIX) as stranger, monkeypatch.context() as patch:
+                patch.setattr(os, "geteuid", lambda: ours + 1)
+                stranger.connect(str(folder / NAME))
+                stranger.settimeout(20)
+                with suppress(ConnectionResetError):
+                    assert stranger.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        b"\n",
+        b"",
+        b"{}\n",
+        b"[]\n",
+        b"null\n",
+        b'"text"\n',
+        b"\xff\xfe\n",
+        b"[" * 100_000 + b"\n",
+        b'{"a":' * 100_000 + b"\n",
+        b"1" * 10_000 + b"\n",
+        b"x" * (limits.MAX_CONTROL_REQUEST_SIZE_BYTES + 1),
+        line(more=1),
+        line(command=5),
+        line(command=["post"]),
+        line(command="dump"),
+        line(command="rebuild"),
+        line(command="__class__"),
+        line(params=[]),
+        line(params={"path": "/"}),
+        line(params={"store": "x"}),
+        line(params={"self": None}),
+        line(json=1),
+        line(width=0),
+        line(width=-1),
+        line(width=10**9),
+        line(width=80.5),
+        line(width=True),
+        line(terminal="yes"),
+        line(colours="windows"),
+        line(colours=[]),
+        line(command="post"),
+        line(command="post", params={"channel": None, "text": ["x"]}),
+        line(command="post", params={"channel": ["x"], "text": ["x"]}),
+        line(command="post", params={"channel": "x", "text": "x"}),
+        line(command="post", params={"channel": "x", "text": [1]}),
+        line(command="post", params={"channel": {}, "text": ["x"]}),
+        line(command="post", params={"channel": "\udc80", "text": ["x"]}),
+        line(command="post", params={"channel": "x", "text": ["\udc80"]}),
+        line(command="delete", params={"hashes": []}),
+        line(command="log", params=LOG | {"number": None}),
+        line(command="log", params=LOG | {"number": 10**30}),
+        line(command="log", params=LOG | {"number": 1001}),
+        line(command="log", params=LOG | {"since": float("inf")}),
+        line(command="log", params=LOG | {"oldest": None}),
+        line(command="log", params=LOG | {"after": -1}),
+        line(command="identity", params={"target": "/nowhere/at\0all"}),
+    ],
+    ids=lambda line: repr(line[:150]),
+)
+def test_hostile_lines_have_status_2(folder: Path, hostile: bytes) -> None:
+    with CableStore.open(folder) as store, control(store, folder):
+        before = store.dump_digest()
+        *errors, last = said(folder, hostile)
+        assert last == {"exit": 2}
+        assert errors
+        assert all(kind in ("err", "usage") for error in errors for kind in error)
+        assert store.dump_digest() == before
+        assert said(folder, line())[-1] == {"exit": 0}
+
+
+def test_odd_requests_that_are_right_are_answered(folder: Path) -> None:
+    with CableStore.open(folder) as store, control(store, folder):
+        assert said(folder, line()[:-1])[-1] == {"exit": 0}  # the line feed may be missing where nothing follows
+        assert said(folder, line() + b"and more")[-1] == {"exit": 0}
+        assert said(folder, line(command="log", params=LOG | {"since": -(2**53) + 1, "until": 2**53 - 1}))[-1] == {
+            "exit": 0
+        }
+        assert said(folder, line(width=1))[-1] == {"exit": 0}
+
+
+def test_more_clients_than_max_control_connections_are_refused(folder: Path) -> None:
+    """limits.MAX_CONTROL_CONNECTIONS; the places of those who go are free again."""
+    with CableStore.open(folder) as store, control(store, folder):
+        waiting = [connect(folder) for _ in range(limits.MAX_CONTROL_CONNECTIONS)]
+        assert None not in waiting
+        [error, last] = said(folder, line())
+        assert "commands run already" in error["err"]
+        assert last == {"exit": 2}
+        for connection in waiting:
+            assert connection is not None
+            connection.close()
+        eventually(lambda: said(folder, line())[-1:] == [{"exit": 0}])
+
+
+def test_a_client_that_goes_away_ends_what_runs_for_it(folder: Path) -> None:
+    def followers() -> int:
+        return sum(thread.name == "control client" for thread in threading.enumerate())
+
+    with CableStore.open(folder) as store, control(store, folder):
+        quiet, talking = follow(folder), follow(folder, b"more " * 100)
+        assert followers() == 2
+        quiet.close()
+        eventually(lambda: followers() == 1)
+        talking.close()
+        eventually(lambda: followers() == 0)
+
+
+def test_one_that_says_nothing_does_not_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cablestore.control._REQUEST_WAIT_S", 0.1)
+    with CableStore.open(folder) as store, control(store, folder):
+        connection = connect(folder)
+        assert connection is not None
+        with connection:
+            connection.settimeout(20)
+            assert connection.recv(1) == b""
+
+
+def test_closing_ends_everything_and_can_be_repeated(folder: Path) -> None:
+    with CableStore.open(folder) as store:
+        server = control(store, folder)
+        reading, stuck = follow(folder), follow(folder)
+        store.ingest(raws(*(ANN.text("default", f"{number} " + "x" * 4000) for number in range(400))))
+        hear(reading, b'"out": "')  # the other one reads no more: its thread waits for it
+        started = time.monotonic()
+        server.close()
+        server.close()
+        assert time.monotonic() - started < 5
+        assert connect(folder) is None
+        assert not (folder / NAME).exists()
+        for connection in (reading, stuck):
+            connection.close()
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("control")]
+        with control(store, folder):
+            assert said(folder, line())[-1] == {"exit": 0}
+
+
+def test_a_store_that_is_closed_first_ends_connections(folder: Path) -> None:
+    store = CableStore.open(folder)
+    with control(store, folder):
+        with follow(folder) as follower:
+            store.close()
+            while follower.recv(65536):
+                pass
+        assert said(folder, line()) == []
+
+
+def test_a_newer_server_keeps_its_socket(folder: Path) -> None:
+    """A process that lets go late does not remove the socket of the one that came after it."""
+    with CableStore.open(folder) as store:
+        old = control(store, folder)
+        with control(store, folder):
+            old.close()
+            assert said(folder, line())[-1] == {"exit": 0}
+        assert not (folder / NAME).exists()
+
+
+def test_replies_that_are_none_are_an_error_of_ours(folder: Path) -> None:
+    def nonsense(_: Request, reply: Reply) -> int:
+        reply._connection.sendall(b"[1]\n")
+        return 0
+
+    with ControlServer(folder, nonsense):
+        connection = connect(folder)
+        assert connection is not None
+        with connection, pytest.raises(StorageError, match="ended before this command did"):
+            list(ask(connection, HELLO))

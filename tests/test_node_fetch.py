@@ -1,0 +1,150 @@
+"""Fetching: how much is asked of a peer at a time, and what happens when the disk refuses what comes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from by_hand import ByHand, listening, on_loop, texts
+from peering import until
+
+from cablestore import CableStore, Post, StorageError, limits
+from cablestore.crypto import post_hash
+from cablestore.message import HashResponse, ListRequest, ListResponse, PostRequest, PostResponse, TimeRangeRequest
+from cablestore.node import Node
+from cablestore.node.marks import Mark, Marks
+from cablestore.node.paging import Paging
+
+
+async def offered(peer: ByHand, hashes: tuple[bytes, ...]) -> TimeRangeRequest:
+    """Be asked for the channels and the history of one, and offer these hashes."""
+    while True:
+        request = await peer.receive()
+        if isinstance(request, ListRequest):
+            peer.send(ListResponse(request.request_id, ("default",)))
+        elif isinstance(request, TimeRangeRequest):
+            peer.send(HashResponse(request.request_id, hashes), HashResponse(request.request_id, ()))
+            return request
+
+
+async def post_request(peer: ByHand) -> PostRequest:
+    """The next request for posts; what else is asked stays without an answer."""
+    while not isinstance(request := await peer.receive(), PostRequest):
+        assert request is not None
+    return request
+
+
+async def asks_for_no_posts(peer: ByHand) -> bool:
+    try:
+        async with asyncio.timeout(0.3):
+            await post_request(peer)
+    except TimeoutError:
+        return True
+    return False
+
+
+@on_loop
+async def test_fetches_open_and_fetch_posts() -> None:
+    """FETCHES_OPEN, FETCH_POSTS: a few requests at a time, the next one when one of them is concluded."""
+    hashes = tuple(number.to_bytes(32, "big") for number in range(4_000))
+    async with listening(channels=None) as (node, address):
+        peer = await ByHand.connect(address)
+        await offered(peer, hashes)
+        requests = [await post_request(peer) for _ in range(limits.FETCHES_OPEN)]
+        assert [len(request.hashes) for request in requests] == [limits.FETCH_POSTS] * limits.FETCHES_OPEN
+        assert await asks_for_no_posts(peer)
+        peer.send(PostResponse(requests[1].request_id, ()))
+        following = await post_request(peer)
+        asked = [digest for request in (*requests, following) for digest in request.hashes]
+        assert tuple(asked) == hashes[: len(asked)]
+        assert await asks_for_no_posts(peer)
+        assert len(node.sync.fetches.wanted) == len(hashes) - limits.FETCH_POSTS
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch, stored: int) -> None:
+    """Have the store refuse all that is to be stored behind the first so many calls."""
+    calls = iter(range(10**6))
+    ingest = CableStore.ingest
+
+    def refusing(store: CableStore, posts: Any, **options: Any) -> Any:
+        if next(calls) < stored:
+            return ingest(store, posts, **options)
+        raise StorageError("the disk refused to write: No space left on device")
+
+    monkeypatch.setattr(CableStore, "ingest", refusing)
+
+
+async def deliver(peer: ByHand, posts: dict[bytes, Post]) -> None:
+    request = await post_request(peer)
+    raws = tuple(posts[digest].raw for digest in request.hashes)
+    peer.send(PostResponse(request.request_id, raws), PostResponse(request.request_id, ()))
+
+
+def nothing_waits(node: Node) -> bool:
+    fetches = node.sync.fetches
+    return not len(fetches.wanted) and not fetches.storing
+
+
+def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came before is kept and given to others; nothing is asked for again that would be refused again."""
+    posts = {post_hash(post.raw): post for post in texts(3_000)}
+
+    @on_loop
+    async def scenario() -> None:
+        async with listening(channels=None) as (node, address):
+            full_disk(monkeypatch, stored=1)
+            peer = await ByHand.connect(address)
+            await offered(peer, tuple(posts))
+            await deliver(peer, posts)
+            await until(lambda: node.store.last_sequence == limits.FETCH_POSTS)
+            await deliver(peer, posts)
+            await until(lambda: node.sync.fetches.is_halted)
+            assert node.metrics.failed_writes == 1
+            assert node.writes.failure.startswith("the disk refused")
+            await until(lambda: nothing_waits(node))
+            other = await ByHand.connect(address)
+            await offered(other, tuple(posts))
+            assert await asks_for_no_posts(other)
+            assert len(await other.hashes()) == limits.FETCH_POSTS
+            assert nothing_waits(node)
+
+    scenario()
+
+
+def test_a_sync_tells_what_the_disk_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And leaves no mark: the next sync begins where this one did."""
+
+    @on_loop
+    async def scenario() -> None:
+        async with listening(texts(2_000)) as (_, address), listening(channels=None) as (node, _here):
+            full_disk(monkeypatch, stored=1)
+            report = await node.sync_once(address)
+            assert 0 < report.posts < 2_000
+            assert report.posts + report.unstored <= 2_000
+            assert report.unstored > 0
+            assert not node.marks._peers
+
+    scenario()
+
+
+def test_max_peers_remembered() -> None:
+    """MAX_PEERS_REMEMBERED: the marks of those that were synced longest ago go first."""
+    marks = Marks(None)
+    for number in range(limits.MAX_PEERS_REMEMBERED + 3):
+        marks.put(f"peer {number}", "default", Mark(0, number, number))
+        marks.put("peer 0", "default", Mark(0, number, number))
+    assert marks.get("peer 0", "default") == Mark(0, number, number)
+    assert [marks.get(f"peer {number}", "default") for number in range(1, 4)] == [None] * 3
+    assert marks.get("peer 4", "default") is not None
+
+
+def test_max_page_hashes() -> None:
+    """MAX_PAGE_HASHES: pages of one and the same moment grow to it; longer ones are taken as they come."""
+    page = Paging(0, 1_000, 4_096)
+    limit = page.limit
+    while page.limit:
+        assert page.limit == limit <= limits.MAX_PAGE_HASHES
+        page.turn([bytes(32)] * page.limit, 999, 999)
+        limit *= 4
+    assert limit > limits.MAX_PAGE_HASHES

@@ -1,0 +1,208 @@
+"""A node's limits on memory and queues, hit by peers that do not read, and by those that send too much."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from by_hand import ALL, LIVE, MANY, UNKNOWN, ByHand, listening, on_loop, only, peer_id, sizes_of, slow_reader, texts
+from peering import Keeper, logged, raw_peer, until
+from people import BOB, raws
+
+from cablestore import limits
+from cablestore.message import CancelRequest, HashResponse, PostRequest, PostResponse, TimeRangeRequest
+from cablestore.node import workers
+from cablestore.node.held import Held
+
+pytestmark = pytest.mark.usefixtures("quick_clock")
+
+
+# --- what is sent ------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_slow_reader_size_bytes() -> None:
+    """SLOW_READER_SIZE_BYTES: nothing more is read from the store for a peer that does not read, until it does."""
+    posts = texts(MANY)
+    async with listening(posts) as (node, address):
+        peer = await slow_reader(address)
+        await until(lambda: only(node)._is_slow)
+        await asyncio.sleep(0.2)
+        sent = only(node).sent_size_bytes
+        await asyncio.sleep(0.2)
+        assert only(node).sent_size_bytes == sent < 60 * len(posts) * 32
+        queued = only(node).queued_size_bytes
+        assert limits.SLOW_READER_SIZE_BYTES < queued < 2 * limits.SLOW_READER_SIZE_BYTES
+        assert node.reads.waiting == 0
+        other = await ByHand.connect(address)
+        assert len(await other.hashes()) == len(posts)
+        for number in range(1, 61):
+            assert sum(sizes_of(await peer.concluded(peer_id(peer, number)))) == len(posts)
+
+
+@on_loop
+async def test_max_queued_size_bytes_where_news_wait_behind_a_history_that_is_not_read() -> None:
+    """MAX_QUEUED_SIZE_BYTES holds for what waits to be told, too."""
+    with logged() as log:
+        async with listening(texts(MANY), max_queued_size_bytes=2_000_000) as (node, address):
+            peer = await slow_reader(address)
+            peer.send(*[LIVE] * limits.MAX_LIVE_ALIKE)
+            await until(lambda: only(node)._is_slow and node.live.count == limits.MAX_LIVE_ALIKE)
+            most = 0
+            for number in range(50):
+                node.store.ingest(raws(*[BOB.text("default", f"{number} {i}") for i in range(20)]), verify=False)
+                await asyncio.sleep(0.02)
+                most = max([most, *[known.queued_size_bytes for known in node.connections]])
+                if not node.connections:
+                    break
+            assert log.reasons() == ["it reads too slowly"]
+            assert most < 2_500_000
+            await peer.close()
+
+
+@on_loop
+async def test_max_queued_size_bytes_where_news_are_not_read() -> None:
+    with logged() as log:
+        async with listening(max_queued_size_bytes=100_000) as (node, address):
+            peer, reader = await ByHand.connect(address, receive_size_bytes=4096), await ByHand.connect(address)
+            peer.send(*[LIVE] * limits.MAX_LIVE_ALIKE)
+            reader.send(LIVE)
+            await until(lambda: node.live.count == limits.MAX_LIVE_ALIKE + 1)
+            told = 0
+            while len(node.connections) == 2 and told < MANY:
+                node.store.ingest(raws(*texts(MANY)[told : told + 500]), verify=False)
+                told += 500
+                heard = 0
+                while heard < 500:
+                    message = await reader.receive()
+                    heard += len(message.hashes) if isinstance(message, HashResponse) else 0
+                assert all(known.queued_size_bytes < 1_000_000 for known in node.connections)
+            assert log.reasons() == ["it reads too slowly"]
+            await peer.close()
+
+
+@on_loop
+async def test_max_queued_total_size_bytes() -> None:
+    """MAX_QUEUED_TOTAL_SIZE_BYTES: those go that have not read the most."""
+    most = int(2.5 * limits.SLOW_READER_SIZE_BYTES)
+    with logged() as log:
+        async with listening(texts(MANY), max_queued_total_size_bytes=most) as (node, address):
+            slow = [await slow_reader(address) for _ in range(4)]
+            honest = await ByHand.connect(address)
+            await until(lambda: len(log.reasons()) >= 2)
+            assert len(await honest.hashes()) == MANY
+            await until(lambda: sum(known.held_size_bytes for known in node.connections) <= most)
+            assert 2 <= len(log.reasons()) <= 3
+            assert set(log.reasons()) == {"it reads too slowly, and the memory for queues is used up"}
+            for peer in slow:
+                await peer.close()
+
+
+@on_loop
+async def test_large_requests_of_a_peer_that_does_not_read_wait_unread() -> None:
+    """4,096 requests of 10,000 hashes each would be 3 GB: half of MAX_QUEUED_SIZE_BYTES is what they may take."""
+    posts = texts(MANY)
+    async with listening(posts) as (node, address):
+        peer = await slow_reader(address)
+        await until(lambda: only(node)._is_slow)
+        large = PostRequest(b"", (UNKNOWN,) * 9_999 + (posts[0].hash,))
+        peer.send(*[large] * 60)
+        await until(lambda: Held.REQUESTS in only(node)._held)
+        await asyncio.sleep(0.2)
+        assert only(node)._alive_size_bytes < limits.MAX_QUEUED_SIZE_BYTES
+        assert sum(isinstance(known.request, PostRequest) for known in only(node)._pending) < 15
+        answers = 0
+        while answers < 60:  # all are answered when the peer begins to read
+            message = await peer.receive()
+            answers += isinstance(message, PostResponse) and bool(message.posts)
+        await until(lambda: not only(node).session.to_answer and not only(node)._held)
+
+
+@on_loop
+async def test_requests_that_are_cancelled_before_their_turn_leave_nothing() -> None:
+    async with listening(texts(MANY)) as (node, address):
+        peer = await slow_reader(address)
+        await until(lambda: only(node)._is_slow)
+        for _ in range(20):
+            for _ in range(100):
+                request_id = peer.new_id()
+                peer.send(ALL._replace(request_id=request_id), CancelRequest(b"", request_id))
+            await peer.writer.drain()
+            await asyncio.sleep(0.01)
+        last = peer.new_id()
+        peer.send(ALL._replace(request_id=last))
+        await until(lambda: last in only(node).session.to_answer)
+        assert len(only(node)._pending) <= 61
+        assert only(node)._alive_size_bytes < 50_000
+        await peer.close()
+
+
+# --- what is received --------------------------------------------------------------------------
+
+
+class _Gate:
+    """Lets the thread that stores posts go on when it is told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open = threading.Event()
+        store_all: Callable[..., bool] = workers.Writes._store_all
+
+        def waiting(writes: Any, taken: Any) -> bool:
+            self.open.wait(20)
+            return store_all(writes, taken)
+
+        monkeypatch.setattr(workers.Writes, "_store_all", waiting)
+
+
+@on_loop
+async def test_max_ingest_queue_size_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_INGEST_QUEUE_SIZE_BYTES: with so much waiting to be stored a peer is not read from, and then it goes on."""
+    monkeypatch.setattr(limits, "MAX_INGEST_QUEUE_SIZE_BYTES", 100_000)
+    gate = _Gate(monkeypatch)
+    posts = texts(5_000)
+    async with listening(channels=None) as (node, address):
+        peer = await raw_peer(address, Keeper, posts=posts)
+        await until(lambda: Held.STORING in only(node)._held)
+        received = only(node).received_size_bytes
+        await asyncio.sleep(0.2)
+        assert only(node).received_size_bytes == received
+        assert node.writes.queued_size_bytes < 1_000_000
+        gate.open.set()
+        await until(lambda: node.store.stats().posts.get("text") == len(posts))
+        await until(lambda: not only(node)._held and not node._held_back)
+        await peer.close()
+
+
+@on_loop
+async def test_max_wanted_per_peer_where_a_peer_offers_without_end() -> None:
+    """What it offers live is looked up in turn; behind MAX_WANTED_PER_PEER that wait nothing is read from it."""
+
+    class Offering(Keeper):
+        def answer(self, message: Any) -> None:
+            if isinstance(message, TimeRangeRequest) and message.is_live:
+                self.flood = asyncio.ensure_future(self.offer(message.request_id))
+            elif not isinstance(message, PostRequest):
+                super().answer(message)
+
+        async def offer(self, request_id: bytes) -> None:
+            for number in range(100):
+                at = number * 10_000
+                self.say(HashResponse(request_id, tuple(i.to_bytes(32, "big") for i in range(at, at + 10_000))))
+                await self._writer.drain()
+
+    async with listening(texts(1), channels=None) as (node, address):
+        peer = await raw_peer(address, Offering, posts=texts(1))
+        await until(lambda: node.connections and Held.OFFERS in only(node)._held)
+        (offered,) = node.sync.fetches._of_peers.values()
+        for _ in range(50):
+            other = await ByHand.connect(address)
+            assert len(await other.hashes()) == 1
+            await other.close()
+            assert offered._offered < 2 * limits.MAX_WANTED_PER_PEER
+            assert len(node.sync.fetches.wanted) <= limits.MAX_WANTED_PER_PEER
+            assert len(node._tasks) < 20
+        peer.flood.cancel()
+        await peer.close()

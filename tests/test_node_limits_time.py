@@ -1,0 +1,241 @@
+"""A node's limits on time, on how many peers it has, and on each one's share of it.
+
+Who takes too long goes, who asks for too much waits, and there is room for others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from by_hand import ALL, CABAL_KEY, LIVE, MANY, ByHand, listening, on_loop, only, peer_id, slow_reader, texts
+from peering import Keeper, logged, raw_peer, until
+from people import ANN
+
+from cablestore import DRAFT8, LEGACY, limits
+from cablestore.message import CancelRequest, ListRequest, ListResponse, Message, StateRequest, TimeRangeRequest
+from cablestore.node.held import Held
+
+pytestmark = pytest.mark.usefixtures("quick_clock")
+
+
+# --- time --------------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_handshake_timeout_s_and_max_handshakes() -> None:
+    """HANDSHAKE_TIMEOUT_S and MAX_HANDSHAKES: who does not get on with the handshake makes room for others."""
+    with logged() as log:
+        async with listening(cabal_key=CABAL_KEY, max_handshakes=3, handshake_timeout_s=0.5) as (node, address):
+            idlers = [await ByHand.connect(address) for _ in range(3)]
+            await until(lambda: len(node.connections) == 3)
+            one_more = await ByHand.connect(address)
+            assert await one_more.is_ended()
+            assert log.reasons() == ["more than 3 handshakes in progress"]
+            idlers[0].raw(b"half of one")
+            for idler in idlers:
+                assert await idler.is_ended()
+            honest = await ByHand.connect(address, cabal_key=CABAL_KEY)
+            assert await honest.hashes() == []
+            await asyncio.sleep(0.6)
+            assert await honest.hashes() == []  # it is done with its handshake
+            await honest.close()
+            assert log.reasons()[1:] == ["the handshake took too long"] * 3
+
+
+@on_loop
+async def test_max_handshakes_per_address() -> None:
+    """MAX_HANDSHAKES_PER_ADDRESS: who begins many handshakes and ends none keeps out those behind the same address alone."""
+    with logged() as log:
+        async with listening(cabal_key=CABAL_KEY, max_handshakes_per_address=3) as (node, address):
+            for _ in range(3):
+                await ByHand.connect(address)
+            await until(lambda: len(node.connections) == 3)
+            one_more = await ByHand.connect(address)
+            assert await one_more.is_ended()
+            assert log.reasons() == ["more than 3 handshakes in progress with one address"]
+            honest = await ByHand.connect(address, cabal_key=CABAL_KEY, host="127.0.0.2")
+            assert await honest.hashes() == []
+
+
+@on_loop
+async def test_idle_timeout_s() -> None:
+    with logged() as log:
+        async with listening(idle_timeout_s=0.3) as (node, address):
+            silent, live, talker = [await ByHand.connect(address) for _ in range(3)]
+            live.send(LIVE)
+            for _ in range(10):
+                assert await talker.hashes() == []
+                await asyncio.sleep(0.05)
+            assert await silent.is_ended()
+            assert log.reasons() == ["idle"]
+            assert len(node.connections) == 2
+            await live.close()
+
+
+@on_loop
+async def test_a_silent_peer_is_asked_for_no_channel_and_is_idle() -> None:
+    """A peer that never says a word costs next to nothing, whatever the store holds, and goes after IDLE_TIMEOUT_S."""
+    posts = [ANN.text(f"channel {i}", "x") for i in range(50)]
+    settings: dict[str, Any] = {"channels": None, "answer_timeout_s": 0.1, "idle_timeout_s": 0.3, "list_every_s": 0.1}
+    async with listening(posts, **settings) as (_, address):
+        peer = await ByHand.connect(address)
+        heard = []
+        while (message := await peer.receive()) is not None:
+            heard.append(message)
+        assert ListRequest in {type(message) for message in heard}
+        assert not {TimeRangeRequest, StateRequest} & {type(message) for message in heard}
+
+
+@on_loop
+async def test_answer_timeout_s() -> None:
+    """ANSWER_TIMEOUT_S: who says nothing to a request has it cancelled. Not while it is us who do not read."""
+    async with listening(channels=None, answer_timeout_s=0.2) as (node, address):
+        peer = await ByHand.connect(address)
+        asked = await peer.receive()
+        assert isinstance(asked, ListRequest)
+        only(node).hold_back(Held.STORING, holds=True)
+        assert await peer.is_silent(0.5)
+        only(node).hold_back(Held.STORING, holds=False)
+        cancel = await peer.receive()
+        assert isinstance(cancel, CancelRequest)
+        assert cancel.cancel_id == asked.request_id
+        peer.send(ListResponse(asked.request_id, ()))  # late, not wrong
+        await peer.hashes()
+        assert only(node).faults == 0
+
+
+@on_loop
+async def test_dialect_wait_s() -> None:
+    """DIALECT_WAIT_S: a node of draft 8 lets the peer speak first; a legacy client never hears a word of draft 8."""
+    async with listening(dialect=DRAFT8, channels=None) as (_, address):
+        silent = await ByHand.connect(address, DRAFT8)
+        began_s = time.monotonic()
+        assert isinstance(await silent.receive(), ListRequest)
+        assert time.monotonic() - began_s > limits.DIALECT_WAIT_S * 0.9
+        legacy = await ByHand.connect(address, LEGACY)
+        assert await legacy.is_silent(limits.DIALECT_WAIT_S / 2)
+        legacy.send(ALL)
+        assert isinstance(await legacy.receive(), ListRequest)
+
+
+@on_loop
+async def test_end_timeout_s_when_a_slow_reader_hangs_up_by_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    """END_TIMEOUT_S: a peer that sends no more and does not read what is left cannot stay for ever."""
+    monkeypatch.setattr(limits, "END_TIMEOUT_S", 0.3)
+    with logged() as log:
+        async with listening(texts(MANY)) as (node, address):
+            peer = await slow_reader(address)
+            await until(lambda: only(node).queued_size_bytes > limits.SLOW_READER_SIZE_BYTES)
+            peer.writer.write_eof()
+            await until(lambda: not node.connections)
+            assert log.reasons() == ["it does not end"]
+            await peer.close()
+
+
+@on_loop
+async def test_a_peer_that_reads_nothing_goes_after_idle_timeout_s() -> None:
+    with logged() as log:
+        async with listening(texts(MANY), idle_timeout_s=0.5) as (node, address):
+            peer = await slow_reader(address)
+            await until(lambda: not node.connections)
+            assert log.reasons() == ["it does not read"]
+            await peer.close()
+
+
+@on_loop
+async def test_keepalive_after_s() -> None:
+    """KEEPALIVE_AFTER_S is what the system is told for every connection."""
+    import socket
+
+    async with listening() as (node, address):
+        peer = await ByHand.connect(address)
+        await peer.hashes()
+        transport = only(node)._transport
+        assert transport is not None
+        sock = transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if hasattr(socket, "TCP_KEEPIDLE"):
+            idle_s = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+            assert idle_s == limits.KEEPALIVE_AFTER_S
+
+
+# --- how many ----------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_max_peers_and_max_peers_per_address() -> None:
+    """MAX_PEERS and MAX_PEERS_PER_ADDRESS; whoever leaves makes room."""
+    with logged() as log:
+        async with listening(max_peers=5, max_peers_per_address=3) as (node, address):
+            first = [await ByHand.connect(address) for _ in range(3)]
+            assert await (await ByHand.connect(address)).is_ended()
+            second = [await ByHand.connect(address, host="127.0.0.2") for _ in range(2)]
+            assert await (await ByHand.connect(address, host="127.0.0.3")).is_ended()
+            assert log.reasons() == ["more than 3 peers from one address", "more than 5 peers"]
+            for peer in (*first, *second):
+                assert await peer.hashes() == []
+            await first[0].close()
+            await until(lambda: len(node.connections) == 4)
+            assert await (await ByHand.connect(address, host="127.0.0.3")).hashes() == []
+
+
+# --- shares ------------------------------------------------------------------------------------
+
+
+@on_loop
+async def test_rows_per_s_and_rows_in_advance() -> None:
+    """ROWS_PER_S and ROWS_IN_ADVANCE: a peer that asks for more waits, and the others do not."""
+    async with listening(texts(MANY), rows_in_advance=MANY, rows_per_s=2 * MANY) as (_, address):
+        greedy = await ByHand.connect(address)
+        began_s = time.monotonic()
+        await greedy.hashes()
+        in_advance_s = time.monotonic() - began_s
+        greedy.send(*[ALL] * 2)
+        began_s = time.monotonic()
+        for _ in range(5):
+            other = await ByHand.connect(address)
+            assert len(await other.hashes(limit=100)) == 100
+            await other.close()
+        others_s = time.monotonic() - began_s
+        for number in (2, 3):
+            await greedy.concluded(peer_id(greedy, number))
+        took_s = time.monotonic() - began_s
+        assert took_s > 0.75  # twice as many, or their microseconds where reading takes longer
+        assert others_s < took_s / 2
+        assert in_advance_s < took_s
+
+
+@on_loop
+async def test_a_peer_that_keeps_the_loop_busy_is_not_read_from_for_a_while() -> None:
+    """LOOP_SHARE, LOOP_SHARE_IN_ADVANCE_S: requests that are taken back at once cost no rows, but time of the loop."""
+    async with listening() as (node, address):
+        peer, other = await ByHand.connect(address), await ByHand.connect(address)
+        request_id = peer.new_id()
+        ask = ALL._replace(request_id=request_id)
+        pair: list[Message] = [ask, CancelRequest(request_id, request_id)]
+        held = 0
+        for _ in range(200):
+            peer.send(*pair * 100)
+        last = asyncio.ensure_future(peer.hashes())
+        while not last.done():
+            assert await other.hashes() == []
+            held += any(Held.SHARE in known._held for known in node.connections)
+            await asyncio.sleep(0.002)
+        assert held > 3
+        assert await last == []
+
+
+@on_loop
+async def test_max_live_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_LIVE_CHANNELS: of further channels a node asks now and then."""
+    monkeypatch.setattr(limits, "MAX_LIVE_CHANNELS", 2)
+    posts = [ANN.text(f"channel {number}", "x") for number in range(4)]
+    async with listening(channels=None, list_every_s=0.1) as (node, address):
+        peer = await raw_peer(address, Keeper, posts=posts)
+        await until(lambda: all(node.store.post(post.hash) for post in posts))
+        await until(lambda: len(peer.asked(TimeRangeRequest)) > 10)
+        assert len([asked for asked in peer.asked(TimeRangeRequest) if asked.is_live]) == 2
+        await peer.close()

@@ -1,0 +1,176 @@
+"""What one node does about a request: whether it came in a loop, whom it is forwarded to, and what is passed on."""
+
+from __future__ import annotations
+
+import gc
+from functools import partial
+from weakref import ref
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from network import LINE, ORIGIN, Network, Question, hash_of
+
+from cablestore import DRAFT8, LEGACY, Dialect, limits
+from cablestore.exchange import Asked, Exchange, State
+from cablestore.message import CancelRequest, HashResponse, ListRequest, Request, StateRequest, encode_message
+from cablestore.relay import Loops, Route
+from cablestore.session import Session
+from cablestore.varint import MAX_VARINT
+
+# --- loops -----------------------------------------------------------------------------------------
+
+
+def loop_sessions() -> tuple[Session, Session, Session]:
+    one, two, three = (Session(LEGACY, partial(int.to_bytes, 7, byteorder="big")) for _ in range(3))
+    return one, two, three
+
+
+def test_a_request_that_comes_another_way_is_a_loop_while_the_first_is_connected() -> None:
+    one, two, three = loop_sessions()
+    loops, request = Loops(), StateRequest(b"abcd", "a", 0, 1)
+    assert not loops.is_loop(one, request, [one, two])
+    assert loops.is_loop(two, request, [one, two])
+    assert not loops.is_loop(one, request, [one, two]), "the first may ask again"
+    assert not loops.is_loop(three, request, [two, three]), "it came back as another connection"
+    assert loops.is_loop(two, request, [two, three])
+
+
+def test_what_we_asked_ourselves_is_a_loop() -> None:
+    one, two, _ = loop_sessions()
+    mine = one.ask(StateRequest(b"abcd", "a", 0, 3), 0, Question())
+    assert Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [one, two])
+    one.cancel(mine)
+    assert Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [one, two]), "also when it comes late"
+    assert not Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [two])
+
+
+def test_what_was_forwarded_for_a_peer_may_be_asked_by_it_again() -> None:
+    one, two, _ = loop_sessions()
+    loops, request = Loops(), StateRequest(b"abcd", "a", 0, 3)
+    assert not loops.is_loop(one, request, [one, two])
+    two.cancel(two.ask(request, 0, Question()))
+    assert not loops.is_loop(one, request, [one, two])
+
+
+def test_loops_remember_so_many_and_keep_no_session_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ROUTES_REMEMBERED", 3)
+    one, two, three = loop_sessions()
+    loops = Loops()
+    requests = [StateRequest(bytes((number,)) * 4, "a", 0, 1) for number in range(4)]
+    for request in requests:
+        assert not loops.is_loop(one, request, [one, two])
+    assert [loops.is_loop(two, request, [one, two]) for request in reversed(requests)] == [True] * 3 + [False]
+    gone = ref(three)
+    assert not loops.is_loop(three, StateRequest(b"abcd", "a", 0, 1), [three])
+    del three
+    gc.collect()
+    assert gone() is None
+    assert not loops.is_loop(two, StateRequest(b"abcd", "a", 0, 1), [one, two])
+
+
+# --- what is forwarded, and to whom ----------------------------------------------------------------
+
+
+def asked_of_the_first(network: Network, request: Request) -> tuple[Session, Exchange]:
+    """A request taken up by node 1, which does nothing about it yet."""
+    session = network.nodes[1].sessions[ORIGIN]
+    (event,) = session.receive(encode_message(request, LEGACY), 0)
+    assert isinstance(event, Asked)
+    return session, event.exchange
+
+
+@pytest.mark.parametrize("ttl", range(1, limits.MAX_TTL + 1))
+def test_times_grow_towards_the_origin_and_stay_below_its_own(ttl: int) -> None:
+    network = Network(LINE)
+    _, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, ttl))
+    route = Route(network.nodes[1].sessions[0], theirs)
+    route.forward(network.nodes[1].sessions.values(), 0)
+    (forwarded,) = network.nodes[1].sessions[2].asked.values()
+    assert forwarded.deadline_s is not None
+    assert limits.RELAY_TIMEOUT_S <= forwarded.deadline_s < limits.ANSWER_TIMEOUT_S
+    following = limits.RELAY_TIMEOUT_S / 8
+    assert (forwarded.deadline_s - limits.RELAY_TIMEOUT_S) / following == pytest.approx(ttl - 1)
+
+
+@given(st.integers(0, MAX_VARINT), st.integers(0, MAX_VARINT))
+def test_any_offset_and_limit_can_be_forwarded(offset: int, limit: int) -> None:
+    network = Network([(0, 1), (1, 2)])
+    session, theirs = asked_of_the_first(network, ListRequest(b"abcd", offset, limit, 2))
+    Route(session, theirs).forward(network.nodes[1].sessions.values(), 0)
+    network.flush()
+    (request,) = [message for near, _, message in network.log if near == 1 and isinstance(message, ListRequest)]
+    assert (request.offset, request.ttl) == (0, 1)
+    assert request.limit == 0 if limit == 0 else request.limit >= min(offset + limit, MAX_VARINT)
+
+
+@pytest.mark.parametrize("speaks_first", [False, True])
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
+def test_a_peer_that_has_said_nothing_is_not_forwarded_to(dialect: Dialect, speaks_first: bool) -> None:
+    """It may turn out to speak draft 8; and what is never said is never given up."""
+    network = Network([(0, 1)])
+    session, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2))
+    stranger = Session(dialect, lambda size_bytes: b"\x01" * size_bytes, speaks_first=speaks_first)
+    route = Route(session, theirs)
+    route.forward([session, stranger], 0)
+    route.finish()
+    assert theirs.is_over
+    word = CancelRequest(b"\x02" * 8, b"\x03" * 8)
+    assert stranger.receive(encode_message(word, DRAFT8), 0) == []
+    assert stranger.output() == []
+
+
+def test_half_of_what_a_peer_takes_is_left_for_our_own_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_REQUESTS_ALIVE", 6)
+    network = Network([(0, 1), (1, 2)])
+    for number in range(5):
+        session, theirs = asked_of_the_first(network, StateRequest(bytes((number,)) * 4, "a", 1, 2))
+        Route(session, theirs).forward(network.nodes[1].sessions.values(), 0)
+    assert len(network.nodes[1].sessions[2].asked) == 3
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_a_peer_that_knows_the_request_is_not_asked_it_again(is_asked: bool) -> None:
+    network = Network([(0, 1), (1, 2)])
+    request = StateRequest(b"abcd", "a", 0, 2)
+    session, theirs = asked_of_the_first(network, request)
+    far = network.nodes[1].sessions[2]
+    if is_asked:
+        known = far.ask(request, 0, Question())
+    else:
+        far.receive(encode_message(request, LEGACY), 0)
+    far.output()
+    Route(session, theirs).forward([session, far], 0)
+    assert far.output() == session.output() == []
+    assert theirs.holds == 1
+    assert far.asked == ({b"abcd": known} if is_asked else {})
+
+
+# --- what is passed on -----------------------------------------------------------------------------
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=6), st.integers(0, 10))
+def test_a_hash_is_passed_on_once_as_far_as_memory_goes(parts: list[list[int]], most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "ROUTE_HASHES_REMEMBERED", most)
+        network = Network([(0, 1)])
+        route = Route(*asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2)))
+        kept: list[bytes] = []
+        for part in parts:
+            hashes = [hash_of(0, number) for number in part]
+            found = route.fresh(hashes)
+            assert found == [digest for digest in dict.fromkeys(hashes) if digest not in kept]
+            kept += found[: most - len(kept)]
+
+
+def test_a_live_request_is_caught_up_when_the_store_is_and_not_before() -> None:
+    network = Network([(0, 1), (1, 2)])
+    session, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 1, 2))
+    route = Route(session, theirs)
+    far = network.nodes[1].sessions[2]
+    route.forward([far], 0)
+    network.nodes[1].take(far, far.receive(encode_message(HashResponse(b"abcd", ()), LEGACY), 0))
+    assert far.asked == {}
+    states = [theirs.state]
+    route.finish()
+    assert [*states, theirs.state] == [State.OPEN, State.LIVE]

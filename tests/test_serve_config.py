@@ -1,0 +1,201 @@
+"""How `cablestore serve` is configured: options, the environment and a file, which of them wins, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import HERE, KEY, OPERATIONS, OTHER_KEY, Served, cablestore
+
+from cablestore import CableStore, limits
+from cablestore.cli import service
+from cablestore.cli.serving import config_keys, serve
+from cablestore.node import Address, NodeSettings
+from cablestore.noise import PROLOGUE
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[service.Plan]:
+    """What `serve` would do, instead of doing it."""
+    found: list[service.Plan] = []
+
+    def run(*arguments: Any) -> int:
+        found.append(arguments[-1])
+        return 0
+
+    monkeypatch.setattr(service, "run", run)
+    monkeypatch.setattr(service, "log_to_standard_error", lambda **_: None)
+    for name in [name for name in os.environ if name.startswith("CABLESTORE_")]:
+        monkeypatch.delenv(name)
+    return found
+
+
+def toml(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "cablestore.toml"
+    path.write_text(text)
+    return path
+
+
+def test_options_win_over_the_environment_over_the_file(
+    tmp_path: Path, run: Command, plans: list[service.Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = toml(
+        tmp_path,
+        f'[serve]\nstore = "{tmp_path / "store"}"\ncreate = true\nlisten = ["1.1.1.1:1"]\nmax-peers = 11\n'
+        f'idle-timeout = "11s"\nfollow = false\ncabal-key = "{KEY}"\nchannels = ["of the file"]\n',
+    )
+    assert run("serve", "--config", file) == (0, "", "")
+    assert (tmp_path / "store" / "STORE").exists()
+    for name, value in {
+        "CABLESTORE_CONFIG": str(file),
+        "CABLESTORE_SERVE_LISTEN": "2.2.2.2:2  [::2]:2",
+        "CABLESTORE_SERVE_MAX_PEERS": "22",
+        "CABLESTORE_SERVE_FOLLOW": "1",
+        "CABLESTORE_SERVE_CABAL_KEY": OTHER_KEY,
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert run("serve")[0] == 0
+    assert run("serve", "--listen", "3.3.3.3:3", "--max-peers", "33", "--window", "1w", "--channels", "a b")[0] == 0
+    first, second, third = plans
+    assert first.listen == (Address("1.1.1.1", 1),)
+    assert second.listen == (Address("2.2.2.2", 2), Address("::2", 2))
+    assert third.listen == (Address("3.3.3.3", 3),)
+    assert [plan.settings.max_peers for plan in plans] == [11, 22, 33]
+    assert [plan.settings.idle_timeout_s for plan in plans] == [11, 11, 11]
+    assert [plan.settings.cabal_key for plan in plans] == [bytes.fromhex(key) for key in (KEY, OTHER_KEY, OTHER_KEY)]
+    assert [plan.settings.channels for plan in plans] == [frozenset(), {"of the file"}, {"a b"}]
+    assert [plan.settings.window_ms for plan in plans] == [None, None, 7 * 86_400_000]
+
+
+def test_without_options_settings_are_those_of_a_node(tmp_path: Path, run: Command, plans: list[service.Plan]) -> None:
+    assert run("serve", "--create", "-s", tmp_path / "store", "--connect", "peer.example:1")[0] == 0
+    [plan] = plans
+    assert plan == service.Plan(NodeSettings(), (), (Address("peer.example", 1),), None)
+    assert plan.settings.prologue == PROLOGUE
+    assert plan.settings.max_handshakes == limits.MAX_HANDSHAKES
+
+
+def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
+    tmp_path: Path, run: Command, plans: list[service.Plan]
+) -> None:
+    [text] = re.findall(r"```toml\n(.*?)```", OPERATIONS, flags=re.DOTALL)
+    assert set(tomllib.loads(text)["serve"]) == set(config_keys(serve))
+    (tmp_path / "key").write_text(KEY)
+    text = text.replace("/etc/cablestore/cabal-key", str(tmp_path / "key"))
+    file = toml(tmp_path, text.replace("/var/lib/cablestore/store", str(tmp_path / "store")))
+    with CableStore.open(tmp_path / "store"):
+        pass
+    assert run("serve", "--config", file) == (0, "", "")
+    [plan] = plans
+    defaults = NodeSettings()
+    for name in ("prologue", "relays", "max_peers", "max_handshakes", "idle_timeout_s", "list_every_s", "rows_per_s"):
+        assert getattr(plan.settings, name) == getattr(defaults, name)
+    assert plan.settings.max_queued_total_size_bytes == defaults.max_queued_total_size_bytes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "say where"),
+        (["--listen", "nonsense:port"], "is no address"),
+        (["--listen", "127.0.0.1:65536"], "is no address"),
+        (["--listen", ":1"], "is no address"),
+        (["--listen", f"{'a' * 64}.example:1"], "no host can have this name"),
+        (["--listen", "a..b:1"], "no host can have this name"),
+        (["--connect", "peer.example:0"], "nobody listens on port 0"),
+        (["--connect", "peer.example:-1"], "is no address"),
+        (["--listen", HERE, "--metrics", "x:y"], "is no address"),
+        (["--listen", HERE, "--cabal-key", KEY[:-1]], "a cabal key has 64 hex digits, what was given has 63"),
+        (["--listen", HERE, "--cabal-key", "secret" * 20], "a cabal key has 64 hex digits"),
+        (["--listen", HERE, "--cabal-key", "@/nowhere/at/all"], "cannot be read from /nowhere/at/all"),
+        (["--listen", HERE, "--cabal-key", f"@{__file__}"], "cabal key"),
+        (["--listen", HERE, "--channels", ""], "has 0 code points"),
+        (["--listen", HERE, "--channels", "x" * 65], "has 65 code points, allowed are 1 to 64"),
+        (["--listen", HERE, "--channels", "\udcff"], "is not UTF-8"),
+        (["--listen", HERE, "--prologue", "\udcff"], "is not UTF-8"),
+        (["--listen", HERE, "--window", "long"], "is no length of time"),
+        (["--listen", HERE, "--window", "0s"], "is no length of time"),
+        (["--listen", HERE, "--window", "9" * 5000 + "y"], "is no length of time"),
+        (["--listen", HERE, "--window", "999999999999y"], "is no length of time"),
+        (["--listen", HERE, "--idle-timeout", "10"], "is no length of time"),
+        (["--listen", HERE, "--max-peers", "0"], "0 is not in the range"),
+        (["--listen", HERE, "--max-peers-per-address", "many"], "is not a valid integer"),
+        (["--listen", HERE, "--max-handshakes", "0"], "0 is not in the range"),
+        (["--listen", HERE, "--rows-per-s", "0"], "0 is not in the range"),
+        (["--listen", HERE, "--rows-in-advance", "0"], "0 is not in the range"),
+        (["--listen", HERE, "--list-every", ""], "is no length of time"),
+        (["--listen", HERE, "--max-queued-size", "1"], "1 is not in the range"),
+        (["--listen", HERE, "--log-format", "xml"], "'xml' is not one of"),
+        (["--listen", HERE, "--log-level", "loud"], "'loud' is not one of"),
+        (["--config", "/nowhere/at/all"], "/nowhere/at/all cannot be read"),
+    ],
+)
+def test_bad_values_have_status_2_and_open_nothing(
+    tmp_path: Path, run: Command, arguments: list[str], reason: str, plans: list[service.Plan]
+) -> None:
+    status, out, err = run("serve", "--create", "-s", tmp_path / "store", *arguments)
+    assert (status, out, plans) == (2, "", [])
+    assert reason in err
+    assert "Traceback" not in err
+    assert "secret" not in err
+    assert KEY[:-1] not in err
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("listen = [", "cannot be read"),
+        ('listen = ["a:1"]', "one table, [serve], and not listen"),
+        ("serve = 1", "one table, [serve]"),
+        ("[server]", "one table, [serve], and not server"),
+        (
+            '[serve]\nlistn = ["a:1"]\nmax_peers = 3',
+            "sets listn, max_peers, which is not known. Known are: cabal-key, ",
+        ),
+        ('[serve]\nlisten = "a:1"', "listen has to be an array of texts"),
+        ("[serve]\nlisten = [1]", "listen has to be an array of texts"),
+        ('[serve]\nlisten = ["a:b"]', "listen: 'a:b' is no address"),
+        ('[serve]\nmax-peers = "3"', "max-peers has to be a whole number"),
+        ("[serve]\nmax-peers = true", "max-peers has to be a whole number"),
+        ("[serve]\nmax-peers = 0", "max-peers: 0 is not in the range"),
+        ('[serve]\nfollow = "no"', "follow has to be true or false"),
+        ("[serve]\nidle-timeout = 600", "idle-timeout has to be a text"),
+        ("[serve]\ncabal-key = 12", "cabal-key has to be a text"),
+        ('[serve]\ncabal-key = "secret"', "cabal-key: a cabal key has 64 hex digits"),
+        ('[serve]\nlog-level = "loud"', "log-level: 'loud' is not one of"),
+        ('[serve]\nconfig = "x"', "sets config, which is not known"),
+        ('[serve]\nchannels = ["a", ""]', "channels: a channel's name has 0 code points"),
+    ],
+)
+def test_bad_files_have_status_2_and_open_nothing(
+    tmp_path: Path, run: Command, text: str, reason: str, plans: list[service.Plan]
+) -> None:
+    status, out, err = run(
+        "serve", "--create", "-s", tmp_path / "store", "--listen", HERE, "--config", toml(tmp_path, text)
+    )
+    assert (status, out, plans) == (2, "", [])
+    assert reason in " ".join(err.split())
+    assert "secret" not in err
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_variable_that_is_misspelt_is_told(tmp_path: Path, serving: Callable[..., Served]) -> None:
+    one = serving(tmp_path / "a", "--create", "--listen", HERE, CABLESTORE_SERVE_CABALKEY=KEY)
+    assert one.address
+    [line] = one.logged("unknown variables in the environment", level="warning")
+    assert line["names"] == ["CABLESTORE_SERVE_CABALKEY"]
+
+
+def test_without_a_store_it_says_how_to_make_one(tmp_path: Path) -> None:
+    found = cablestore("serve", "--listen", HERE, store=tmp_path / "a")
+    assert found.returncode == 2
+    assert "cablestore init" in found.stderr
+    assert not (tmp_path / "a").exists()

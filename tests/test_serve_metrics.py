@@ -1,0 +1,165 @@
+"""A node's metrics and health over HTTP: what they say, when it is not healthy, and that they end with the node."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from serving import OPERATIONS, fetch
+
+from cablestore import CableStore
+from cablestore.errors import NodeError
+from cablestore.node import Address, Node
+from cablestore.node.exporter import exporter
+
+
+@contextmanager
+def blocked_for(seconds: float) -> Iterator[None]:
+    """Let the loop stand still behind the block."""
+    yield
+    time.sleep(seconds)
+
+
+def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+
+    def result() -> Any:
+        thread.join()
+        return found[0]
+
+    return result
+
+
+def exported(store: CableStore, work: Callable[[Node, str], Any]) -> Any:
+    """Run `work` in a thread beside a node with an exporter."""
+
+    async def main() -> Any:
+        async with Node(store) as node:
+            with exporter(node, Address("127.0.0.1", 0)) as address:
+                return await asyncio.to_thread(work, node, f"http://{address}")
+
+    return asyncio.run(main())
+
+
+def test_the_table_of_the_documents_is_the_registry(chat: CableStore) -> None:
+    def work(_: Node, url: str) -> None:
+        status, text = fetch(f"{url}/metrics")
+        assert status == 200
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        totals = {f"{name}_total" if of.type == "counter" else name for name, of in families.items()}
+        ours = {name for name in totals if name.startswith("cablestore_") and not name.endswith("_created")}
+        told = dict(re.findall(r"^\| `(cablestore_\w+)`(?: \| | by `)(\w*)", OPERATIONS, flags=re.MULTILINE))
+        assert set(told) == ours
+        for name, label in told.items():
+            samples = families[name.removesuffix("_total")].samples
+            labels = {key for sample in samples for key in sample.labels} - {"le"}
+            assert labels == ({label} if f"`{name}` by" in OPERATIONS else set()), name
+        assert "process_resident_memory_bytes" in families
+
+    exported(chat, work)
+
+
+def test_only_two_pages_and_two_methods(chat: CableStore) -> None:
+    def work(_: Node, url: str) -> None:
+        assert fetch(f"{url}/metrics", "HEAD") == (200, "")
+        assert fetch(f"{url}/healthz", "HEAD") == (200, "")
+        assert fetch(f"{url}/metrics?name[]=process_open_fds")[0] == 200
+        for page in ("/", "/favicon.ico", "/metrics/", "/healthz/x", "/../metrics", "/%6detrics/.."):
+            assert fetch(url + page)[0] == 404, page
+        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+            assert fetch(f"{url}/metrics", method)[0] == 405
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as silent:  # keeps nobody waiting
+            assert fetch(f"{url}/healthz")[0] == 200
+            silent.sendall(b"\x00\xff nonsense\r\n\r\n")
+            assert b"400" in silent.recv(4096)
+
+    exported(chat, work)
+
+
+def test_health_tells_what_waits(chat: CableStore) -> None:
+    def work(node: Node, url: str) -> None:
+        status, text = fetch(f"{url}/healthz")
+        health = json.loads(text)
+        assert (status, health["status"], health["peers"], health["reads_waiting"]) == (200, "ok", 0, 0)
+        assert health["loop_lag_s"] < 5
+        node.metrics.failed_writes, node.writes.failure = 1, "the disk refused"
+        status, text = fetch(f"{url}/healthz")
+        assert (status, json.loads(text)["status"]) == (503, "failing")
+        assert "the disk refused" in json.loads(text)["reason"]
+
+    exported(chat, work)
+
+
+def test_a_store_that_cannot_be_read_is_not_healthy() -> None:
+    def work(node: Node, url: str) -> None:
+        node.store.close()
+        status, text = fetch(f"{url}/healthz")
+        assert status == 503
+        assert "the store cannot be read" in json.loads(text)["reason"]
+        assert fetch(f"{url}/metrics")[0] == 503
+
+    with CableStore.in_memory() as store:
+        exported(store, work)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "\udcff", "a\0b"])
+def test_hosts_that_cannot_be_are_an_error_of_ours(host: str) -> None:
+    async def main(store: CableStore) -> None:
+        async with Node(store) as node:
+            for work in (node.listen, node.connect):
+                with pytest.raises(NodeError, match=r"cannot (listen on|connect to)"):
+                    await work(Address(host, 1))
+            with pytest.raises(NodeError, match="cannot listen on"), exporter(node, Address(host, 1)):
+                pass
+
+    with CableStore.in_memory() as store:
+        asyncio.run(main(store))
+
+
+def test_a_loop_that_is_stuck_is_not_healthy(chat: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cablestore.node.exporter.STUCK_S", 0.2)
+
+    async def main() -> tuple[int, str]:
+        async with Node(chat) as node:
+            with exporter(node, Address("127.0.0.1", 0)) as address:
+                await asyncio.sleep(0.1)
+
+                def late() -> tuple[int, str]:
+                    time.sleep(1.5)
+                    return fetch(f"http://{address}/healthz")
+
+                result = in_thread(late)
+                with blocked_for(2.0):
+                    pass
+                return tuple(await asyncio.to_thread(result))
+
+    status, text = asyncio.run(main())
+    assert status == 503
+    assert "the event loop has been stuck for" in json.loads(text)["reason"]
+
+
+def test_an_exporter_ends_with_its_block(chat: CableStore) -> None:
+    async def main() -> None:
+        async with Node(chat) as node:
+            for _ in range(2):  # the node can have another one after it
+                with exporter(node, Address("127.0.0.1", 0)) as address:
+                    assert (await asyncio.to_thread(fetch, f"http://{address}/healthz"))[0] == 200
+                with pytest.raises(urllib.error.URLError):
+                    await asyncio.to_thread(fetch, f"http://{address}/healthz")
+
+    asyncio.run(main())
+    assert not [thread for thread in threading.enumerate() if thread.name == "cablestore-exporter"]

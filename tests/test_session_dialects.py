@@ -1,0 +1,124 @@
+"""Two sessions that may speak different dialects: who waits to hear the other, and what is asked once more."""
+
+from __future__ import annotations
+
+import pytest
+from conversation import (
+    ALL_REQUESTS,
+    DIALECTS,
+    NOBODY,
+    REQUESTS,
+    Watched,
+    asked,
+    carry,
+    faults,
+    ids,
+    is_live,
+    pair,
+    read,
+    said,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cablestore import DRAFT8, LEGACY, Dialect, limits
+from cablestore.exchange import Asked, Concluded, Names, Step
+from cablestore.message import Request
+
+
+@DIALECTS
+@given(st.lists(st.sampled_from(list(REQUESTS.values())), min_size=1, max_size=5), st.booleans(), st.booleans())
+def test_a_peer_of_the_other_dialect_is_asked_again_in_its_own(
+    dialect: Dialect, requests: list[Request], is_sent: bool, speaks_first: bool
+) -> None:
+    other = DRAFT8 if dialect is LEGACY else LEGACY
+    a = Watched(dialect, ids(1), speaks_first=speaks_first)
+    b = Watched(other, ids(10**6))
+    mine = [a.ask(request, 0, NOBODY) for request in requests]
+    first = [exchange.request.request_id for exchange in mine]
+    if is_sent:
+        assert len(a.output()) == (len(mine) if speaks_first else 0)
+    b.ask(REQUESTS["list"], 0, NOBODY)
+    carry(b, a, 3)
+    assert a.dialect is other
+    assert a.is_recognised
+    data = b"".join(a.output())
+    assert read(data, other) == [exchange.request for exchange in mine], "and nothing in the dialect of before"
+    for exchange, request, before in zip(mine, requests, first, strict=True):
+        found = exchange.request
+        assert len(found.request_id) == other.request_id_size_bytes
+        assert found == request._replace(request_id=found.request_id)
+        assert not before or found.request_id != before
+        assert exchange.deadline_s == (None if is_live(request) else 3 + limits.ANSWER_TIMEOUT_S)
+    events = b.receive(data, 3)
+    assert [type(event) for event in events] == [Asked] * len(mine)
+    for event in events:
+        assert isinstance(event, Asked)
+        b.refuse(event.exchange)
+    ended = [event for event in carry(b, a) if not isinstance(event, Names)]
+    assert ended == [Concluded(exchange, Step.FINISHED) for exchange in mine]
+
+
+@ALL_REQUESTS
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_two_that_speak_at_once_in_two_dialects_meet_in_legacy(request_: Request, is_answered: bool) -> None:
+    """Each follows the other's first word; what was asked in vain, or twice, leaves nothing behind."""
+    a, b = Watched(LEGACY, ids(1)), Watched(DRAFT8, ids(10**6))
+    mine, other = a.ask(request_, 0, NOBODY), b.ask(request_, 0, NOBODY)
+    first, second = b"".join(a.output()), b"".join(b.output())
+    events = [*a.receive(second, 0), *b.receive(first, 0)]
+    taken = [event.exchange for event in events if isinstance(event, Asked)]
+    assert len(taken) == 2
+    if is_answered:
+        b.refuse(taken[1])
+    for _ in range(3):
+        events += carry(b, a)
+        events += carry(a, b)
+    assert a.dialect is b.dialect is LEGACY
+    assert not faults(events)
+    assert list(a.asked.values()) == [mine]
+    assert list(b.asked.values()) == [other]
+    assert all(exchange.is_over for exchange in taken)
+    for session, far in ((a, b), (b, a)):
+        (theirs,) = far.to_answer.values()
+        far.refuse(theirs)
+        assert carry(far, session)[-1] == Concluded(mine if session is a else other, Step.FINISHED)
+
+
+@DIALECTS
+def test_a_peer_of_our_dialect_is_not_asked_twice(dialect: Dialect) -> None:
+    a, b = pair(dialect)
+    mine, _ = asked(a, b, REQUESTS["state"])
+    b.ask(REQUESTS["list"], 0, NOBODY)
+    carry(b, a)
+    assert a.is_recognised
+    assert a.output() == []
+    assert a.asked == {mine.request.request_id: mine}
+
+
+@DIALECTS
+@ALL_REQUESTS
+def test_nothing_goes_out_before_speak(dialect: Dialect, request_: Request) -> None:
+    a = Watched(dialect, ids(1), speaks_first=False)
+    mine, other = a.ask(request_, 0, NOBODY), a.ask(request_, 0, NOBODY)
+    assert a.output() == []
+    assert a.expire(1e9) == [], "it waits for nothing yet"
+    a.cancel(other)
+    assert a.output() == [], "nor that what was never asked is not wanted"
+    a.speak(100)
+    assert said(a) == [mine.request]
+    assert mine.deadline_s == (None if is_live(request_) else 100 + limits.ANSWER_TIMEOUT_S)
+    a.speak(200)
+    assert a.output() == []
+    third = a.ask(request_, 300, NOBODY)
+    assert said(a) == [third.request]
+
+
+def test_losing_what_was_never_said() -> None:
+    a = Watched(LEGACY, ids(1), speaks_first=False)
+    mine, cancelled = a.ask(REQUESTS["state"], 0, NOBODY), a.ask(REQUESTS["state"], 0, NOBODY)
+    a.cancel(cancelled)
+    assert a.lose() == [Concluded(mine, Step.LOST)]
+    assert mine.is_over
+    a.speak(0)
+    assert a.output() == []

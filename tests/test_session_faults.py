@@ -1,0 +1,293 @@
+"""What peers should not do: a session says what was wrong, takes no more than it asked for, and goes on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from conversation import (
+    ALL_REQUESTS,
+    DIALECTS,
+    HASHES,
+    NOBODY,
+    POSTS,
+    REQUESTS,
+    Watched,
+    asked,
+    carry,
+    empty_for,
+    faults,
+    give,
+    ids,
+    is_live,
+    pair,
+    said,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cablestore import LEGACY, DecodeError, Dialect, limits
+from cablestore.crypto import post_hash
+from cablestore.exchange import (
+    TRANSITIONS,
+    Asked,
+    Concluded,
+    Dropped,
+    Event,
+    Fault,
+    Hashes,
+    Posts,
+    State,
+    Step,
+    Violation,
+)
+from cablestore.message import (
+    CancelRequest,
+    HashResponse,
+    ListRequest,
+    ListResponse,
+    PostRequest,
+    PostResponse,
+    Request,
+    Response,
+    TimeRangeRequest,
+    encode_message,
+)
+
+# --- requests --------------------------------------------------------------------------------------
+
+
+@ALL_REQUESTS
+@DIALECTS
+def test_the_same_request_twice(dialect: Dialect, request_: Request) -> None:
+    a, b = pair(dialect)
+    mine, theirs = asked(a, b, request_)
+    again = encode_message(mine.request, dialect)
+    assert faults(b.receive(again, 0)) == [Fault.DUPLICATE]
+    assert b.output() == []
+    assert b.to_answer == {mine.request.request_id: theirs}
+    assert theirs.state is State.OPEN
+
+
+@ALL_REQUESTS
+@DIALECTS
+def test_our_own_request_sent_back_to_us(dialect: Dialect, request_: Request) -> None:
+    """cable-core.js forwards to everyone, also to whom it heard it from."""
+    a, b = pair(dialect)
+    mine, _ = asked(a, b, request_)
+    reflected = encode_message(mine.request, dialect)
+    assert a.receive(reflected, 0) == []
+    assert a.asked == {mine.request.request_id: mine}
+    a.cancel(mine)
+    a.output()
+    assert a.receive(reflected, 0) == [], "nor when it is over by then"
+    assert a.to_answer == {}
+    assert a.output() == []
+
+
+@ALL_REQUESTS
+def test_cancelling_what_is_not_known(request_: Request) -> None:
+    a, b = pair()
+    asked(a, b, request_)
+    assert b.receive(encode_message(CancelRequest(b"wxyz", b"none", 3), LEGACY), 0) == []
+    assert b.output() == []
+    assert len(b.to_answer) == 1
+
+
+@given(st.integers(0, 5), st.lists(st.sampled_from(list(REQUESTS.values())), min_size=1, max_size=12))
+def test_more_requests_than_allowed_end_at_once(most: int, requests: list[Request]) -> None:
+    a, b = Watched(LEGACY, ids(1)), Watched(LEGACY, ids(10**6), max_requests_alive=most)
+    mine = [a.ask(request, 0, NOBODY) for request in requests]
+    events = carry(a, b)
+    assert [event.exchange.request for event in events if isinstance(event, Asked)] == [
+        exchange.request for exchange in mine[:most]
+    ]
+    assert faults(events) == [Fault.TOO_MANY_REQUESTS] * len(mine[most:])
+    assert said(b) == [empty_for(exchange.request) for exchange in mine[most:]]
+    assert len(b.to_answer) == min(most, len(mine))
+    if most:
+        a.cancel(mine[0])
+        a.ask(requests[0], 0, NOBODY)
+        assert not faults(carry(a, b))
+
+
+def test_more_hashes_than_allowed_in_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_HASHES_PER_REQUEST", 5)
+    a, b = pair()
+    asked(a, b, PostRequest(b"", HASHES[:5]))
+    mine = a.ask(PostRequest(b"", HASHES[:6]), 0, NOBODY)
+    events = carry(a, b)
+    assert faults(events) == [Fault.TOO_MANY_HASHES]
+    assert len(events) == 1
+    assert said(b) == [PostResponse(mine.request.request_id, ())]
+    assert len(b.to_answer) == 1
+
+
+def test_the_limit_on_hashes_is_that_of_limits() -> None:
+    a, b = pair()
+    hashes = tuple(number.to_bytes(32, "big") for number in range(limits.MAX_HASHES_PER_REQUEST + 1))
+    asked(a, b, PostRequest(b"", hashes[:-1]))
+    a.ask(PostRequest(b"", hashes), 0, NOBODY)
+    assert faults(carry(a, b)) == [Fault.TOO_MANY_HASHES]
+
+
+# --- answers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [HashResponse, PostResponse, ListResponse])
+@pytest.mark.parametrize("items", [(), (bytes(32),)], ids=["empty", "not empty"])
+def test_answers_to_nothing(kind: Callable[..., Response], items: tuple[bytes, ...]) -> None:
+    a, _ = pair()
+    mine = a.ask(REQUESTS["range"], 0, NOBODY)
+    found = kind(b"none", items if kind is not ListResponse else tuple("a" for _ in items))
+    assert faults(a.receive(encode_message(found, LEGACY), 0)) == [Fault.UNASKED]
+    assert mine.state is State.OPEN
+
+
+@ALL_REQUESTS
+@pytest.mark.parametrize("kind", [HashResponse, PostResponse, ListResponse])
+def test_answers_of_the_wrong_type(request_: Request, kind: Callable[..., Response]) -> None:
+    a, _ = pair()
+    mine = a.ask(request_, 0, NOBODY)
+    response = kind(mine.request.request_id, ())
+    events = a.receive(encode_message(response, LEGACY), 15)
+    if type(response) is type(empty_for(request_)):
+        assert events[-1] == Concluded(mine, Step.FINISHED)
+    else:
+        assert faults(events) == [Fault.WRONG_TYPE]
+        assert len(events) == 1
+        assert mine.state in (State.OPEN, State.LIVE)
+        assert bool(a.expire(limits.ANSWER_TIMEOUT_S)) != is_live(request_), "it is no word of answer"
+
+
+@given(st.permutations(list(POSTS.values())[:6]), st.integers(1, 4), st.lists(st.integers(1, 6), max_size=4))
+def test_only_posts_that_were_asked_for_are_taken_each_once(posts: list[bytes], wanted: int, counts: list[int]) -> None:
+    a, _ = pair()
+    mine = a.ask(PostRequest(b"", HASHES[:wanted]), 0, NOBODY)
+    taken: list[bytes] = []
+    missing = set(HASHES[:wanted])
+    unasked = 0
+    for count in [*counts, 6]:
+        if not missing:
+            break
+        part = tuple(posts[:count])
+        events = a.receive(encode_message(PostResponse(mine.request.request_id, part), LEGACY), 0)
+        taken += [post for event in events if isinstance(event, Posts) for post in event.posts]
+        unasked += len([post for post in part if post_hash(post) not in missing]) > 0
+        missing -= set(map(post_hash, part))
+        unasked -= faults(events).count(Fault.UNASKED_POSTS)
+        assert unasked == 0
+        assert (events[-1] == Concluded(mine, Step.SATISFIED)) == (not missing)
+    assert sorted(map(post_hash, taken)) == sorted(HASHES[:wanted])
+    assert a.receive(encode_message(PostResponse(mine.request.request_id, ()), LEGACY), 0) == []
+
+
+@given(st.integers(1, 5), st.lists(st.integers(1, 6), min_size=1, max_size=4))
+def test_a_peer_that_ignores_the_limit_is_not_listened_to_beyond_it(limit: int, counts: list[int]) -> None:
+    a, _ = pair()
+    mine = a.ask(TimeRangeRequest(b"", "a", 0, 0, limit), 0, NOBODY)
+    parts = [tuple(HASHES[:count]) for count in counts]
+    data = b"".join(encode_message(HashResponse(mine.request.request_id, part), LEGACY) for part in parts)
+    events = a.receive(data, 0)
+    heard = [digest for event in events if isinstance(event, Hashes) for digest in event.hashes]
+    assert heard == [digest for part in parts for digest in part][:limit]
+    assert not faults(events)
+    assert mine.is_over == (sum(counts) >= limit)
+
+
+def test_a_live_request_is_cancelled_at_its_limit() -> None:
+    a, b = pair()
+    mine, theirs = asked(a, b, REQUESTS["limited live range"])
+    theirs.remaining = None  # a peer that does not count
+    b.answer_hashes(theirs, HASHES[:9])
+    seen = carry(b, a)
+    assert [event.hashes for event in seen if isinstance(event, Hashes)] == [HASHES[:4]]
+    assert seen[-1] == Concluded(mine, Step.LIMIT)
+    assert carry(a, b) == [Dropped(theirs)]
+
+
+def test_an_answer_without_an_end_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_HASHES_PER_ANSWER", 5)
+    a, b = pair()
+    mine, theirs = asked(a, b, REQUESTS["range"])
+    seen: list[Event] = []
+    while not mine.is_over:
+        b.answer_hashes(theirs, HASHES[:2])
+        seen += carry(b, a)
+    assert faults(seen) == [Fault.ENDLESS]
+    assert seen[-1] == Concluded(mine, Step.CANCELLED)
+    assert sum(len(event.hashes) for event in seen if isinstance(event, Hashes)) == 6
+    assert carry(a, b) == [Dropped(theirs)]
+
+
+@pytest.mark.parametrize("step", [Step.FINISHED, Step.LIMIT, Step.SATISFIED, Step.CANCELLED, Step.TIMED_OUT])
+def test_what_comes_late_is_no_violation(step: Step) -> None:
+    a, b = pair()
+    request = REQUESTS["posts"] if step is Step.SATISFIED else REQUESTS["limited"]
+    mine, theirs = asked(a, b, request)
+    give(b, theirs, 4)
+    if step is Step.FINISHED:
+        a.receive(encode_message(empty_for(mine.request), LEGACY), 0)
+    elif step is Step.CANCELLED:
+        a.cancel(mine)
+    elif step is Step.TIMED_OUT:
+        a.expire(limits.ANSWER_TIMEOUT_S)
+    b.finish(theirs)
+    data = b"".join(b.output())
+    assert not faults(a.receive(data, 0))
+    assert a.steps[-1][2] is step
+    assert a.receive(data, 0) == [], "nor the whole answer a second time"
+    for kind in (HashResponse, PostResponse, ListResponse):
+        assert a.receive(encode_message(kind(mine.request.request_id, ()), LEGACY), 0) == []
+
+
+def test_only_so_many_ids_are_remembered() -> None:
+    a, _ = pair()
+    exchanges = [a.ask(REQUESTS["state"], 0, NOBODY) for _ in range(limits.REQUESTS_REMEMBERED + 1)]
+    for exchange in exchanges:
+        a.cancel(exchange)
+    late = [encode_message(HashResponse(exchange.request.request_id, ()), LEGACY) for exchange in exchanges]
+    assert faults(a.receive(late[0], 0)) == [Fault.UNASKED]
+    assert a.receive(b"".join(late[1:]), 0) == []
+
+
+# --- anything --------------------------------------------------------------------------------------
+
+
+def test_a_malformed_message_does_not_end_the_stream() -> None:
+    a, b = pair()
+    good = encode_message(ListRequest(b"abcd", 0, 0), LEGACY)
+    bad = good[:-1] + b"\x80"
+    unknown = b"\x0a\x09" + bytes(4) + b"abcd!"
+    events = b.receive(bad + b"\x00" + unknown + good, 0)
+    assert faults(events) == [Fault.MALFORMED] * 2
+    assert [type(event) for event in events] == [Violation, Violation, Asked]
+    assert a.output() == []
+
+
+@given(st.binary(max_size=80), st.randoms(use_true_random=False))
+def test_whatever_a_peer_says(noise: bytes, rng: random.Random) -> None:
+    """Events, or a DecodeError that ends the stream; and what is asked by mistake is bounded."""
+    a, b = Watched(LEGACY, ids(1)), Watched(LEGACY, ids(10**6), max_requests_alive=3)
+    for request in rng.sample(list(REQUESTS.values()), 5):
+        a.ask(request, 0, NOBODY)
+        b.ask(request, 0, NOBODY)
+    for exchange in list(b.asked.values())[:3]:
+        a._send(empty_for(exchange.request))
+    data = bytearray(b"".join(a.output()))
+    for _ in range(rng.randrange(4)):
+        at = rng.randrange(len(data))
+        data[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(3))
+    try:
+        for event in b.receive(bytes(data) + noise, 0):
+            if isinstance(event, Asked) and not event.exchange.is_over:
+                give(b, event.exchange, 2)
+                b.finish(event.exchange)
+    except DecodeError:
+        pass  # the node closes the connection
+    assert len(b.to_answer) <= 3
+    assert all(row in TRANSITIONS for row in b.rows)
+    b.expire(limits.ANSWER_TIMEOUT_S)
+    b.lose()
+    assert b.asked == b.to_answer == {}
