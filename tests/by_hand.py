@@ -17,8 +17,10 @@ from cablestore import LEGACY, CableStore, Dialect, Identity, Post
 from cablestore.message import (
     FrameReader,
     HashResponse,
+    ListRequest,
     ListResponse,
     Message,
+    PostRequest,
     PostResponse,
     Request,
     TimeRangeRequest,
@@ -244,6 +246,31 @@ class ByHand:
         self.writer.close()
         with suppress(OSError):
             await self.writer.wait_closed()
+
+
+async def offered(peer: ByHand, hashes: tuple[bytes, ...]) -> TimeRangeRequest:
+    """Be asked for the channels and the history of one, and offer these hashes."""
+    while True:
+        request = await peer.receive()
+        if isinstance(request, ListRequest):
+            peer.send(ListResponse(request.request_id, ("default",)))
+        elif isinstance(request, TimeRangeRequest):
+            peer.send(HashResponse(request.request_id, hashes), HashResponse(request.request_id, ()))
+            return request
+
+
+async def post_request(peer: ByHand) -> PostRequest:
+    """The next request for posts; what else is asked stays without an answer."""
+    while not isinstance(request := await peer.receive(), PostRequest):
+        assert request is not None
+    return request
+
+
+async def deliver(peer: ByHand, posts: dict[bytes, Post]) -> None:
+    """Give the posts that are asked for next."""
+    request = await post_request(peer)
+    raws = tuple(posts[digest].raw for digest in request.hashes)
+    peer.send(PostResponse(request.request_id, raws), PostResponse(request.request_id, ()))
 
 
 def is_last(message: Message) -> bool:

@@ -6,33 +6,15 @@ import asyncio
 from typing import Any
 
 import pytest
-from by_hand import ByHand, listening, on_loop, texts
+from by_hand import ByHand, deliver, listening, offered, on_loop, post_request, texts
 from peering import until
 
-from cablestore import CableStore, Post, StorageError, limits
+from cablestore import CableStore, StorageError, limits
 from cablestore.crypto import post_hash
-from cablestore.message import HashResponse, ListRequest, ListResponse, PostRequest, PostResponse, TimeRangeRequest
+from cablestore.message import PostResponse
 from cablestore.node import Node
 from cablestore.node.marks import Mark, Marks
 from cablestore.node.paging import Paging
-
-
-async def offered(peer: ByHand, hashes: tuple[bytes, ...]) -> TimeRangeRequest:
-    """Be asked for the channels and the history of one, and offer these hashes."""
-    while True:
-        request = await peer.receive()
-        if isinstance(request, ListRequest):
-            peer.send(ListResponse(request.request_id, ("default",)))
-        elif isinstance(request, TimeRangeRequest):
-            peer.send(HashResponse(request.request_id, hashes), HashResponse(request.request_id, ()))
-            return request
-
-
-async def post_request(peer: ByHand) -> PostRequest:
-    """The next request for posts; what else is asked stays without an answer."""
-    while not isinstance(request := await peer.receive(), PostRequest):
-        assert request is not None
-    return request
 
 
 async def asks_for_no_posts(peer: ByHand) -> bool:
@@ -73,12 +55,6 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, stored: int) -> None:
         raise StorageError("the disk refused to write: No space left on device")
 
     monkeypatch.setattr(CableStore, "ingest", refusing)
-
-
-async def deliver(peer: ByHand, posts: dict[bytes, Post]) -> None:
-    request = await post_request(peer)
-    raws = tuple(posts[digest].raw for digest in request.hashes)
-    peer.send(PostResponse(request.request_id, raws), PostResponse(request.request_id, ()))
 
 
 def nothing_waits(node: Node) -> bool:

@@ -142,6 +142,7 @@ class Reads:
     async def close(self) -> None:
         """End the thread when all jobs are done."""
         self._lots.put(self._jobs)
+        self._jobs = []
         self._lots.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
 

@@ -1,0 +1,178 @@
+"""The threads of a node: jobs go to them by the lot, their work is counted, and the loop waits for none of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+from by_hand import ALL, CABAL_KEY, ByHand, listening, offered, on_loop, post_request, texts
+from peering import HOST, logged, memory, until
+
+from cablestore import CableStore, StorageError
+from cablestore.message import PostResponse
+from cablestore.node import Address, Node, NodeSettings, node
+from cablestore.node.stopwatch import Stopwatch
+from cablestore.node.workers import Reads, SharedState
+
+
+class Note:
+    """A job that notes when it was done, and in which state of the store."""
+
+    def __init__(self, done: list[Note], *, fails: bool = False) -> None:
+        self.cpu_s = -1.0
+        self.state: SharedState | None = None
+        self._done = done
+        self._fails = fails
+
+    def run(self, state: SharedState) -> None:
+        assert self.state is None, "a job is done once"
+        self.state = state
+
+    def done(self) -> None:
+        self._done.append(self)
+        if self._fails:
+            raise ValueError("an error of whoever asked")
+
+
+@on_loop
+async def test_jobs_of_a_round_share_states_and_are_done_in_turn() -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda *_: None)  # of the job that fails
+    with memory(posts=texts(1)) as store:
+        reads = Reads(store, loop)
+        done: list[Note] = []
+        jobs = [Note(done, fails=number == 3) for number in range(200)]
+        for job in jobs:
+            reads.submit(job)
+        assert reads.waiting == 200
+        await until(lambda: len(done) == 200)
+        assert done == jobs
+        assert len({id(job.state) for job in jobs}) == 4, "64 jobs at a time"
+        assert all(job.cpu_s >= 0 for job in jobs)
+        assert reads.waiting == 0
+        late = [Note(done) for _ in range(100)]
+        for job in late:
+            reads.submit(job)
+        await reads.close()
+        await asyncio.sleep(0)
+        assert done[200:] == late, "what waits is done before the thread ends"
+
+
+@on_loop
+async def test_a_job_does_not_wait_for_ever_for_others() -> None:
+    """Each round of the loop brings another one: they are handed over all the same."""
+    loop = asyncio.get_running_loop()
+    with memory() as store:
+        reads = Reads(store, loop)
+        done: list[Note] = []
+        while len(done) < 100:
+            reads.submit(Note(done))
+            await asyncio.sleep(0)
+        assert sum(job.state is done[0].state for job in done) < 20, "a few rounds, not until a lot is full"
+        await reads.close()
+
+
+def test_a_stopwatch_counts_work_and_no_waiting() -> None:
+    watch = Stopwatch()
+    began_s = watch.begin()
+    time.sleep(0.05)
+    assert watch.spent_s(began_s) < 0.02
+    began_s, before_s = watch.begin(), time.thread_time()
+    while time.thread_time() < before_s + 0.05:
+        pass
+    assert 0.05 <= watch.spent_s(began_s) < 0.1
+    began_s = watch.begin()
+    assert 0 <= watch.spent_s(began_s) < 0.02
+
+
+class Gate:
+    """Keeps a method of stores waiting until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        self._opened = threading.Event()
+        self.waiting = 0
+        method = getattr(CableStore, name)
+
+        def gated(store: CableStore, *arguments: Any, **options: Any) -> Any:
+            self.waiting += 1
+            assert self._opened.wait(20)
+            return method(store, *arguments, **options)
+
+        monkeypatch.setattr(CableStore, name, gated)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+@pytest.mark.parametrize("name", ["ingest", "snapshot"])
+def test_the_loop_waits_neither_for_the_disk_nor_for_signatures(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """While the store does not come back, peers connect, shake hands and leave, and who says nothing is disconnected."""
+    posts = {post.hash: post for post in texts(300)}
+
+    @on_loop
+    async def scenario() -> None:
+        async with listening(channels=None, cabal_key=CABAL_KEY, handshake_timeout_s=0.5) as (node, address):
+            peer = await ByHand.connect(address, cabal_key=CABAL_KEY)
+            await offered(peer, tuple(posts))
+            request = await post_request(peer)
+            gate = Gate(monkeypatch, name)
+            if name == "ingest":
+                peer.send(PostResponse(request.request_id, tuple(post.raw for post in posts.values())))
+            else:
+                peer.send(ALL)
+            await until(lambda: gate.waiting)
+            for _ in range(20):
+                await (await ByHand.connect(address, cabal_key=CABAL_KEY)).close()
+            assert await (await ByHand.connect(address)).is_ended()
+            await until(lambda: len(node.connections) == 1)
+            gate.open()
+            count = 300 if name == "ingest" else 0
+            await until(lambda: node.store.last_sequence == count)
+            assert len(await peer.hashes()) == count
+
+    scenario()
+
+
+def test_a_peer_that_is_away_is_tried_again_after_ever_longer_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "_FIRST_RETRY_S", 0.02)
+    monkeypatch.setattr(node, "_LONGEST_RETRY_S", 0.16)
+
+    @on_loop
+    async def scenario() -> None:
+        with memory(posts=texts(3)) as store, logged() as log:
+            async with listening() as (_, address):
+                pass  # its port is free again
+            async with listening(channels=None) as (waiting, _here):
+                waiting.keep_connected(address)
+                await until(lambda: len(pauses(log)) == 6)
+                assert pauses(log) == [0.02, 0.04, 0.08, 0.16, 0.16, 0.16]
+                async with Node(store, NodeSettings()) as other:
+                    await other.listen(Address(HOST, address.port))
+                    await until(lambda: waiting.store.last_sequence == 3)
+                    await asyncio.sleep(0.2)
+                await until(lambda: len(pauses(log)) > 6)
+                assert pauses(log)[6] == 0.02, "what lasted a while was no failure"
+
+    scenario()
+
+
+def pauses(log: Any) -> list[float]:
+    return [record.again_in_s for record in log.records if hasattr(record, "again_in_s")]
+
+
+def test_an_error_of_a_call_is_told_to_whoever_awaits_it() -> None:
+    @on_loop
+    async def scenario() -> None:
+        async with listening() as (reading, _):
+
+            def refused(_: Any) -> None:
+                raise StorageError("the disk refused")
+
+            with pytest.raises(StorageError):
+                await reading.reads.call(refused)
+            assert await reading.reads.call(lambda reader: reader.dialect.name) == "legacy"
+
+    scenario()
