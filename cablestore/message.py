@@ -350,22 +350,35 @@ _READERS: Final = {
 
 # --- encoding ---------------------------------------------------------------------------------
 
+_HEADS: Final = {
+    (kind, dialect.circuit_id_size_bytes): bytes((type_id,)) + bytes(dialect.circuit_id_size_bytes)
+    for kind, type_id in TYPE_IDS.items()
+    for dialect in (LEGACY, DRAFT8)
+}
+"""How messages begin, up to the request id."""
+
 
 def encode_message(message: Message, dialect: Dialect) -> bytes:
     """Encode a message with its length. Raises ValueError for what the dialect cannot say: ids of another size, empty names or posts."""
-    ids = (message.request_id, message.cancel_id) if isinstance(message, CancelRequest) else (message.request_id,)
-    for found in ids:
-        if len(found) != dialect.request_id_size_bytes:
-            raise ValueError(f"a request id of {dialect.name} has {dialect.request_id_size_bytes} bytes: {found!r}")
-    head = bytes((TYPE_IDS[type(message)],)) + bytes(dialect.circuit_id_size_bytes) + message.request_id
+    _check_id(message.request_id, dialect)
+    head = _HEADS[type(message), dialect.circuit_id_size_bytes] + message.request_id
+    if isinstance(message, HashResponse):  # what a node says most
+        return sized(head + counted(message.hashes))
+    if isinstance(message, CancelRequest):
+        _check_id(message.cancel_id, dialect)
     if dialect.requests_have_ttl and not isinstance(message, _RESPONSES):
         head += encode_varint(message.ttl)
     return sized(head + _body(message))
 
 
+def _check_id(request_id: bytes, dialect: Dialect) -> None:
+    if len(request_id) != dialect.request_id_size_bytes:
+        raise ValueError(f"a request id of {dialect.name} has {dialect.request_id_size_bytes} bytes: {request_id!r}")
+
+
 def _body(message: Message) -> bytes:  # noqa: PLR0911 - one case a type
     match message:
-        case HashResponse(_, hashes) | PostRequest(_, hashes):
+        case PostRequest(_, hashes) | HashResponse(_, hashes):
             return counted(hashes)
         case PostResponse(_, posts):
             return _ended(posts)
