@@ -19,8 +19,9 @@ from cablestore.folder import FORMAT, Folder
 from cablestore.kv import LevelDB, Tuning, salvaged
 from cablestore.memory import MemoryDB
 from cablestore.plan import Changes, Plan
+from cablestore.progress import Progress
 from cablestore.reader import Database, Reader, SnapshotSource
-from cablestore.rebuild import Progress, RebuildReport, rebuild
+from cablestore.rebuild import RebuildReport, rebuild
 from cablestore.rebuild_parts import rebuild_database, rebuild_into
 from cablestore.view import Catalog
 

@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 from binascii import unhexlify
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,12 +30,10 @@ from cablestore.export_sort import merge, write_run
 from cablestore.export_write import ExportWriter, post_record, record_start, write_whole
 from cablestore.keys import after_prefix
 from cablestore.post import SIGNED_FROM, decode_post
+from cablestore.progress import Progress
 from cablestore.reader import DATA_PREFIX, Reader, Row, SnapshotSource
 from cablestore.segment import storage_errors
 from cablestore.varint import read_varint
-
-Progress = Callable[[int], None]
-"""Called with the number of posts read or written since the last call: each post is read once and written once."""
 
 _CHUNK_POSTS: Final = 250
 _HASH_AT: Final = len(DATA_PREFIX)

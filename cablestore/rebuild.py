@@ -6,7 +6,7 @@ written in order of keys, beside the old database; the caller swaps the two when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -20,6 +20,7 @@ from cablestore.derive import Derivation, measure, settle
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.plan import Plan
 from cablestore.post import Post, decode_post
+from cablestore.progress import Progress
 from cablestore.reader import (
     BEHIND_HEX,
     DATA_PREFIX,
@@ -41,9 +42,6 @@ from cablestore.views.deleted import is_borne_out, tombstones
 _POSTS_TOLD: Final = 1_000
 _ROWS_WRITTEN: Final = 1_000
 """Rows of one write: about 200 kB."""
-
-Progress = Callable[[int], None]
-"""Called with the number of posts done since the last call."""
 
 
 @dataclass(slots=True)

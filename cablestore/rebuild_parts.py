@@ -20,8 +20,9 @@ from cablestore.kv import LevelDB, join_tables
 from cablestore.limits import MAX_BUCKET_SIZE_BYTES
 from cablestore.pool import in_order
 from cablestore.pool import processes as processes_for
+from cablestore.progress import Progress
 from cablestore.reader import DATA_PREFIX, Reader, Row
-from cablestore.rebuild import Loader, Progress, RebuildReport, add_rest, load_posts, rebuild
+from cablestore.rebuild import Loader, RebuildReport, add_rest, load_posts, rebuild
 from cablestore.runs import choose_boundaries, sampled
 from cablestore.sizes import Sizes, add_sizes
 from cablestore.view import REVERSE_PREFIX, Catalog

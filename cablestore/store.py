@@ -26,6 +26,7 @@ from cablestore.intake import Batch, Intake
 from cablestore.keys import after_prefix
 from cablestore.kv import Tuning
 from cablestore.post import Post, encode_post
+from cablestore.progress import Progress, untold
 from cablestore.reader import Reader
 from cablestore.reads import Event, Reads, Snapshot, Stats
 from cablestore.rebuild import RebuildReport
@@ -34,17 +35,10 @@ from cablestore.verify import Verifier
 from cablestore.view import Catalog
 from cablestore.views import CATALOG, activity, author, links
 
-Progress = Callable[[int], None]
-"""Called with the number of posts done since the last call."""
-
 
 def system_clock_ms() -> int:
     """Return the present time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
-
-
-def _no_progress(_: int) -> None:
-    pass
 
 
 class CableStore(Reads):
@@ -124,7 +118,7 @@ class CableStore(Reads):
         identity: Identity | None = None,
         catalog: Catalog = CATALOG,
         processes: int | None = None,
-        progress: Progress = _no_progress,
+        progress: Progress = untold,
     ) -> RebuildReport:
         """Rebuild a store that is not open, also one that cannot be opened: outdated views, damaged files.
 
@@ -142,7 +136,7 @@ class CableStore(Reads):
         catalog: Catalog = CATALOG,
         signatures: bool = False,
         processes: int | None = None,
-        progress: Progress = _no_progress,
+        progress: Progress = untold,
     ) -> CheckReport:
         """Do what `check` does with a store that is not open, a large one in several processes. Raises OpenError."""
         unseal = partial(unseal_of, identity)
@@ -327,7 +321,7 @@ class CableStore(Reads):
         before_ms: int | None = None,
         keep_newest: int | None = None,
         by_author: bytes | None = None,
-        progress: Progress = _no_progress,
+        progress: Progress = untold,
     ) -> int:
         """Discard what the given rules name (`cablestore.retention`); returns how many posts went.
 
@@ -394,7 +388,7 @@ class CableStore(Reads):
         filters: Filters | None = None,
         segment_size_bytes: int = limits.SEGMENT_SIZE_BYTES,
         run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES,
-        progress: Progress = _no_progress,
+        progress: Progress = untold,
     ) -> Manifest:
         """Write the present state, without local-only posts, into a new or empty folder; `filters` choose a part of it.
 
@@ -425,7 +419,7 @@ class CableStore(Reads):
         *,
         filters: Filters | None = None,
         catalog: Catalog = CATALOG,
-        progress: Progress = _no_progress,
+        progress: Progress = untold,
     ) -> Manifest:
         """Export a store that is not open, also one whose views are outdated: posts and tombstones are read alone.
 
@@ -437,7 +431,7 @@ class CableStore(Reads):
         with cls(engine, None, system_clock_ms, 1) as store:
             return store.export(out, filters=filters, progress=progress)
 
-    def import_exports(self, folders: Iterable[Path | str], *, progress: Progress = _no_progress) -> ImportSummary:
+    def import_exports(self, folders: Iterable[Path | str], *, progress: Progress = untold) -> ImportSummary:
         """Store what exports hold, verified like posts from peers, and what they know of deleted posts.
 
         A full export into a new store gives an equal `dump_digest`; several merge, in any order. Interrupted, it can be
@@ -468,13 +462,13 @@ class CableStore(Reads):
         with state:
             yield reader
 
-    def check(self, *, signatures: bool = False, progress: Progress = _no_progress) -> CheckReport:
+    def check(self, *, signatures: bool = False, progress: Progress = untold) -> CheckReport:
         """Hold every row against what the posts say. With `signatures`, verify every post too."""
         engine = self._engine
         with self._reading() as reader, engine.folder.scratch() if engine.folder else nullcontext() as scratch:
             return check(reader, engine.catalog, scratch, signatures=signatures, progress=progress)
 
-    def rebuild(self, *, progress: Progress = _no_progress) -> RebuildReport:
+    def rebuild(self, *, progress: Progress = untold) -> RebuildReport:
         """Build every view anew from the posts and swap databases. Writers wait, snapshots and iterators end."""
         return self._engine.rebuild(progress)
 
