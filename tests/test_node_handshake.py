@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from by_hand import CABAL_KEY, on_loop
 from nacl.public import PrivateKey
-from peering import QUICK, Raw, is_refused, memory, network, raw_listener, soon, until, with_key
+from peering import HOST, QUICK, is_refused, memory, network, soon, until, with_key
 from people import ANN
 
 from cablestore import LEGACY, Identity, NodeError
 from cablestore.crypto import exchange_public_key
 from cablestore.message import ListRequest, encode_message
-from cablestore.node import Node
+from cablestore.node import Address, Node
 from cablestore.noise import SecureChannel
 
 
@@ -55,11 +56,20 @@ async def test_wrong_cabal_key() -> None:
 
 @on_loop
 async def test_connecting_to_one_who_says_nothing_leaves_nothing() -> None:
-    async with network(memory("a"), settings=with_key(QUICK, CABAL_KEY)) as net, raw_listener(Raw) as (address, peers):
+    is_over = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+        is_over.set()
+
+    silent = await asyncio.start_server(say_nothing, HOST, 0)
+    async with silent, network(memory("a"), settings=with_key(QUICK, CABAL_KEY)) as net:
         with pytest.raises(NodeError, match="does not answer"):
-            await net.nodes[0].connect(address, timeout_s=0.2)
+            await net.nodes[0].connect(Address(*silent.sockets[0].getsockname()), timeout_s=0.2)
         await until(lambda: not net.nodes[0].connections)
-        await until(lambda: peers[0].is_over)
+        await soon(is_over.wait())
 
 
 def _tampered(kind: str, first: bytes, third: bytes, transport: bytes) -> bytes:
