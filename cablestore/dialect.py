@@ -13,6 +13,12 @@ from typing import Final
 
 from cablestore.errors import FormatError
 
+ARCHIVES_CHANNEL: Final = "cablestore-archives"
+"""Where control nodes announce history archives. Both dialects compare it by this name."""
+RESERVED_CHANNELS: Final = frozenset({ARCHIVES_CHANNEL})
+"""Channels in which programs speak to programs. They are stored, named to peers and synced as any other, but people are not
+shown them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:

@@ -85,3 +85,19 @@ class HandshakeError(CableStoreError):
 
 class NodeError(CableStoreError):
     """A node cannot do what it was told: an address that is none or is taken, a peer that is not there."""
+
+
+class ArchiveError(CableStoreError):
+    """A history archive, its index or its torrent cannot be made, fetched or believed."""
+
+
+class NoSuchContentError(ArchiveError):
+    """The content store, or the node that was asked, does not have what this content id stands for."""
+
+
+class NoRoomError(ArchiveError):
+    """What was to be stored does not fit: the quota, the disk, or the size of one dataset."""
+
+
+class UnreachableError(ArchiveError):
+    """A node does not answer, or stopped in the middle. What came is kept: ask again, or ask another."""

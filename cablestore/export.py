@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,10 +22,10 @@ from typing import Any, Final, Literal
 import blake3
 
 from cablestore import limits
-from cablestore.body import DELETE, TYPE_NAMES
-from cablestore.crypto import HASH_SIZE_BYTES, KEY_SIZE_BYTES
+from cablestore.body import TYPE_NAMES
+from cablestore.crypto import KEY_SIZE_BYTES
 from cablestore.dialect import DIALECTS, Dialect
-from cablestore.errors import CorruptExportError, CorruptStoreError, ExportError
+from cablestore.errors import CorruptExportError, ExportError
 from cablestore.segment import read_segment, storage_errors
 from cablestore.tombstone import Tombstone
 
@@ -322,42 +322,14 @@ def _blocks(path: Path, segment: Segment, kind: Kind) -> Iterator[tuple[Any, ...
 
 
 def _tombstone(path: Path, item: Any) -> Tombstone:
-    match item:
-        case [bytes() as target, bytes() as author, bytes() as value] if _are_hashes([target, author]):
-            try:
-                stone = Tombstone.decode(target, author, value)
-                if _is_sane(stone) and stone.encode() == value:
-                    return stone
-            except (CorruptStoreError, ValueError, TypeError, OverflowError):
-                pass
-    raise _damaged(path, "it holds something that is no tombstone")
-
-
-def _is_sane(stone: Tombstone) -> bool:
-    """Tell whether the fields of a tombstone are such that views can make rows of it."""
-    bones = stone.skeleton
-    return (
-        _is_time(stone.deleted_at_ms)
-        and _are_hashes([stone.deleted_by])
-        and (
-            bones is None
-            or (
-                bones.type in TYPE_NAMES
-                and bones.type != DELETE
-                and _is_time(bones.timestamp_ms)
-                and len(bones.channel or "") <= limits.MAX_CHANNEL_CODEPOINTS
-                and _are_hashes(bones.links)
-            )
-        )
-    )
+    try:
+        return Tombstone.read(item)
+    except ValueError:
+        raise _damaged(path, "it holds something that is no tombstone") from None
 
 
 def _is_time(value: Any) -> bool:
     return type(value) is int and 0 <= value <= limits.MAX_TIMESTAMP_MS
-
-
-def _are_hashes(values: Sequence[Any]) -> bool:
-    return all(type(value) is bytes and len(value) == HASH_SIZE_BYTES for value in values)
 
 
 def read_arrivals(folder: Path) -> tuple[str, int] | None:

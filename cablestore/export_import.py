@@ -76,17 +76,22 @@ def effective_tombstones(manifests: Iterable[Manifest]) -> Iterator[list[Tombsto
             )
 
 
-def lay_skeletons(plan: Plan, reader: Reader, stones: list[Tombstone], summary: ImportSummary) -> None:
-    """Add to a plan over the state that `reader` reads what tombstones say of their targets."""
+def lay_skeletons(plan: Plan, reader: Reader, stones: Iterable[Tombstone]) -> tuple[int, int]:
+    """Add to a plan over the state that `reader` reads what tombstones say of their targets.
+
+    Returns how many were added and how many refused; the others were known.
+    """
+    laid = refused = 0
     for stone in stones:
         known = reader.tombstone(stone.target, stone.author)
         if known is not None and known.is_effective:
             continue
         if known is None or not _is_proven(reader, stone):
-            summary.refused_skeletons += 1
+            refused += 1
             continue
         plan.lay(stone)
-        summary.skeletons += 1
+        laid += 1
+    return laid, refused
 
 
 def _is_proven(reader: Reader, stone: Tombstone) -> bool:

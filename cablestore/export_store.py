@@ -11,34 +11,26 @@ import json
 import os
 import re
 import secrets
-from binascii import unhexlify
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import blake3
 
 from cablestore import arrival, limits, sizes
-from cablestore.errors import CorruptStoreError, DecodeError, ExportError
+from cablestore.errors import ExportError
 from cablestore.export import ARRIVALS, MANIFEST, UNFINISHED, Filters, Manifest, Segment, segments_of
 from cablestore.export_filter import Selection
+from cablestore.export_read import pieces
 from cablestore.export_sort import merge, write_run
-from cablestore.export_write import ExportWriter, post_record, record_start, write_whole
-from cablestore.keys import after_prefix
-from cablestore.post import SIGNED_FROM, decode_post
+from cablestore.export_write import ExportWriter, record_start, write_whole
 from cablestore.progress import Progress
-from cablestore.reader import DATA_PREFIX, Reader, Row, SnapshotSource
+from cablestore.reader import Reader, SnapshotSource
 from cablestore.segment import storage_errors
-from cablestore.varint import read_varint
 
-_CHUNK_POSTS: Final = 250
-_HASH_AT: Final = len(DATA_PREFIX)
-_ENDS: Final = 0x80808080808080
-_TYPE_AND_SIX: Final = 0x00808080808000
 _BEHIND: Final = b"\xff"
 """Behind every record of a place: types are below it."""
 _OWN: Final = re.compile(
@@ -169,7 +161,7 @@ def _read(
     selection = None if filters is None else Selection(reader, filters)
     with ThreadPoolExecutor(1) as thread:
         under_way: Future[None] | None = None
-        for records, read_to in _pieces(reader, selection, work.read_to, run_size_bytes, progress):
+        for records, read_to in pieces(reader, selection, work.read_to, run_size_bytes, progress):
             if under_way is not None:
                 under_way.result()
             under_way = thread.submit(work.add_run, records, read_to)
@@ -179,71 +171,6 @@ def _read(
     writer.add_tombstones(stones if selection is None else filter(selection.takes_tombstone, stones))
     work.is_read = True
     work.save()
-
-
-def _pieces(
-    reader: Reader, selection: Selection | None, read_to: str, run_size_bytes: int, progress: Progress
-) -> Iterator[tuple[list[bytes], str]]:
-    """Yield the records behind a hash that make one run, and the last hash that was read for them."""
-    rows = reader.scan(DATA_PREFIX + read_to.encode() + b"\x00" if read_to else DATA_PREFIX, after_prefix(DATA_PREFIX))
-    records: list[bytes] = []
-    size_bytes = 0
-    while chunk := list(islice(rows, _CHUNK_POSTS)):
-        found = _records(chunk) if selection is None else _selected(chunk, selection, reader)
-        size_bytes += sum(map(len, found))
-        records += found
-        read_to = _hash_hex(chunk[-1])
-        progress(len(chunk))
-        if size_bytes >= run_size_bytes:
-            yield records, read_to
-            records, size_bytes = [], 0
-    if records:
-        yield records, read_to
-
-
-def _hash_hex(row: Row) -> str:
-    return row[0][_HASH_AT:].decode("ascii", "replace")
-
-
-def _records(rows: list[Row]) -> list[bytes]:
-    """Return the records of posts. Only time and type are read, and their usual form is not left to functions."""
-    records = []
-    for key, raw in rows:
-        try:
-            links = raw[SIGNED_FROM]
-            at = SIGNED_FROM + 1 + 32 * links
-            digest = unhexlify(key[_HASH_AT:])
-            # A type below 128, then a varint of six bytes, which all times from 1971 to 2109 have.
-            if links < 0x80 and int.from_bytes(raw[at : at + 7], "little") & _ENDS == _TYPE_AND_SIX:
-                records.append(b"".join((b"\x00\x00", raw[at + 6 : at : -1], digest, raw[at : at + 1], raw)))
-            else:
-                records.append(_unusual_record(digest, raw))
-        except (DecodeError, IndexError, ValueError) as error:
-            raise CorruptStoreError(
-                f"the post at {key!r} is damaged: {error}. `cablestore rebuild` leaves it out; then export again"
-            ) from None
-    return records
-
-
-def _unusual_record(digest: bytes, raw: bytes) -> bytes:
-    links, at = read_varint(raw, SIGNED_FROM)
-    post_type, at = read_varint(raw, at + 32 * links)
-    return post_record(read_varint(raw, at)[0], digest, raw, post_type)
-
-
-def _selected(rows: list[Row], selection: Selection, reader: Reader) -> list[bytes]:
-    """Return the records of the posts that pass the filters."""
-    records = []
-    for row in rows:
-        try:
-            post = decode_post(row[1], reader.dialect)
-        except DecodeError as error:
-            raise CorruptStoreError(
-                f"the post {_hash_hex(row)} is damaged: {error}. `cablestore rebuild` leaves it out; then export again"
-            ) from None
-        if selection.takes_post(post):
-            records.append(post_record(post.timestamp_ms, post.hash, post.raw, post.type))
-    return records
 
 
 def _counted(batches: Iterator[list[bytes]], progress: Progress) -> Iterator[list[bytes]]:

@@ -42,9 +42,9 @@ T = TypeVar("T")
 _LEVEL: Final = 1
 """zstd's. Keys, signatures and hashes do not compress; level 3 saves a tenth more and takes twice the time."""
 
-_TIME_SIZE_BYTES: Final = 8
-_TYPE_AT: Final = 40
-_POST_AT: Final = 41
+HASH_AT: Final = 8
+TYPE_AT: Final = 40
+POST_AT: Final = 41
 _STONE_SIZE_BYTES: Final = 64
 """Target and author, which every tombstone has beside its value."""
 
@@ -57,15 +57,15 @@ def post_record(timestamp_ms: int, digest: bytes, raw: bytes, post_type: int) ->
 def record_start(timestamp_ms: int, digest: bytes) -> bytes:
     """Return how the record of a post begins that stands at this place."""
     time = encode_varint(timestamp_ms)[::-1]
-    if len(time) > _TIME_SIZE_BYTES or len(digest) != HASH_SIZE_BYTES:
+    if len(time) > HASH_AT or len(digest) != HASH_SIZE_BYTES:
         raise ValueError(f"no post stands at {timestamp_ms} {digest.hex()}")
-    return time.rjust(_TIME_SIZE_BYTES, b"\x00") + digest
+    return time.rjust(HASH_AT, b"\x00") + digest
 
 
 def place_of(record: bytes) -> Place:
     """Return where a record's post stands in an export."""
-    time = record[:_TIME_SIZE_BYTES].lstrip(b"\x00")[::-1] or b"\x00"
-    return read_varint(time, 0)[0], record[_TIME_SIZE_BYTES:_TYPE_AT]
+    time = record[:HASH_AT].lstrip(b"\x00")[::-1] or b"\x00"
+    return read_varint(time, 0)[0], record[HASH_AT:TYPE_AT]
 
 
 def write_post_segment(folder: Path, number: int, blocks: Iterable[list[bytes]]) -> Segment:
@@ -83,8 +83,8 @@ def write_post_segment(folder: Path, number: int, blocks: Iterable[list[bytes]])
         for block in blocks:
             _check_order(last, block)
             first, last = first or block[0], block[-1]
-            types.update(map(itemgetter(_TYPE_AT), block))
-            yield [record[_POST_AT:] for record in block]
+            types.update(map(itemgetter(TYPE_AT), block))
+            yield [record[POST_AT:] for record in block]
 
     written = _write(folder / name, raws())
     posts = in_order_of_types(Counter({TYPE_NAMES[post_type]: count for post_type, count in types.items()}))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from cablestore import limits
 from cablestore.crypto import Identity, post_hash
 from cablestore.dialect import Dialect
-from cablestore.errors import DecodeError, UnknownPostTypeError
+from cablestore.errors import DecodeError, InvalidPostError, UnknownPostTypeError
 from cablestore.post import Post, decode_post
 from cablestore.verdict import Outcome, Verdict
 from cablestore.verify import Verifier, Verifying
@@ -31,6 +31,17 @@ class Batch:
     def signed(self) -> list[bool]:
         """Wait for the signatures: whether that of each of `posts` is right."""
         return self.verifying.results() if self.verifying else [True] * len(self.posts)
+
+    def check(self, signed: list[bool]) -> None:
+        """Raise InvalidPostError where one of all these posts cannot be stored for what it is."""
+        wrong = [outcome for outcome in self.outcomes if outcome is not None]
+        for post, is_right in zip(self.posts, signed, strict=True):
+            if not is_right:
+                wrong.append(Outcome(post.hash, Verdict.BAD_SIGNATURE, _REASONS[Verdict.BAD_SIGNATURE]))
+        if wrong:
+            raise InvalidPostError(
+                f"{len(wrong)} posts are refused, among them {wrong[0].hash.hex()}: {wrong[0].reason}"
+            )
 
     def settle(self, verdicts: list[Verdict]) -> list[Outcome]:
         """Return the outcome of every post, given the verdicts on `posts`."""
@@ -65,6 +76,19 @@ class Intake:
             if refusal is None:
                 batch.posts.append(post)
             batch.outcomes.append(refusal)
+        return batch
+
+    def admit(self, posts: Iterable[Post]) -> Batch:
+        """Refuse what cannot be stored of posts that are decoded already, and begin to verify the others."""
+        batch = Batch()
+        newest_ms = self.clock() + limits.MAX_FUTURE_MS
+        for post in posts:
+            is_usual = post.timestamp_ms < newest_ms and not post.is_local_only
+            refusal = None if is_usual else self._refusal(post, newest_ms)
+            if refusal is None:
+                batch.posts.append(post)
+            batch.outcomes.append(refusal)
+        self.verify(batch)
         return batch
 
     def verify(self, batch: Batch) -> None:

@@ -84,6 +84,10 @@ class Plan:
                 self.lay(stone)
         return Verdict.ACCEPTED
 
+    def add_all(self, posts: list[Post], signed: list[bool]) -> list[Verdict]:
+        """Add those posts that are signed; the others are BAD_SIGNATURE."""
+        return [self.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(posts, signed, strict=True)]
+
     def lay(self, stone: Tombstone) -> None:
         """Lay a tombstone. Where its target lives and is its author's, the target goes."""
         known = self._reader.tombstone(stone.target, stone.author)

@@ -15,6 +15,7 @@ from cablestore import arrival, limits
 from cablestore.arrival import Kind
 from cablestore.body import TYPE_NAMES, Info, Text
 from cablestore.causal import causal_order
+from cablestore.dialect import RESERVED_CHANNELS
 from cablestore.errors import CorruptStoreError
 from cablestore.post import Post
 from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, Reader, Row, SnapshotSource, data_key
@@ -160,18 +161,25 @@ class Reads(ABC):
             ordered = causal_order(reader, hashes, start_ms, skew_ms)
             return [_message(reader, _must_have(reader, digest), names) for digest in ordered]
 
-    def channels(self) -> Iterator[Channel]:
-        """Yield every channel, sorted by the bytes of its name."""
+    def channels(self, *, with_reserved: bool = False) -> Iterator[Channel]:
+        """Yield the channels that people are shown, sorted by the bytes of their names.
+
+        Those in `dialect.RESERVED_CHANNELS` are left out unless asked for; peers are told of all: `answers.channel_list`.
+        """
         with self._reading() as reader:
             for name, counts in activity.channels(reader):
+                if name in RESERVED_CHANNELS and not with_reserved:
+                    continue
                 topic = channel_topic.latest(reader, name)
                 members = sum(member.is_member for member in membership.of_channel(reader, name))
                 yield Channel(name, topic[0] if topic else "", members, _by_name(counts))
 
     def joined_channels(self, public_key: bytes) -> Iterator[str]:
-        """Yield the channels that a user is in."""
+        """Yield the channels that a user is in, those left out in which programs speak to programs."""
         with self._reading() as reader:
             for name, _ in activity.channels(reader):
+                if name in RESERVED_CHANNELS:
+                    continue
                 member = membership.of_user(reader, name, public_key)
                 if member is not None and member.is_member:
                     yield name

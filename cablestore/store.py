@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import chain, islice
@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Self
 
 from cablestore import limits, retention, sizes
+from cablestore.authoring import Authoring
 from cablestore.batches import batches
-from cablestore.body import DELETE, TYPE_NAMES, Body, Delete, Info, Join, Leave, Text, Topic
+from cablestore.body import DELETE, TYPE_NAMES, Body, Delete, Join, Leave, Text, Topic
 from cablestore.check import CheckReport, check
 from cablestore.crypto import Identity
-from cablestore.dialect import LEGACY, Dialect
+from cablestore.dialect import LEGACY, RESERVED_CHANNELS, Dialect
 from cablestore.engine import Engine, Transaction, check_closed, rebuild_closed
 from cablestore.errors import InvalidPostError, OutdatedViewError, StoreClosedError
 from cablestore.export import Filters, Manifest
@@ -30,6 +31,7 @@ from cablestore.progress import Progress, untold
 from cablestore.reader import Reader
 from cablestore.reads import Event, Reads, Snapshot, Stats
 from cablestore.rebuild import RebuildReport
+from cablestore.tombstone import Tombstone
 from cablestore.verdict import Outcome, Verdict
 from cablestore.verify import Verifier
 from cablestore.view import Catalog
@@ -41,11 +43,11 @@ def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class CableStore(Reads):
+class CableStore(Reads, Authoring):
     """An open store. Thread-safe within its process; one process at a time has it open.
 
     Read methods (`messages`, `channels`, `members`, ...) come from `Reads` and read the present state; `snapshot` gives
-    one that stands still.
+    one that stands still. `text`, `join` and the like come from `Authoring`.
     """
 
     def __init__(
@@ -212,41 +214,34 @@ class CableStore(Reads):
             self._intake.verify(following)
         with self._engine.transaction() as transaction:
             plan = transaction.plan()
-            verdicts = [
-                plan.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(batch.posts, signed, strict=True)
-            ]
+            outcomes = batch.settle(plan.add_all(batch.posts, signed))
             transaction.commit(plan.finish(), sync=sync)
-        return batch.settle(verdicts)
+        return outcomes
+
+    def admit(self, posts: Iterable[Post]) -> list[Batch]:
+        """Begin to verify decoded posts that `replace` is to store, while further ones are still read. Writes nothing."""
+        return [self._intake.admit(lot) for lot in batches(posts, lambda post: len(post.raw))]
+
+    def replace(
+        self, admitted: list[Batch], surplus: Callable[[Reader], Iterable[bytes]], *, sync: bool = True
+    ) -> tuple[list[Outcome], list[Outcome]]:
+        """Store what `admit` returned and discard others, in one atomic write. Returns what became of each of both.
+
+        `surplus` returns the hashes of those to discard in the state that it is given. All is in memory at once. Raises
+        InvalidPostError, and changes nothing, where one of the posts cannot be stored for what it is.
+        """
+        signed = [batch.signed() for batch in admitted]
+        for batch, found in zip(admitted, signed, strict=True):
+            batch.check(found)
+        with self._engine.transaction() as transaction:
+            plan = transaction.plan()
+            discarded = [Outcome(digest, plan.discard(digest)) for digest in surplus(transaction.reader)]
+            verdicts = [plan.add_all(batch.posts, found) for batch, found in zip(admitted, signed, strict=True)]
+            transaction.commit(plan.finish(), sync=sync)
+        outcomes = chain.from_iterable(batch.settle(found) for batch, found in zip(admitted, verdicts, strict=True))
+        return list(outcomes), discarded
 
     # --- posts of one's own --------------------------------------------------------------------
-
-    def text(self, channel: str, text: str, *, sync: bool = True) -> Post:
-        """Write a message of at most 4096 bytes to a channel."""
-        return self._write(Text(channel, text), sync=sync)
-
-    def topic(self, channel: str, topic: str, *, sync: bool = True) -> Post:
-        """Set a channel's topic; "" clears it."""
-        return self._write(Topic(channel, topic), sync=sync)
-
-    def join(self, channel: str, *, sync: bool = True) -> Post:
-        """Become a member of a channel."""
-        return self._write(Join(channel), sync=sync)
-
-    def leave(self, channel: str, *, sync: bool = True) -> Post:
-        """Cease to be a member of a channel."""
-        return self._write(Leave(channel), sync=sync)
-
-    def info(
-        self,
-        *,
-        name: str | None = None,
-        accept_role: bool | None = None,
-        others: Mapping[str, bytes] | None = None,
-        sync: bool = True,
-    ) -> Post:
-        """Say all that there is to say of oneself: what is left out is back at its default (wire.md 6.2.4)."""
-        known = Info.of(name=name, accept_role=accept_role)
-        return self._write(Info((*known.pairs, *(others or {}).items())), sync=sync)
 
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True) -> list[Post]:
         """Delete own posts, here and at everyone who hears of it. Returns the post/delete, several for very many hashes.
@@ -261,7 +256,7 @@ class CableStore(Reads):
                 public[at : at + limits.MAX_DELETIONS_WRITTEN]
                 for at in range(0, len(public), limits.MAX_DELETIONS_WRITTEN)
             ]
-            return [self._write(Delete(tuple(part)), sync=sync) for part in found]
+            return [self.write(Delete(tuple(part)), sync=sync) for part in found]
 
     def _discard_private(self, reader: Reader, digest: bytes) -> bool:
         """Check that a post may be deleted; discard it if it is local-only."""
@@ -276,7 +271,8 @@ class CableStore(Reads):
             self.discard([digest])
         return post.is_local_only
 
-    def _write(self, body: Body, *, sync: bool) -> Post:
+    def write(self, body: Body, *, sync: bool = True) -> Post:
+        """Sign and store a post, linked to the heads of its channel, dated now or just after the last own post."""
         with self._engine.transaction() as transaction:
             heads: tuple[bytes, ...] = ()
             if isinstance(body, Text | Topic | Join | Leave):
@@ -443,12 +439,22 @@ class CableStore(Reads):
             summary.count(outcomes)
             progress(len(outcomes))
         for stones in chain(effective_tombstones(manifests), [[]]):
-            with self._engine.transaction() as transaction:
-                plan = transaction.plan()
-                lay_skeletons(plan, transaction.reader, stones, summary)
-                # The last write, which may be empty, brings all before it to the disk too.
-                transaction.commit(plan.finish(), sync=not stones)
+            # The last write, which may be empty, brings all before it to the disk too.
+            laid, refused = self.lay_skeletons(stones, sync=not stones)
+            summary.skeletons += laid
+            summary.refused_skeletons += refused
         return summary
+
+    def lay_skeletons(self, stones: Iterable[Tombstone], *, sync: bool = True) -> tuple[int, int]:
+        """Take on trust what tombstones say of their targets, where the post/delete is here.
+
+        Returns how many were new and how many were refused.
+        """
+        with self._engine.transaction() as transaction:
+            plan = transaction.plan()
+            found = lay_skeletons(plan, transaction.reader, stones)
+            transaction.commit(plan.finish(), sync=sync)
+        return found
 
     # --- looking after the store ---------------------------------------------------------------
 
@@ -481,7 +487,7 @@ class CableStore(Reads):
         engine = self._engine
         with self._reading() as reader:
             days = list(activity.days(reader))
-            channels = sum(1 for _ in activity.channels(reader))
+            channels = sum(name not in RESERVED_CHANNELS for name, _ in activity.channels(reader))
             views = sizes.decode_sizes(reader.get(sizes.KEY))
         disk_size_bytes = {
             view.name: sum(engine.approximate_size_bytes(prefix, after_prefix(prefix)) for prefix in view.prefixes)

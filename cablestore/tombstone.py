@@ -8,12 +8,15 @@ through it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
-from cablestore.body import LINKABLE_TYPES
+from cablestore.body import DELETE, LINKABLE_TYPES, TYPE_NAMES
+from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.errors import CorruptStoreError
 from cablestore.keys import escape, sort_time
+from cablestore.limits import MAX_CHANNEL_CODEPOINTS, MAX_TIMESTAMP_MS
 from cablestore.packing import pack, unpack
 from cablestore.post import Post
 
@@ -91,3 +94,41 @@ class Tombstone:
             case [int() as at, bytes() as by, [int() as kind, int() as time, str() | None as channel, list() as links]]:
                 return cls(target, author, at, by, Skeleton(kind, time, channel, tuple(links)))
         raise CorruptStoreError(f"the tombstone of {target.hex()} is no tombstone. Run `cablestore rebuild`")
+
+    @classmethod
+    def read(cls, item: Any) -> Self:
+        """Read [target, author, what `encode` wrote], as it comes from elsewhere.
+
+        Raises ValueError for anything else, and for fields that no post and no deletion has: no view could make rows of them.
+        """
+        match item:
+            case [bytes() as target, bytes() as author, bytes() as value] if _are_hashes([target, author]):
+                try:
+                    stone = cls.decode(target, author, value)
+                    if _can_be(stone) and stone.encode() == value:
+                        return stone
+                except (CorruptStoreError, TypeError, OverflowError):
+                    pass
+        raise ValueError("this is no tombstone")
+
+
+def _can_be(stone: Tombstone) -> bool:
+    bones = stone.skeleton
+    return (
+        0 <= stone.deleted_at_ms <= MAX_TIMESTAMP_MS
+        and _are_hashes([stone.deleted_by])
+        and (
+            bones is None
+            or (
+                bones.type in TYPE_NAMES
+                and bones.type != DELETE
+                and 0 <= bones.timestamp_ms <= MAX_TIMESTAMP_MS
+                and len(bones.channel or "") <= MAX_CHANNEL_CODEPOINTS
+                and _are_hashes(bones.links)
+            )
+        )
+    )
+
+
+def _are_hashes(values: Sequence[Any]) -> bool:
+    return all(type(value) is bytes and len(value) == HASH_SIZE_BYTES for value in values)

@@ -36,7 +36,7 @@ from cablestore import (
     verify_export,
 )
 from cablestore.export import read_arrivals, read_posts
-from cablestore.export_store import _records
+from cablestore.export_read import records_of
 from cablestore.export_write import (
     ExportWriter,
     place_of,
@@ -115,7 +115,7 @@ def test_records_sort_like_time_and_hash(timestamp_ms: int, links: int) -> None:
     post = encode_post(
         Text("c", "x"), links=(bytes(32),) * links, timestamp_ms=timestamp_ms, identity=AUTHORS[0], dialect=LEGACY
     )
-    [record] = _records([(data_key(post.hash_hex), post.raw)])
+    [record] = records_of([(data_key(post.hash_hex), post.raw)])
     assert record == post_record(timestamp_ms, post.hash, post.raw, post.type)
     assert place_of(record) == (timestamp_ms, post.hash)
     for other_ms in (0, 1, 127, 128, 2**35, 2**42, timestamp_ms + 1, limits.MAX_TIMESTAMP_MS):

@@ -37,6 +37,15 @@ def days(reader: Reader) -> Iterator[tuple[int, list[int]]]:
         yield int(key[len(DAY_PREFIX) :]) * DAY_MS, decode_counts(value)
 
 
+def between(reader: Reader, from_ms: int, to_ms: int) -> list[int]:
+    """Return the counts by type of the days that have any of from <= timestamp < to."""
+    first, last = from_ms // DAY_MS, (to_ms - 1) // DAY_MS
+    rows = reader.scan(DAY_PREFIX + b"%09d" % first, DAY_PREFIX + b"%09d" % (last + 1))
+    return [
+        sum(counts) for counts in zip(decode_counts(None), *(decode_counts(value) for _, value in rows), strict=True)
+    ]
+
+
 def channels(reader: Reader) -> Iterator[tuple[str, list[int]]]:
     """Yield (channel, counts by type) for every channel, sorted by the bytes of its name."""
     for key, value in reader.prefix(CHANNEL_PREFIX):

@@ -5,10 +5,10 @@
 Every type has a row here, local-only posts too: it is how all posts of one author are found, to discard them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from cablestore.keys import after_prefix, time_of
+from cablestore.keys import after_prefix, time_floor, time_of
 from cablestore.post import Post
 from cablestore.reader import Reader, Row
 from cablestore.view import ALL_TYPES, View
@@ -28,6 +28,15 @@ def hashes(
     prefix = PREFIX + author.hex().encode() + b"!" + (b"" if post_type is None else b"%d!" % post_type)
     for _, digest in reader.prefix(prefix, reverse=newest_first):
         yield digest
+
+
+def between(reader: Reader, author: bytes, post_types: Iterable[int], from_ms: int, to_ms: int) -> Iterator[bytes]:
+    """Yield the hashes of an author's posts of these types with from <= timestamp < to, type by type."""
+    prefix = PREFIX + author.hex().encode() + b"!"
+    for post_type in post_types:
+        start, stop = (prefix + b"%d!" % post_type + time_floor(bound_ms) for bound_ms in (from_ms, to_ms))
+        for _, digest in reader.scan(start, stop):
+            yield digest
 
 
 def latest_time(reader: Reader, author: bytes) -> int:
