@@ -1,0 +1,74 @@
+"""Magnet links of communities' torrents, and what names communities and trackers (BEP 9). Pure, and without libtorrent."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Self
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from cablestore import limits
+from cablestore.errors import ArchiveError
+
+_COMMUNITY: Final = re.compile(r"(0x)?[0-9a-f]{1,128}")
+_INFO_HASH: Final = re.compile(r"[0-9a-f]{40}")
+_TRACKER_SCHEMES: Final = frozenset({"udp", "http", "https"})
+
+
+@dataclass(frozen=True, slots=True)
+class Magnet:
+    """A magnet link: `magnet:?xt=urn:btih:INFO-HASH&dn=COMMUNITY&tr=TRACKER`. `str()` gives its text."""
+
+    info_hash: str
+    """40 hex digits."""
+    community: str
+    trackers: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a link; parameters other than xt, dn and tr are skipped. Raises ArchiveError."""
+        size_bytes = len(text.encode(errors="replace"))
+        if size_bytes > limits.MAX_MAGNET_SIZE_BYTES:
+            raise ArchiveError(
+                f"a magnet link of {size_bytes:,} bytes: at most {limits.MAX_MAGNET_SIZE_BYTES:,} are read"
+            )
+        if not text.startswith("magnet:?"):
+            raise ArchiveError(f"{text[:60]!r} is no magnet link: expected magnet:?xt=urn:btih:...")
+        fields = parse_qsl(text.removeprefix("magnet:?"), keep_blank_values=True)
+        topics = [value for key, value in fields if key == "xt"]
+        names = [value for key, value in fields if key == "dn"]
+        if len(topics) != 1 or len(names) != 1:
+            raise ArchiveError(
+                f"a magnet link with {len(topics)} times xt and {len(names)} times dn: expected one of each"
+            )
+        info_hash = topics[0].removeprefix("urn:btih:").lower()
+        if not topics[0].startswith("urn:btih:") or not _INFO_HASH.fullmatch(info_hash):
+            raise ArchiveError(f"a magnet link to {topics[0][:80]!r}: expected urn:btih: and 40 hex digits")
+        trackers = tuple(check_tracker(value) for key, value in fields if key == "tr")
+        if len(trackers) > limits.MAX_TRACKERS:
+            raise ArchiveError(f"a magnet link with {len(trackers)} trackers: at most {limits.MAX_TRACKERS} are read")
+        return cls(info_hash, check_community(names[0]), trackers)
+
+    def __str__(self) -> str:
+        """Return the form that `parse` reads."""
+        trackers = "".join(f"&tr={quote(url, safe='')}" for url in self.trackers)
+        return f"magnet:?xt=urn:btih:{self.info_hash}&dn={self.community}{trackers}"
+
+
+def check_community(name: str) -> str:
+    """Return a community id that can name a folder: hex digits, lower case. Raises ArchiveError."""
+    if not _COMMUNITY.fullmatch(name):
+        raise ArchiveError(f"{name[:140]!r} is no community id: expected up to 128 hex digits in lower case")
+    return name
+
+
+def check_tracker(url: str) -> str:
+    """Return the URL of a tracker. Raises ArchiveError."""
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme in _TRACKER_SCHEMES and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        is_one = False
+    if not is_one or not url.isascii() or not url.isprintable():
+        raise ArchiveError(f"{url[:100]!r} is no tracker: expected udp://, http:// or https://, and a host")
+    return url

@@ -1,0 +1,49 @@
+"""Periods of archives: calendar weeks, from Monday 00:00 UTC to the next. Pure.
+
+status-go counts weeks from a community's oldest message, so that two control nodes that know different first messages
+never agree on any archive. Fixed weeks are the same for everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from cablestore.errors import ArchiveError
+from cablestore.limits import MAX_ARCHIVED_TIMESTAMP_MS
+
+WEEK_MS: Final = 604_800_000
+_FIRST_MONDAY_MS: Final = 345_600_000
+"""1970-01-05. The four days before it are a period of their own: the documents have no room for negative times."""
+
+
+class Period(NamedTuple):
+    """The time with from_ms <= timestamp_ms < to_ms, in milliseconds since 1970."""
+
+    from_ms: int
+    to_ms: int
+
+    def holds(self, timestamp_ms: int) -> bool:
+        """Tell whether a time is in the period."""
+        return self.from_ms <= timestamp_ms < self.to_ms
+
+
+def week_of(timestamp_ms: int) -> Period:
+    """Return the week that a time in milliseconds since 1970 is in.
+
+    Raises ArchiveError for a time that 14/WAKU2 cannot say: before 1970, or after `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
+    """
+    if not 0 <= timestamp_ms <= MAX_ARCHIVED_TIMESTAMP_MS:
+        raise ArchiveError(
+            f"the timestamp is {timestamp_ms} ms, archives hold 0 to {MAX_ARCHIVED_TIMESTAMP_MS}. Leave the post out"
+        )
+    monday_ms = timestamp_ms - (timestamp_ms - _FIRST_MONDAY_MS) % WEEK_MS
+    return Period(max(monday_ms, 0), monday_ms + WEEK_MS)
+
+
+def weeks(first_ms: int, end_ms: int) -> Iterator[Period]:
+    """Yield the complete weeks from that of `first_ms` on which end at or before `end_ms`, oldest first."""
+    week = week_of(first_ms)
+    while week.to_ms <= end_ms:
+        yield week
+        week = Period(week.to_ms, week.to_ms + WEEK_MS)

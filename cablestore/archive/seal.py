@@ -1,0 +1,84 @@
+"""Encryption of archives and indexes under the key of a cabal: deterministic and authenticated. Pure.
+
+    magic u8[8] | nonce u8[24] | XChaCha20-Poly1305 of the plain bytes
+
+The nonce is a keyed hash of the plain bytes. So control nodes with equal stores make equal archives, two different
+archives never share a nonce, and all that equal bytes tell a stranger is that they are equal. status-go finds out by
+trying whether bytes are encrypted, and takes some encrypted archives for empty ones; here the magic says it, with bytes
+that no protobuf begins with (wire type 7).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Final
+
+import nacl.bindings as sodium
+import nacl.exceptions
+
+from cablestore.errors import ArchiveError
+
+MAGIC: Final = b"\xffCBLARC1"
+SEALING_KEY_SIZE_BYTES: Final = 32
+_NONCE_SIZE_BYTES: Final = sodium.crypto_aead_xchacha20poly1305_ietf_NPUBBYTES
+_HEAD_SIZE_BYTES: Final = len(MAGIC) + _NONCE_SIZE_BYTES
+SEAL_OVERHEAD_BYTES: Final = _HEAD_SIZE_BYTES + sodium.crypto_aead_xchacha20poly1305_ietf_ABYTES
+"""By how much sealed bytes are longer than plain ones: 48."""
+
+
+def seal(plain: bytes, key: bytes, *, purpose: bytes) -> bytes:
+    """Return `plain` encrypted under a 32-byte cabal key. `purpose` keeps apart what is sealed for different ends.
+
+    The same arguments give the same bytes. Raises ArchiveError for a key of another size.
+    """
+    nonce = _nonce(plain, key, purpose)
+    ciphertext = sodium.crypto_aead_xchacha20poly1305_ietf_encrypt(plain, MAGIC, nonce, _encryption_key(key, purpose))
+    return b"".join((MAGIC, nonce, ciphertext))
+
+
+def unseal(sealed: bytes, key: bytes, *, purpose: bytes) -> bytes:
+    """Return what `seal` was given.
+
+    Raises ArchiveError where the bytes are not sealed, were changed or cut, or were sealed under another key or for
+    another purpose.
+    """
+    if not is_sealed(sealed):
+        raise ArchiveError(
+            "these bytes are not encrypted, they were expected to be. Ask the control node which they are"
+        )
+    nonce = sealed[len(MAGIC) : _HEAD_SIZE_BYTES]
+    try:
+        plain = sodium.crypto_aead_xchacha20poly1305_ietf_decrypt(
+            sealed[_HEAD_SIZE_BYTES:], MAGIC, nonce, _encryption_key(key, purpose)
+        )
+    except (nacl.exceptions.CryptoError, ValueError):
+        plain = None
+    if plain is None or not hmac.compare_digest(nonce, _nonce(plain, key, purpose)):
+        raise ArchiveError(
+            f"{len(sealed)} bytes cannot be decrypted: they are damaged, or encrypted under another cabal key. "
+            "Check the key, then fetch them again"
+        )
+    return plain
+
+
+def is_sealed(data: bytes) -> bool:
+    """Tell whether bytes say of themselves that they are encrypted."""
+    return data.startswith(MAGIC)
+
+
+def _encryption_key(key: bytes, purpose: bytes) -> bytes:
+    return _derived(purpose, key, b"cablestore:arcky", SEALING_KEY_SIZE_BYTES)
+
+
+def _nonce(plain: bytes, key: bytes, purpose: bytes) -> bytes:
+    nonce_key = _derived(purpose, key, b"cablestore:arcnk", SEALING_KEY_SIZE_BYTES)
+    return hashlib.blake2b(plain, key=nonce_key, digest_size=_NONCE_SIZE_BYTES, person=b"cablestore:arcnc").digest()
+
+
+def _derived(data: bytes, key: bytes, person: bytes, size_bytes: int) -> bytes:
+    if len(key) != SEALING_KEY_SIZE_BYTES:
+        raise ArchiveError(
+            f"the cabal key has {len(key)} bytes, {SEALING_KEY_SIZE_BYTES} are needed. Give the whole key"
+        )
+    return hashlib.blake2b(data, key=key, digest_size=size_bytes, person=person).digest()

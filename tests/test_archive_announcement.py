@@ -1,0 +1,103 @@
+"""Announcements: the post and status-go's messages."""
+
+from __future__ import annotations
+
+import pytest
+from archiving import CIDS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cablestore import DRAFT8, LEGACY
+from cablestore.archive.announcement import (
+    RESERVED_CHANNEL,
+    Announcement,
+    parse_announcement,
+    parse_status_go_index_cid,
+    parse_status_go_magnet_link,
+)
+from cablestore.archive.cid import CODEC_MANIFEST, Cid
+from cablestore.archive.magnet import Magnet
+from cablestore.errors import ArchiveError
+
+TRACKERS = st.lists(
+    st.sampled_from(["udp://tracker.example:1337/announce", "https://t.example/a?b=c&d=%20"]), max_size=3
+)
+MAGNETS = st.builds(
+    Magnet,
+    st.binary(min_size=20, max_size=20).map(bytes.hex),
+    st.binary(min_size=1, max_size=32).map(bytes.hex),
+    TRACKERS.map(tuple),
+)
+CONTENT_IDS = st.builds(Cid, st.just(CODEC_MANIFEST), st.binary(min_size=32, max_size=32))
+
+
+@given(st.integers(0, 2**64 - 1), MAGNETS | CONTENT_IDS)
+def test_an_announcement_is_read_back(clock: int, link: Magnet | Cid) -> None:
+    announcement = Announcement(clock, link)
+    assert parse_announcement(announcement.text()) == announcement
+    parse = parse_status_go_index_cid if isinstance(link, Cid) else parse_status_go_magnet_link
+    assert parse(announcement.status_go()) == announcement
+
+
+def test_announcements_by_example() -> None:
+    magnet = Magnet("ab" * 20, "0x12", ("udp://t.example:1/announce",))
+    link = f"magnet:?xt=urn:btih:{'ab' * 20}&dn=0x12&tr=udp%3A%2F%2Ft.example%3A1%2Fannounce"
+    assert Announcement(7, magnet).text() == f"archives 7 {link}"
+    assert Announcement(7, magnet).status_go() == b"\x08\x07\x12" + bytes([len(link)]) + link.encode()
+    assert Announcement(0, Cid.parse(CIDS[0])).text() == f"archives 0 codex:{CIDS[0]}"
+
+
+MAGNET = f"magnet:?xt=urn:btih:{'ab' * 20}&dn=12"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "hello",
+        f"archives 1 {MAGNET} ",
+        f"archives  1 {MAGNET}",
+        f"archives 01 {MAGNET}",
+        f"archives -1 {MAGNET}",
+        f"archives {2**64} {MAGNET}",
+        f"archives \u0661 {MAGNET}",
+        f"archives 1 {MAGNET}\n",
+        f"archives 1 {MAGNET}&x.pe=10.0.0.1:80",
+        f"archives 1 {MAGNET}&dn=34",
+        f"archives 1 {MAGNET}/../34",
+        f"archives 1 {MAGNET}&tr=file%3A%2F%2F%2Fetc%2Fpasswd",
+        f"archives 1 {MAGNET.upper()}",
+        f"archives 1 {MAGNET.replace('ab', 'AB')}",
+        f"archives 1 {MAGNET.replace('btih', 'btmh')}",
+        "archives 1 magnet:?dn=12",
+        "archives 1 codex:",
+        f"archives 1 codex:{CIDS[0]}x",
+        f"archives 1 {CIDS[0]}",
+        f"Archives 1 {MAGNET}",
+        f"archives 1 {MAGNET}{'&tr=udp%3A%2F%2Ft.example%3A1' * 200}",
+    ],
+)
+def test_any_other_text_is_no_announcement(text: str) -> None:
+    assert parse_announcement(f"archives 1 {MAGNET}").clock == 1
+    with pytest.raises(ArchiveError):
+        parse_announcement(text)
+
+
+@given(st.binary(max_size=60))
+def test_bytes_of_strangers_are_announcements_or_archive_errors(data: bytes) -> None:
+    for parse in (parse_status_go_magnet_link, parse_status_go_index_cid):
+        with pytest.raises(ArchiveError):
+            parse(data)
+
+
+def test_an_announcement_fits_into_a_post() -> None:
+    magnet = Magnet("ab" * 20, "12", tuple(f"udp://tracker{number}.{'x' * 60}.example:1" for number in range(64)))
+    with pytest.raises(ArchiveError, match="Use fewer trackers"):
+        Announcement(1, magnet).text()
+    with pytest.raises(ArchiveError, match="clock"):
+        Announcement(-1, magnet)
+
+
+def test_the_reserved_channel_is_the_same_in_both_dialects() -> None:
+    assert RESERVED_CHANNEL == "cablestore-archives"
+    assert LEGACY.channel_id(RESERVED_CHANNEL) == DRAFT8.channel_id(RESERVED_CHANNEL) == RESERVED_CHANNEL

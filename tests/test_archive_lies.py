@@ -1,0 +1,249 @@
+"""Archives that are not what their index or their messages say, and limits."""
+
+from __future__ import annotations
+
+import hashlib
+import tracemalloc
+
+import pytest
+from archiving import (
+    WEEK,
+    archive_of,
+    archive_with_document_of,
+    both,
+    by_cid,
+    posts_in,
+    sealed_or_not,
+    three_posts,
+)
+from people import ANN, BOB
+
+from cablestore import DRAFT8, LEGACY, Block, limits
+from cablestore.archive.archive_file import Archive, decode_archive, encode_archive, verified_post
+from cablestore.archive.message import EVERYONE_TOPIC, content_topic, message_of
+from cablestore.archive.period import WEEK_MS, Period
+from cablestore.archive.profile import (
+    PROFILES,
+    RFC61,
+    STATUS_GO,
+    Entry,
+    Profile,
+    Record,
+    profile_named,
+    topics_of,
+    with_id,
+)
+from cablestore.errors import ArchiveError
+from cablestore.limits import PIECE_SIZE_BYTES
+from cablestore.varint import encode_varint
+
+# --- archives that lie -------------------------------------------------------------------------------
+
+
+def document_of(profile: Profile, tail: bytes, archive: Archive) -> bytes:
+    """The archive's metadata and then `tail`."""
+    return profile.document(WEEK, archive.topics, []) + tail
+
+
+def field(number: int, value: bytes) -> bytes:
+    return encode_varint(number << 3 | 2) + encode_varint(len(value)) + value
+
+
+@pytest.mark.parametrize(
+    ("tail", "reason"),
+    [
+        (field(4, bytes(5)) + field(4, bytes(5)), "follows the padding"),
+        (field(4, b"\0\0\1"), "field 4 of the archive is not understood"),
+        (field(5, b""), "field 5"),
+        (b"\x08\x01", "field 1"),
+        (b"\x18\x01", "field 3"),
+        (field(2, b""), "field 2"),
+        (field(3, b"\xff"), "no WakuMessage"),
+        (field(3, b"\x12\x01\xff"), "no WakuMessage"),
+        (field(3, b""), "not made as its metadata say"),
+        (b"\x1a\x05", "claims 5 bytes"),
+        (b"\x1a", "not well-formed"),
+        (b"\x1d\x00\x00\x00\x00", "no field"),
+        (b"\x00", "no field"),
+        (b"\x9a\x80\x00\x00", "not minimal"),
+    ],
+)
+def test_a_document_that_is_none_is_refused(tail: bytes, reason: str) -> None:
+    archive = archive_of(RFC61, three_posts())
+    with pytest.raises(ArchiveError, match=reason):
+        posts_in(RFC61, document_of(RFC61, tail, archive), by_cid(RFC61, archive))
+
+
+def test_status_go_has_no_padding_within() -> None:
+    archive = archive_of(STATUS_GO, three_posts())
+    with pytest.raises(ArchiveError, match="field 4"):
+        posts_in(STATUS_GO, document_of(STATUS_GO, field(4, bytes(5)), archive), by_cid(STATUS_GO, archive))
+
+
+@both
+def test_an_archive_is_of_the_size_period_and_topics_that_the_index_says(profile: Profile) -> None:
+    archive = archive_of(profile, three_posts())
+    entry = archive.entry(profile, 0)
+    with pytest.raises(ArchiveError, match="its index says"):
+        decode_archive(profile, archive.stored + bytes(PIECE_SIZE_BYTES), entry)
+    others = [
+        entry._replace(period=Period(WEEK.from_ms, WEEK.to_ms + WEEK_MS)),
+        entry._replace(topics=entry.topics[:-1]),
+        entry._replace(topics=entry.topics[::-1]),
+    ]
+    for other in others:
+        with pytest.raises(ArchiveError, match="begin with the metadata"):
+            list(decode_archive(profile, archive.stored, other))
+
+
+@both
+def test_a_message_outside_of_period_or_topics_is_refused(profile: Profile) -> None:
+    topics = topics_of(profile, [content_topic("default")])
+    entry = with_id(profile, Entry("", WEEK, topics, cid="z"))
+    for post in (
+        ANN.text("default", "", at=WEEK.from_ms - 1),
+        ANN.text("default", "", at=WEEK.to_ms),
+        ANN.text("dev", "", at=WEEK.from_ms),
+    ):
+        with pytest.raises(ArchiveError, match="Put it into"):
+            encode_archive(profile, WEEK, topics, [message_of(post)])
+        with pytest.raises(ArchiveError, match="not made as its metadata say"):
+            posts_in(profile, profile.document(WEEK, topics, [message_of(post)]), entry)
+
+
+@both
+def test_padding_behind_an_archive_that_is_not_zero_is_refused(profile: Profile) -> None:
+    archive = archive_of(profile, three_posts())
+    wrong = archive.stored[:-1] + b"\1"
+    with pytest.raises(ArchiveError, match="not all zero" if profile is STATUS_GO else "not understood"):
+        posts_in(profile, wrong, archive.entry(profile, 0))
+
+
+@both
+@sealed_or_not
+def test_a_lie_about_padding_is_refused(profile: Profile, key: bytes | None) -> None:
+    archive = archive_of(profile, three_posts(), key)
+    entry = archive.entry(profile, 0)
+    for lie in (-1, 1, 400):
+        wrong = entry._replace(padding_bytes=max(entry.padding_bytes + lie, 0))
+        if wrong != entry:
+            with pytest.raises(ArchiveError):
+                posts_in(profile, archive.stored, wrong, key)
+
+
+@both
+def test_all_of_a_message_follows_from_its_post(profile: Profile) -> None:
+    post = ANN.text("default", "hello", at=WEEK.from_ms)
+    right = profile.record(message_of(post))
+    assert verified_post(profile, right, LEGACY) == post
+    wrong: dict[str, Record] = {
+        "topic": right._replace(topic=profile.topic(EVERYONE_TOPIC)),
+        "timestamp": right._replace(timestamp=right.timestamp + 1),
+        "sig": right._replace(sig=BOB.key),
+        "hash": right._replace(hash=hashlib.sha256().digest()),
+    }
+    for name, record in wrong.items():
+        with pytest.raises(ArchiveError, match=f"the {name} of the message"):
+            verified_post(profile, record, LEGACY)
+    with pytest.raises(ArchiveError, match="no legacy post"):
+        verified_post(profile, right._replace(payload=b"no post"), LEGACY)
+
+
+def test_a_local_only_post_in_an_archive_is_refused() -> None:
+    post = ANN.post(Block("", 1, (BOB.key,), 0, 0), at=WEEK.from_ms)
+    with pytest.raises(ArchiveError, match="local-only"):
+        verified_post(RFC61, Record(post.raw, EVERYONE_TOPIC, WEEK.from_ms * 10**6), LEGACY)
+
+
+def test_an_archive_of_another_dialect_is_refused() -> None:
+    record = RFC61.record(message_of(ANN.text("Dev", "", at=WEEK.from_ms)))
+    with pytest.raises(ArchiveError, match="the topic of the message"):
+        verified_post(RFC61, record, DRAFT8)
+
+
+@both
+def test_no_archive_is_empty(profile: Profile) -> None:
+    with pytest.raises(ArchiveError, match="Write none"):
+        encode_archive(profile, WEEK, topics_of(profile, []), [])
+
+
+def test_status_go_has_whole_seconds_only() -> None:
+    with pytest.raises(ArchiveError, match="whole seconds"):
+        STATUS_GO.document(Period(1, 604_800_001), (), [])
+
+
+def test_a_profile_has_a_name() -> None:
+    assert {name: profile_named(name) for name in PROFILES} == PROFILES
+    with pytest.raises(ArchiveError, match="rfc61, status-go"):
+        profile_named("none")
+
+
+# --- limits ------------------------------------------------------------------------------------------
+
+
+def test_a_full_archive_is_within_what_readers_take() -> None:
+    """MAX_STORED_ARCHIVE_SIZE_BYTES: the messages that take most room for what is counted of them."""
+    name = "\U0001f600" * limits.MAX_CHANNEL_CODEPOINTS
+    worst = [ANN.join(name, at=WEEK.from_ms), ANN.join("\U0001f600", at=WEEK.from_ms), ANN.join("a", at=WEEK.from_ms)]
+    for profile in PROFILES.values():
+        for post in worst:
+            message = message_of(post)
+            empty = len(profile.document(WEEK, (), []))
+            size_bytes = len(profile.document(WEEK, (), [message] * 100)) - empty
+            counted = 100 * (len(message.payload) + 32)
+            topics_size_bytes = limits.MAX_ARCHIVE_TOPICS * (len(content_topic(name)) + 3)
+            whole = limits.MAX_ARCHIVE_SIZE_BYTES * size_bytes / counted + topics_size_bytes + 2 * PIECE_SIZE_BYTES
+            assert whole <= limits.MAX_STORED_ARCHIVE_SIZE_BYTES
+
+
+def test_a_larger_archive_is_neither_written_nor_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_STORED_ARCHIVE_SIZE_BYTES."""
+    huge = bytes(limits.MAX_STORED_ARCHIVE_SIZE_BYTES + 1)
+    with pytest.raises(ArchiveError, match="allowed are 134217728"):
+        decode_archive(RFC61, huge, Entry("", WEEK, (), 0, len(huge)))
+    monkeypatch.setattr("cablestore.archive.archive_file.MAX_STORED_ARCHIVE_SIZE_BYTES", PIECE_SIZE_BYTES)
+    assert archive_with_document_of(RFC61, 50_000).num_posts == 1
+    with pytest.raises(ArchiveError, match="Cut its messages"):
+        archive_with_document_of(RFC61, 150_000)
+
+
+@both
+def test_an_archive_names_only_so_many_topics(profile: Profile) -> None:
+    """MAX_ARCHIVE_TOPICS."""
+    names = [content_topic(str(number)) for number in range(limits.MAX_ARCHIVE_TOPICS + 1)]
+    topics = topics_of(profile, names[:-1])
+    entry = with_id(profile, Entry("", WEEK, topics, 0, PIECE_SIZE_BYTES))
+    metadata = profile.write_index_metadata(entry)
+    assert profile.read_index_metadata(entry.archive_id, metadata, by_cid=False) == entry
+    with pytest.raises(ArchiveError, match="at most 16384"):
+        topics_of(profile, names)
+    wrong = profile.write_index_metadata(entry._replace(topics=(*topics, profile.topic(names[-1]))))
+    with pytest.raises(ArchiveError, match="allowed are 16384"):
+        profile.read_index_metadata("", wrong, by_cid=False)
+
+
+def test_an_archive_is_read_one_message_at_a_time() -> None:
+    posts = [ANN.text("default", str(number), at=WEEK.from_ms + number) for number in range(3000)]
+    archive = archive_of(RFC61, posts)
+    entry = archive.entry(RFC61, 0)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in decode_archive(RFC61, archive.stored, entry)) == 3000
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 400_000
+    assert len(archive.stored) > peak_bytes
+
+
+def test_a_bomb_of_empty_messages_takes_no_memory() -> None:
+    """Two bytes each, a hundred once protobuf has decoded them all."""
+    archive = archive_of(RFC61, three_posts())
+    bomb = document_of(RFC61, b"\x1a\x00" * 1_000_000, archive)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ArchiveError, match="not made as its metadata say"):
+            list(decode_archive(RFC61, bomb, by_cid(RFC61, archive)))
+        assert tracemalloc.get_traced_memory()[1] < 200_000
+    finally:
+        tracemalloc.stop()

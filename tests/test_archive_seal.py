@@ -1,0 +1,70 @@
+"""Seals of archives: deterministic, authenticated, never guessed."""
+
+from __future__ import annotations
+
+import nacl.bindings as sodium
+import pytest
+from archiving import KEY, archive_of, both, three_posts
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cablestore.archive import seal as sealing
+from cablestore.archive.archive_file import decode_archive
+from cablestore.archive.profile import (
+    Profile,
+)
+from cablestore.archive.protobuf import fields
+from cablestore.archive.seal import SEAL_OVERHEAD_BYTES, seal, unseal
+from cablestore.errors import ArchiveError
+
+
+@given(st.binary(max_size=200), st.binary(min_size=32, max_size=32), st.sampled_from([b"archive", b"index"]))
+def test_a_seal_is_deterministic_and_opens_with_its_key_alone(plain: bytes, key: bytes, purpose: bytes) -> None:
+    sealed = seal(plain, key, purpose=purpose)
+    assert sealed == seal(plain, key, purpose=purpose)
+    assert len(sealed) == len(plain) + SEAL_OVERHEAD_BYTES
+    assert unseal(sealed, key, purpose=purpose) == plain
+    with pytest.raises(ArchiveError, match="cannot be decrypted"):
+        unseal(sealed, bytes(31) + b"\1" if key != bytes(31) + b"\1" else bytes(32), purpose=purpose)
+    with pytest.raises(ArchiveError, match="cannot be decrypted"):
+        unseal(sealed, key, purpose=b"another")
+
+
+def test_equal_bytes_are_all_that_a_stranger_sees() -> None:
+    """Nonces differ with the plain bytes, the key and the purpose."""
+    sealed = [
+        seal(plain, key, purpose=purpose)
+        for plain in (b"a", b"b")
+        for key in (KEY, bytes(32))
+        for purpose in (b"archive", b"index")
+    ]
+    assert len({each[8:32] for each in sealed}) == len(sealed)
+
+
+def test_a_seal_with_a_nonce_of_its_own_choice_is_refused() -> None:
+    """Whoever has the key still cannot make a second form of the same archive."""
+    nonce = bytes(24)
+    ciphertext = sodium.crypto_aead_xchacha20poly1305_ietf_encrypt(
+        b"plain", sealing.MAGIC, nonce, sealing._encryption_key(KEY, b"index")
+    )
+    with pytest.raises(ArchiveError, match="cannot be decrypted"):
+        unseal(sealing.MAGIC + nonce + ciphertext, KEY, purpose=b"index")
+
+
+def test_a_seal_is_no_protobuf() -> None:
+    sealed = seal(b"", KEY, purpose=b"archive")
+    with pytest.raises(ArchiveError, match="no field"):
+        list(fields(sealed, "archive"))
+    with pytest.raises(ArchiveError, match="32 are needed"):
+        seal(b"", b"short", purpose=b"archive")
+
+
+@both
+def test_whether_an_archive_is_sealed_is_never_guessed(profile: Profile) -> None:
+    public, private = archive_of(profile, three_posts()), archive_of(profile, three_posts(), KEY)
+    with pytest.raises(ArchiveError, match="not encrypted"):
+        decode_archive(profile, public.stored, public.entry(profile, 0), KEY)
+    with pytest.raises(ArchiveError, match="is encrypted"):
+        decode_archive(profile, private.stored, private.entry(profile, 0))
+    with pytest.raises(ArchiveError, match="cannot be decrypted"):
+        decode_archive(profile, private.stored, private.entry(profile, 0), bytes(32))
