@@ -67,7 +67,13 @@ def sentence(rng: random.Random, size_bytes: int) -> str:
 
 
 def chat(
-    number: int, *, text_size_bytes: int = 224, channels: int = 50, people: int = 1000, seed: int = 1
+    number: int,
+    *,
+    text_size_bytes: int = 224,
+    channels: int = 50,
+    people: int = 1000,
+    seed: int = 1,
+    every_ms: int = 1000,
 ) -> Iterator[bytes]:
     """A history of texts: few busy channels and people and many quiet ones, every post linked to the one before it."""
     rng = random.Random(seed)
@@ -77,7 +83,7 @@ def chat(
         channel = min(int(rng.paretovariate(1.0)) - 1, channels - 1)
         author = who[min(int(rng.paretovariate(0.7)) - 1, people - 1)]
         body = Text(f"channel-{channel}", sentence(rng, text_size_bytes))
-        raw, digest = signed(body, author, START_MS + 1000 * i, last.get(channel, ()))
+        raw, digest = signed(body, author, START_MS + every_ms * i, last.get(channel, ()))
         last[channel] = (digest,)
         yield raw
 

@@ -1,0 +1,104 @@
+"""Creating archives of a year and importing them, on the disk. `archive.py [POSTS]`, 200,000 by default."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from common import chat, seconds, tell
+
+from cablestore import CableStore, Identity
+from cablestore.archive.creating import create_archives
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.importing import Imported, import_archives
+from cablestore.archive.period import WEEK_MS
+from cablestore.archive.profile import PROFILES
+from cablestore.archive.writer import Plan
+
+CONTROL = Identity.derive("bench", "control")
+KEY = bytes(range(32))
+REPEATS = 3
+LATE_MS = 2_000_000_000_000
+
+
+def creating(store: CableStore, scratch: Path, profile: str, key: bytes | None) -> tuple[Plan, ArchiveFolder]:
+    """Make all archives, from the opened store to the index on the disk; the middle of three runs is told."""
+    plan = Plan(PROFILES[profile], CONTROL, store.dialect, key)
+    runs = []
+    for number in range(REPEATS):
+        folder = ArchiveFolder(scratch / f"{profile} {'sealed' if key else 'public'} {number}")
+        started = time.perf_counter()
+        made = create_archives(store, folder, plan, LATE_MS)
+        runs.append((made.posts / (time.perf_counter() - started), folder))
+    rate, folder = sorted(runs, key=lambda run: run[0])[REPEATS // 2]
+    name = f"create, {profile}, {'sealed' if key else 'public'}"
+    tell(name, f"{rate:,.0f} posts/s", "at least 100,000", rate >= 100_000)
+    return plan, folder
+
+
+def creating_again(store: CableStore, plan: Plan, folder: ArchiveFolder, posts: int) -> None:
+    """Nothing is new."""
+    elapsed = seconds(lambda: create_archives(store, folder, plan, LATE_MS))
+    tell("  again, when nothing is new", f"{posts / elapsed:,.0f} posts/s", "")
+
+
+def ingesting(posts: list[bytes], path: Path) -> float:
+    """The same posts as they come from peers, in batches of 1,000, for comparison."""
+    with CableStore.open(path) as store:
+        elapsed = seconds(lambda: store.ingest(posts, batch_posts=1000, sync=True))
+    rate = len(posts) / elapsed
+    tell("ingest of the same posts, verified, for comparison", f"{rate:,.0f} posts/s", "")
+    return rate
+
+
+def importing(plan: Plan, folder: ArchiveFolder, path: Path, compared_rate: float) -> str:
+    """Import all, newest first, as members do. Returns the digest of the store's dump."""
+    verified = plan.verified(folder)
+    assert verified
+    total = Imported()
+    with CableStore.open(path) as store:
+
+        def run() -> None:
+            nonlocal total
+            archives = ((entry, folder.stored(entry)) for entry in reversed(verified.index.entries))
+            for _, found in import_archives(store, verified, archives, key=plan.key):
+                total += found
+
+        elapsed = seconds(run)
+        rate = total.posts / elapsed
+        tell("import, everything verified", f"{rate:,.0f} posts/s", "at least 12,000", rate >= 12_000)
+        tell("  against ingest", f"{rate / compared_rate:.2f}", "")
+        return store.dump_digest()
+
+
+def spread(number: int) -> Iterator[bytes]:
+    """A year of posts."""
+    return chat(number, every_ms=52 * WEEK_MS // number)
+
+
+def main() -> None:
+    """Measure both profiles, sealed and not."""
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
+    print(f"# archives: {number:,} posts in a year, texts of 224 bytes")
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        posts = list(spread(number))
+        with CableStore.open(scratch / "source", identity=CONTROL) as store:
+            store.ingest(posts, batch_posts=1000, verify=False)
+            for profile in PROFILES:
+                creating(store, scratch, profile, None)
+            plan, folder = creating(store, scratch, "rfc61", KEY)
+            creating_again(store, plan, folder, number)
+            expected = store.dump_digest()
+        rate = ingesting(posts, scratch / "ingested")
+        assert importing(plan, folder, scratch / "imported", rate) == expected
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    tell("peak resident memory, the posts and mapped files included", f"{peak_mb:.0f} MB", "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Cuts posts that come in order of time and hash into weeks; makes the messages of one, and its archives.
+
+Posts come as records (`export_write`), from a store or from exports.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from cablestore.archive.announcement import RESERVED_CHANNEL
+from cablestore.archive.archive_file import Archive, encode_archive
+from cablestore.archive.chunks import Oversize, chunks
+from cablestore.archive.message import NS_PER_MS, Message, content_topic, message_of
+from cablestore.archive.period import Period, week_of
+from cablestore.archive.profile import Profile, Topic
+from cablestore.body import DELETE, INFO, JOIN, LEAVE, TEXT, TOPIC
+from cablestore.crypto import HASH_SIZE_BYTES
+from cablestore.dialect import Dialect
+from cablestore.export_write import HASH_AT, POST_AT, TYPE_AT, place_of, record_start
+from cablestore.post import SIGNED_FROM, decode_post
+from cablestore.tombstone import Tombstone
+from cablestore.views.deleted import tombstones
+
+_LINKS_AT: Final = POST_AT + SIGNED_FROM
+_BODY_AT: Final = _LINKS_AT + 1 + 1 + 6
+"""Where the body of a usual post begins that has no links."""
+_TIME_AT: Final = 2
+_BEGIN_WITH_CHANNEL: Final = frozenset({TEXT, TOPIC, JOIN, LEAVE})
+_WITHOUT_CHANNEL: Final = frozenset({DELETE, INFO})
+
+
+def by_week(lists: Iterable[list[bytes]], now_ms: int) -> Iterator[tuple[Period, list[bytes]]]:
+    """Yield the records of each week that has some and was over at `now_ms`, oldest first."""
+    period, end, week = Period(0, 0), b"", list[bytes]()
+    for records in lists:
+        at = 0
+        while at < len(records):
+            if records[at] >= end:
+                if week:
+                    yield period, week
+                period, week = week_of(place_of(records[at])[0]), []
+                if period.to_ms > now_ms:
+                    return
+                end = record_start(period.to_ms, bytes(HASH_SIZE_BYTES))
+            stop = bisect_left(records, end, at)
+            week += records[at:stop]
+            at = stop
+    if week:
+        yield period, week
+
+
+def topics_in(records: Iterable[bytes], dialect: Dialect) -> set[str]:
+    """Return the content topics of posts, that of announcements of archives left out. Raises what `message_of` does."""
+    found = set()
+    names: set[bytes] = set()
+    for record in records:
+        name = _usual_channel(record)
+        if name is not None:
+            names.add(name)
+        elif record[TYPE_AT] not in _WITHOUT_CHANNEL:
+            found.add(message_of(decode_post(record[POST_AT:], dialect)).content_topic)
+    found |= {content_topic(dialect.channel_id(name.decode())) for name in names}
+    return found - {content_topic(RESERVED_CHANNEL)}
+
+
+def messages_of(records: Iterable[bytes], dialect: Dialect) -> Iterator[Message]:
+    """Yield the messages of posts, announcements of archives left out.
+
+    Posts of the usual form are not decoded, which would take most of the time. Raises what `message_of` does.
+    """
+    topics: dict[bytes, str] = {}
+    reserved = content_topic(RESERVED_CHANNEL)
+    for record in records:
+        raw = record[POST_AT:]
+        digest = record[HASH_AT:TYPE_AT]
+        name = _usual_channel(record)
+        if name is None:
+            message = message_of(decode_post(raw, dialect, digest))
+        else:
+            if (topic := topics.get(name)) is None:
+                topic = topics[name] = content_topic(dialect.channel_id(name.decode()))
+            message = Message(raw, topic, _time_ms(record) * NS_PER_MS, digest)
+        if message.content_topic != reserved:
+            yield message
+
+
+def _usual_channel(record: bytes) -> bytes | None:
+    """Return the name with which the body of a post begins, None where only decoding it tells.
+
+    It does in texts, topics, joins and leaves, behind fewer than 128 links, a type of one byte and a time of six, which all
+    times from 1971 to 2109 have.
+    """
+    links = record[_LINKS_AT]
+    if record[TYPE_AT] in _BEGIN_WITH_CHANNEL and links < 0x80 and record[_TIME_AT] > 0 == record[_TIME_AT - 1]:
+        at = _BODY_AT + 32 * links
+        size_bytes = record[at]
+        if size_bytes < 0x80:
+            return record[at + 1 : at + 1 + size_bytes]
+    return None
+
+
+def archives_of(
+    profile: Profile,
+    period: Period,
+    topics: tuple[Topic, ...],
+    messages: Iterable[Message],
+    stones: Mapping[bytes, Sequence[Tombstone]],
+    key: bytes | None,
+) -> tuple[list[Archive], list[bytes]]:
+    """Return the archives of a week's messages, which come in order, and the hashes of posts that no archive takes.
+
+    `stones` are what is known of the targets of post/deletes, by the hash of the post/delete. The rest is that of
+    `encode_archive`, as are the errors.
+    """
+    archives, oversize = [], []
+    for chunk in chunks(messages):
+        if isinstance(chunk, Oversize):
+            oversize.append(chunk.message.post_hash)
+        else:
+            laid = [stone for message in chunk for stone in stones.get(message.post_hash, ())] if stones else ()
+            archives.append(encode_archive(profile, period, topics, chunk, key, laid))
+    return archives, oversize
+
+
+def stones_by(
+    records: Iterable[bytes], dialect: Dialect, known: Callable[[Tombstone], Tombstone | None]
+) -> dict[bytes, list[Tombstone]]:
+    """Return what is known of the targets of post/deletes among these, by the hash of the post/delete.
+
+    `known` is given the tombstone that a post/delete lays and returns the one that counts, None where another post/delete
+    does or the target was never seen.
+    """
+    found: dict[bytes, list[Tombstone]] = {}
+    for record in records:
+        if record[TYPE_AT] == DELETE:
+            post = decode_post(record[POST_AT:], dialect, record[HASH_AT:TYPE_AT])
+            laid = [stone for claim in tombstones(post) if (stone := known(claim)) is not None]
+            if laid:
+                found[post.hash] = laid
+    return found
+
+
+def _time_ms(record: bytes) -> int:
+    """Return the time of a record that is a varint of six bytes, there backwards."""
+    a, b, c, d, e, f = record[_TIME_AT:HASH_AT]
+    return a << 35 | (b & 0x7F) << 28 | (c & 0x7F) << 21 | (d & 0x7F) << 14 | (e & 0x7F) << 7 | f & 0x7F

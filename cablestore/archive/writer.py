@@ -1,0 +1,162 @@
+"""Puts archives into a community's folder, in order, and keeps its signed index.
+
+A week that is in the index already is left as it is: every piece that was ever published stays. The index names an archive
+once it is on the disk.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from cablestore.archive.archive_file import Archive, decode_archive
+from cablestore.archive.commitment import Commitment
+from cablestore.archive.folder import ArchiveFolder, end_of
+from cablestore.archive.index import VerifiedIndex, encode_index, make_index, signed_index, verify_index
+from cablestore.archive.merkle import MerkleTree
+from cablestore.archive.message import Message
+from cablestore.archive.period import Period
+from cablestore.archive.profile import Entry, Profile, Record
+from cablestore.crypto import Identity, post_hash
+from cablestore.dialect import Dialect
+
+_WRITE_SIZE_BYTES: Final = 33_554_432
+"""Archives that are written together, before the index is written once for all of them."""
+
+
+@dataclass(slots=True)
+class Created:
+    """What was made."""
+
+    archives: int = 0
+    posts: int = 0
+    size_bytes: int = 0
+    late_posts: int = 0
+    """Of `posts`, those that came after the archive of their week was made."""
+    oversize: list[bytes] = field(default_factory=list)
+    """Hashes of posts that no archive takes."""
+    index_size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How the archives of a store are made. `key` is the cabal key, None for public archives."""
+
+    profile: Profile
+    identity: Identity
+    dialect: Dialect
+    key: bytes | None = None
+
+    def verified(self, folder: ArchiveFolder) -> VerifiedIndex | None:
+        """Return the index that is there, None without one. Raises ArchiveError where it was made otherwise."""
+        data = folder.index_bytes()
+        if data is None:
+            return None
+        return verify_index(
+            data,
+            self.profile,
+            self.identity.public_key,
+            self.dialect,
+            data_size_bytes=folder.data_size_bytes(),
+            key=self.key,
+        )
+
+
+class ArchiveWriter:
+    """Archives on their way into a claimed folder. `created` tells what was made."""
+
+    def __init__(self, folder: ArchiveFolder, plan: Plan, deletions: Iterable[bytes]) -> None:
+        """Go on behind the archives that are there. `deletions` are whole post/deletes that the index carries."""
+        self.created: Final = Created()
+        self._folder = folder
+        self._plan = plan
+        self._deletions = list(deletions)
+        known = plan.verified(folder)
+        self._entries: list[Entry] = list(known.index.entries) if known else []
+        self._commitments: dict[str, Commitment] = dict(known.commitments) if known else {}
+        self._end_bytes = end_of(known.index if known else None)
+        self._by_period: defaultdict[Period, list[Entry]] = defaultdict(list)
+        for entry in self._entries:
+            self._by_period[entry.period].append(entry)
+        self._waiting: list[Archive] = []
+
+    def has(self, period: Period) -> bool:
+        """Tell whether there were archives of a week."""
+        return period in self._by_period
+
+    def missing(self, period: Period, messages: list[Message]) -> list[Message]:
+        """Return those of a week's messages, given in order, that are in none of the archives that were there."""
+        if not self.has(period):
+            return messages
+        known = self._by_period[period]
+        if self._are_all(known, messages):
+            return []
+        archived = self._hashes(known)
+        late = [message for message in messages if message.post_hash not in archived]
+        self.created.late_posts += len(late)
+        return late
+
+    def add(self, archives: Sequence[Archive], oversize: Iterable[bytes] = ()) -> None:
+        """Add the archives of a week. Weeks come in order. Some are on the disk on return."""
+        self._waiting += archives
+        self.created.oversize += oversize
+        if sum(len(archive.stored) for archive in self._waiting) >= _WRITE_SIZE_BYTES:
+            self._write()
+
+    def finish(self) -> Created:
+        """Bring to the disk what is left, and new deletions."""
+        self._write()
+        return self.created
+
+    def _are_all(self, known: list[Entry], messages: list[Message]) -> bool:
+        """Tell whether the archives of a week, one behind the other, hold just these messages."""
+        at = 0
+        for entry in known:
+            commitment = self._commitments[entry.archive_id]
+            tree = MerkleTree(message.post_hash for message in messages[at : at + commitment.num_posts])
+            if (tree.size, tree.root()) != (commitment.num_posts, commitment.merkle_root):
+                return False
+            at += tree.size
+        return at == len(messages)
+
+    def _hashes(self, known: list[Entry]) -> set[bytes]:
+        """Return the hashes of all posts in archives that were made before."""
+        return {
+            post_hash(record.payload)
+            for entry in known
+            for record in decode_archive(self._plan.profile, self._folder.stored(entry), entry, self._plan.key)
+            if isinstance(record, Record)
+        }
+
+    def _write(self) -> None:
+        if self._waiting:
+            self._folder.append([archive.stored for archive in self._waiting], self._end_bytes)
+        for archive in self._waiting:
+            entry = archive.entry(self._plan.profile, self._end_bytes)
+            self._entries.append(entry)
+            self._commitments[entry.archive_id] = Commitment(
+                entry.archive_id, archive.sha256, archive.num_posts, archive.merkle_root
+            )
+            self._end_bytes += len(archive.stored)
+            self.created.archives += 1
+            self.created.posts += archive.num_posts
+            self.created.size_bytes += len(archive.stored)
+        self._waiting = []
+        if self._entries:
+            self._write_index()
+
+    def _write_index(self) -> None:
+        index = signed_index(
+            make_index(self._plan.profile, self._entries),
+            self._commitments.values(),
+            self._plan.identity,
+            self._plan.dialect,
+            deletions=self._deletions,
+            sealed=self._plan.key is not None,
+        )
+        data = encode_index(index, self._plan.key)
+        if data != self._folder.index_bytes():
+            self._folder.write_index(data)
+        self.created.index_size_bytes = len(data)

@@ -1,0 +1,191 @@
+"""Making archives: the same history gives the same bytes, and what was published stays as it is."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from archives import CONTROL, FIRST_MS, KEY, LATE_MS, WEEKS, archived, files, plan_of, some_weeks, store_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from people import ANN, CYD
+
+from cablestore import DRAFT8, LEGACY, ArchiveError, CableStore, Dialect, Identity, StorageError
+from cablestore.archive import writer
+from cablestore.archive.announcement import RESERVED_CHANNEL
+from cablestore.archive.creating import create_archives
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.index import VerifiedIndex
+from cablestore.archive.period import WEEK_MS
+from cablestore.archive.writer import Plan
+from cablestore.limits import PIECE_SIZE_BYTES
+
+WAYS = pytest.mark.parametrize("key", [None, KEY], ids=["public", "sealed"])
+PROFILES = pytest.mark.parametrize("profile", ["rfc61", "status-go"])
+
+
+def index_of(plan: Plan, folder: ArchiveFolder) -> VerifiedIndex:
+    found = plan.verified(folder)
+    assert found is not None
+    return found
+
+
+@PROFILES
+@WAYS
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
+def test_the_same_history_gives_the_same_bytes(
+    tmp_path: Path, profile: str, key: bytes | None, dialect: Dialect
+) -> None:
+    """Whatever the order in which posts came, on the disk or in memory."""
+    posts = list(some_weeks(dialect))
+    plan = plan_of(profile, key, dialect)
+    one = archived(store_of(posts, dialect), tmp_path / "one", plan)
+    random.Random(3).shuffle(posts)
+    with CableStore.open(tmp_path / "store", dialect=dialect, identity=CONTROL, clock=lambda: LATE_MS) as store:
+        store.ingest([post.raw for post in posts], verify=False)
+        two = archived(store, tmp_path / "two", plan)
+    assert files(one) == files(two)
+    entries = index_of(plan, one).index.entries
+    assert [entry.period.from_ms for entry in entries] == [FIRST_MS + week * WEEK_MS for week in range(WEEKS)]
+    assert one.data_size_bytes() % PIECE_SIZE_BYTES == 0
+    assert {path.name for path in one.path.iterdir()} == {"data", "index"}
+
+
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
+def test_processes_make_the_same_bytes(tmp_path: Path, dialect: Dialect) -> None:
+    """Also of posts that came late, and of deletions."""
+    plan = plan_of(key=KEY, dialect=dialect)
+    posts = list(some_weeks(dialect))
+    store = store_of(posts[::2], dialect)
+    alone, shared = ArchiveFolder(tmp_path / "alone"), ArchiveFolder(tmp_path / "shared")
+    for more in ([], posts):
+        store.ingest([post.raw for post in more], verify=False)
+        made = [
+            create_archives(store, folder, plan, LATE_MS, processes=processes)
+            for folder, processes in ((alone, 1), (shared, 2))
+        ]
+        assert made[0] == made[1]
+        assert made[0].archives > 0
+        assert files(alone) == files(shared)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(0, WEEKS * WEEK_MS + 1), max_size=6), st.sampled_from([None, KEY]))
+def test_archives_are_the_same_however_often_they_are_made(offsets_ms: list[int], key: bytes | None) -> None:
+    """Every week in its time, or all missed weeks at once; what is there stays at the head of what comes."""
+    plan = plan_of(key=key)
+    store = store_of(some_weeks())
+    with TemporaryDirectory() as scratch:
+        at_once = archived(store, Path(scratch) / "at once", plan)
+        step_by_step = ArchiveFolder(Path(scratch) / "steps")
+        before = b""
+        for offset_ms in [*sorted(offsets_ms), LATE_MS - FIRST_MS]:
+            create_archives(store, step_by_step, plan, FIRST_MS + offset_ms)
+            data = step_by_step.data_path.read_bytes() if before or step_by_step.data_size_bytes() else b""
+            assert data.startswith(before)
+            before = data
+        assert files(step_by_step) == files(at_once)
+        assert create_archives(store, at_once, plan, LATE_MS).archives == 0
+
+
+def test_the_present_week_is_not_archived(tmp_path: Path) -> None:
+    plan = plan_of()
+    folder = archived(store_of(some_weeks()), tmp_path, plan, FIRST_MS + 2 * WEEK_MS + 1)
+    assert len(index_of(plan, folder).index.entries) == 2
+    assert create_archives(store_of(()), ArchiveFolder(tmp_path / "none"), plan, LATE_MS).archives == 0
+    assert not (tmp_path / "none" / "index").exists()
+
+
+@PROFILES
+@WAYS
+def test_posts_that_come_late_get_an_archive_of_their_own(tmp_path: Path, profile: str, key: bytes | None) -> None:
+    late = [CYD.text("default", f"late {n}", at=FIRST_MS + WEEK_MS + n) for n in range(3)]
+    plan = plan_of(profile, key)
+    store = store_of(some_weeks())
+    folder = archived(store, tmp_path, plan)
+    data, _ = files(folder)
+    store.ingest([post.raw for post in late])
+    for expected in (3, 0, 0):
+        assert create_archives(store, folder, plan, LATE_MS).late_posts == expected
+    assert files(folder)[0].startswith(data)
+    verified = index_of(plan, folder)
+    week = [entry for entry in verified.index.entries if entry.period.from_ms == FIRST_MS + WEEK_MS]
+    assert [verified.commitments[entry.archive_id].num_posts for entry in week][1:] == [3]
+
+
+def test_deletions_of_earlier_weeks_are_in_the_index(tmp_path: Path) -> None:
+    text, other = ANN.text("default", "gone later", at=FIRST_MS), ANN.text("default", "gone at once", at=FIRST_MS + 1)
+    soon, late = ANN.delete(other, at=FIRST_MS + 2), ANN.delete(text, at=FIRST_MS + 3 * WEEK_MS)
+    plan = plan_of()
+    store = store_of([text, other])
+    folder = archived(store, tmp_path, plan, FIRST_MS + WEEK_MS)
+    data, _ = files(folder)
+    store.ingest([soon.raw, late.raw])
+    create_archives(store, folder, plan, FIRST_MS + 2 * WEEK_MS)
+    assert index_of(plan, folder).deletions == (late.raw,)
+    assert files(folder)[0].startswith(data), "its bytes were published"
+
+
+def test_what_must_not_leave_a_store_is_in_no_archive(tmp_path: Path) -> None:
+    """Announcements neither: they are no part of a history."""
+    told = ANN.text(RESERVED_CHANNEL, "archives 1 magnet:?", at=FIRST_MS)
+    said = ANN.text("default", "hello", at=FIRST_MS)
+    plan = plan_of("status-go")
+    folder = archived(store_of([told, said]), tmp_path, plan)
+    assert said.raw in files(folder)[0]
+    assert told.raw not in files(folder)[0]
+
+
+@WAYS
+def test_a_folder_that_was_made_otherwise_is_left_alone(tmp_path: Path, key: bytes | None) -> None:
+    store = store_of(some_weeks())
+    folder = archived(store, tmp_path, plan_of(key=key))
+    before = files(folder)
+    other_key = None if key else KEY
+    others = [
+        plan_of("status-go", key),
+        plan_of(key=other_key),
+        Plan(plan_of().profile, Identity.generate(), LEGACY, key),
+    ]
+    for other in others:
+        with pytest.raises(ArchiveError):
+            create_archives(store, folder, other, LATE_MS)
+    with folder.claimed(), pytest.raises(ArchiveError, match="another process"):
+        create_archives(store, folder, plan_of(key=key), LATE_MS)
+    folder.data_path.write_bytes(before[0][:-PIECE_SIZE_BYTES])
+    with pytest.raises(ArchiveError, match="only"):
+        create_archives(store, folder, plan_of(key=key), LATE_MS)
+    assert folder.index_path.read_bytes() == before[1]
+
+
+@pytest.mark.parametrize("name", ["append", "write_index"])
+@pytest.mark.parametrize("fails_at", range(WEEKS))
+def test_a_disk_that_refuses_at_any_step_leaves_what_was_published(tmp_path: Path, name: str, fails_at: int) -> None:
+    """The next call goes on; what was begun and not finished is cut off."""
+    plan = plan_of(key=KEY)
+    store = store_of(some_weeks())
+    whole = files(archived(store, tmp_path / "whole", plan))
+    folder = ArchiveFolder(tmp_path / "broken")
+    steps = iter(range(100))
+    method = getattr(ArchiveFolder, name)
+
+    def refusing(folder: ArchiveFolder, content: Any, *place: int) -> None:
+        if next(steps) < fails_at:
+            method(folder, content, *place)
+            return
+        if name == "append":
+            method(folder, [stored[: len(stored) // 2] for stored in content], *place)
+        raise StorageError("the disk refused")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "_WRITE_SIZE_BYTES", 1)
+        patch.setattr(ArchiveFolder, name, refusing)
+        with pytest.raises(StorageError):
+            create_archives(store, folder, plan, LATE_MS)
+    verified = plan.verified(folder)
+    assert len(verified.index.entries if verified else ()) == fails_at
+    create_archives(store, folder, plan, LATE_MS)
+    assert files(folder) == whole

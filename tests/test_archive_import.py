@@ -1,0 +1,164 @@
+"""Importing archives: all or nothing of each, canonical within its period and channels, and nothing of a forger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from archives import CONTROL, FIRST_MS, KEY, WEEKS, archived, bring, plan_of, some_weeks, store_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from people import ANN, BOB
+
+from cablestore import DRAFT8, LEGACY, ArchiveError, Dialect, InvalidPostError, encode_post
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.importing import import_archives, import_deletions
+from cablestore.archive.period import WEEK_MS
+from cablestore.archive.writer import Plan
+from cablestore.body import LOCAL_ONLY, Block
+from cablestore.post import SIGNED_FROM, decode_post
+
+BOTH = pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
+
+
+@BOTH
+@pytest.mark.parametrize("profile", ["rfc61", "status-go"])
+@pytest.mark.parametrize("key", [None, KEY], ids=["public", "sealed"])
+def test_all_archives_give_an_equal_store(tmp_path: Path, dialect: Dialect, profile: str, key: bytes | None) -> None:
+    source, member = store_of(some_weeks(dialect), dialect), store_of((), dialect)
+    plan = plan_of(profile, key, dialect)
+    folder = archived(source, tmp_path, plan)
+    found = bring(member, folder, plan)
+    assert (found.archives, found.removed) == (WEEKS, [])
+    assert member.dump_digest() == source.dump_digest()
+    again = bring(member, folder, plan)
+    assert again.posts == 0
+    assert again.removed == []
+    assert member.dump_digest() == source.dump_digest()
+
+
+def test_what_an_archive_lacks_is_removed_and_told(tmp_path: Path) -> None:
+    """Posts of its period and channels, and nothing else."""
+    plan = plan_of()
+    source = store_of(some_weeks())
+    folder = archived(source, tmp_path, plan)
+    at = FIRST_MS + 2 * WEEK_MS
+    extra = [BOB.text("default", "never archived", at=at + 1), BOB.join("other", at=at), BOB.named("Bob", at=at)]
+    stays = [
+        BOB.text("a channel of mine", "no archive knows it", at=at),
+        BOB.text("default", "a week that is not over", at=FIRST_MS + (WEEKS + 1) * WEEK_MS),
+        BOB.delete(extra[0], at=at + 2),
+    ]
+    block = Block("my reasons", LOCAL_ONLY, (BOB.key,), 0, 0)
+    kept = encode_post(block, links=(), timestamp_ms=at, identity=CONTROL, dialect=LEGACY)
+    for merges in (True, False):
+        member = store_of([*extra, *stays[:2], kept])
+        found = bring(member, folder, plan, merges=merges)
+        assert set(found.removed) == (set() if merges else {post.hash for post in extra})
+        here = [member.post(post.hash) is not None for post in (*extra, *stays[:2])]
+        assert here == [merges] * 3 + [True] * 2
+        assert member.post(kept.hash) is not None
+    member = store_of([*extra, *stays])
+    assert set(bring(member, folder, plan).removed) == {post.hash for post in extra[1:]}
+    assert member.post(stays[2].hash) is not None, "a deletion is never undone"
+
+
+@pytest.mark.parametrize("weeks", range(1, WEEKS + 1))
+def test_an_old_archive_does_not_resurrect_what_was_deleted(tmp_path: Path, weeks: int) -> None:
+    texts = [ANN.text("default", f"text {week}", at=FIRST_MS + week * WEEK_MS) for week in range(WEEKS)]
+    gone = ANN.delete(*texts, at=FIRST_MS + (WEEKS + 3) * WEEK_MS)
+    plan = plan_of()
+    source = store_of(texts)
+    folder = archived(source, tmp_path, plan)
+    source.ingest([gone.raw])
+    archived(source, tmp_path, plan, FIRST_MS + WEEKS * WEEK_MS)
+    member = store_of(())
+    found = bring(member, folder, plan, weeks=weeks)
+    assert (found.posts, found.deleted) == (0, weeks)
+    assert all(member.post(text.hash) is None for text in texts)
+
+
+def test_posts_in_several_archives_of_a_week_count_together(tmp_path: Path) -> None:
+    """Something is removed only when all of the week's archives came."""
+    plan = plan_of()
+    source = store_of(some_weeks())
+    folder = archived(source, tmp_path, plan)
+    late = BOB.text("default", "late", at=FIRST_MS + 5)
+    source.ingest([late.raw])
+    archived(source, tmp_path, plan)
+    extra = BOB.text("default", "never archived", at=FIRST_MS + 6)
+    verified = plan.verified(folder)
+    assert verified is not None
+    first, second = [entry for entry in verified.index.entries if entry.period.from_ms == FIRST_MS]
+    for order in ([first, second], [second, first]):
+        member = store_of([extra])
+        fetched = ((entry, folder.stored(entry)) for entry in order)
+        removed = [found.removed for _, found in import_archives(member, verified, fetched)]
+        assert removed == [[], [extra.hash]]
+        assert member.post(late.hash) is not None
+    member = store_of([extra])
+    [(_, found)] = import_archives(member, verified, [(first, folder.stored(first))])
+    assert found.removed == []
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bytes | None], tuple[Plan, ArchiveFolder]]:
+    """Archives in both profiles, public and sealed."""
+    found = {}
+    for profile in ("rfc61", "status-go"):
+        for key in (None, KEY):
+            plan = plan_of(profile, key)
+            found[profile, key] = plan, archived(store_of(some_weeks()), tmp_path_factory.mktemp("made"), plan)
+    return found
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_flipped_bit_anywhere_is_refused_and_leaves_no_trace(
+    made: dict[tuple[str, bytes | None], tuple[Plan, ArchiveFolder]], data: st.DataObject
+) -> None:
+    profile, key = data.draw(st.sampled_from(["rfc61", "status-go"])), data.draw(st.sampled_from([None, KEY]))
+    plan, folder = made[profile, key]
+    verified = plan.verified(folder)
+    assert verified is not None
+    entry = data.draw(st.sampled_from(verified.index.entries))
+    stored = bytearray(folder.stored(entry))
+    at = data.draw(st.integers(0, len(stored) - 1))
+    stored[at] ^= 1 << data.draw(st.integers(0, 7))
+    member = store_of(some_weeks()[:10])
+    import_deletions(member, verified)
+    before = member.dump_digest()
+    with pytest.raises(ArchiveError, match="SHA-256"):
+        list(import_archives(member, verified, [(entry, bytes(stored))], key=key))
+    assert member.dump_digest() == before
+
+
+def test_archives_that_are_swapped_are_refused(tmp_path: Path) -> None:
+    plan = plan_of()
+    folder = archived(store_of(some_weeks()), tmp_path, plan)
+    verified = plan.verified(folder)
+    assert verified is not None
+    one, two, *_ = verified.index.entries
+    member = store_of(())
+    import_deletions(member, verified)
+    before = member.dump_digest()
+    with pytest.raises(ArchiveError):
+        list(import_archives(member, verified, [(one, folder.stored(two))]))
+    assert member.dump_digest() == before
+
+
+def test_replace_is_all_or_nothing() -> None:
+    good, forged = ANN.text("default", "good", at=FIRST_MS), bytearray(ANN.text("default", "bad", at=FIRST_MS).raw)
+    forged[SIGNED_FROM - 1] ^= 1
+    here = BOB.text("default", "here", at=FIRST_MS)
+    store = store_of([here])
+    for wrong in (decode_post(bytes(forged), LEGACY), ANN.text("default", "ahead", at=2**42)):
+        with pytest.raises(InvalidPostError, match="1 posts are refused"):
+            store.replace(store.admit([good, wrong]), lambda _: [here.hash])
+        assert store.post(here.hash) is not None
+        assert store.post(good.hash) is None
+    stored, gone = store.replace(store.admit([good]), lambda _: [here.hash])
+    assert [(outcome.hash, outcome.verdict.value) for outcome in (*stored, *gone)] == [
+        (good.hash, "accepted"),
+        (here.hash, "discarded"),
+    ]

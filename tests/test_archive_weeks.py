@@ -1,0 +1,85 @@
+"""Posts as records, cut into weeks and made messages without decoding most of them."""
+
+from __future__ import annotations
+
+from itertools import groupby, pairwise
+
+import pytest
+from archiving import BODIES, PEOPLE
+from hypothesis import given
+from hypothesis import strategies as st
+from people import ANN
+
+from cablestore import DRAFT8, LEGACY, Dialect, Post, Text, encode_post
+from cablestore.archive.announcement import RESERVED_CHANNEL
+from cablestore.archive.message import message_of
+from cablestore.archive.period import WEEK_MS, week_of
+from cablestore.archive.weeks import by_week, messages_of
+from cablestore.export_write import post_record
+from cablestore.limits import MAX_ARCHIVED_TIMESTAMP_MS
+from cablestore.post import decode_post
+
+TIMES_MS = st.one_of(
+    st.integers(0, MAX_ARCHIVED_TIMESTAMP_MS),
+    st.integers(0, 300),
+    st.sampled_from([2**35 - 1, 2**35, 2**42 - 1, 2**42]),  # where the varint gets a byte longer
+    st.integers(1_700_000_000_000, 1_700_000_000_000 + 4 * WEEK_MS),
+)
+LINKS = st.sampled_from([0, 1, 2, 127, 128, 200])
+
+
+@st.composite
+def posts(draw: st.DrawFn, dialect: Dialect) -> list[Post]:
+    """In order."""
+    found = {}
+    for body, at, links, who in draw(st.lists(st.tuples(BODIES, TIMES_MS, LINKS, st.sampled_from(PEOPLE)), max_size=8)):
+        raw = encode_post(
+            body,
+            links=tuple(bytes([n]) * 32 for n in range(links)),
+            timestamp_ms=at,
+            identity=who.identity,
+            dialect=dialect,
+        ).raw
+        post = decode_post(raw, dialect)
+        found[post.hash] = post
+    return sorted(found.values(), key=lambda post: (post.timestamp_ms, post.hash))
+
+
+def records_of(posts: list[Post]) -> list[bytes]:
+    return [post_record(post.timestamp_ms, post.hash, post.raw, post.type) for post in posts]
+
+
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
+@given(data=st.data())
+def test_messages_are_those_of_the_decoded_posts(dialect: Dialect, data: st.DataObject) -> None:
+    history = data.draw(posts(dialect))
+    found = list(messages_of(records_of(history), dialect))
+    assert found == [message_of(decode_post(post.raw, dialect)) for post in history]
+
+
+def test_announcements_are_left_out() -> None:
+    told, said = ANN.text(RESERVED_CHANNEL, "archives 1 x", at=1_700_000_000_000), ANN.text("dev", "", at=1)
+    assert [message.payload for message in messages_of(records_of([told, said]), LEGACY)] == [said.raw]
+
+
+@given(posts(LEGACY), st.lists(st.integers(0, 8)), st.integers(0, 2**43))
+def test_weeks_are_cut_wherever_lists_end(history: list[Post], cuts: list[int], now_ms: int) -> None:
+    bounds = [0, *sorted(cuts), 8]
+    records = records_of(history)
+    lists = [records[start:stop] for start, stop in pairwise(bounds)]
+    expected = [
+        (week, records_of(list(group)))
+        for week, group in groupby(history, key=lambda post: week_of(post.timestamp_ms))
+        if week.to_ms <= now_ms
+    ]
+    assert list(by_week(lists, now_ms)) == expected
+
+
+def test_names_that_only_decoding_tells_are_decoded() -> None:
+    """A name of 64 code points has up to 256 bytes, its length then two."""
+    for name in ("ü" * 63, "ü" * 64, "😀" * 64):
+        raw = encode_post(
+            Text(name, "hi"), links=(), timestamp_ms=1_700_000_000_000, identity=ANN.identity, dialect=LEGACY
+        ).raw
+        post = decode_post(raw, LEGACY)
+        assert [*messages_of(records_of([post]), LEGACY)] == [message_of(post)]
