@@ -1,0 +1,127 @@
+"""Torrents over loopback: fetching all, fetching one of 52 archives, taking up again, and hashing. `torrent.py [MB]`, 52 by default."""
+
+from __future__ import annotations
+
+import io
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from common import median, seconds, tell
+
+from cablestore.archive.engine import Span
+from cablestore.archive.metainfo import make_metainfo
+from cablestore.archive.torrent import TorrentConfig, TorrentEngine, TorrentRemote
+from cablestore.limits import PIECE_SIZE_BYTES
+
+COMMUNITY = "c0ffee" * 10
+ARCHIVES = 52
+INDEX_SIZE_BYTES = 20_000
+"""Of a year's archives, 200 bytes each, and some room."""
+
+
+def build(folder: Path, pieces_each: int) -> list[Span]:
+    """Make a community's folder of 52 archives, which nobody could compress, and tell where they lie."""
+    rng = random.Random(1)
+    (folder / COMMUNITY).mkdir(parents=True)
+    size_bytes = pieces_each * PIECE_SIZE_BYTES
+    with (folder / COMMUNITY / "data").open("wb") as data:
+        for _ in range(ARCHIVES):
+            data.write(rng.randbytes(size_bytes))
+    (folder / COMMUNITY / "index").write_bytes(rng.randbytes(INDEX_SIZE_BYTES))
+    return [Span(number * size_bytes, size_bytes) for number in range(ARCHIVES)]
+
+
+def engine(folder: Path) -> TorrentEngine:
+    """One that takes any port."""
+    torrents = folder.with_name(f"{folder.name} torrents")
+    return TorrentEngine(TorrentConfig(enabled=True, port=0, data_folder=folder, torrent_folder=torrents))
+
+
+def opened(member: TorrentEngine, giver: TorrentEngine) -> TorrentRemote:
+    """Open by magnet link alone."""
+    return member.open(giver.seed(COMMUNITY), community=COMMUNITY, peers=(("127.0.0.1", giver.port),))
+
+
+def downloaded_bytes(member: TorrentEngine) -> int:
+    """Payload that came since the torrent was opened."""
+    status = member.status(COMMUNITY)
+    assert status
+    return status.downloaded_bytes
+
+
+def fetch_all(scratch: Path, spans: list[Span]) -> None:
+    """Three members in turn, who know the metadata, from opening to the last byte; the middle one is told."""
+    total_mb = sum(span.size_bytes for span in spans) / 1e6
+    runs = []
+    with engine(scratch / "giver") as giver:
+        giver.seed(COMMUNITY)
+        for number in range(3):
+            with engine(scratch / f"member {number}") as member:
+                opening_s = seconds(lambda: opened(member, giver).index())
+                fetching_s = seconds(lambda: list(map(len, opened(member, giver).fetch(spans[::-1]))))
+                runs.append((fetching_s, opening_s))
+    fetching_s, opening_s = sorted(runs)[1]
+    rate = total_mb / fetching_s
+    tell("  magnet link to index", f"{opening_s:.2f} s", "")
+    tell(
+        f"fetch of {total_mb:.0f} MB in {ARCHIVES} archives, newest first",
+        f"{rate:.0f} MB/s",
+        "at least 30",
+        rate >= 30,
+    )
+
+
+def fetch_one(scratch: Path, spans: list[Span]) -> None:
+    """The index, and the newest archive."""
+    total_bytes = sum(span.size_bytes for span in spans) + INDEX_SIZE_BYTES
+    with engine(scratch / "giver") as giver, engine(scratch / "chooser") as member:
+        remote = opened(member, giver)
+        remote.index()
+        elapsed = seconds(lambda: list(remote.fetch(spans[-1:])))
+        share = downloaded_bytes(member) / total_bytes
+        tell(f"fetch of index and 1 of {ARCHIVES} archives: bytes moved", f"{share:.2%}", "under 3%", share < 0.03)
+        tell("  the archive, after the index", f"{elapsed:.2f} s", "")
+
+
+def take_up(scratch: Path, spans: list[Span]) -> None:
+    """What is here already is read and held against its hashes, and not fetched."""
+    total_mb = sum(span.size_bytes for span in spans) / 1e6
+    with engine(scratch / "giver") as giver, engine(scratch / "member 0") as member:
+        elapsed = seconds(lambda: opened(member, giver))
+        tell(f"opening with {total_mb:.0f} MB here already", f"{total_mb / elapsed:,.0f} MB/s", "")
+        list(opened(member, giver).fetch(spans))
+        assert downloaded_bytes(member) == 0
+
+
+def hashing(folder: Path) -> None:
+    """A folder from the beginning, and with one archive more than before."""
+    raw = (folder / COMMUNITY / "data").read_bytes()
+    data, index = io.BytesIO(raw), io.BytesIO(bytes(INDEX_SIZE_BYTES))
+    elapsed = median(lambda: make_metainfo(COMMUNITY, data, index), 5)
+    tell("hashing a folder", f"{len(raw) / 1e6 / elapsed:,.0f} MB/s", "")
+    before = io.BytesIO(raw[: len(raw) // ARCHIVES * (ARCHIVES - 1)])
+    earlier = make_metainfo(COMMUNITY, before, index)
+    elapsed = median(lambda: make_metainfo(COMMUNITY, data, index, earlier=earlier), 5)
+    tell("  after one archive was appended", f"{elapsed * 1000:.1f} ms", "")
+
+
+def main() -> None:
+    """Build a year and measure."""
+    megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else 52
+    pieces_each = -(-megabytes * 1_000_000 // ARCHIVES // PIECE_SIZE_BYTES)
+    print(
+        f"# torrents over 127.0.0.1: {ARCHIVES} archives of {pieces_each} pieces of 100 KiB, index {INDEX_SIZE_BYTES:,} bytes"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        spans = build(scratch / "giver", pieces_each)
+        hashing(scratch / "giver")
+        fetch_all(scratch, spans)
+        fetch_one(scratch, spans)
+        take_up(scratch, spans)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""Torrents that are not what they should be, peers that lie, disks that are full or change: refused, and nothing lost."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import libtorrent as lt
+import pytest
+from test_archive_metainfo import FOREIGN
+from torrents import (
+    COMMUNITY,
+    HERE,
+    bencoded,
+    content,
+    engine,
+    fill,
+    index_of,
+    info,
+    magnet_of,
+    metainfo_of,
+    now,
+    opened,
+    serving,
+)
+
+from cablestore import limits
+from cablestore.archive.engine import Span
+from cablestore.archive.torrent import TorrentConfig
+from cablestore.errors import ArchiveError
+
+PIECE = limits.PIECE_SIZE_BYTES
+
+
+def is_loaded(info_: dict[bytes, Any]) -> bool:
+    """Whether libtorrent would give it to others at all."""
+    try:
+        lt.load_torrent_buffer(bencoded({b"info": info_}))
+    except RuntimeError:
+        return False
+    return True
+
+
+SERVED = [name for name in FOREIGN if is_loaded(FOREIGN[name]) and name != "private"]
+"""Of a private torrent libtorrent gives no metadata."""
+
+
+def test_enough_foreign_torrents_can_be_served() -> None:
+    assert {"climbs out", "absolute", "nested", "one file more", "another community", "a symlink"} <= {*SERVED}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_foreign_metadata_leaves_nothing_on_the_disk(tmp_path: Path, name: str) -> None:
+    torrent = bencoded({b"info": FOREIGN[name]})
+    with serving(torrent, tmp_path / "theirs") as port, engine(tmp_path / "b", metadata_timeout_s=2.0) as member:
+        with pytest.raises(ArchiveError) as refused:
+            opened(member, magnet_of(FOREIGN[name]), port)
+        assert "no peer gave" not in str(refused.value)
+        assert member.status(COMMUNITY) is None
+        (tmp_path / "x.torrent").write_bytes(torrent)
+        with pytest.raises(ArchiveError):
+            opened(member, tmp_path / "x.torrent", port)
+    assert [*(tmp_path / "b").iterdir(), *(tmp_path / "b t").iterdir()] == []
+
+
+def test_metadata_as_it_should_be_is_taken_from_the_same_session(tmp_path: Path) -> None:
+    """What the tests above refuse, they do not refuse for another reason."""
+    with serving(bencoded({b"info": info()}), tmp_path / "theirs") as port, engine(tmp_path / "b") as member:
+        assert opened(member, magnet_of(info()), port).metainfo.info == bencoded(info())
+
+
+def test_a_file_that_is_no_torrent_or_not_there(tmp_path: Path) -> None:
+    (tmp_path / "no").write_bytes(b"no torrent")
+    with engine(tmp_path / "b") as member:
+        for path in (tmp_path / "no", tmp_path / "nothing", tmp_path):
+            with pytest.raises(ArchiveError):
+                member.open(path, community=COMMUNITY)
+
+
+# --- peers -------------------------------------------------------------------------------------
+
+
+def flipped(tmp_path: Path, *, keep: int) -> None:
+    """Make folder `x` from `a`, with bits changed in data and index behind the first pieces."""
+    shutil.copytree(tmp_path / "a", tmp_path / "x")
+    for name, at in (("data", keep * PIECE + 5), ("index", 5)):
+        with (tmp_path / "x" / COMMUNITY / name).open("r+b") as file:
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ 1]))
+
+
+def test_flipped_bits_do_not_get_in(tmp_path: Path) -> None:
+    """STALL_TIMEOUT_S is how long a fetch waits for a piece when whoever had it is banned; the configuration's default."""
+    assert TorrentConfig().stall_timeout_s == limits.STALL_TIMEOUT_S
+    spans = fill(tmp_path / "a", [2, 3])
+    flipped(tmp_path, keep=2)
+    metainfo = metainfo_of(tmp_path / "a")
+    with serving(metainfo.torrent(), tmp_path / "x") as port:
+        with engine(tmp_path / "b", stall_timeout_s=2.0) as member:
+            remote = opened(member, str(metainfo.magnet()), port)
+            found: list[tuple[Span, bytes]] = []
+            began_s = time.monotonic()
+            with pytest.raises(ArchiveError, match=r"banned.*try again later"):
+                found += remote.fetch(spans)
+            assert 1.5 < time.monotonic() - began_s < 10
+            assert found in ([], [(spans[0], content(tmp_path / "a", spans[0]))])
+            assert now(member).pieces_refused > 0
+        with engine(tmp_path / "a") as giver, engine(tmp_path / "b", stall_timeout_s=40.0) as member:
+            # Now with an honest one beside it, on which suspicion falls as well at first.
+            giver.seed(COMMUNITY)
+            remote = member.open(str(metainfo.magnet()), community=COMMUNITY, peers=((HERE, port), (HERE, giver.port)))
+            assert remote.index() == index_of(tmp_path / "a")
+            assert dict(remote.fetch(spans)) == {span: content(tmp_path / "a", span) for span in spans}
+    assert metainfo_of(tmp_path / "b") == metainfo
+
+
+def test_a_peer_that_goes_away_is_waited_for_and_comes_back(tmp_path: Path) -> None:
+    spans = fill(tmp_path / "a", [2, 3])
+    with engine(tmp_path / "b", stall_timeout_s=4.0) as member:
+        with engine(tmp_path / "a") as giver:
+            port = giver.port
+            remote = opened(member, giver.seed(COMMUNITY), giver)
+            remote.index()
+        with pytest.raises(ArchiveError, match="no piece of"):
+            list(remote.fetch(spans))
+        with engine(tmp_path / "a", port=port) as giver:
+            magnet = giver.seed(COMMUNITY)
+            remote = opened(member, magnet, giver)
+            assert dict(remote.fetch(spans)) == {span: content(tmp_path / "a", span) for span in spans}
+
+
+def test_a_giver_whose_files_changed_gives_nothing_wrong(tmp_path: Path) -> None:
+    spans = fill(tmp_path / "a", [1, 1])
+    with engine(tmp_path / "a") as giver, engine(tmp_path / "b", stall_timeout_s=2.0) as member:
+        remote = opened(member, giver.seed(COMMUNITY), giver)
+        with (tmp_path / "a" / COMMUNITY / "data").open("r+b") as data:
+            data.seek(PIECE + 9)
+            data.write(b"changed")
+        assert [span for span, _ in remote.fetch(spans[:1])] == spans[:1]
+        with pytest.raises(ArchiveError, match="no piece of"):
+            list(remote.fetch(spans[1:]))
+        assert now(member).pieces_refused == 0
+        before = (tmp_path / "a" / COMMUNITY / "data").read_bytes()
+    assert (tmp_path / "a" / COMMUNITY / "data").read_bytes() == before
+
+
+# --- disks -------------------------------------------------------------------------------------
+
+
+def test_what_changes_on_the_disk_is_fetched_again(tmp_path: Path) -> None:
+    spans = fill(tmp_path / "a", [4, 3])
+    with engine(tmp_path / "a") as giver, engine(tmp_path / "b") as member:
+        remote = opened(member, giver.seed(COMMUNITY), giver)
+        remote.index()
+        list(remote.fetch(spans))
+        with (tmp_path / "b" / COMMUNITY / "data").open("r+b") as data:
+            data.seek(5 * PIECE)
+            data.write(b"changed")
+        assert dict(remote.fetch(spans[::-1])) == {span: content(tmp_path / "a", span) for span in spans}
+        assert now(member).downloaded_bytes == PIECE
+
+        (tmp_path / "b" / COMMUNITY / "index").unlink()
+        with suppress(ArchiveError):  # unless libtorrent still has the file open
+            assert remote.index() == index_of(tmp_path / "a")
+        remote = opened(member, giver.seed(COMMUNITY), giver)
+        assert remote.index() == index_of(tmp_path / "a")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MB, where this process may mount one."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(mount)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no right to mount a file system here")
+    yield mount
+    subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def test_without_room_nothing_is_fetched(tmp_path: Path, small_disk: Path) -> None:
+    spans = fill(tmp_path / "a", [10, 60])
+    with engine(tmp_path / "a") as giver, engine(small_disk / "b") as member:
+        remote = opened(member, giver.seed(COMMUNITY), giver)
+        with pytest.raises(ArchiveError, match=r"needs 6,144,000 bytes in .*, [\d,]+ are available"):
+            remote.fetch(spans[1:])
+        assert now(member).downloaded_bytes == 0
+        assert dict(remote.fetch(spans[:1])) == {spans[0]: content(tmp_path / "a", spans[0])}
+
+
+def test_a_disk_that_fills_up_meanwhile_is_an_error_and_no_loss(tmp_path: Path, small_disk: Path) -> None:
+    spans = fill(tmp_path / "a", [5, 25])
+    with engine(tmp_path / "a") as giver:
+        magnet = giver.seed(COMMUNITY)
+        with engine(small_disk / "b", stall_timeout_s=4.0, download_rate_bytes_per_s=1_000_000) as member:
+            fetching = opened(member, magnet, giver).fetch(spans)
+            next(fetching)
+            (small_disk / "ballast").write_bytes(bytes(shutil.disk_usage(small_disk).free - 500_000))
+            with pytest.raises(ArchiveError, match=r"space|stopped|no piece"):
+                list(fetching)
+        (small_disk / "ballast").unlink()
+        with engine(small_disk / "b") as member:
+            remote = opened(member, magnet, giver)
+            assert now(member).pieces_here >= 5
+            assert dict(remote.fetch(spans)) == {span: content(tmp_path / "a", span) for span in spans}
+
+
+def test_max_stored_archive_size_bytes(tmp_path: Path) -> None:
+    """MAX_STORED_ARCHIVE_SIZE_BYTES: an archive of that size may be asked for, a larger one is never read into memory."""
+    pieces = 2 * limits.MAX_STORED_ARCHIVE_SIZE_BYTES // PIECE
+    files = [{b"length": pieces * PIECE, b"path": [b"data"]}, {b"length": 7, b"path": [b"index"]}]
+    (tmp_path / "large.torrent").write_bytes(bencoded({b"info": info(files=files, pieces=bytes(20 * (pieces + 1)))}))
+    with engine(tmp_path / "b") as member:
+        remote = member.open(tmp_path / "large.torrent", community=COMMUNITY)
+        remote.fetch([Span(5, limits.MAX_STORED_ARCHIVE_SIZE_BYTES)])
+        with pytest.raises(ArchiveError, match="MAX_STORED_ARCHIVE_SIZE_BYTES"):
+            remote.fetch([Span(5, limits.MAX_STORED_ARCHIVE_SIZE_BYTES + 1)])

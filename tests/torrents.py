@@ -1,0 +1,143 @@
+"""What tests of torrents share: folders of archives, engines on loopback, torrents of others and a tracker."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import libtorrent as lt
+
+from cablestore.archive.engine import Span
+from cablestore.archive.metainfo import Metainfo, make_metainfo
+from cablestore.archive.torrent import TorrentConfig, TorrentEngine, TorrentRemote, TorrentStatus
+from cablestore.limits import PIECE_SIZE_BYTES
+
+COMMUNITY = "c0ffee" * 10
+HERE = "127.0.0.1"
+
+
+def fill(folder: Path, pieces: list[int], *, index_size_bytes: int = 3_000, seed: int = 1) -> list[Span]:
+    """Append archives of so many pieces to a community's `data`, write another index, and tell where the archives lie."""
+    rng = random.Random(seed)
+    community = folder / COMMUNITY
+    community.mkdir(parents=True, exist_ok=True)
+    spans = []
+    with (community / "data").open("ab") as data:
+        for number in pieces:
+            spans.append(Span(data.tell(), number * PIECE_SIZE_BYTES))
+            data.write(rng.randbytes(number * PIECE_SIZE_BYTES))
+    # As stores write it: whoever has the earlier one open keeps it.
+    new = community / "index.new"
+    new.write_bytes(rng.randbytes(index_size_bytes))
+    new.replace(community / "index")
+    return spans
+
+
+def content(folder: Path, span: Span) -> bytes:
+    with (folder / COMMUNITY / "data").open("rb") as data:
+        data.seek(span.offset_bytes)
+        return data.read(span.size_bytes)
+
+
+def index_of(folder: Path) -> bytes:
+    return (folder / COMMUNITY / "index").read_bytes()
+
+
+def config(folder: Path, **more: Any) -> TorrentConfig:
+    """Any port, folders of its own, and short patience."""
+    settings = {"port": 0, "metadata_timeout_s": 10.0, "stall_timeout_s": 10.0, **more}
+    return TorrentConfig(
+        enabled=True, data_folder=folder, torrent_folder=folder.with_name(f"{folder.name} t"), **settings
+    )
+
+
+def engine(folder: Path, **more: Any) -> TorrentEngine:
+    return TorrentEngine(config(folder, **more))
+
+
+def opened(member: TorrentEngine, magnet: str | Path, giver: TorrentEngine | int) -> TorrentRemote:
+    port = giver if isinstance(giver, int) else giver.port
+    return member.open(magnet, community=COMMUNITY, peers=((HERE, port),))
+
+
+def now(of: TorrentEngine) -> TorrentStatus:
+    status = of.status(COMMUNITY)
+    assert status
+    return status
+
+
+def metainfo_of(folder: Path) -> Metainfo:
+    with (folder / COMMUNITY / "data").open("rb") as data, (folder / COMMUNITY / "index").open("rb") as index:
+        return make_metainfo(COMMUNITY, data, index)
+
+
+def info(**changes: Any) -> dict[bytes, Any]:
+    """The info dictionary of a torrent of two pieces and an index, in parts as somebody else made it."""
+    files = [{b"length": 2 * PIECE_SIZE_BYTES, b"path": [b"data"]}, {b"length": 7, b"path": [b"index"]}]
+    found = {b"files": files, b"name": COMMUNITY.encode(), b"piece length": PIECE_SIZE_BYTES, b"pieces": bytes(60)}
+    found |= {key.replace("_", " ").encode(): value for key, value in changes.items()}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+@contextmanager
+def serving(torrent: bytes, folder: Path) -> Iterator[int]:
+    """A session of somebody else that gives this torrent and looks at nothing it gives; its port."""
+    inward: Any = dict.fromkeys(("enable_dht", "enable_lsd", "enable_upnp", "enable_natpmp"), False)
+    inward |= {"listen_interfaces": f"{HERE}:0", "disable_hash_checks": True}
+    inward["alert_mask"] = lt.alert.category_t.status_notification
+    session = lt.session(inward)
+    params = lt.load_torrent_buffer(torrent)
+    params.save_path = str(folder)
+    params.flags &= ~(lt.torrent_flags.auto_managed | lt.torrent_flags.paused)
+    params.flags |= lt.torrent_flags.seed_mode | lt.torrent_flags.upload_mode
+    session.add_torrent(params)
+    while not any(isinstance(alert, lt.torrent_checked_alert) for alert in session.pop_alerts()):
+        assert session.wait_for_alert(10_000), "it does not take up its torrent"
+    yield session.listen_port()
+
+
+def bencoded(value: Any) -> bytes:
+    return bytes(lt.bencode(value))
+
+
+def magnet_of(info_: dict[bytes, Any]) -> str:
+    info_hash = hashlib.sha1(bencoded(info_)).hexdigest()
+    return f"magnet:?xt=urn:btih:{info_hash}&dn={COMMUNITY}"
+
+
+@contextmanager
+def tracker() -> Iterator[str]:
+    """An HTTP tracker (BEP 3, BEP 23) on loopback; its URL."""
+    ports: dict[bytes, set[int]] = {}
+
+    class Announce(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            query = parse_qs(urlsplit(self.path).query, encoding="latin-1")
+            swarm = ports.setdefault(query["info_hash"][0].encode("latin-1"), set())
+            own = int(query["port"][0])
+            peers = b"".join(b"\x7f\x00\x00\x01" + port.to_bytes(2, "big") for port in swarm - {own})
+            (swarm.discard if query.get("event") == ["stopped"] else swarm.add)(own)
+            body = bencoded({b"interval": 1, b"min interval": 1, b"peers": peers})
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            with suppress(OSError):  # who asked may be gone
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    socketserver.TCPServer.allow_reuse_address = True
+    with ThreadingHTTPServer((HERE, 0), Announce) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://{HERE}:{server.server_port}/announce"
+        server.shutdown()
+        thread.join()
