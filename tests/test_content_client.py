@@ -1,0 +1,416 @@
+"""The client of content nodes believes none of them, and goes on where it was interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from content_child import bytes_of
+from content_nodes import Told, changed, described, honest, told, without_end
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cablestore import limits
+from cablestore.archive.cid import BLOCK_SIZE_BYTES, CODEC_BLOCK, Cid, Generation, Manifest, manifest_cid
+from cablestore.archive.content_api import item_json, read_item, read_list, read_manifest_of, read_space
+from cablestore.archive.content_client import ContentClient, download_file
+from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, UnreachableError
+
+DATA = bytes_of(1, 5 * BLOCK_SIZE_BYTES + 77)
+CID, MANIFEST, LEAVES = described(DATA)
+OTHER_CID, OTHER_MANIFEST, OTHER_LEAVES = described(bytes_of(2, len(DATA)))
+ITEM = item_json(CID, MANIFEST)
+
+
+def with_client(node: Told, work: Callable[[ContentClient], Awaitable[Any]], **options: Any) -> Any:
+    """Let the node run and do some work with a client of it."""
+
+    async def run() -> Any:
+        async with told(node), ContentClient(node.url, **options) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+def fetch(node: Told, target: Path, **options: Any) -> Manifest:
+    found: Manifest = with_client(node, lambda client: client.download(CID, target), **options)
+    return found
+
+
+def writing(*parts: bytes) -> Callable[[web.StreamResponse], Awaitable[None]]:
+    """An answer of these parts whose length is not told beforehand."""
+
+    async def write(response: web.StreamResponse) -> None:
+        for part in parts:
+            await response.write(part)
+
+    return write
+
+
+# --- lies --------------------------------------------------------------------------------------------
+
+LIES: dict[str, dict[str, Any]] = {
+    "a flipped bit": {"data": changed(DATA, 70_000)},
+    "a flipped bit against its own leaves": {"data": changed(DATA, 70_000), "leaves": LEAVES},
+    "a flipped bit in the last byte": {"data": changed(DATA, len(DATA) - 1), "leaves": LEAVES},
+    "another dataset": {"data": bytes_of(2, len(DATA))},
+    "leaves of another dataset": {"leaves": OTHER_LEAVES},
+    "too few leaves": {"leaves": LEAVES[:-32]},
+    "too many leaves": {"leaves": LEAVES + bytes(32)},
+    "half a leaf more": {"leaves": LEAVES + bytes(3)},
+    "leaves without end": {"leaves": without_end},
+    "a shorter one": {"data": DATA[:-1]},
+    "a longer one": {"data": DATA + b"x"},
+    "a longer one, of zeros that its tree does not show": {"data": DATA + b"\0"},
+    "a shorter one of untold length": {"data": writing(DATA[:-1])},
+    "a longer one of untold length": {"data": writing(DATA, b"x")},
+    "nothing": {"data": b""},
+    "bytes without end": {"data": without_end},
+    "bytes without end, with leaves": {"data": without_end, "leaves": LEAVES},
+    "another manifest": {"manifest": item_json(OTHER_CID, OTHER_MANIFEST)},
+    "a manifest with another tree": {"manifest": item_json(CID, OTHER_MANIFEST), "data": bytes_of(2, len(DATA))},
+    "a manifest with another size": {"manifest": {**ITEM, "manifest": {**ITEM["manifest"], "datasetSize": len(DATA) - 1}}},
+    "a manifest with another name": {"manifest": {**ITEM, "manifest": {**ITEM["manifest"], "filename": "../../x"}}},
+    "a manifest without end": {"manifest": without_end},
+    "no manifest": {"manifest": [1, 2]},
+    "no JSON": {"manifest": b"<html>"},
+    "JSON without bottom": {"manifest": b"[" * 4_000},
+    "a compressed one": {"headers": {"Content-Encoding": "gzip"}},
+    "a redirection": {"status": 302, "headers": {"Location": "http://127.0.0.1:1/"}},
+    "another part": {"data": writing(DATA), "status": 206, "headers": {"Content-Range": "bytes 1-2/3"}},
+}  # fmt: skip
+
+
+def begin_earlier(folder: Path, lie: str) -> None:
+    """A wrong part is only seen by who asks for a part: who goes on with a download."""
+    if lie == "another part":
+        (folder / f".{MANIFEST.tree}.part").write_bytes(DATA[:BLOCK_SIZE_BYTES])
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lying_node_is_refused_and_leaves_no_file(lie: str, tmp_path: Path) -> None:
+    node = Told(**({"data": DATA, "manifest": ITEM} | LIES[lie]))
+    begin_earlier(tmp_path, lie)
+    with pytest.raises(ArchiveError) as refusal:
+        fetch(node, tmp_path / "target")
+    assert not isinstance(refusal.value, UnreachableError)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lying_node_does_not_touch_what_is_there(lie: str, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(b"precious")
+    begin_earlier(tmp_path, lie)
+    with pytest.raises(ArchiveError):
+        fetch(Told(**({"data": DATA, "manifest": ITEM} | LIES[lie])), target)
+    assert target.read_bytes() == b"precious"
+
+
+def test_a_wrong_block_ends_a_download_at_once_where_there_are_leaves(tmp_path: Path) -> None:
+    sent = 0
+
+    async def much(response: web.StreamResponse) -> None:
+        nonlocal sent
+        for at in range(0, len(large), 1 << 20):
+            await response.write(wrong[at : at + (1 << 20)])
+            sent = at
+
+    large = os.urandom(64 << 20)
+    wrong = changed(large, 5)
+    cid, manifest, leaves = described(large)
+    node = Told(data=much, manifest=item_json(cid, manifest), leaves=leaves)
+    with pytest.raises(ArchiveError, match="wrong bytes"):
+        with_client(node, lambda client: client.download(cid, tmp_path / "target"))
+    assert sent < len(large) // 2
+
+
+@pytest.mark.parametrize("answer", [str(OTHER_CID).encode(), b"no id", b"", str(CID).encode() * 2, without_end])
+def test_an_upload_that_is_answered_with_another_id_is_refused(answer: Any) -> None:
+    node = Told(uploaded=answer, manifest=item_json(OTHER_CID, OTHER_MANIFEST))
+    with pytest.raises(ArchiveError):
+        with_client(node, lambda client: client.upload_bytes(DATA, filename="a"))
+
+
+@pytest.mark.parametrize("generation", Generation)
+def test_an_upload_is_recognised_in_all_generations(generation: Generation) -> None:
+    manifest = Manifest(MANIFEST.tree, len(DATA), "a", "b/c", generation)
+    node = Told(uploaded=str(manifest_cid(manifest)).encode())
+    uploaded = with_client(node, lambda client: client.upload_bytes(DATA, filename="a", mimetype="b/c"))
+    assert (uploaded.cid, uploaded.manifest) == (manifest_cid(manifest), manifest)
+    assert (uploaded.tree, uploaded.size_bytes) == (MANIFEST.tree, len(DATA))
+
+
+def test_an_upload_under_a_manifest_of_unknown_kind_is_taken_when_it_has_our_tree() -> None:
+    node = Told(uploaded=str(OTHER_CID).encode(), manifest=item_json(OTHER_CID, MANIFEST))
+    uploaded = with_client(node, lambda client: client.upload_bytes(DATA, filename="a"))
+    assert uploaded == (OTHER_CID, MANIFEST.tree, len(DATA), None)
+    for name, told_ in (("b", MANIFEST), ("a", OTHER_MANIFEST)):  # a node may name it as it likes, with our tree alone
+        manifest = Manifest(told_.tree, len(DATA), name)
+        node = Told(uploaded=str(manifest_cid(manifest)).encode(), manifest=item_json(manifest_cid(manifest), manifest))
+        upload = lambda client: client.upload_bytes(DATA, filename="a")  # noqa: E731 - given to both
+        if told_ is MANIFEST:
+            assert with_client(node, upload).manifest == manifest
+        else:
+            with pytest.raises(ArchiveError, match="something else"):
+                with_client(node, upload)
+
+
+def test_a_list_has_the_verified_datasets_and_says_what_is_wrong_with_the_others() -> None:
+    forged = item_json(CID, OTHER_MANIFEST)
+    known, refused = with_client(Told(listed={"content": [ITEM, forged, 3]}), lambda client: client.datasets())
+    assert known == [(CID, MANIFEST)]
+    assert len(refused) == 2
+    assert "do not believe" in refused[0]
+
+
+def test_limits_of_answers() -> None:
+    """MAX_DATASET_LIST_SIZE_BYTES and MAX_MANIFEST_SIZE_BYTES end answers that go on."""
+    with pytest.raises(ArchiveError, match=f"more than {limits.MAX_DATASET_LIST_SIZE_BYTES} bytes"):
+        with_client(Told(listed=without_end), lambda client: client.datasets())
+    with pytest.raises(ArchiveError, match=f"more than {limits.MAX_MANIFEST_SIZE_BYTES} bytes"):
+        with_client(Told(manifest=without_end), lambda client: client.manifest(CID))
+    with pytest.raises(ArchiveError, match="more than 2048 bytes"):
+        with_client(Told(exists=without_end), lambda client: client.exists(CID))
+
+
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just(str(CID)), st.just(str(MANIFEST.tree))),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["cid", "manifest", "treeCid", "datasetSize", "blockSize", "filename", "content", "totalBlocks"]), inner),
+    ),
+)  # fmt: skip
+
+
+@given(JSON)
+@settings(max_examples=120)
+def test_no_json_of_a_node_is_more_than_refused(answer: Any) -> None:
+    raw = json.dumps(answer).encode()
+    for read in (
+        lambda: read_manifest_of(CID, raw),
+        lambda: read_item(answer),
+        lambda: read_list(raw),
+        lambda: read_space(raw),
+    ):
+        try:
+            read()
+        except ArchiveError:
+            continue
+        assert isinstance(answer, dict)
+
+
+@given(st.sampled_from(["treeCid", "datasetSize", "blockSize", "filename", "mimetype"]), JSON)
+@settings(max_examples=120)
+def test_a_manifest_with_one_field_changed_is_refused(key: str, value: Any) -> None:
+    changed_item = {**ITEM, "manifest": {**ITEM["manifest"], key: value}}
+    if value != ITEM["manifest"][key] or type(value) is not type(ITEM["manifest"][key]):
+        if key == "blockSize" and value == BLOCK_SIZE_BYTES:
+            return
+        with pytest.raises(ArchiveError):
+            read_item(changed_item)
+    else:
+        assert read_item(changed_item) == (CID, MANIFEST)
+
+
+# --- interruptions -----------------------------------------------------------------------------------
+
+
+def test_a_download_goes_on_behind_the_last_good_block(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    cut = 3 * BLOCK_SIZE_BYTES + 1_000
+    node = Told(data=DATA, manifest=ITEM, leaves=LEAVES, takes_ranges=True, cut_at=cut)
+    with pytest.raises(UnreachableError, match="stopped in the middle"):
+        fetch(node, target)
+    assert not target.exists()
+    part = tmp_path / f".{MANIFEST.tree}.part"
+    assert part.read_bytes() == DATA[: part.stat().st_size]
+    kept = part.stat().st_size // BLOCK_SIZE_BYTES * BLOCK_SIZE_BYTES
+    node.cut_at = None
+    fetch(node, target)
+    assert target.read_bytes() == DATA
+    expected = f"GET {CID}" + (f" bytes={kept}-" if kept else "")
+    assert node.asked[-1] == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+@given(
+    kept=st.integers(0, len(DATA) + 10), wrong=st.one_of(st.none(), st.integers(0, len(DATA) - 1)),
+    has_leaves=st.booleans(), takes_ranges=st.booleans(),
+)  # fmt: skip
+@settings(max_examples=80)
+def test_whatever_an_earlier_download_left_the_file_is_right_or_is_not_there(
+    tmp_path_factory: pytest.TempPathFactory, kept: int, wrong: int | None, has_leaves: bool, takes_ranges: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("left")
+    left = (DATA + b"0123456789")[:kept]
+    if wrong is not None and wrong < len(left):
+        left = changed(left, wrong)
+    (folder / f".{MANIFEST.tree}.part").write_bytes(left)
+    node = Told(data=DATA, manifest=ITEM, leaves=LEAVES if has_leaves else None, takes_ranges=takes_ranges)
+    is_wrong = wrong is not None and wrong < len(left)
+    try:
+        fetch(node, folder / "target")
+        assert (folder / "target").read_bytes() == DATA
+        if has_leaves:
+            good = min(wrong or 0 if is_wrong else len(left), len(DATA))
+            start = len(DATA) if good == len(DATA) else good // BLOCK_SIZE_BYTES * BLOCK_SIZE_BYTES
+            asked = [ask for ask in node.asked if ask.startswith(f"GET {CID}")]
+            assert asked == ([] if start == len(DATA) else [f"GET {CID}" + (f" bytes={start}-" if start else "")])
+    except ArchiveError:
+        assert is_wrong  # without leaves a wrong part shows at the end; then nothing of it is kept
+        assert not has_leaves
+        assert list(folder.iterdir()) == []
+        fetch(node, folder / "target")
+    assert (folder / "target").read_bytes() == DATA
+    assert [path.name for path in folder.iterdir()] == ["target"]
+
+
+def wait_for_size(path: Path, size_bytes: int) -> None:
+    while not path.exists() or path.stat().st_size < size_bytes:
+        time.sleep(0.005)
+
+
+def test_a_killed_download_goes_on(tmp_path: Path) -> None:
+    large = os.urandom(40 << 20)
+    cid, manifest, leaves = described(large)
+
+    async def slowly(response: web.StreamResponse) -> None:
+        for at in range(0, len(large), 1 << 20):
+            await response.write(large[at : at + (1 << 20)])
+            await asyncio.sleep(0.02)
+
+    script = "import sys; from cablestore.archive.content_client import *; download_file(sys.argv[1], Cid.parse(sys.argv[2]), Path(sys.argv[3]))"
+    target, part = tmp_path / "target", tmp_path / f".{manifest.tree}.part"
+
+    async def run() -> Told:
+        async with told(Told(data=slowly, manifest=item_json(cid, manifest), leaves=leaves)) as node:
+            child = await asyncio.create_subprocess_exec(sys.executable, "-c", script, node.url, str(cid), str(target))
+            await asyncio.to_thread(wait_for_size, part, 5 << 20)
+            child.send_signal(signal.SIGKILL)
+            await child.wait()
+            assert not target.exists()
+            node.data, node.takes_ranges = large, True
+            async with ContentClient(node.url) as client:
+                await client.download(cid, target)
+        return node
+
+    node = asyncio.run(run())
+    assert target.read_bytes() == large
+    assert int(node.asked[-1].partition("bytes=")[2][:-1]) >= 4 << 20
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
+
+
+def test_two_downloads_of_one_dataset_to_one_folder_do_not_write_in_one_file(tmp_path: Path) -> None:
+    async def both(client: ContentClient) -> list[Any]:
+        work = [client.download(CID, tmp_path / name) for name in ("one", "other")]
+        return await asyncio.gather(*work, return_exceptions=True)
+
+    found = with_client(Told(data=DATA, manifest=ITEM, leaves=LEAVES), both)
+    done = [one for one in found if isinstance(one, Manifest)]
+    assert len(done) >= 1
+    for error in found:
+        assert isinstance(error, Manifest) or "another download" in str(error)
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == DATA
+
+
+def test_a_node_that_falls_silent_is_given_up(tmp_path: Path) -> None:
+    """STALL_TIMEOUT_S is what a client waits unless told otherwise; here it is made short."""
+
+    async def silent(response: web.StreamResponse) -> None:
+        await response.write(DATA[:100])
+        await asyncio.sleep(30)
+
+    assert ContentClient("http://127.0.0.1")._stall_timeout_s == limits.STALL_TIMEOUT_S
+    for node in (
+        Told(data=silent, manifest=ITEM),
+        Told(manifest=silent),
+        Told(data=DATA, manifest=ITEM, leaves=silent),
+    ):
+        with pytest.raises(UnreachableError):
+            fetch(node, tmp_path / "target", stall_timeout_s=0.2)
+    assert not (tmp_path / "target").exists()
+
+    async def slow(response: web.StreamResponse) -> None:
+        for i in range(200):
+            await response.write(DATA[i : i + 1])
+            await asyncio.sleep(0.05)
+
+    with pytest.raises(UnreachableError):
+        fetch(Told(data=slow, manifest=ITEM), tmp_path / "target", total_timeout_s=0.4)
+
+
+def test_an_upload_that_the_node_does_not_take_is_given_up() -> None:
+    async def deaf(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(deaf, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with ContentClient(url, stall_timeout_s=0.3) as client:
+            with pytest.raises(UnreachableError, match="took nothing"):
+                await client.upload_bytes(bytes(30_000_000))
+        server.close()
+
+    asyncio.run(run())
+
+
+def test_nobody_there_and_what_a_node_refuses(tmp_path: Path) -> None:
+    with pytest.raises(UnreachableError, match="does not answer"):
+        download_file("http://127.0.0.1:1", CID, tmp_path / "target")
+    for url in ("", "ftp://x", "http://", "nonsense", "http://127.0.0.1:99999"):
+        with pytest.raises(ArchiveError):
+            download_file(url, CID, tmp_path / "target")
+    with pytest.raises(NoSuchContentError, match="404"):
+        fetch(Told(), tmp_path / "target")
+    with pytest.raises(ArchiveError, match="not the id of a manifest"):
+        with_client(Told(manifest=ITEM), lambda client: client.manifest(Cid(CODEC_BLOCK, CID.digest)))
+    for status, kind in ((413, NoRoomError), (507, NoRoomError), (500, UnreachableError), (422, ArchiveError)):
+        with pytest.raises(kind):
+            with_client(Told(uploaded=writing(b"why"), status=status), lambda client: client.upload_bytes(b"x"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_too_large_for_the_caller_or_the_disk_is_not_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MIN_FREE_DISK_SIZE_BYTES is left free by a download too."""
+    node = Told(data=DATA, manifest=ITEM)
+    with pytest.raises(ArchiveError, match="at most 1000 were expected"):
+        with_client(node, lambda client: client.download(CID, tmp_path / "target", max_size_bytes=1_000))
+    monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 2**62)
+    with pytest.raises(NoRoomError, match="make room"):
+        fetch(node, tmp_path / "target")
+    assert list(tmp_path.iterdir()) == []
+    assert f"GET {CID}" not in node.asked
+
+
+def test_whoever_knows_the_manifest_does_not_ask_for_it(tmp_path: Path) -> None:
+    cid, node = honest(DATA, manifest=None)
+    with_client(node, lambda client: client.download(cid, tmp_path / "target", manifest=MANIFEST))
+    assert (tmp_path / "target").read_bytes() == DATA
+    assert "GET manifest" not in node.asked
+
+
+@pytest.mark.parametrize("answer", [{"has": True}, {str(CID): True}])
+def test_both_forms_of_exists_are_read(answer: Any) -> None:
+    assert with_client(Told(exists=answer), lambda client: client.exists(CID)) is True
+    assert with_client(Told(exists={"has": False}), lambda client: client.exists(CID)) is False
+
+
+def test_a_client_that_is_not_open_says_so() -> None:
+    with pytest.raises(ArchiveError, match="not open"):
+        asyncio.run(ContentClient("http://127.0.0.1:1").exists(CID))

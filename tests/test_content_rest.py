@@ -1,0 +1,364 @@
+"""The REST endpoint, in a process of its own: round trips, refusals with their statuses, upstream nodes, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import inspect
+import json
+import os
+import random
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from content_child import bytes_of
+from content_nodes import ServedContent, ask, described, put, served, wait_until, with_server
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cablestore import limits
+from cablestore.archive.cid import BLOCK_SIZE_BYTES, CODEC_BLOCK, Cid, Generation, Manifest, manifest_cid
+from cablestore.archive.content_api import PREFIX
+from cablestore.archive.content_client import ContentClient, download_file, upload_file
+from cablestore.archive.content_rest import ContentServer
+from cablestore.archive.content_store import ContentStore
+from cablestore.errors import ArchiveError, NodeError, NoRoomError
+
+PAYLOAD_CID = "zDvZRwzmBEaJ338xaCHbKbGAJ4X41YyccS6eyorrYBbmPnWuLxCh"
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedContent]:
+    with served(tmp_path_factory.mktemp("served") / "store") as running:
+        yield running
+
+
+# --- round trips -------------------------------------------------------------------------------------
+
+
+def test_a_real_content_id_comes_back_with_everything_the_api_says(node: ServedContent) -> None:
+    assert (
+        put(node, b"payload", Content_Type="text/plain", Content_Disposition='attachment; filename="hello.txt"')
+        == PAYLOAD_CID
+    )
+    manifest = {
+        "treeCid": "zDzSvJTfD7uC8pnTkUBnYGqS8eTgTDWZyHSv4wfqxvsAbT69WKXB", "datasetSize": 7, "blockSize": 65536,
+        "protected": False, "filename": "hello.txt", "mimetype": "text/plain",
+    }  # fmt: skip
+    item = {"cid": PAYLOAD_CID, "manifest": manifest}
+    assert item in json.loads(ask(node, "GET", "/data")[2])["content"]
+    assert json.loads(ask(node, "GET", f"/data/{PAYLOAD_CID}/network/manifest")[2]) == item
+    assert json.loads(ask(node, "POST", f"/data/{PAYLOAD_CID}/network")[2]) == item
+    for route in (f"/data/{PAYLOAD_CID}", f"/data/{PAYLOAD_CID}/network/stream"):
+        status, headers, body = ask(node, "GET", route)
+        assert (status, body) == (200, b"payload")
+        assert headers["Content-Type"] == "text/plain"
+        assert headers["Content-Disposition"] == 'attachment; filename="hello.txt"'
+        assert headers["Content-Length"] == "7"
+    assert json.loads(ask(node, "GET", f"/data/{PAYLOAD_CID}/exists")[2]) == {PAYLOAD_CID: True, "has": True}
+    space = json.loads(ask(node, "GET", "/space")[2])
+    assert space["quotaUsedBytes"] > 0
+    assert space["totalBlocks"] >= 2
+    assert json.loads(ask(node, "GET", "/debug/info")[2])["codex"]["version"] == "cablestore"
+    assert ask(node, "DELETE", f"/data/{PAYLOAD_CID}")[0] == 204
+    assert ask(node, "DELETE", f"/data/{PAYLOAD_CID}")[0] == 204
+    assert ask(node, "GET", f"/data/{PAYLOAD_CID}")[0] == 404
+    assert json.loads(ask(node, "GET", f"/data/{PAYLOAD_CID}/exists")[2]) == {PAYLOAD_CID: False, "has": False}
+
+
+@given(
+    size=st.one_of(st.integers(1, 300), st.integers(BLOCK_SIZE_BYTES - 1, BLOCK_SIZE_BYTES + 1), st.integers(1, 3_000_000)),
+    seed=st.integers(0, 2**32), filename=st.sampled_from([None, "a.bin", "wörter-日本.txt", "a b.c"]),
+    mimetype=st.sampled_from([None, "text/plain", "application/x-archive+zstd"]),
+)  # fmt: skip
+@settings(max_examples=40)
+def test_what_is_uploaded_comes_back(
+    node: ServedContent,
+    tmp_path_factory: pytest.TempPathFactory,
+    size: int,
+    seed: int,
+    filename: str | None,
+    mimetype: str | None,
+) -> None:
+    folder = tmp_path_factory.mktemp("round")
+    data = random.Random(seed).randbytes(size)
+    (folder / "up").write_bytes(data)
+    uploaded = upload_file(node.url, folder / "up", filename=filename, mimetype=mimetype)
+    assert uploaded.manifest == described(data, filename, mimetype)[1]
+    assert download_file(node.url, uploaded.cid, folder / "down") == uploaded.manifest
+    assert (folder / "down").read_bytes() == data
+
+
+def test_an_upload_in_chunks_has_the_same_id(node: ServedContent) -> None:
+    data = bytes_of(4, 700_000)
+    with closing(http.client.HTTPConnection("127.0.0.1", node.port, timeout=30)) as connection:
+        parts = (data[at : at + 33_333] for at in range(0, len(data), 33_333))
+        connection.request("POST", f"{PREFIX}/data", parts, {"Transfer-Encoding": "chunked"}, encode_chunked=True)
+        assert connection.getresponse().read().decode() == str(described(data, None)[0])
+
+
+@given(st.integers(0, 400_000))
+@settings(max_examples=40)
+def test_a_download_can_begin_anywhere(node: ServedContent, start: int) -> None:
+    data = bytes_of(5, 5 * BLOCK_SIZE_BYTES + 9)
+    cid = put(node, data)
+    status, headers, body = ask(node, "GET", f"/data/{cid}", Range=f"bytes={start}-")
+    if start >= len(data):
+        assert (status, headers["Content-Range"]) == (416, f"bytes */{len(data)}")
+    else:
+        assert (status, body) == (206 if start else 200, data[start:])
+        assert (
+            headers.get("Content-Range", f"bytes 0-{len(data) - 1}/{len(data)}")
+            == f"bytes {start}-{len(data) - 1}/{len(data)}"
+        )
+
+
+@pytest.mark.parametrize(
+    "value", ["bytes=-5", "bytes=1-2", "bytes=x-", "lines=1-", "bytes=1-,3-", "bytes=99999999999999999999-"]
+)
+def test_other_ranges_are_answered_with_the_whole(node: ServedContent, value: str) -> None:
+    cid = put(node, b"0123456789")
+    assert ask(node, "GET", f"/data/{cid}", Range=value)[::2] == (200, b"0123456789")
+
+
+def test_many_clients_at_once_get_what_they_put(tmp_path: Path, node: ServedContent) -> None:
+    async def one(number: int) -> None:
+        data = bytes_of(100 + number // 2, 400_000 + number // 2)  # two and two put the same
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        async with ContentClient(node.url) as client:
+            for turn in range(3):
+                cid = (await client.upload_bytes(data, filename=f"{turn}")).cid
+                await client.download(cid, folder / "target")
+                assert (folder / "target").read_bytes() == data
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(one(number) for number in range(12)))
+
+    asyncio.run(all_of_them())
+
+
+@pytest.mark.parametrize("generation", Generation)
+def test_the_server_writes_manifests_of_the_generation_it_is_told(tmp_path: Path, generation: Generation) -> None:
+    async def work(_: ContentServer, client: ContentClient) -> Any:
+        return await client.upload_bytes(b"payload", filename="hello.txt", mimetype="text/plain")
+
+    uploaded = with_server(tmp_path, work, generation=generation)
+    assert uploaded.manifest.generation is generation
+    assert (str(uploaded.cid) == PAYLOAD_CID) is (generation is Generation.CODEX)
+
+
+# --- refusals ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "says"),
+    [
+        ({"Content_Disposition": 'attachment; filename="../x"'}, 422, "no filename"),
+        ({"Content_Disposition": 'attachment; filename=""'}, 422, "a filename has"),
+        ({"Content_Disposition": 'attachment; filename="' + "x" * 256 + '"'}, 422, "a filename has"),
+        ({"Content_Type": "nonsense"}, 422, "media type"),
+        ({"Content_Encoding": "gzip"}, 415, "compressed"),
+        ({"Content_Length": str(limits.MAX_DATASET_SIZE_BYTES + 1)}, 413, "Maximum request body size"),
+        ({"Origin": "http://evil.example"}, 403, "browsers"),
+        ({"Content_Length": "x"}, 400, ""),
+    ],
+)
+def test_a_bad_upload_is_refused_with_a_reason(
+    node: ServedContent, headers: dict[str, str], status: int, says: str
+) -> None:
+    """MAX_DATASET_SIZE_BYTES is refused before a byte is read, and MAX_FILENAME_SIZE_BYTES holds here too."""
+    before = ask(node, "GET", "/data")[2]
+    found, _, text = ask(node, "POST", "/data", b"x", **headers)
+    assert found == status
+    assert says in text.decode()
+    assert ask(node, "GET", "/data")[2] == before
+
+
+def test_an_empty_upload_is_refused(node: ServedContent) -> None:
+    assert ask(node, "POST", "/data", b"")[::2] == (422, b"the body is empty: a dataset has at least one byte")
+
+
+def test_bad_and_unknown_ids_have_their_statuses(node: ServedContent) -> None:
+    unknown = str(described(b"never stored")[0])
+    block = str(Cid(CODEC_BLOCK, bytes(32)))
+    routes = [
+        ("GET", ""),
+        ("GET", "/network/stream"),
+        ("GET", "/network/manifest"),
+        ("POST", "/network"),
+        ("GET", "/leaves"),
+    ]
+    for method, route in [*routes, ("GET", "/exists"), ("DELETE", "")]:
+        for bad in ("x", "z" * 52, unknown[:-1], "Qm" + "a" * 44, "%00", "%2e%2e%2fdata", unknown + "x"):
+            status, _, text = ask(node, method, f"/data/{bad}{route}")
+            assert status == 400, (method, route, bad)
+            assert b"content id" in text
+    for method, route in routes:
+        for cid in (unknown, block):
+            status, _, text = ask(node, method, f"/data/{cid}{route}")
+            assert status == 404
+            assert b"there is no dataset" in text
+    assert ask(node, "GET", "/nothing")[0] == 404
+    assert ask(node, "PUT", "/data")[0] == 405
+    for route in ("/spr", "/peerid", "/connect/x"):
+        assert ask(node, "GET", route)[0] == 501
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=60)
+def test_no_bytes_on_a_connection_harm_the_server(node: ServedContent, noise: bytes) -> None:
+    for head in (b"", b"POST /api/codex/v1/data HTTP/1.1\r\nHost: x\r\n", b"GET /api/codex/v1/data/"):
+        with socket.create_connection(("127.0.0.1", node.port), timeout=5) as connection:
+            connection.sendall(head + noise)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(65_536):
+                pass
+    assert ask(node, "GET", "/space")[0] == 200
+
+
+def test_an_upload_that_breaks_leaves_nothing(tmp_path: Path) -> None:
+    with served(tmp_path / "store") as node:
+        for head in (b"Content-Length: 9000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n100000\r\n"):
+            with socket.create_connection(("127.0.0.1", node.port)) as connection:
+                connection.sendall(b"POST /api/codex/v1/data HTTP/1.1\r\nHost: x\r\n" + head + bytes(500_000))
+                wait_until(lambda: any((tmp_path / "store" / "incoming").iterdir()))
+        wait_until(lambda: not any((tmp_path / "store" / "incoming").iterdir()))
+        assert json.loads(ask(node, "GET", "/data")[2]) == {"content": []}
+        assert json.loads(ask(node, "GET", "/space")[2])["quotaReservedBytes"] == 0
+
+
+def test_a_full_store_says_so(tmp_path: Path) -> None:
+    async def work(_: ContentServer, client: ContentClient) -> None:
+        kept = (await client.upload_bytes(bytes_of(1, 3 * BLOCK_SIZE_BYTES))).cid
+        with pytest.raises(NoRoomError, match="507"):
+            await client.upload_bytes(bytes_of(2, 2_000_000))
+        await client.delete(kept)
+        await client.upload_bytes(bytes_of(2, 3 * BLOCK_SIZE_BYTES))
+        assert (await client.space()).reserved_size_bytes == 0
+
+    with_server(tmp_path, work, quota_size_bytes=4 * BLOCK_SIZE_BYTES)
+
+
+def test_uploads_at_once_are_limited(tmp_path: Path) -> None:
+    """MAX_UPLOADS_AT_ONCE: one more is refused, and taken when another has ended."""
+    head = b"POST /api/codex/v1/data HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\n"
+    with served(tmp_path / "store") as node, ExitStack() as open_ones:
+        for _ in range(limits.MAX_UPLOADS_AT_ONCE):
+            connection = open_ones.enter_context(socket.create_connection(("127.0.0.1", node.port), timeout=10))
+            connection.sendall(head + b"pay")
+        incoming = tmp_path / "store" / "incoming"
+        wait_until(lambda: len([*incoming.iterdir()]) == 2 * limits.MAX_UPLOADS_AT_ONCE)
+        status, _, text = ask(node, "POST", "/data", b"payload")
+        assert (status, b"try again later" in text) == (503, True)
+        connection.sendall(b"load")
+        assert b" 200 OK" in connection.recv(4_096)
+        assert ask(node, "POST", "/data", b"payload")[0] == 200
+
+
+def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
+    """STALL_TIMEOUT_S is what the server waits unless told otherwise; here it is made short."""
+
+    async def work(server: ContentServer, client: ContentClient) -> None:
+        cid = (await client.upload_bytes(os.urandom(30_000_000))).cid
+        reader, writer = await asyncio.open_connection(*server.address)
+        writer.write(b"POST /api/codex/v1/data HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\npay")
+        assert b" 408 " in await asyncio.wait_for(reader.read(100), 5)
+        writer.close()
+        reader, writer = await asyncio.open_connection(*server.address, limit=1_000)
+        writer.write(f"GET {PREFIX}/data/{cid} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await asyncio.sleep(1.5)
+        got = 0
+        try:
+            while part := await asyncio.wait_for(reader.read(1 << 20), 5):
+                got += len(part)
+        except ConnectionError:
+            pass
+        assert got < 30_000_000
+        writer.close()
+
+    assert inspect.signature(ContentServer).parameters["stall_timeout_s"].default == limits.STALL_TIMEOUT_S
+    with_server(tmp_path, work, stall_timeout_s=0.3)
+
+
+def test_a_damaged_dataset_is_never_served_as_a_whole_one(tmp_path: Path) -> None:
+    data = os.urandom(3_000_000)
+
+    async def work(server: ContentServer, client: ContentClient) -> None:
+        uploaded = await client.upload_bytes(data)
+        path = tmp_path / "store" / "data" / str(uploaded.tree)
+        for at in (5, 2_500_000):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+            with pytest.raises(ArchiveError, match="500" if at == 5 else "in the middle"):
+                await client.download(uploaded.cid, tmp_path / f"target{at}")
+            assert not (tmp_path / f"target{at}").exists()
+        path.write_bytes(data)
+        await client.download(uploaded.cid, tmp_path / "target")
+
+    with_server(tmp_path / "store", work)
+    assert (tmp_path / "target").read_bytes() == data
+
+
+# --- the process -------------------------------------------------------------------------------------
+
+
+def test_it_listens_on_this_machine_alone_unless_told_otherwise(tmp_path: Path) -> None:
+    async def work(server: ContentServer, _: ContentClient) -> None:
+        assert server.address[0] == "127.0.0.1"
+        with ContentStore.open(tmp_path / "other") as other:
+            with pytest.raises(NodeError, match="cannot listen"):
+                async with ContentServer(other, port=server.address[1]):
+                    pass
+            with pytest.raises(NodeError, match="cannot listen"):
+                async with ContentServer(other, port=99_999):
+                    pass
+
+    with_server(tmp_path / "store", work)
+
+
+def listens(node: ServedContent) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", node.port)).close()
+    except ConnectionError:
+        return False
+    return True
+
+
+def test_it_ends_gracefully_while_a_client_downloads(tmp_path: Path) -> None:
+    data = os.urandom(20_000_000)
+    with served(tmp_path / "store") as node:
+        cid = put(node, data)
+        with closing(http.client.HTTPConnection("127.0.0.1", node.port, timeout=30)) as connection:
+            connection.request("GET", f"{PREFIX}/data/{cid}")
+            answer = connection.getresponse()
+            got = answer.read(1_000_000)
+            node.process.terminate()
+            wait_until(lambda: not listens(node))
+            got += answer.read()
+        assert got == data
+        assert node.process.wait(30) == 0
+    with ContentStore.open(tmp_path / "store") as store:
+        assert [str(found) for found, _ in store.datasets()] == [cid]
+
+
+def test_the_server_takes_the_same_memory_whatever_the_size(tmp_path: Path) -> None:
+    def upload_and_download(node: ServedContent, size_bytes: int) -> None:
+        (tmp_path / "up").write_bytes(os.urandom(size_bytes))
+        uploaded = upload_file(node.url, tmp_path / "up")
+        download_file(node.url, uploaded.cid, tmp_path / "down")
+
+    with served(tmp_path / "store") as node:
+        upload_and_download(node, 15_000_000)
+        small_mb = node.highest_memory_mb()
+        upload_and_download(node, 90_000_000)
+        assert node.highest_memory_mb() < small_mb + 15
+
+
+def test_a_manifest_from_elsewhere_cannot_forge_headers() -> None:
+    with pytest.raises(ArchiveError, match="no filename"):
+        Manifest(described(b"x")[1].tree, 1, 'a"\r\nSet-Cookie: x')
+    assert manifest_cid(described(b"x")[1]) == described(b"x")[0]
