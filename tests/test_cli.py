@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from people import ANN, raws
@@ -297,11 +298,19 @@ def test_a_reader_that_stops_early_is_no_error(run: Run, tmp_path: Path) -> None
     assert len(found.stdout.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", sorted(cli.commands))
-def test_every_command_has_help_and_json(run: Run, command: str) -> None:
-    text = run(command, "--help").stdout
-    assert "--json" in text
-    assert cli.commands[command].get_short_help_str()
+def every_command(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
+    """The words of each command, those of groups among them."""
+    for name, command in sorted(group.commands.items()):
+        assert command.get_short_help_str(), name
+        if isinstance(command, click.Group):
+            yield from every_command(command, *above, name)
+        else:
+            yield (*above, name)
+
+
+@pytest.mark.parametrize("words", list(every_command(cli)), ids=" ".join)
+def test_every_command_has_help_and_json(run: Run, words: tuple[str, ...]) -> None:
+    assert "--json" in run(*words, "--help").stdout
 
 
 def test_the_version(run: Run) -> None:

@@ -89,7 +89,7 @@ class Output:
         found = list(rows)
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in columns:
-            is_number = all(isinstance(row[name], int | float) for row in found)
+            is_number = all(row[name] is None or isinstance(row[name], int | float) for row in found)
             table.add_column(name.replace("_", " "), justify="right" if is_number else "left", overflow="fold")
         for row in found:
             table.add_row(*(_cell(row[name]) for name in columns))
@@ -114,6 +114,8 @@ class Output:
 
 
 def _cell(value: Any) -> Text:
+    if value is None:
+        return Text("-")
     return Text(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else safe(str(value)))
 
 

@@ -1,4 +1,4 @@
-"""Commands for histories that outgrow one process: reindex, generations."""
+"""Commands for histories that outgrow one process: reindex, generations, archive make."""
 
 from __future__ import annotations
 
@@ -11,21 +11,28 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from cablestore.cli.archive_options import cabal_key_option, folder_argument, key_of, needs_extra, writable
+from cablestore.cli.archiving import archive
 from cablestore.cli.common import Key, Moment, Output, common_options, safe, size
-from cablestore.dialect import Dialect
-from cablestore.export import read_manifest
+from cablestore.crypto import Identity
 from cablestore.generations import list_generations, remove_generation, roll_back
+from cablestore.identity import load_identity
+from cablestore.store import CableStore, system_clock_ms
 
 if TYPE_CHECKING:
     from cablestore.reindex.generation import Reindexed
+    from cablestore.reindex.inputs import ArchiveSource
     from cablestore.reindex.job import Drops
+    from cablestore.reindex.making import Made
     from cablestore.reindex.run import Derived, SparkOptions
 
 
 def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
-            "--work", type=click.Path(path_type=Path), help="Folder that all workers share [default: OUT.reindex]."
+            "--work",
+            type=click.Path(path_type=Path),
+            help="Folder that all workers share [default: one beside what is made].",
         ),
         click.option("--master", help="Spark's master: spark://HOST:PORT, yarn, ... [default: this machine]."),
         click.option("--cores", type=click.IntRange(1), help="Cores of this machine to use [default: all]."),
@@ -38,6 +45,15 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @click.argument("exports", metavar="EXPORT...", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--archives",
+    "communities",
+    multiple=True,
+    type=(click.Path(path_type=Path), Key()),
+    metavar="FOLDER CONTROL-KEY",
+    help="Read the archives below FOLDER that this control node signed, too; repeatable.",
+)
+@cabal_key_option
 @click.option("--out", "store", type=click.Path(path_type=Path), help="The store to build anew, or to make.")
 @click.option(
     "--verify",
@@ -51,13 +67,16 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--before", "before_ms", type=Moment(), default=None, help="Leave out posts dated before: 2024-01-31, or 5y."
 )
-@click.option("--skip-corrupt", is_flag=True, help="Leave damaged segments out and say which, instead of stopping.")
+@click.option(
+    "--skip-corrupt", is_flag=True, help="Leave damaged segments and archives out and say which, instead of stopping."
+)
 @click.option("--keep-work", is_flag=True, help="Leave the work folder, with the rows of every view, in place.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_spark_options
 def reindex(exports: tuple[Path, ...], as_json: bool, **chosen: Any) -> int:
-    """Build all views anew from exports, on Spark.
+    """Build all views anew from exports and history archives, on Spark.
 
+    The store gets all posts that any of them has and that nobody deleted: archives add to it and remove nothing.
     Duplicates, deletions across exports and what is to be left out are settled. The new database is checked and takes the
     place of the old one at once; `cablestore generations` goes back. Interrupted, the same command goes on.
     """
@@ -65,23 +84,25 @@ def reindex(exports: tuple[Path, ...], as_json: bool, **chosen: Any) -> int:
     if (chosen["store"] is None) == (chosen["verified"] is None):
         raise click.UsageError("say where the store is: --out STORE, or --verify STORE to compare")
     if chosen["verified"] is not None:
-        if exports:
+        if exports or chosen["communities"]:
             raise click.UsageError("--verify makes its own export of the store: name none")
         return _verify(out, chosen)
-    if not exports:
-        raise click.UsageError("name at least one export: `cablestore export` makes one")
+    if not exports and not chosen["communities"]:
+        raise click.UsageError("name at least one export: `cablestore export` makes one. Or name --archives")
     return _reindex(out, exports, chosen)
 
 
 def _reindex(out: Output, exports: tuple[Path, ...], chosen: dict[str, Any]) -> int:
     from cablestore.reindex.generation import reindex as run  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
+    archives = _archives(chosen)
     with stage_bars(out) as progress:
         report = run(
             exports,
             chosen["store"],
+            archives=archives,
             work=chosen["work"],
-            drops=_drops(exports, chosen),
+            drops=_drops(exports, archives, chosen),
             views=frozenset(name for name in (chosen["views"] or "").split(",") if name),
             skip_corrupt=chosen["skip_corrupt"],
             spark=_spark(chosen),
@@ -115,11 +136,19 @@ def _verify(out: Output, chosen: dict[str, Any]) -> int:
     return 0 if report.is_equal else 1
 
 
-def _drops(exports: tuple[Path, ...], chosen: dict[str, Any]) -> Drops:
-    from cablestore.reindex.job import Drops  # noqa: PLC0415 - as above
+def _archives(chosen: dict[str, Any]) -> list[ArchiveSource]:
+    from cablestore.reindex.inputs import ArchiveSource  # noqa: PLC0415 - as above
 
-    dialect: Dialect = read_manifest(exports[0]).dialect
-    channels = frozenset(dialect.channel_id(name) for name in chosen["channels"])
+    key = key_of(chosen["cabal_key"])
+    return [ArchiveSource(folder, control_key, key) for folder, control_key in chosen["communities"]]
+
+
+def _drops(exports: tuple[Path, ...], archives: list[ArchiveSource], chosen: dict[str, Any]) -> Drops:
+    from cablestore.reindex.job import Drops  # noqa: PLC0415 - as above
+    from cablestore.reindex.prepare import read_sources  # noqa: PLC0415 - as above
+
+    names = chosen["channels"]
+    channels = frozenset(map(read_sources(exports, archives).dialect.channel_id, names)) if names else frozenset()
     return Drops(frozenset(chosen["authors"]), channels, chosen["before_ms"] or 0)
 
 
@@ -219,6 +248,82 @@ def generations(path: Path, out: Output, back_to: str | None, removed: str | Non
         for found in list_generations(path)
     ]
     out.table(("generation", "state", "size", "made"), rows)
+
+
+@archive.command()
+@folder_argument
+@click.argument("exports", metavar="EXPORT...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--identity",
+    "key_file",
+    type=click.Path(path_type=Path),
+    help="The control node's key: `cablestore identity --export` writes it [default: the store's].",
+)
+@click.option("--profile", type=click.Choice(["rfc61", "status-go"]), default="rfc61", show_default=True)
+@cabal_key_option
+@click.option("--public", is_flag=True, help="Do not encrypt, even with a cabal key.")
+@click.option("--keep-work", is_flag=True, help="Leave the work folder in place.")
+@common_options
+@_spark_options
+@needs_extra
+def make(
+    path: Path,
+    out: Output,
+    folder: Path,
+    exports: tuple[Path, ...],
+    key_file: Path | None,
+    profile: str,
+    cabal_key: str | None,
+    public: bool,
+    **chosen: Any,
+) -> None:
+    """Make archives of all weeks that are over, below FOLDER, from exports and on Spark.
+
+    They are those that `archive create` makes of a store that holds the same, byte for byte; each may go on where the
+    other ended. Exports are believed: `cablestore verify-export --signatures` first for those of strangers.
+    """
+    from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - needs the extra cablestore[archive]
+    from cablestore.archive.profile import PROFILES  # noqa: PLC0415 - as above
+    from cablestore.reindex.making import make_archives  # noqa: PLC0415 - needs both extras
+
+    identity = load_identity(key_file) if key_file is not None else _identity_of(path)
+    community = identity.public_key.hex()
+    with stage_bars(out) as progress:
+        made = make_archives(
+            exports,
+            ArchiveFolder(writable(folder) / community),
+            PROFILES[profile],
+            identity,
+            system_clock_ms(),
+            key=None if public else key_of(cabal_key),
+            work=chosen["work"],
+            spark=_spark(chosen),
+            keep_work=chosen["keep_work"],
+            progress=progress,
+        )
+    _tell_made(out, community, made)
+
+
+def _tell_made(out: Output, community: str, made: Made) -> None:
+    created = made.created
+    for digest in created.oversize:
+        out.note(f"post {digest.hex()} is too large for any archive")
+    out.say(
+        f"{created.archives:,} new archives with {created.posts:,} posts, {size(created.size_bytes)}, of community {community}",
+        community=community,
+        archives=created.archives,
+        posts=created.posts,
+        late_posts=created.late_posts,
+        oversize=[digest.hex() for digest in created.oversize],
+        size_bytes=created.size_bytes,
+        counts=dict(made.ran.counts),
+        seconds=made.ran.seconds,
+    )
+
+
+def _identity_of(path: Path) -> Identity:
+    with CableStore.open(path, create=False) as store:
+        return store.identity
 
 
 COMMANDS: Final = (reindex, generations)

@@ -1,0 +1,85 @@
+"""The archives of a community that lie below a folder here, whichever way they came: from a torrent, or by content id.
+
+FOLDER/COMMUNITY/data, index    a torrent's (`folder`)
+FOLDER/COMMUNITY/content/       by content id (`cid_folder`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cablestore.archive.announcement import link_text
+from cablestore.archive.cid_folder import CidFolder
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.index import VerifiedIndex
+from cablestore.archive.member import verified_by_any_profile
+from cablestore.archive.profile import Entry
+from cablestore.dialect import Dialect
+from cablestore.errors import ArchiveError
+from cablestore.limits import MAX_TORRENT_SIZE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class LocalArchives:
+    """An index that is here and verified, and what reads the archives that it names."""
+
+    verified: VerifiedIndex
+    stored: Callable[[Entry], bytes]
+    """Return an archive's bytes. Raises ArchiveError where they are not here."""
+    size_bytes: Callable[[Entry], int | None]
+    """Return an archive's size, None where that is not known because it is not here."""
+    origin: str
+    """The link that it came by, where it came by content id, else "torrent"."""
+
+    @property
+    def newest(self) -> tuple[int, int]:
+        """What a later index has more of: the end of its last week in ms, and archives."""
+        entries = self.verified.index.entries
+        return max((entry.period.to_ms for entry in entries), default=0), len(entries)
+
+
+def community_folder(folder: Path, control_key: bytes) -> Path:
+    """Return where the archives of a control node's community lie below a folder."""
+    return folder / control_key.hex()
+
+
+def local_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
+    """Return a community's archives below a folder, those of the newer index where there are two; None where there are none.
+
+    Raises ArchiveError for an index that is damaged, of another control node or under another key.
+    """
+    found = [torrent_archives(folder, control_key, dialect, key), cid_archives(folder, control_key, dialect, key)]
+    return max((each for each in found if each is not None), key=lambda each: each.newest, default=None)
+
+
+def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
+    """Return the archives that a torrent's `data` holds."""
+    files = ArchiveFolder(community_folder(folder, control_key))
+    data = files.index_bytes()
+    if data is None:
+        return None
+    # A member's `data` ends with the last archive that came, which may be before others that the index names.
+    verified = verified_by_any_profile(data, control_key, dialect, data_size_bytes=MAX_TORRENT_SIZE_BYTES, key=key)
+
+    def stored(entry: Entry) -> bytes:
+        missing = f"archive {entry.archive_id} is not here: fetch it"
+        if files.data_size_bytes() < entry.offset_bytes + entry.size_bytes:
+            raise ArchiveError(missing)
+        content = files.stored(entry)
+        if content.count(0) == len(content):  # a hole
+            raise ArchiveError(missing)
+        return content
+
+    return LocalArchives(verified, stored, lambda entry: entry.size_bytes, "torrent")
+
+
+def cid_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
+    """Return the archives that came by content id."""
+    files = CidFolder(community_folder(folder, control_key))
+    cid, data = files.index_cid(), files.index_bytes()
+    if cid is None or data is None:
+        return None
+    verified = verified_by_any_profile(data, control_key, dialect, data_size_bytes=None, key=key)
+    return LocalArchives(verified, files.stored, files.size_bytes, link_text(cid))

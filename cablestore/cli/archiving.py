@@ -1,0 +1,237 @@
+"""Commands for history archives: archive create, list, verify, import, status; the others are in modules beside this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cablestore.cli import archive_fetching, archive_giving
+from cablestore.cli.archive_fetching import sized, tell_imports
+from cablestore.cli.archive_options import (
+    cabal_key_option,
+    choice_options,
+    control_option,
+    dialect_of,
+    draft8_option,
+    folder_argument,
+    json_option,
+    key_of,
+    needs_extra,
+    read_archives,
+    row,
+    week_of,
+    writable,
+)
+from cablestore.cli.common import Output, size, when, with_store
+from cablestore.cli.remote import offered
+from cablestore.errors import ArchiveError
+from cablestore.store import CableStore, system_clock_ms
+
+if TYPE_CHECKING:
+    from cablestore.archive.local import LocalArchives
+    from cablestore.archive.member import ImportLog
+    from cablestore.archive.profile import Entry
+
+# What archives need is an extra: it is imported by the commands that use it.
+
+
+@click.group()
+def archive() -> None:
+    """Make, give, fetch and import the history of a community, week by week (pip install 'cablestore[archive]')."""
+
+
+@offered()
+@click.command()
+@folder_argument
+@click.option("--profile", type=click.Choice(["rfc61", "status-go"]), default="rfc61", show_default=True)
+@cabal_key_option
+@click.option("--public", is_flag=True, help="Do not encrypt, even with a cabal key.")
+@with_store
+@needs_extra
+def create(store: CableStore, out: Output, folder: Path, profile: str, cabal_key: str | None, public: bool) -> None:
+    """Make archives of all weeks that are over, below FOLDER. Run it again each week: what is there stays."""
+    from cablestore.archive.creating import create_archives  # noqa: PLC0415 - as said above
+    from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - as above
+    from cablestore.archive.profile import PROFILES  # noqa: PLC0415 - as above
+    from cablestore.archive.writer import Plan  # noqa: PLC0415 - as above
+
+    plan = Plan(PROFILES[profile], store.identity, store.dialect, None if public else key_of(cabal_key))
+    community = store.identity.public_key.hex()
+    files = ArchiveFolder(writable(folder) / community)
+    with out.progress("archiving (each post twice: read, archived)", None) as progress:
+        made = create_archives(store, files, plan, system_clock_ms(), progress)
+    for digest in made.oversize:
+        out.note(f"post {digest.hex()} is too large for any archive")
+    out.say(
+        f"{made.archives:,} new archives with {made.posts:,} posts, {size(made.size_bytes)}, of community {community}",
+        community=community,
+        archives=made.archives,
+        posts=made.posts,
+        late_posts=made.late_posts,
+        oversize=[digest.hex() for digest in made.oversize],
+        size_bytes=made.size_bytes,
+    )
+
+
+@click.command("list")
+@folder_argument
+@control_option
+@cabal_key_option
+@draft8_option
+@json_option
+@needs_extra
+def list_(folder: Path, control: str, cabal_key: str | None, draft8: bool, as_json: bool) -> None:
+    """Show the archives of a community below FOLDER: weeks, posts, sizes, `-` for the size of one that is not here."""
+    found = read_archives(folder, control, cabal_key, dialect_of(draft8=draft8))
+    rows = (row(found.verified, entry, found.size_bytes(entry)) for entry in found.verified.index.entries)
+    Output(as_json=as_json).table(("week", "posts", "size_bytes", "channels", "archive"), rows)
+
+
+@click.command()
+@folder_argument
+@control_option
+@cabal_key_option
+@draft8_option
+@json_option
+@needs_extra
+def verify(folder: Path, control: str, cabal_key: str | None, draft8: bool, as_json: bool) -> int:
+    """Go through every byte of a community's archives, signatures included. Exit status 1 when something is wrong."""
+    from cablestore.archive.reading import verified_content  # noqa: PLC0415 - as above
+    from cablestore.crypto import are_signed  # noqa: PLC0415 - as above
+
+    out = Output(as_json=as_json)
+    dialect = dialect_of(draft8=draft8)
+    found = read_archives(folder, control, cabal_key, dialect)
+    wrong = posts = 0
+    for entry in found.verified.index.entries:
+        try:
+            held, _ = verified_content(found.verified, entry, found.stored(entry), dialect, key_of(cabal_key))
+            unsigned = len(held) - sum(are_signed([post.raw for post in held]))
+            problem = f"{unsigned:,} posts are not signed by their authors" if unsigned else ""
+            posts += len(held)
+        except ArchiveError as error:
+            problem = str(error)
+        if problem:
+            wrong += 1
+            out.say(f"✗ {entry.archive_id}: {problem}", archive=entry.archive_id, problem=problem)
+    verdict = "all is well" if not wrong else f"{wrong:,} archives are damaged or missing: fetch them again"
+    out.say(f"{len(found.verified.index.entries):,} archives, {posts:,} posts: {verdict}", posts=posts, damaged=wrong)
+    return 1 if wrong else 0
+
+
+@offered()
+@click.command("import")
+@folder_argument
+@control_option
+@cabal_key_option
+@choice_options
+@with_store
+@needs_extra
+def import_(
+    store: CableStore,
+    out: Output,
+    folder: Path,
+    control: str,
+    cabal_key: str | None,
+    latest: bool,
+    start_ms: int | None,
+    end_ms: int | None,
+    merge: bool,
+) -> None:
+    """Import archives that are below FOLDER: in their weeks and channels the store then has what they have."""
+    from cablestore.archive.member import ImportLog, import_noted, wanted  # noqa: PLC0415 - as above
+
+    found = read_archives(folder, control, cabal_key, store.dialect)
+    imported = ImportLog(folder / control, store.identity.public_key)
+    entries = wanted(found.verified, imported, latest=latest, start_ms=start_ms, end_ms=end_ms)
+    missing: list[Entry] = []
+    sizes: dict[Entry, int] = {}
+    fetched = sized(_here(found, entries, missing), sizes)
+    imports = import_noted(store, found.verified, fetched, imported, key=key_of(cabal_key), merges=merge)
+    tell_imports(out, found.verified, imports, sizes)
+    if missing:
+        out.note(f"{len(missing):,} archives are not here: fetch them")
+
+
+def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> Iterator[tuple[Entry, bytes]]:
+    """Yield the archives that are here, note those that are not."""
+    for entry in entries:
+        try:
+            stored = found.stored(entry)
+        except ArchiveError:
+            missing.append(entry)
+        else:
+            yield entry, stored
+
+
+@offered()
+@click.command()
+@folder_argument
+@control_option
+@cabal_key_option
+@with_store
+@needs_extra
+def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key: str | None) -> None:
+    """Show the newest announcement of a control node, and which of its archives are here, imported and missing."""
+    from cablestore.archive.announcement import link_text  # noqa: PLC0415 - as above
+    from cablestore.archive.local import local_archives  # noqa: PLC0415 - as above
+    from cablestore.archive.member import ImportLog, newest_announcement  # noqa: PLC0415 - as above
+
+    control_key = bytes.fromhex(control)
+    announced = newest_announcement(store, control_key)
+    imported = ImportLog(folder / control, store.identity.public_key)
+    fields: dict[str, Any] = {
+        "link": link_text(announced[1].link) if announced else None,
+        "announced_ms": announced[0] if announced else None,
+        "announced": when(announced[0]) if announced else None,
+        "is_control": store.identity.public_key == control_key,
+        "imported": len(imported),
+    }
+    try:
+        found = local_archives(folder, control_key, store.dialect, key_of(cabal_key))
+        fields |= {"problem": None} | _known(found, imported, is_control=fields["is_control"])
+    except ArchiveError as error:
+        fields |= {"problem": str(error)} | _known(None, imported, is_control=fields["is_control"])
+    if out.as_json:
+        out.say("", **fields)
+    else:
+        rows = [
+            {"field": name.replace("_", " "), "value": value} for name, value in fields.items() if name[-3:] != "_ms"
+        ]
+        out.table(("field", "value"), rows)
+
+
+def _known(found: LocalArchives | None, imported: ImportLog, *, is_control: bool) -> dict[str, Any]:
+    """Return what the index that is here says; None where there is none."""
+    if found is None:
+        return dict.fromkeys(("index", "archives", "missing", "posts", "size_bytes", "last_week", "last_week_ms"))
+    entries = found.verified.index.entries
+    commitments = found.verified.commitments
+    last = max(entries, key=lambda entry: entry.period, default=None)
+    missing = 0 if is_control else sum(not imported.has(commitments[entry.archive_id]) for entry in entries)
+    return {
+        "index": found.origin,
+        "archives": len(entries),
+        "missing": missing,
+        "posts": sum(commitments[entry.archive_id].num_posts for entry in entries),
+        "size_bytes": sum(found.size_bytes(entry) or 0 for entry in entries),
+        "last_week": week_of(last) if last else None,
+        "last_week_ms": last.period.from_ms if last else None,
+    }
+
+
+for command in (
+    create,
+    list_,
+    verify,
+    import_,
+    status,
+    *archive_giving.COMMANDS,
+    *archive_fetching.COMMANDS,
+):
+    archive.add_command(command)
+
+COMMANDS: Final = (archive,)

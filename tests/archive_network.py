@@ -1,0 +1,236 @@
+"""`cablestore archive ...` in processes of their own, and a wire that counts what a seed gives, for tests of archives."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+from archives import FIRST_MS
+from people import Person
+from serving import environment
+
+from cablestore import CableStore, Post
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.index import VerifiedIndex, verify_index
+from cablestore.archive.period import WEEK_MS, Period
+from cablestore.archive.profile import RFC61
+from cablestore.dialect import LEGACY
+
+HERE: Final = "127.0.0.1"
+CABAL_KEY: Final = "5a" * 32
+_CHUNK_SIZE_BYTES: Final = 16_384
+
+
+def command(*arguments: object, store: Path | None = None) -> list[str]:
+    """The command line of `cablestore archive ARGUMENTS`."""
+    of_store = () if store is None else ("-s", store)
+    return [sys.executable, "-m", "cablestore", "archive", *map(str, (*arguments, *of_store))]
+
+
+def started(*arguments: object, store: Path | None = None, output: Path | None = None) -> subprocess.Popen[str]:
+    """Start it, its output into a pipe or a file; whoever does, ends it."""
+    with output.open("w") if output else nullcontext(subprocess.PIPE) as stdout:
+        return subprocess.Popen(
+            command(*arguments, store=store), stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+
+
+def archive(*arguments: object, store: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    return subprocess.run(
+        command(*arguments, store=store), capture_output=True, text=True, env=environment(), check=False, timeout=180
+    )
+
+
+def told(*arguments: object, store: Path | None = None) -> list[dict[str, Any]]:
+    """Run it with --json, and return what it tells. It has to succeed."""
+    done = archive(*arguments, "--json", store=store)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def weeks_told(lines: Iterable[dict[str, Any]]) -> list[int]:
+    """The beginnings of the weeks of imported archives, in the order in which they were."""
+    return [line["from_ms"] for line in lines if "from_ms" in line]
+
+
+class Seed:
+    """`cablestore archive seed` while the `with` lasts."""
+
+    def __init__(self, folder: Path, community: str, *arguments: object) -> None:
+        self.process = started("seed", folder, "--community", community, "--listen", f"{HERE}:0", "--json", *arguments)
+
+    def __enter__(self) -> Self:
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.stderr.read()
+        found = json.loads(line)
+        self.magnet: str = found["magnet"]
+        self.port: int = found["port"]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.process.terminate()
+        errors = self.process.communicate(timeout=60)[1]
+        assert kind or (self.process.returncode, errors) == (0, "")
+
+
+def free_port() -> int:
+    """A port on which nobody listens now."""
+    with socket.create_server((HERE, 0)) as free:
+        return int(free.getsockname()[1])
+
+
+class Wire:
+    """Stands between members and a seed while the `with` lasts: counts every byte, and holds them to a rate."""
+
+    def __init__(self, seed_port: int, rate_bytes_per_s: int = 0) -> None:
+        self.to_members_bytes = 0
+        self.rate_bytes_per_s = rate_bytes_per_s
+        self._seed_port = seed_port
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._listener = socket.create_server((HERE, 0))
+        self.address = f"{HERE}:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> Self:
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()
+        with self._lock:
+            for each in self._sockets:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for each in (self._listener, *self._sockets):
+            each.close()
+
+    def _start(self, work: Any, *arguments: object) -> None:
+        thread = threading.Thread(target=work, args=arguments)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # it is closed
+            while True:
+                member, _ = self._listener.accept()
+                try:
+                    seed = socket.create_connection((HERE, self._seed_port))
+                except OSError:
+                    member.close()
+                    continue
+                with self._lock:
+                    self._sockets += [member, seed]
+                # Little waits on the way: what a killed member lost was on the wire, or at libtorrent.
+                seed.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _CHUNK_SIZE_BYTES)
+                member.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _CHUNK_SIZE_BYTES)
+                self._start(self._to_seed, member, seed)
+                self._start(self._to_member, seed, member)
+
+    def _to_seed(self, member: socket.socket, seed: socket.socket) -> None:
+        with suppress(OSError):
+            while data := member.recv(_CHUNK_SIZE_BYTES):
+                seed.sendall(data)
+        _hang_up(seed)
+
+    def _to_member(self, seed: socket.socket, member: socket.socket) -> None:
+        with suppress(OSError):
+            while data := seed.recv(_CHUNK_SIZE_BYTES):
+                member.sendall(data)
+                with self._lock:
+                    self.to_members_bytes += len(data)
+                if self.rate_bytes_per_s:
+                    time.sleep(len(data) / self.rate_bytes_per_s)
+        _hang_up(member)
+
+
+def _hang_up(side: socket.socket) -> None:
+    with suppress(OSError):
+        side.shutdown(socket.SHUT_RDWR)
+
+
+# --- stores and folders ----------------------------------------------------------------------------
+
+
+def digest(path: Path) -> str:
+    """The digest of a store that has to be whole."""
+    with CableStore.open(path, create=False) as store:
+        report = store.check()
+        assert report.is_clean, [str(problem) for problem in report.problems]
+        return store.dump_digest()
+
+
+def made_store(path: Path, posts: Iterable[Post]) -> str:
+    """Make a store with posts; returns its public key, which names the community of its archives."""
+    with CableStore.open(path) as store:
+        store.ingest([post.raw for post in posts], verify=False)
+        return store.identity.public_key.hex()
+
+
+def long_history(weeks: int, per_week: int) -> list[Post]:
+    """Texts of three people, and of each week, late in the next, some that are deleted."""
+    people = [Person(name) for name in ("ann", "bob", "cyd")]
+    rng = random.Random(5)
+    posts: list[Post] = []
+    for week in range(weeks):
+        begin_ms = FIRST_MS + week * WEEK_MS
+        step_ms = WEEK_MS // (per_week + 1)
+        texts = [
+            (
+                author := rng.choice(people),
+                author.text("default", f"{week} {n} ".ljust(600, "."), at=begin_ms + n * step_ms),
+            )
+            for n in range(per_week)
+        ]
+        posts += [text for _, text in texts]
+        for author in people:
+            own = [text for by, text in texts if by is author][:2]
+            posts.append(author.delete(*own, at=begin_ms + 2 * WEEK_MS - 1 - week))
+    return posts
+
+
+def posts_of(path: Path, period: Period | None = None) -> dict[bytes, bytes]:
+    """All posts of a store by their hashes, or those of a period."""
+    found = {}
+    with CableStore.open(path, create=False) as store, store.snapshot() as snapshot:
+        for post in snapshot.reader.posts():
+            if period is None or period.holds(post.timestamp_ms):
+                found[post.hash] = post.raw
+    return found
+
+
+def index_of(folder: Path, community: str, key: str | None = None) -> VerifiedIndex:
+    """The index of a community below a folder, which has to be its control node's."""
+    files = ArchiveFolder(folder / community)
+    data = files.index_bytes()
+    assert data is not None
+    return verify_index(
+        data,
+        RFC61,
+        bytes.fromhex(community),
+        LEGACY,
+        data_size_bytes=files.data_size_bytes(),
+        key=bytes.fromhex(key) if key else None,
+    )
+
+
+def bytes_of(folder: Path, community: str) -> tuple[bytes, bytes]:
+    """Of `data` and `index`."""
+    files = ArchiveFolder(folder / community)
+    return files.data_path.read_bytes(), files.index_path.read_bytes()

@@ -1,0 +1,113 @@
+"""What a control node made, to be changed by somebody hostile, and commands that have to refuse it, for tests of archives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from archive_network import digest
+from archives import CONTROL, FIRST_MS, archived, plan_of, store_of
+from people import ANN, BOB
+from torrents import HERE, engine
+
+from cablestore import LEGACY, CableStore, Identity, Post, limits
+from cablestore.archive.commitment import Commitment
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.index import encode_index, make_index, signed_index
+from cablestore.archive.period import WEEK_MS
+from cablestore.archive.profile import RFC61, Entry, with_id
+
+PIECE = limits.PIECE_SIZE_BYTES
+COMMUNITY = CONTROL.public_key.hex()
+WEEKS = 4
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def history(text: str = "text") -> list[Post]:
+    """Ten posts a week, an archive of one piece each."""
+    moments_ms = [FIRST_MS + week * WEEK_MS + n for week in range(WEEKS) for n in range(10)]
+    return [ANN.text("default", f"{text} {at_ms}", at=at_ms) for at_ms in moments_ms]
+
+
+class Made(NamedTuple):
+    """What a control node made, to be changed and signed again by whoever."""
+
+    folder: ArchiveFolder
+    entries: tuple[Entry, ...]
+    commitments: tuple[Commitment, ...]
+
+    def sign(self, identity: Identity = CONTROL, **more: Any) -> None:
+        """Write an index of these entries and commitments, signed by this identity."""
+        index = signed_index(make_index(RFC61, self.entries), self.commitments, identity, LEGACY, sealed=False, **more)
+        self.folder.write_index(encode_index(index))
+
+    def change(self, number: int, **changes: Any) -> Made:
+        """Have the entry of a week say something else, and its commitment go with it."""
+        entry = with_id(RFC61, self.entries[number]._replace(**changes))
+        return self.put(number, entry, self.commitments[number])
+
+    def put(self, number: int, entry: Entry, commitment: Commitment) -> Made:
+        """Have another archive in the place of a week's."""
+        stated = Commitment(entry.archive_id, commitment.sha256, commitment.num_posts, commitment.merkle_root)
+        entries, commitments = [*self.entries], [*self.commitments]
+        entries[number], commitments[number] = entry, stated
+        return self._replace(entries=tuple(entries), commitments=tuple(commitments))
+
+    def write(self, at_bytes: int, content: bytes) -> None:
+        """Change `data`."""
+        with self.folder.data_path.open("r+b") as data:
+            data.seek(at_bytes)
+            data.write(content)
+
+    def flip(self, at_bytes: int) -> None:
+        """Change a bit of `data`."""
+        self.write(at_bytes, bytes([self.folder.data_path.read_bytes()[at_bytes] ^ 1]))
+
+
+def four_weeks(folder: Path) -> Made:
+    """Make the archives of four weeks below a folder."""
+    files = archived(store_of(history()), folder / COMMUNITY, plan_of())
+    verified = plan_of().verified(files)
+    assert verified is not None
+    entries = verified.index.entries
+    assert [entry.size_bytes for entry in entries] == [PIECE] * WEEKS
+    return Made(files, entries, tuple(verified.commitments[entry.archive_id] for entry in entries))
+
+
+def a_member(path: Path) -> Path:
+    """Make a store with posts that an import of the archives would remove."""
+    with CableStore.open(path) as store:
+        store.ingest([BOB.text("default", "mine", at=FIRST_MS + week * WEEK_MS + 5).raw for week in range(WEEKS)])
+    return path
+
+
+def refused(run: Run, member: Path, *command: object) -> str:
+    """Run a command that has to be refused without a trace in the store; returns the reason."""
+    before = digest(member)
+    status, _, errors = run("archive", *command, "-s", member)
+    assert (status, digest(member)) == (2, before), errors
+    assert errors.startswith("cablestore: ")
+    assert errors.count("\n") == 1
+    assert 20 < len(errors) < 1_000
+    return errors
+
+
+def refused_from_folder(run: Run, member: Path, made: Made) -> str:
+    return refused(run, member, "import", made.folder.path.parent, "--control", COMMUNITY)
+
+
+def refused_from_seed(run: Run, member: Path, made: Made, *more: object) -> str:
+    """By a seed whose torrent is made of what lies in the folder: each piece has its right SHA-1."""
+    got = member.with_name("got")
+    with engine(made.folder.path.parent) as seed:
+        link, peer = seed.seed(COMMUNITY), f"{HERE}:{seed.port}"
+        return refused(
+            run, member, "fetch", link, got, "--control", COMMUNITY, "--peer", peer, "--timeout", "10s", *more
+        )
+
+
+def nothing_was_fetched(member: Path) -> bool:
+    """Whether no archive is on the member's disk."""
+    return not [*member.with_name("got").rglob("data")]
