@@ -1,4 +1,4 @@
-"""A new generation of a store from exports: derived by Spark, loaded, caught up, checked, and swapped in by a rename.
+"""A new generation of a store from exports and archives: derived by Spark, loaded, caught up, checked, and swapped in by a rename.
 
 Until the swap the live database is only read. Killed at any instant, the next run goes on from what is finished; the
 generation before stays, to go back to.
@@ -31,9 +31,10 @@ from cablestore.meta import meta_row
 from cablestore.post import Post
 from cablestore.reader import PRIVATE_PREFIX, Reader, Row
 from cablestore.rebuild import write_head
+from cablestore.reindex.inputs import ArchiveSource
 from cablestore.reindex.job import Drops, own_folder
 from cablestore.reindex.load import load
-from cablestore.reindex.prepare import read_manifests
+from cablestore.reindex.prepare import read_sources
 from cablestore.reindex.rows import read_rows, with_local_only
 from cablestore.reindex.run import Derived, Progress, SparkOptions, derive_rows
 from cablestore.runs import BEHIND_ALL
@@ -60,6 +61,7 @@ def reindex(
     exports: Sequence[Path],
     out: Path,
     *,
+    archives: Sequence[ArchiveSource] = (),
     work: Path | None = None,
     drops: Drops | None = None,
     views: frozenset[str] = frozenset(),
@@ -69,22 +71,30 @@ def reindex(
     keep_work: bool = False,
     progress: Progress = lambda *_: None,
 ) -> Reindexed:
-    """Build the store at `out` anew from exports, or make it.
+    """Build the store at `out` anew from exports and archives, or make it.
 
-    A store that is there must be among those exported, and its posts since are added; it must not be open when the new
+    It gets the union of all posts in them that nobody deleted: that archives are canonical for their weeks and channels
+    (RFC 61) removes posts where they are imported, and not here. A store that is there must be among those exported, and its posts since are added; it must not be open when the new
     database takes its place. `views` are those to build anew, all where it is empty. `work` is a folder that the workers
     share (beside `out` unless named) and is removed at the end unless `keep_work`.
 
-    Raises ExportError, ReindexError, OpenError, StorageError. Whatever is raised, the store is as it was.
+    Raises ExportError, ArchiveError, ReindexError, OpenError, StorageError. Whatever is raised, the store is as it was.
     """
     out = out.absolute()
     work = (work or out.with_name(f"{out.name}.reindex")).absolute()
     scratch = out.with_name(f"{out.name}.loading")
     drops = drops or Drops()
-    manifests = read_manifests(exports)
-    after = covered(manifests, out)
+    after = covered(read_sources(exports, archives).manifests, out)
     derived = derive_rows(
-        exports, work, catalog, drops=drops, views=views, skip_corrupt=skip_corrupt, spark=spark, progress=progress
+        exports,
+        work,
+        catalog,
+        archives=archives,
+        drops=drops,
+        views=views,
+        skip_corrupt=skip_corrupt,
+        spark=spark,
+        progress=progress,
     )
     if derived.left_out:
         after = 0  # what stood in them may be in the live database alone
@@ -130,7 +140,7 @@ class _New:
         self._catalog = catalog
         self._after = after
         self._progress = progress
-        self._dialect: Dialect = derived.manifests[0].dialect
+        self._dialect: Dialect = derived.dialect
         self._seconds = dict(derived.seconds)
 
     def replace_all(self, drops: Drops) -> Reindexed:

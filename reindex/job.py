@@ -1,4 +1,4 @@
-"""What one reindexing is to do: everything that its tasks need, sent to every worker."""
+"""What a job is to do: everything that its tasks need, sent to every worker."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cablestore.body import DELETE
 from cablestore.dialect import Dialect
 from cablestore.errors import ReindexError
-from cablestore.export import Segment
 from cablestore.post import Post
+from cablestore.reindex.inputs import Input
 from cablestore.view import Catalog
 
 _MARK: Final = "cablestore-work"
@@ -55,53 +55,59 @@ class Drops:
         return bool(self.authors or self.channels or self.before_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One segment of one export."""
-
-    export: Path
-    segment: Segment
-
-    @property
-    def path(self) -> Path:
-        """Where the segment is."""
-        return self.export / self.segment.file
-
-
 @dataclass(frozen=True)
-class Job:
-    """One reindexing. `folder` is where workers leave what they made; they and the driver must all see it and the exports.
+class Exchange:
+    """What a job reads, and how posts go to `partitions` by their hashes.
 
-    Posts go to `partitions` by their hashes, rows to buckets by their keys: `boundaries` has the key at which each bucket
-    but the first begins, `wanted` whether a bucket is to be built at all.
+    `folder` is where workers leave what they made; they and the driver must all see it and the inputs.
     """
 
     folder: Path
     dialect: Dialect
-    catalog: Catalog
     inputs: tuple[Input, ...]
     partitions: int
+
+    def partition_of(self, digest: bytes) -> int:
+        """Return the partition of a 32-byte hash."""
+        return int.from_bytes(digest[:4], "big") * self.partitions >> 32
+
+    def parts(self) -> list[Any]:
+        """Return what else tells this job from others of its kind, as JSON can say it."""
+        return []
+
+    def fingerprint(self) -> str:
+        """Return what tells this job from others: finished work of one with the same is used again."""
+        parts = [
+            type(self).__name__,
+            self.dialect.name,
+            [source.digest for source in self.inputs],
+            self.partitions,
+            *self.parts(),
+        ]
+        return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class Job(Exchange):
+    """One reindexing. Rows go to buckets by their keys.
+
+    `boundaries` has the key at which each bucket but the first begins, `wanted` whether a bucket is to be built at all.
+    """
+
+    catalog: Catalog
     boundaries: tuple[bytes, ...]
     wanted: tuple[bool, ...]
     drops: Drops = field(default_factory=Drops)
     wants_records: bool = True
     """Whether the rows that hold the posts themselves are to be written."""
 
-    def partition_of(self, digest: bytes) -> int:
-        """Return the partition of a 32-byte hash."""
-        return int.from_bytes(digest[:4], "big") * self.partitions >> 32
-
-    def fingerprint(self) -> str:
-        """Return what tells this job from others: finished work of one with the same is used again."""
-        parts = [
-            self.dialect.name,
+    def parts(self) -> list[Any]:
+        """Return all that decides on the rows."""
+        return [
             sorted(self.catalog.versions.items()),
-            [source.segment.blake3 for source in self.inputs],
-            self.partitions,
             [boundary.hex() for boundary in self.boundaries],
             self.wanted,
             sorted(author.hex() for author in self.drops.authors),
             sorted(self.drops.channels),
             self.drops.before_ms,
         ]
-        return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()

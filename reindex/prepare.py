@@ -1,29 +1,67 @@
-"""Preparing a reindexing: reading what the exports say of themselves, and cutting the work into even shares."""
+"""Preparing a reindexing: reading what its inputs say of themselves, and cutting the work into even shares."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from cablestore.copies import partitions_for
 from cablestore.derive import Derivation
 from cablestore.dialect import Dialect
-from cablestore.errors import DecodeError, ExportError
-from cablestore.export import Manifest, read_manifest, read_posts
+from cablestore.errors import ArchiveError, DecodeError, ExportError
+from cablestore.export import Manifest, read_manifest
 from cablestore.keys import after_prefix
 from cablestore.limits import MAX_BUCKET_SIZE_BYTES
 from cablestore.post import Post, decode_post
 from cablestore.reader import DATA_PREFIX, Row
-from cablestore.reindex.job import Drops, Input, Job
+from cablestore.reindex.inputs import ArchiveSource, Input, SegmentInput, posts_of
+from cablestore.reindex.job import Drops, Job
 from cablestore.runs import choose_boundaries
 from cablestore.view import REVERSE_NAME, REVERSE_PREFIX, Catalog
 
-_SAMPLED_SEGMENTS: Final = 6
+_SAMPLED_INPUTS: Final = 6
 _SAMPLED_POSTS: Final = 15_000
 _PIECES_SIZE_BYTES: Final = 1_000
 """What the pieces of a post come to where there is no post to measure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a job is given: posts of one dialect, in exports (their `manifests`) and archives."""
+
+    dialect: Dialect
+    manifests: list[Manifest]
+    inputs: tuple[Input, ...]
+
+
+def read_sources(exports: Sequence[Path], archives: Sequence[ArchiveSource] = ()) -> Sources:
+    """Read manifests and verify indexes. Raises ExportError, ArchiveError."""
+    manifests = read_manifests(exports) if exports or not archives else []
+    inputs: list[Input] = list(all_inputs(manifests))
+    dialects = [manifest.dialect for manifest in manifests]
+    for source in archives:
+        dialect, found = _read_archives(source)
+        if dialect != (dialects or [dialect])[0]:
+            raise ArchiveError(
+                f"the archives below {source.folder} are of the dialect {dialect.name}, the posts before them of "
+                f"{dialects[0].name}. A store has one dialect: reindex them apart"
+            )
+        dialects.append(dialect)
+        inputs += found
+    return Sources(dialects[0], manifests, tuple(inputs))
+
+
+def _read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
+    try:
+        from cablestore.reindex.archives import read_archives  # noqa: PLC0415 - needs the extra cablestore[archive]
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] not in {"google", "Crypto", "libtorrent"}:
+            raise
+        raise ArchiveError(f"archives need {error.name}: run pip install 'cablestore[archive,reindex]'") from None
+    return read_archives(source)
 
 
 def read_manifests(folders: Sequence[Path]) -> list[Manifest]:
@@ -41,17 +79,17 @@ def read_manifests(folders: Sequence[Path]) -> list[Manifest]:
     return manifests
 
 
-def all_inputs(manifests: Sequence[Manifest]) -> tuple[Input, ...]:
+def all_inputs(manifests: Sequence[Manifest]) -> tuple[SegmentInput, ...]:
     """Return every segment of every export."""
-    return tuple(Input(m.folder.absolute(), segment) for m in manifests for segment in m.segments)
+    return tuple(SegmentInput(m.folder.absolute(), segment) for m in manifests for segment in m.segments)
 
 
 def make_job(
-    inputs: tuple[Input, ...], folder: Path, dialect: Dialect, catalog: Catalog, drops: Drops, views: frozenset[str]
+    inputs: Sequence[Input], folder: Path, dialect: Dialect, catalog: Catalog, drops: Drops, views: frozenset[str]
 ) -> Job:
     """Cut the work into partitions of hashes and buckets of keys. `views` are those to build, all where it is empty."""
     wanted = _wanted_prefixes(catalog, views)
-    posts = sum(source.segment.items for source in inputs if source.segment.kind == "posts")
+    posts = posts_of(inputs)
     sample, sampled = _sample(inputs, dialect, catalog)
     size_bytes = sum(len(key) + len(value) for key, value in sample) * posts / max(sampled, 1)
     buckets = 1 + int(size_bytes / MAX_BUCKET_SIZE_BYTES)
@@ -60,7 +98,7 @@ def make_job(
         folder=folder,
         dialect=dialect,
         catalog=catalog,
-        inputs=inputs,
+        inputs=tuple(inputs),
         partitions=partitions_for(posts),
         boundaries=tuple(boundaries),
         wanted=tuple(_is_wanted(start, wanted) for start in (b"", *boundaries)),
@@ -70,13 +108,13 @@ def make_job(
 
 
 def _sample(inputs: Sequence[Input], dialect: Dialect, catalog: Catalog) -> tuple[list[Row], int]:
-    """Return the pieces of some posts from all over the exports, sorted, and of how many posts they are."""
-    segments = [source for source in inputs if source.segment.kind == "posts"]
-    chosen = segments[:: 1 + len(segments) // _SAMPLED_SEGMENTS]
-    step = 1 + sum(source.segment.items for source in chosen) // _SAMPLED_POSTS
+    """Return the pieces of some posts from all over the inputs, sorted, and of how many posts they are."""
+    having = [source for source in inputs if source.posts]
+    chosen = having[:: 1 + len(having) // _SAMPLED_INPUTS]
+    step = 1 + sum(source.posts for source in chosen) // _SAMPLED_POSTS
     posts: dict[bytes, Post] = {}
     for source in chosen:
-        for raws in read_posts(source.export, source.segment):
+        for raws, _ in source.blocks():
             for raw in raws[::step]:
                 with suppress(DecodeError):
                     post = decode_post(raw, dialect)

@@ -1,7 +1,7 @@
 """What runs on the workers of a reindexing: functions over Arrow batches, without anything of Spark in them.
 
-1. `inspect`: is a segment of an export what its manifest says, and does this worker see the job's folder?
-2. `read`: posts and tombstones of a segment, in blobs by the partition that their hashes fall into.
+1. `inspect`: is an input, a segment of an export or an archive, whole, and does this worker see the job's folder?
+2. `read`: posts and tombstones of an input, in blobs by the partition that their hashes fall into.
 3. `derive`: all blobs of a partition: duplicates and the dead go, the living give pieces of rows (`cablestore.derive`).
 4. `build`: all pieces of a bucket, sorted and combined, become a segment of rows.
 
@@ -11,14 +11,14 @@ outlive a driver that is killed. Each finished partition and bucket leaves a rep
 
 from __future__ import annotations
 
-import gc
 import json
 import platform
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -28,16 +28,26 @@ import pyarrow as pa
 
 from cablestore import errors
 from cablestore.body import DELETE, TYPE_NAMES
+from cablestore.collector import without_collector
 from cablestore.crypto import post_hash
 from cablestore.derive import Derivation, measure, settle
-from cablestore.errors import CableStoreError, CorruptExportError, DecodeError, ExportError, ReindexError, StorageError
-from cablestore.export import read_posts, read_tombstones
+from cablestore.dialect import Dialect
+from cablestore.errors import (
+    ArchiveError,
+    CableStoreError,
+    CorruptExportError,
+    DecodeError,
+    ExportError,
+    ReindexError,
+    StorageError,
+)
 from cablestore.post import Post, decode_post, peek_type
 from cablestore.reader import Row
-from cablestore.reindex.job import Input, Job
+from cablestore.reindex.inputs import Input
+from cablestore.reindex.job import Exchange, Job
 from cablestore.reindex.rows import RowWriter
 from cablestore.runs import cut, finished, read_bucket, write_run
-from cablestore.segment import segment_blake3
+from cablestore.segment import storage_errors
 from cablestore.tombstone import Tombstone
 from cablestore.views.deleted import tombstones
 
@@ -50,7 +60,7 @@ REPORTS: Final = pa.schema([pa.field("report", pa.string(), nullable=False)])
 """What the other tasks yield: JSON, one object a segment, partition or bucket; {"error": ...} where it failed."""
 
 NUMBERS: Final = pa.schema([pa.field("number", pa.int64(), nullable=False)])
-"""What tasks but `derive` are given: numbers of inputs or buckets."""
+"""What tasks but those of partitions are given: numbers of inputs or buckets."""
 
 _BUFFERED_SIZE_BYTES: Final = 2**25
 """What `read` holds in memory before it sends blobs on."""
@@ -64,24 +74,18 @@ def inspect(inputs: tuple[Input, ...], folder: Path) -> Callable[[Batches], Batc
     """Return the task that checks inputs, given their numbers."""
 
     def check(index: int) -> dict[str, Any]:
-        source = inputs[index]
-        expected = source.segment.blake3
-        try:
-            found = segment_blake3(source.path)
-        except StorageError as error:
-            return {"input": index, "problem": str(error)}
-        if found != expected:
-            problem = f"{source.path} is damaged: its BLAKE3 is {found}, its manifest says {expected}"
+        problem = inputs[index].problem(folder)
+        if problem is not None:
             return {"input": index, "problem": problem}
         probe = f"probe-{uuid.uuid4().hex}"
         with suppress(OSError):  # the driver tells of a folder that is not shared
             (folder / probe).touch()
         return {"input": index, "probe": probe, "host": platform.node()}
 
-    return _reporting(check)
+    return reporting(check)
 
 
-def read(job: Job, partitions: frozenset[int]) -> Callable[[Batches], Batches]:
+def read(job: Exchange, partitions: frozenset[int]) -> Callable[[Batches], Batches]:
     """Return the task that reads inputs, given their numbers, for these partitions alone."""
 
     def task(batches: Batches) -> Batches:
@@ -96,6 +100,13 @@ def read(job: Job, partitions: frozenset[int]) -> Callable[[Batches], Batches]:
 
 def derive(job: Job) -> Callable[[Batches], Batches]:
     """Return the task that takes all blobs of one partition."""
+    return of_partition(partial(_derive, job))
+
+
+def of_partition(
+    work: Callable[[int, list[bytes], list[Tombstone]], dict[str, Any]],
+) -> Callable[[Batches], Batches]:
+    """Return the task that takes all blobs of one partition and gives `work` its number, posts and tombstones."""
 
     def task(batches: Batches) -> Batches:
         raws: list[bytes] = []
@@ -108,7 +119,7 @@ def derive(job: Job) -> Callable[[Batches], Batches]:
                 raws += posts
                 stones += [Tombstone.decode(*fields) for fields in tombs]
         if partition >= 0:
-            yield _report(lambda: _derive(job, partition, raws, stones))
+            yield _report(lambda: work(partition, raws, stones))
 
     return task
 
@@ -120,9 +131,9 @@ def build(job: Job, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
     def bucket(index: int) -> dict[str, Any]:
         rows = finished(read_bucket(paths, index, len(job.wanted)), job.catalog)
         segments = _write_rows(job, f"rows-{index:06d}.seg", rows)
-        return _finished(job.folder / f"built-{index:06d}.json", {"bucket": index, "segments": segments})
+        return finish(job.folder / f"built-{index:06d}.json", {"bucket": index, "segments": segments})
 
-    return _reporting(bucket)
+    return reporting(bucket)
 
 
 def pick(batches: Batches, chosen: tuple[int, ...]) -> Batches:
@@ -138,7 +149,7 @@ def pick(batches: Batches, chosen: tuple[int, ...]) -> Batches:
 class _Blobs:
     """Posts and tombstones by partition, until there are enough to send on."""
 
-    def __init__(self, job: Job, partitions: frozenset[int]) -> None:
+    def __init__(self, job: Exchange, partitions: frozenset[int]) -> None:
         self._job = job
         self._posts: dict[int, list[bytes]] = {number: [] for number in partitions}
         self._stones: dict[int, list[tuple[bytes, bytes, bytes]]] = {number: [] for number in partitions}
@@ -184,12 +195,9 @@ class _Blobs:
 
 
 def _read(source: Input, blobs: _Blobs) -> Batches:
-    if source.segment.kind == "posts":
-        for raws in read_posts(source.export, source.segment):
-            yield from blobs.add_posts(raws)
-        return
-    for stones in read_tombstones(source.export, source.segment):
+    for raws, stones in source.blocks():
         blobs.add_tombstones(stones)
+        yield from blobs.add_posts(raws)
 
 
 # --- deriving ------------------------------------------------------------------------------------
@@ -201,7 +209,7 @@ def _derive(job: Job, partition: int, raws: list[bytes], stones: list[Tombstone]
     types: Counter[int] = Counter()
     derivation = Derivation(job.catalog)
     records: list[Row] = []
-    for post, laid in _settled(job, raws, stones, counts):
+    for post, laid in settled(job.dialect, raws, stones, counts):
         for stone in laid:
             derivation.tombstone(stone)
         if post is None:
@@ -219,7 +227,7 @@ def _derive(job: Job, partition: int, raws: list[bytes], stones: list[Tombstone]
     segments += _write_rows(job, f"reverse-{partition:06d}.seg", reverse)
     by_name = {TYPE_NAMES[kind]: count for kind, count in types.items()}
     report = {"partition": partition, "run": run, "segments": segments, "posts": by_name, "counts": counts}
-    return _finished(job.folder / f"derived-{partition:06d}.json", report)
+    return finish(job.folder / f"derived-{partition:06d}.json", report)
 
 
 def _write_rows(job: Job, file: str, rows: list[Row]) -> list[dict[str, Any]]:
@@ -231,10 +239,10 @@ def _write_rows(job: Job, file: str, rows: list[Row]) -> list[dict[str, Any]]:
         return [writer.close(measure(rows, job.catalog))]
 
 
-def _settled(
-    job: Job, raws: list[bytes], stones: list[Tombstone], counts: Counter[str]
+def settled(
+    dialect: Dialect, raws: list[bytes], stones: list[Tombstone], counts: Counter[str]
 ) -> Iterator[tuple[Post | None, list[Tombstone]]]:
-    """Yield what all exports together say of each hash, in order of hashes."""
+    """Yield what all inputs together say of each hash, in order of hashes: the post if it lives, and its tombstones."""
     by_target: dict[bytes, list[Tombstone]] = {}
     for stone in stones:
         by_target.setdefault(stone.target, []).append(stone)
@@ -246,7 +254,7 @@ def _settled(
         raw = by_hash.get(digest)
         if raw is not None:
             try:
-                post = decode_post(raw, job.dialect, digest)
+                post = decode_post(raw, dialect, digest)
             except DecodeError:
                 counts["malformed"] += 1
             if post is not None and post.is_local_only:
@@ -256,6 +264,8 @@ def _settled(
         if waiting is None:
             yield post, []
             continue
+        if post is not None:  # and so known better than from what an archive tells of it
+            waiting = [replace(stone, skeleton=None) for stone in waiting]
         live, laid = settle(post, waiting)
         counts["deleted"] += post is not None and live is None
         _count_stones(post, laid, counts)
@@ -277,19 +287,9 @@ def _count_stones(post: Post | None, laid: list[Tombstone], counts: Counter[str]
 # --- reporting -----------------------------------------------------------------------------------
 
 
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Keep Python from looking for cycles among hundreds of thousands of rows that are in none: a tenth of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+def reporting(work: Callable[[int], dict[str, Any]]) -> Callable[[Batches], Batches]:
+    """Return the task that does some work for each number that it is given, and reports what comes of it."""
 
-
-def _reporting(work: Callable[[int], dict[str, Any]]) -> Callable[[Batches], Batches]:
     def task(batches: Batches) -> Batches:
         for batch in batches:
             for index in batch.column(0).to_pylist():
@@ -302,7 +302,7 @@ def _report(work: Callable[[], dict[str, Any]]) -> pa.RecordBatch:
     """Return what came out of a task, or its error: Spark would try again, in vain, and bury the message."""
     started = time.perf_counter()
     try:
-        with _without_collector():
+        with without_collector():
             report = work()
     except CableStoreError as error:
         report = {"error": str(error), "kind": type(error).__name__}
@@ -315,14 +315,20 @@ def error_of(report: dict[str, Any]) -> CableStoreError:
     kind = getattr(errors, report["kind"], ReindexError)
     return (
         kind(report["error"])
-        if kind in (CorruptExportError, ExportError, StorageError)
+        if kind in (ArchiveError, CorruptExportError, ExportError, StorageError)
         else ReindexError(report["error"])
     )
 
 
-def _finished(path: Path, report: dict[str, Any]) -> dict[str, Any]:
-    """Leave the report beside what it is about, whole or not at all."""
-    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-    unfinished.write_text(json.dumps(report), encoding="utf-8")
-    unfinished.replace(path)
+def finish(path: Path, report: dict[str, Any]) -> dict[str, Any]:
+    """Leave the report beside what it is about. Returns it."""
+    leave(path, json.dumps(report).encode())
     return report
+
+
+def leave(path: Path, data: bytes) -> None:
+    """Leave a file in the job's folder, whole or not at all. Raises StorageError where the disk refuses."""
+    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    with storage_errors(path):
+        unfinished.write_bytes(data)
+        unfinished.replace(path)

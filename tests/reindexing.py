@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from cablestore.reindex import load, prepare
 from cablestore.reindex.spark import session
 
 HERE = Path(__file__).parent
+TIMEOUT_S = 300
 
 SHARES = {"PARTITION_POSTS": 400, "MAX_BUCKET_SIZE_BYTES": 60_000, "PART_ROWS": 2_000}
 """Limits with which some thousand posts are cut into several partitions, buckets and parts."""
@@ -73,9 +76,12 @@ def start_job(script: Path, *arguments: str | Path, extra: str = "pass") -> subp
     )
 
 
-def processes_of(script: Path) -> dict[int, str]:
-    """Return the command lines of all processes that a job started, itself among them, by their ids."""
-    mark = f"CABLESTORE_TEST_MARK={script}".encode()
+def processes_of(marked: Path) -> dict[int, str]:
+    """Return the command lines of all processes that a job or a cluster started, itself among them, by their ids.
+
+    `marked` is the job's script or the cluster's folder.
+    """
+    mark = f"CABLESTORE_TEST_MARK={marked}".encode()
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -84,6 +90,42 @@ def processes_of(script: Path) -> dict[int, str]:
         except OSError:
             continue  # it has just ended, or is not ours
     return {pid: command for pid, command in found.items() if command}
+
+
+def wait_until(is_so: Callable[[], object], otherwise: str, seconds: float = 60) -> None:
+    deadline_s = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline_s, otherwise
+        time.sleep(0.01)
+
+
+def kill(*processes: int) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def kill_python_workers(work: Path, marked: Path, job: subprocess.Popen[str]) -> None:
+    """Kill the Python workers of Spark as soon as posts are being derived."""
+
+    def workers() -> list[int]:
+        return [pid for pid, command in processes_of(marked).items() if "pyspark.daemon" in command]
+
+    wait_until(lambda: (work / "job.json").exists() or job.poll() is not None, "no job", TIMEOUT_S)
+    wait_until(lambda: len(workers()) > 1 or job.poll() is not None, "no worker", TIMEOUT_S)
+    kill(*workers()[1:])
+
+
+def kill_an_executor(marked: Path, job: subprocess.Popen[str]) -> None:
+    """Kill one of a cluster's executors while a job runs."""
+
+    def executors() -> list[int]:
+        commands = processes_of(marked)
+        return [pid for pid, command in commands.items() if "CoarseGrainedExecutorBackend" in command]
+
+    wait_until(lambda: executors() or job.poll() is not None, "no executor", TIMEOUT_S)
+    assert job.poll() is None
+    kill(executors()[0])
 
 
 def conversation(posts: int) -> list[Post]:

@@ -15,6 +15,8 @@ import pyspark
 from cablestore.reindex.java import find_java
 
 START_TIMEOUT_S = 120
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For processes that live for seconds: compiling code with more care would take a third of their time."""
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 
@@ -24,7 +26,8 @@ def standalone_cluster(scratch: Path, *, workers: int = 2, cores: int = 1, memor
     """Start a master and workers on free ports of 127.0.0.1 and yield the master's URL; kill them all at the end.
 
     Each worker has a folder of its own, `worker-0` and so on below `scratch`, where its executors work. An
-    executor needs less memory than its worker has: `spark.executor.memory=512m` fits the default.
+    executor needs less memory than its worker has: `spark.executor.memory=512m` fits the default. All processes, and
+    those that they start, are found by `reindexing.processes_of(scratch)`.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     environment = {
@@ -33,6 +36,8 @@ def standalone_cluster(scratch: Path, *, workers: int = 2, cores: int = 1, memor
         "JAVA_HOME": str(find_java(scratch).home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+        "CABLESTORE_TEST_MARK": str(scratch),
     }
     with ExitStack() as stack:
         log = scratch / "master.log"

@@ -1,0 +1,257 @@
+"""Archives made from exports on Spark: byte for byte those that a node makes of a store that holds the same."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from archives import CONTROL, FIRST_MS, KEY, LATE_MS, archived, plan_of, some_weeks
+from archives import store_of as store_of_weeks
+from history import NOW_MS, histories
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from people import ANN, BOB
+from reindexing import small_shares, spark_session
+from stores import public, scratch_folder, store_of
+from test_tasks import plans, reports_of, shares_of, write_exports
+
+from cablestore import DRAFT8, Dialect, Identity, Post
+from cablestore.archive import chunks
+from cablestore.archive.announcement import RESERVED_CHANNEL
+from cablestore.archive.creating import create_archives
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.period import WEEK_MS, weeks
+from cablestore.archive.profile import PROFILES
+from cablestore.archive.writer import Created, Plan
+from cablestore.cli import main
+from cablestore.errors import ArchiveError, CorruptExportError
+from cablestore.identity import save_identity
+from cablestore.reindex import making, tasks, week_tasks
+from cablestore.reindex.making import History, first_of_all, make_archives
+from cablestore.reindex.prepare import read_sources
+from cablestore.reindex.week_tasks import WeeksJob
+
+COMMUNITY = CONTROL.public_key.hex()
+
+
+def content(folder: ArchiveFolder) -> tuple[bytes | None, ...]:
+    """The bytes of both files, None for one that is not there."""
+    return tuple(path.read_bytes() if path.exists() else None for path in (folder.data_path, folder.index_path))
+
+
+def exported(posts: Iterable[Post], folder: Path, dialect: Dialect) -> list[Path]:
+    """Export a store of these posts."""
+    with store_of_weeks(posts, dialect) as store:
+        store.export(folder / "export", segment_size_bytes=20_000)
+    return [folder / "export"]
+
+
+def history_of(exports: list[Path], work: Path, plan: Plan, now_ms: int, random: Random) -> History:
+    """Do what Spark does: give out numbers, move blobs to their partitions in any order."""
+    work.mkdir()
+    sources = read_sources(exports)
+    job = WeeksJob(
+        work, plan.dialect, sources.inputs, random.randint(1, 5), plan.profile, tuple(weeks(0, now_ms)), plan.key
+    )
+    blobs = defaultdict(list)
+    for numbers in shares_of(range(len(job.inputs)), random):
+        for batch in tasks.read(job, frozenset(range(job.partitions)))(iter([numbers])):
+            for partition, blob in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                blobs[partition].append(blob)
+    partitions = []
+    for partition in random.sample(sorted(blobs), len(blobs)):
+        columns = [pa.array([partition] * len(blobs[partition]), pa.int32()), pa.array(blobs[partition], pa.binary())]
+        batch = pa.RecordBatch.from_arrays(columns, schema=tasks.BLOBS)
+        partitions += reports_of(week_tasks.derive(job)(iter([batch])))
+    runs = [report["run"] for report in partitions]
+    first_posts_ms = first_of_all(report["first_posts_ms"] for report in partitions)
+    found = {index for report in partitions for index in report["weeks"]}
+    reports: list[dict[str, Any]] = []
+    for numbers in shares_of(found, random):
+        reports += reports_of(week_tasks.archive(job, runs, first_posts_ms)(iter([numbers])))
+    return History(job, runs, first_posts_ms, sorted(reports, key=lambda report: int(report["week"])))
+
+
+def write(history: History, folder: ArchiveFolder, plan: Plan) -> Created:
+    with folder.claimed():
+        return history.write(folder, plan)
+
+
+ways = st.builds(
+    lambda profile, key: (profile, key), st.sampled_from(["rfc61", "status-go"]), st.sampled_from([None, KEY])
+)
+moments = st.sampled_from([NOW_MS, NOW_MS + WEEK_MS, NOW_MS + 2 * WEEK_MS, 10**12 + WEEK_MS])
+
+
+@settings(max_examples=40)
+@given(histories(), plans, st.randoms(use_true_random=False), ways, moments)
+def test_tasks_make_the_archives_of_a_store_of_all(
+    history: tuple[Dialect, list[Post]], plan: Any, random: Random, way: tuple[str, bytes | None], now_ms: int
+) -> None:
+    """Whatever export a post, its deletion, or what is known of a deleted one stands in."""
+    dialect, posts = history[0], public(history[1])
+    how = plan_of(*way, dialect)
+    with scratch_folder() as folder, store_of(dialect, posts) as store:
+        due, made = ArchiveFolder(folder / "due"), ArchiveFolder(folder / "made")
+        told = create_archives(store, due, how, now_ms)
+        found = history_of(write_exports(dialect, posts, plan, folder, random), folder / "job", how, now_ms, random)
+        assert write(found, made, how) == told
+        assert content(made) == content(due)
+        assert write(found, made, how).archives == 0
+        assert content(made) == content(due)
+
+
+@settings(max_examples=15)
+@given(ways, st.integers(0, 6), st.frozensets(st.integers(0, 149), max_size=20), st.randoms(use_true_random=False))
+def test_they_go_on_where_a_node_ended(
+    way: tuple[str, bytes | None], weeks_before: int, late: frozenset[int], random: Random
+) -> None:
+    """And a node where they ended. Posts that came late for their week get an archive of their own."""
+    how, posts = plan_of(*way), some_weeks()
+    early = [post for at, post in enumerate(posts) if at not in late]
+    before_ms = FIRST_MS + weeks_before * WEEK_MS
+    with scratch_folder() as folder:
+        node, other = (archived(store_of_weeks(early), folder / name, how, before_ms) for name in ("node", "other"))
+        exports = exported(posts, folder, how.dialect)
+        told = create_archives(store_of_weeks(posts), node, how, LATE_MS)
+        found = history_of(exports, folder / "job", how, LATE_MS, random)
+        assert write(found, other, how) == told
+        assert content(other) == content(node)
+        assert create_archives(store_of_weeks(posts), other, how, LATE_MS).archives == 0
+        assert content(other) == content(node)
+
+
+def test_what_no_archive_takes_and_what_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A week beyond MAX_ARCHIVE_SIZE_BYTES has several archives, and announcements are in none."""
+    monkeypatch.setattr(chunks.chunks, "__defaults__", (3_000,))
+    posts = [ANN.text("default", "." * 900, at=FIRST_MS + number) for number in range(10)]
+    posts += [BOB.text("other", "." * 3_500, at=FIRST_MS), BOB.text(RESERVED_CHANNEL, "archives 1 x", at=FIRST_MS)]
+    early = ANN.text("default", "gone within its week", at=FIRST_MS)  # in its first millisecond
+    posts += [early, ANN.delete(early, at=FIRST_MS + 20)]
+    how = plan_of("status-go")
+    exports = exported(posts, tmp_path, how.dialect)
+    due, made = ArchiveFolder(tmp_path / "due"), ArchiveFolder(tmp_path / "made")
+    told = create_archives(store_of_weeks(posts), due, how, LATE_MS)
+    found = history_of(exports, tmp_path / "job", how, LATE_MS, Random(1))
+    assert write(found, made, how) == told
+    assert content(made) == content(due)
+    assert (told.archives, told.oversize) == (5, [posts[10].hash])
+    assert write(found, made, how) == create_archives(store_of_weeks(posts), due, how, LATE_MS)
+
+
+def test_what_a_worker_left_is_checked_before_it_is_signed(tmp_path: Path) -> None:
+    how = plan_of()
+    exports = exported(some_weeks(), tmp_path, how.dialect)
+    found = history_of(exports, tmp_path / "job", how, LATE_MS, Random(1))
+    file = tmp_path / "job" / found.reports[2]["file"]
+    whole = file.read_bytes()
+    for damaged in (whole[:100] + b"!" + whole[101:], whole[:-1], b""):
+        file.write_bytes(damaged)
+        folder = ArchiveFolder(tmp_path / str(len(damaged)))
+        with pytest.raises(CorruptExportError, match=f"{file} is damaged"):
+            write(found, folder, how)
+        assert not folder.index_path.exists()
+
+
+def test_a_job_is_told_from_others_and_tells_no_key(tmp_path: Path) -> None:
+    exports = exported(some_weeks(DRAFT8), tmp_path, DRAFT8)
+    inputs, periods = read_sources(exports).inputs, tuple(weeks(0, LATE_MS))
+    jobs = [
+        WeeksJob(tmp_path, DRAFT8, inputs, 3, PROFILES["rfc61"], periods, KEY),
+        WeeksJob(tmp_path, DRAFT8, inputs, 3, PROFILES["rfc61"], periods, None),
+        WeeksJob(tmp_path, DRAFT8, inputs, 3, PROFILES["status-go"], periods, KEY),
+        WeeksJob(tmp_path, DRAFT8, inputs, 3, PROFILES["rfc61"], periods[:-1], KEY),
+        WeeksJob(tmp_path, DRAFT8, inputs[1:], 3, PROFILES["rfc61"], periods, KEY),
+        WeeksJob(tmp_path, DRAFT8, inputs, 4, PROFILES["rfc61"], periods, KEY),
+    ]
+    assert len({job.fingerprint() for job in jobs}) == len(jobs)
+    assert repr(KEY) not in repr(jobs[0])
+
+
+# --- on Spark --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with spark_session(tmp_path_factory.mktemp("spark")), small_shares():
+        yield
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int = 0) -> Any:
+    """Run a command; return the last line of JSON that it prints, or what it says where it fails."""
+    with pytest.raises(SystemExit) as exit_:
+        main([str(argument) for argument in arguments])
+    said = capsys.readouterr()
+    assert exit_.value.code == status, said.err
+    return said.err if status else json.loads(said.out.splitlines()[-1])
+
+
+def shared_out(posts: Iterable[Post], folder: Path) -> list[Path]:
+    """Export two stores that each hold most of the posts."""
+    random = Random(3)
+    shares: tuple[list[Post], list[Post]] = ([], [])
+    for post in posts:
+        for share in random.choice([shares, shares, shares[:1], shares[1:]]):
+            share.append(post)
+    for number, share in enumerate(shares):
+        with store_of_weeks(share) as store:
+            store.export(folder / f"export-{number}", segment_size_bytes=40_000)
+    return [folder / "export-0", folder / "export-1"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_command_makes_what_archive_create_makes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    posts = some_weeks(weeks=6, per_week=100)
+    exports = shared_out(posts, tmp_path)
+    save_identity(CONTROL, tmp_path / "key")
+    signer = ("--identity", tmp_path / "key", "--json")
+    due = archived(store_of_weeks(posts), tmp_path / "due", plan_of("status-go", KEY))
+    options = (*signer, "--profile", "status-go", "--cabal-key", KEY.hex())
+    said = run(capsys, "archive", "make", tmp_path / "archives", *exports, *options)
+    made = ArchiveFolder(tmp_path / "archives" / COMMUNITY)
+    assert content(made) == content(due)
+    assert (said["archives"], said["community"]) == (6, COMMUNITY)
+    assert said["counts"]["duplicates"] > 100
+    assert {path.name for path in (tmp_path / "archives").iterdir()} == {COMMUNITY}
+    assert {path.name for path in made.path.iterdir()} == {"data", "index"}
+
+    before = content(made)
+    run(capsys, "archive", "make", tmp_path / "archives", *exports, *signer, status=2)
+    assert content(made) == before, "it was made in another way, and published"
+    segment = exports[0] / "posts-000000.seg"
+    segment.write_bytes(segment.read_bytes()[:-1])
+    assert str(segment) in run(capsys, "archive", "make", tmp_path / "none", *exports, *options, status=2)
+    assert not (tmp_path / "none" / COMMUNITY / "index").exists()
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_interrupted_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What workers made is there; what was published is continued."""
+    posts = some_weeks(weeks=6, per_week=50)
+    exports = shared_out(posts, tmp_path)
+    how = plan_of()
+    due = archived(store_of_weeks(posts), tmp_path / "due", how)
+    made = ArchiveFolder(tmp_path / "made")
+
+    def again() -> making.Made:
+        return make_archives(exports, made, how.profile, CONTROL, LATE_MS)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ArchiveFolder, "write_index", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            again()
+    assert content(made)[1] is None
+    finished = again()
+    assert content(made) == content(due)
+    assert finished.ran.seconds.keys() == {"inspect"}, "what was finished was made again"
+    assert not (tmp_path / "made.making").exists()
+    assert again().created.archives == 0
+    with pytest.raises(ArchiveError, match="not signed by the control node"):
+        make_archives(exports, made, how.profile, Identity.generate(), LATE_MS)
+    assert content(made) == content(due)
