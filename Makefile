@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test lint bench soak docs clean
+.PHONY: demo test lint bench soak docs proto clean
 
 # Import a conversation and do everything with it: `make demo`, or `make demo LOGS=path` for real logs.
 demo: $(READY)
@@ -25,6 +25,10 @@ bench: $(READY)
 soak: $(READY)
 	CABLESTORE_SOAK=1 $(BIN)/pytest -n 2 --dist worksteal --timeout 7200
 
+# Make the modules of archive documents from their .proto files.
+proto: $(READY)
+	$(BIN)/python cablestore/archive/proto/make.py
+
 # Write the generated tables of the documents.
 docs: $(READY)
 	$(BIN)/python docs/tables.py
@@ -35,5 +39,5 @@ clean:
 $(READY): pyproject.toml cablestore/_signatures.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cablestore needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,reindex]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,reindex,archive]'
 	touch $@

@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-__version__: Final = "0.3.0"
+__version__: Final = "0.4.0"
 
 if TYPE_CHECKING:
     from cablestore.arrival import Kind
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cablestore.crypto import Identity
     from cablestore.dialect import DRAFT8, LEGACY, Dialect
     from cablestore.errors import (
+        ArchiveError,
         CableStoreError,
         CorruptExportError,
         CorruptStoreError,
@@ -69,6 +70,7 @@ _MODULES: Final = {
     "crypto": ("Identity",),
     "dialect": ("DRAFT8", "LEGACY", "Dialect"),
     "errors": (
+        "ArchiveError",
         "CableStoreError",
         "CorruptExportError",
         "CorruptStoreError",
@@ -104,6 +106,7 @@ _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name
 __all__ = [
     "DRAFT8",
     "LEGACY",
+    "ArchiveError",
     "Block",
     "Body",
     "CableStore",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from history import histories
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
 from stores import scratch_folder, store_of
@@ -46,6 +46,7 @@ run_sizes = st.tuples(st.sampled_from((1, 700, 3000)), st.sampled_from((150, 100
 # --- in pieces, in one process ---------------------------------------------------------------------
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(histories(), run_sizes)
 def test_rebuilt_in_pieces_and_checked_in_pieces(
     history: tuple[Dialect, list[Post]], sizes: tuple[int, int, int]
@@ -106,6 +107,7 @@ def problems(reader: Reader, scratch: Path | None) -> tuple[int, list[str]] | st
     return report.problem_count, sorted(map(str, report.problems))
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(histories(), run_sizes, damages)
 def test_a_check_finds_the_same_with_and_without_runs(
     history: tuple[Dialect, list[Post]], sizes: tuple[int, int, int], damage: list[Damage]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import cablestore
@@ -22,7 +24,9 @@ def blocks(document: str, language: str = "python") -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/INDEXES.md", "docs/OPERATIONS.md", "docs/ARCHITECTURE.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/INDEXES.md", "docs/OPERATIONS.md", "docs/ARCHITECTURE.md", "docs/ARCHIVES.md"]
+)
 def test_python_in_the_documents_runs(document: str, tmp_path: Path) -> None:
     """All blocks of a document, one after the other, as one program in an empty folder."""
     code = "\n".join(blocks(document))
@@ -39,6 +43,27 @@ def test_examples_run(example: Path, tmp_path: Path) -> None:
     )
     assert found.returncode == 0, found.stderr
     assert found.stdout
+
+
+DOCUMENTS = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+
+
+def command_lines(document: str) -> list[list[str]]:
+    """The words behind `cablestore` in a document's examples for a shell."""
+    text = "\n".join([*blocks(document, "sh"), *blocks(document, "console")]).replace("\\\n", " ")
+    lines = (line.removeprefix("$ ") for line in text.splitlines())
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("cablestore ")]
+
+
+@pytest.mark.parametrize("document", [name for name in DOCUMENTS if command_lines(name)])
+def test_the_commands_in_the_documents_have_these_options(document: str) -> None:
+    for words in command_lines(document):
+        command: click.Command = cli
+        while isinstance(command, click.Group):
+            assert words[0] in command.commands, words
+            command = command.commands[words.pop(0)]
+        known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+        assert {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)} <= known, words
 
 
 def test_the_readme_names_every_command() -> None:

@@ -55,6 +55,12 @@ def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
 
 
+def test_no_command_but_those_of_archives_needs_their_extra(tmp_path: Path) -> None:
+    code = "import sys, cablestore.cli; bad = {'libtorrent', 'aiohttp', 'google.protobuf', 'Crypto'} & set(sys.modules); assert not bad, bad"
+    found = python(code, tmp_path)
+    assert found.returncode == 0, found.stderr
+
+
 @pytest.mark.parametrize(
     "first", ["cablestore.views", "cablestore.views.links", "cablestore.view", "cablestore.reindex", "cablestore.cli"]
 )
@@ -86,6 +92,9 @@ def test_the_wheel_has_every_module_and_the_sample(built: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name for name in names if name.endswith(".py")} == modules_in_tree()
     assert "cablestore/py.typed" in names
+    protos = {f"cablestore/{path.relative_to(ROOT / 'cablestore')}" for path in (ROOT / "cablestore").rglob("*.proto")}
+    assert protos
+    assert protos | {name.replace(".proto", "_pb2.pyi") for name in protos} <= names
     assert sum(name.startswith("cablestore/sample/") for name in names) == 4
     assert not any(name.startswith(("views/", "reindex/", "tests/")) for name in names)
 
@@ -102,6 +111,8 @@ def test_the_sdist_has_tests_and_documents(built: Path) -> None:
         "tests/test_order.py",
         "docs/INDEXES.md",
         "views/data.py",
+        "cablestore/archive/proto/rfc61.proto",
+        "cablestore/archive/proto/rfc61_pb2.pyi",
     } <= names
 
 

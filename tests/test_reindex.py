@@ -38,7 +38,7 @@ from cablestore.views import CATALOG
 
 Run = Callable[..., Result]
 
-POSTS = conversation(1200)
+POSTS = conversation(800)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,7 +77,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     shares = [[post for post in POSTS if random.random() < 0.5 or number == 0] for number in range(3)]
     shares[0] = [post for post in POSTS if post not in shares[1] or random.random() < 0.5]
     return [
-        export_of(share, folder / str(number), segment_size_bytes=30_000, run_size_bytes=100_000)
+        export_of(share, folder / str(number), segment_size_bytes=40_000, run_size_bytes=60_000)
         for number, share in enumerate(shares)
     ]
 
@@ -100,7 +100,7 @@ def add_local_only(store: CableStore) -> None:
 # --- equality --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=10)
+@settings(max_examples=max(5, settings().max_examples // 100))
 @given(histories(), plans, st.randoms(use_true_random=False))
 def test_spark_is_in_process_is_incremental(history: tuple[Dialect, list[Post]], plan: Plan, random: Random) -> None:
     dialect, posts = history
@@ -438,7 +438,7 @@ def test_finished_work_is_kept_and_used_again(exports: list[Path], tmp_path: Pat
     assert "posts-000001.seg" in changed
     assert digest_of(tmp_path / "one") == digest_of(tmp_path / "two") == expected
     assert again.derived.seconds.keys() >= {"derive"}
-    reindex(exports, tmp_path / "three", work=work, drops=Drops(before_ms=1), keep_work=True)
+    reindex(exports[:1], tmp_path / "three", work=work, keep_work=True)
     assert all(path.stat().st_mtime_ns != now.get(path.name) for path in work.glob("*.seg")), (
         "another job's work was used"
     )

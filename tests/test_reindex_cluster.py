@@ -4,27 +4,58 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from people import Person
-from reindexing import SHARES, conversation, digest_of, digest_of_all, export_of, small_shares, start_job
+from reindexing import (
+    HERE,
+    SHARES,
+    TIMEOUT_S,
+    conversation,
+    digest_of,
+    digest_of_all,
+    export_of,
+    kill_an_executor,
+    kill_python_workers,
+    start_job,
+)
 
 pytest.importorskip("pyspark")
 
 import pyspark
-from standalone import standalone_cluster
+from standalone import QUICK_JAVA, standalone_cluster
 
 from cablestore import Post
-from cablestore.reindex.generation import Reindexed, reindex
 from cablestore.reindex.java import find_java
-from cablestore.reindex.run import SparkOptions
 
-EXECUTORS = {"spark.executor.memory": "512m", "spark.executor.cores": "1"}
+EXECUTORS = [
+    *("--conf", "spark.executor.memory=512m"),
+    *("--conf", "spark.executor.cores=1"),
+    *("--conf", f"spark.executor.extraJavaOptions={QUICK_JAVA}"),
+]
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the cluster works."""
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def master(scratch: Path) -> Iterator[str]:
+    """A standalone master with two workers, for all jobs of this file."""
+    with standalone_cluster(scratch) as url:
+        yield url
+
+
+def executors_of(scratch: Path) -> set[Path]:
+    """The folders of the executors that the cluster's workers were asked to run so far."""
+    return set(scratch.glob("worker-*/app-*/*"))
 
 
 def hot_posts(count: int) -> list[Post]:
@@ -40,26 +71,35 @@ def hot_posts(count: int) -> list[Post]:
     return found
 
 
-def tell(report: Reindexed) -> None:
-    """Print how long tasks took: seen with `pytest -s`, and compared by nobody."""
-    for stage, seconds in report.derived.task_seconds.items():
-        print(f"{stage}: {len(seconds)} tasks, longest {max(seconds):.2f} s, sum {sum(seconds):.2f} s")
-    print(report.seconds)
-
-
-def test_local_cluster_with_even_shares(tmp_path: Path) -> None:
-    posts = hot_posts(6000)
+def test_a_standalone_cluster_of_which_processes_are_killed(master: str, scratch: Path, tmp_path: Path) -> None:
+    """Spark runs what was lost again on what is left. The job ends as if nothing had been, its shares as even as ever."""
+    posts = hot_posts(4000)
     exports = [
-        export_of(posts[:4000], tmp_path / "one", segment_size_bytes=200_000),
-        export_of(posts[2500:], tmp_path / "two", segment_size_bytes=200_000),
+        export_of(posts[:2700], tmp_path / "one", segment_size_bytes=200_000),
+        export_of(posts[1700:], tmp_path / "two", segment_size_bytes=200_000),
     ]
     work = tmp_path / "work"
-    options = SparkOptions("local-cluster[2,1,1024]", settings=EXECUTORS)
-    with small_shares():
-        report = reindex(exports, tmp_path / "store", work=work, spark=options, keep_work=True)
-    tell(report)
+    options: list[str | Path] = [
+        "--out",
+        tmp_path / "store",
+        "--work",
+        work,
+        "--keep-work",
+        "--json",
+        "--master",
+        master,
+        *EXECUTORS,
+    ]
+    job = start_job(tmp_path / "job.py", *exports, *options)
+    kill_python_workers(work, scratch, job)
+    kill_an_executor(scratch, job)
+    output, errors = job.communicate(timeout=TIMEOUT_S)
+    assert job.returncode == 0, errors
+    assert {folder.parts[-3] for folder in executors_of(scratch)} == {"worker-0", "worker-1"}
     assert digest_of(tmp_path / "store") == digest_of_all(posts)
-    assert report.derived.counts["duplicates"] == len(set(posts[:4000]) & set(posts[2500:]))
+    told = json.loads(output.splitlines()[-1])
+    assert told["counts"]["duplicates"] == len(set(posts[:2700]) & set(posts[1700:]))
+    print(told["seconds"])
     assert_even(work)
     assert not list(work.glob("spark"))
 
@@ -86,24 +126,16 @@ def reports(work: Path, stage: str) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(work.glob(f"{stage}-*.json"))]
 
 
-def test_a_standalone_master_with_two_workers(tmp_path: Path) -> None:
-    posts = conversation(1500)
-    exports = [export_of(posts[:1000], tmp_path / "one"), export_of(posts[600:], tmp_path / "two")]
-    with small_shares(), standalone_cluster(tmp_path / "cluster") as master:
-        report = reindex(exports, tmp_path / "store", spark=SparkOptions(master, settings=EXECUTORS))
-    tell(report)
-    assert digest_of(tmp_path / "store") == digest_of_all(posts)
-    workers = [log.read_text() for log in (tmp_path / "cluster").glob("worker-?.log")]
-    assert len(workers) == 2
-    assert all("Asked to launch executor" in said for said in workers)
-
-
-PEAK = """
-import atexit, threading, time
+PEAKS = """
+import sys, threading, time
 from pathlib import Path
-from cablestore.reindex import prepare
+from reindexing import spark_session
+from cablestore import copies
+from cablestore.reindex import load, prepare
+from cablestore.reindex.generation import reindex
 
 prepare._SAMPLED_POSTS = 1000
+copies.PARTITION_POSTS, prepare.MAX_BUCKET_SIZE_BYTES, load.PART_ROWS = 1000, 200_000, 5000
 peak_kb = 0
 
 def watch():
@@ -114,30 +146,29 @@ def watch():
         time.sleep(0.02)
 
 threading.Thread(target=watch, daemon=True).start()
-atexit.register(lambda: print("peak", peak_kb))
+with spark_session(Path(sys.argv[1])):
+    for number, export in enumerate(map(Path, sys.argv[2:])):
+        reindex([export], export.with_suffix(f".{number}"))
+        print(peak_kb)
 """
 
 
 def test_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
-    """Java's part of it has a fixed size; this is Python's, for eight times the posts."""
-    (tmp_path / "peak.py").write_text(PEAK)
-    posts = hot_posts(16_000)
-    peaks_kb = []
-    for count in (2000, len(posts)):
-        export = export_of(posts[:count], tmp_path / f"export-{count}", segment_size_bytes=500_000)
-        job = start_job(tmp_path / "job.py", export, "--out", tmp_path / f"store-{count}", extra="import peak")
-        output, errors = job.communicate(timeout=240)
-        assert job.returncode == 0, errors
-        found = re.search(r"^peak (\d+)$", output, re.MULTILINE)
-        assert found, output
-        peaks_kb.append(int(found[1]))
-    print(f"driver's peak: {peaks_kb} kB")
-    assert peaks_kb[1] < peaks_kb[0] + 30_000
+    """Java's part of it has a fixed size; this is Python's, for eight times the posts, in a process of its own."""
+    posts = hot_posts(8000)
+    small, large = (export_of(posts[:n], tmp_path / str(n), segment_size_bytes=500_000) for n in (1000, len(posts)))
+    command = [sys.executable, "-c", PEAKS, str(tmp_path), str(small), str(small), str(large)]
+    environment = os.environ | {"PYTHONPATH": str(HERE)}
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=240)
+    assert found.returncode == 0, found.stderr
+    _, small_kb, large_kb = peaks_kb = [int(peak) for peak in found.stdout.split()]
+    print(f"driver's peaks: {peaks_kb} kB")
+    assert large_kb < small_kb + 8000
 
 
-def test_spark_submit_to_a_standalone_cluster(tmp_path: Path) -> None:
+def test_spark_submit_to_a_standalone_cluster(master: str, scratch: Path, tmp_path: Path) -> None:
     """The same job, started as clusters start theirs, with what the documents say."""
-    posts = conversation(600)
+    posts = conversation(300)
     export = export_of(posts, tmp_path / "export", segment_size_bytes=60_000)
     module = [sys.executable, "-m", "cablestore.cli.submit"]
     script = subprocess.run(module, capture_output=True, text=True, check=True).stdout.strip()
@@ -148,15 +179,15 @@ def test_spark_submit_to_a_standalone_cluster(tmp_path: Path) -> None:
         "spark.pyspark.driver.python": sys.executable,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "600m",
-        **EXECUTORS,
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
+        "spark.cores.max": "1",
     }
-    with standalone_cluster(tmp_path / "cluster") as master:
-        command = [f"{home}/bin/spark-submit", "--master", master]
-        for name, value in settings.items():
-            command += ["--conf", f"{name}={value}"]
-        command += [script, str(export), "--out", str(tmp_path / "store"), "--work", str(tmp_path / "work"), "--json"]
-        found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=200)
-        assert found.returncode == 0, found.stderr
-        executors = list((tmp_path / "cluster").glob("worker-*/app-*"))
-    assert executors, "no worker took part"
+    command = [f"{home}/bin/spark-submit", "--master", master, *EXECUTORS]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    command += [script, str(export), "--out", str(tmp_path / "store"), "--work", str(tmp_path / "work"), "--json"]
+    before = executors_of(scratch)
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=200)
+    assert found.returncode == 0, found.stderr
+    assert executors_of(scratch) - before, "no worker took part"
     assert digest_of(tmp_path / "store") == digest_of_all(posts)

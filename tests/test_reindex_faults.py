@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import random
 import shutil
 import signal
@@ -15,14 +13,26 @@ from pathlib import Path
 
 import pytest
 from people import ANN
-from reindexing import conversation, digest_of, digest_of_all, export_of, processes_of, start_job, store_at
+from reindexing import (
+    TIMEOUT_S,
+    conversation,
+    digest_of,
+    digest_of_all,
+    export_of,
+    kill,
+    kill_an_executor,
+    kill_python_workers,
+    processes_of,
+    start_job,
+    store_at,
+    wait_until,
+)
 
 pytest.importorskip("pyspark")
 
 from cablestore import CableStore
 
-POSTS = conversation(1500)
-TIMEOUT_S = 300
+POSTS = conversation(700)
 
 
 class Site:
@@ -30,14 +40,15 @@ class Site:
 
     def __init__(self, path: Path) -> None:
         self.store, self.work, self.loading = path / "store", path / "store.reindex", path / "store.loading"
+        self.template = self.store
         self.script = path / "job.py"
         self.exports = [path / "own", path / "other"]
-        store_at(self.store, POSTS[:900])
+        store_at(self.store, POSTS[:450])
         with CableStore.open(self.store) as store:
             store.export(self.exports[0], segment_size_bytes=60_000)
         late = [ANN.text("default", "after the export"), ANN.delete(*POSTS[200:230])]
         store_at(self.store, late)
-        export_of(POSTS[700:], self.exports[1], segment_size_bytes=60_000)
+        export_of(POSTS[350:], self.exports[1], segment_size_bytes=60_000)
         self.before = digest_of(self.store)
         self.expected = digest_of_all([*POSTS, *late])
         assert self.before != self.expected
@@ -71,6 +82,12 @@ class Site:
                 found[segment["file"]] = (self.work / segment["file"]).stat().st_mtime_ns
         return found
 
+    def begin_again(self) -> None:
+        """Put the store back to what it was, and leave nothing of any job."""
+        for folder in (self.store, self.work, self.loading):
+            shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.template, self.store)
+
     def assert_untouched(self) -> None:
         assert digest_of(self.store) == self.before
 
@@ -87,15 +104,8 @@ def site(template: Site, tmp_path: Path) -> Site:
     copy.__dict__.update(template.__dict__)
     for name in ("store", "work", "loading", "script"):
         setattr(copy, name, tmp_path / getattr(template, name).name)
-    shutil.copytree(template.store, copy.store)
+    copy.begin_again()
     return copy
-
-
-def wait_until(is_so: Callable[[], object], otherwise: str, seconds: float = 60) -> None:
-    deadline_s = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline_s, otherwise
-        time.sleep(0.01)
 
 
 def kill_when(site: Site, job: subprocess.Popen[str], is_due: Callable[[], object], delay_s: float = 0) -> None:
@@ -128,9 +138,10 @@ def test_a_driver_that_is_killed_at_every_stage(site: Site) -> None:
     site.finish()
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(40, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
-def test_a_driver_that_is_killed_at_random_instants(site: Site, kills: int) -> None:
-    for seed in range(kills):
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_a_driver_that_is_killed_at_many_random_instants(site: Site) -> None:
+    for seed in range(40):
         job = site.start()
         kill_when(site, job, lambda: True, random.Random(seed).uniform(0.5, 10))
         if job.returncode == 0:
@@ -140,22 +151,59 @@ def test_a_driver_that_is_killed_at_random_instants(site: Site, kills: int) -> N
     site.finish()
 
 
-@pytest.mark.parametrize(
-    ("point", "when"),
-    [
-        ("activate", "before"),
-        pytest.param("adopt", "after", marks=pytest.mark.soak),
-        pytest.param("activate", "after", marks=pytest.mark.soak),
-    ],
-)
-def test_a_driver_that_is_killed_while_it_swaps(site: Site, point: str, when: str) -> None:
-    extra = f"import dying; dying.at('{point}', '{when}')"
-    (site.script.parent / "dying.py").write_text(DYING)
-    status, said = site.end(site.start(extra=extra))
-    assert status == -signal.SIGKILL, said
-    is_swapped = (point, when) == ("activate", "after")
-    assert digest_of(site.store) == (site.expected if is_swapped else site.before)
-    site.finish()
+# --- faults, each of one job ------------------------------------------------------------------
+
+
+def a_driver_killed_at_a_random_instant(site: Site) -> None:
+    """Before any job could be done; the instant is printed with a failure."""
+    job, delay_s = site.start(), random.uniform(0.5, 6)
+    print(f"killed after {delay_s:.3f} s")
+    kill_when(site, job, lambda: True, delay_s)
+    assert job.returncode == -signal.SIGKILL
+
+
+def a_python_worker_killed(site: Site) -> None:
+    """In one process Spark gives up with the first task that fails, but is done where no task was running."""
+    job = site.start()
+    kill_python_workers(site.work, site.script, job)
+    status, said = site.end(job)
+    if status == 0:
+        assert digest_of(site.store) == site.expected
+        site.begin_again()
+    else:
+        assert status == 2, said
+
+
+FULL = """
+import resource
+from cablestore.reindex import generation
+load = generation.load
+def full(*args, **options):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))
+    return load(*args, **options)
+generation.load = full
+"""
+
+
+def a_full_disk_in_the_middle_of_the_load(site: Site) -> None:
+    """No file may grow beyond a limit, which the kernel says with the same kind of error as a full disk."""
+    (site.script.parent / "full.py").write_text(FULL)
+    status, said = site.end(site.start(extra="import full"))
+    assert status == 3, said
+    assert "free space" in said
+
+
+def a_process_of_the_loader_killed(site: Site) -> None:
+    job = site.start()
+
+    def loaders() -> list[int]:
+        return [pid for pid, command in processes_of(site.script).items() if "loky.backend.popen" in command]
+
+    wait_until(lambda: (site.loading.exists() and loaders()) or job.poll() is not None, "no loader", TIMEOUT_S)
+    kill(*loaders())
+    status, said = site.end(job)
+    assert status in (2, 3), said
+    assert "again" in said
 
 
 DYING = """
@@ -172,82 +220,52 @@ def at(name, when):
 """
 
 
-def test_a_process_of_the_loader_that_is_killed(site: Site) -> None:
-    job = site.start()
+def a_driver_killed_while_it_swaps(site: Site, point: str = "activate", when: str = "before") -> None:
+    (site.script.parent / "dying.py").write_text(DYING)
+    status, said = site.end(site.start(extra=f"import dying; dying.at('{point}', '{when}')"))
+    assert status == -signal.SIGKILL, said
 
-    def loaders() -> list[int]:
-        return [pid for pid, command in processes_of(site.script).items() if "loky.backend.popen" in command]
 
-    wait_until(lambda: (site.loading.exists() and loaders()) or job.poll() is not None, "no loader", TIMEOUT_S)
-    for pid in loaders():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    status, said = site.end(job)
-    assert status in (2, 3), said
-    assert "again" in said
-    site.assert_untouched()
+Fault = Callable[[Site], None]
+FAULTS: tuple[Fault, ...] = (
+    a_driver_killed_at_a_random_instant,
+    a_python_worker_killed,
+    a_full_disk_in_the_middle_of_the_load,
+    a_process_of_the_loader_killed,
+    a_driver_killed_while_it_swaps,
+)
+"""In the order of the stages that they hit, so that each comes after what the one before left."""
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param(FAULTS, id="one after another"),
+        *(pytest.param((fault,), id=fault.__name__, marks=pytest.mark.soak) for fault in FAULTS),
+    ],
+)
+def test_after_faults_the_next_job_goes_on(site: Site, faults: tuple[Fault, ...]) -> None:
+    """Whatever ends a job, the live store is as it was; nothing that was finished is made again."""
+    for fault in faults:
+        fault(site)
+        site.assert_untouched()
     site.finish()
 
 
-def test_a_python_worker_that_is_killed(site: Site) -> None:
-    """In one process Spark gives up with the first task that fails; the next run goes on."""
-    job = site.start()
-    kill_workers(site, job)
-    status, said = site.end(job)
-    if status:
-        assert status == 2, said
-        site.assert_untouched()
-        site.finish()
-    else:
-        assert digest_of(site.store) == site.expected
+@pytest.mark.soak
+@pytest.mark.parametrize("point", ["adopt", "activate"])
+def test_a_driver_that_is_killed_when_a_part_of_the_swap_is_done(site: Site, point: str) -> None:
+    a_driver_killed_while_it_swaps(site, point, "after")
+    assert digest_of(site.store) == (site.expected if point == "activate" else site.before)
+    site.finish()
 
 
-def kill_workers(site: Site, job: subprocess.Popen[str]) -> None:
-    """Kill the Python workers of Spark as soon as posts are being derived."""
-
-    def workers() -> list[int]:
-        return [pid for pid, command in processes_of(site.script).items() if "pyspark.daemon" in command]
-
-    wait_until(lambda: (site.work / "job.json").exists() or job.poll() is not None, "no job", TIMEOUT_S)
-    wait_until(lambda: len(workers()) > 1 or job.poll() is not None, "no worker", TIMEOUT_S)
-    for pid in workers()[1:]:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def test_an_executor_and_a_worker_of_a_cluster_that_are_killed(site: Site) -> None:
-    """Spark runs what was lost again on what is left, and the job ends as if nothing had been."""
+@pytest.mark.soak
+def test_an_executor_and_a_worker_of_a_local_cluster_that_are_killed(site: Site) -> None:
+    """As in test_reindex_cluster.py, where all processes are children of the driver."""
     job = site.start("--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m")
-    kill_workers(site, job)
-
-    def executors() -> list[int]:
-        commands = processes_of(site.script)
-        return [pid for pid, command in commands.items() if "CoarseGrainedExecutorBackend" in command]
-
-    wait_until(lambda: executors() or job.poll() is not None, "no executor", TIMEOUT_S)
-    assert job.poll() is None
-    os.kill(executors()[0], signal.SIGKILL)
+    kill_python_workers(site.work, site.script, job)
+    kill_an_executor(site.script, job)
     status, said = site.end(job)
     assert status == 0, said
     assert digest_of(site.store) == site.expected
-
-
-FULL = """
-import resource
-from cablestore.reindex import generation
-load = generation.load
-def full(*args, **options):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))
-    return load(*args, **options)
-generation.load = full
-"""
-
-
-def test_a_full_disk_in_the_middle_of_the_load(site: Site) -> None:
-    """No file may grow beyond a limit, which the kernel says with the same kind of error as a full disk."""
-    (site.script.parent / "full.py").write_text(FULL)
-    status, said = site.end(site.start(extra="import full"))
-    assert status == 3, said
-    assert "free space" in said
-    site.assert_untouched()
-    site.finish()

@@ -161,6 +161,7 @@ def rows_of(store: CableStore) -> list[Row]:
     return [row for row in store.dump() if row[0] not in (META_KEY, SIZES_KEY)]
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(histories(), plans, st.randoms(use_true_random=False))
 def test_tasks_over_several_exports_make_the_rows_of_a_store_of_all(
     history: tuple[Dialect, list[Post]], plan: Plan, random: Random
@@ -209,6 +210,7 @@ drops_chosen = st.builds(
 )
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(histories(), plans, st.randoms(use_true_random=False), drops_chosen)
 def test_what_is_dropped_is_as_if_discarded(
     history: tuple[Dialect, list[Post]], plan: Plan, random: Random, drops: Drops

@@ -1,0 +1,435 @@
+"""`cablestore archive ...` as people use it: by content id, among others that have the store open, interrupted, mistyped."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from archive_network import CABAL_KEY, HERE, Seed, Wire, archive, digest, free_port, made_store, posts_of, started, told
+from archives import FIRST_MS, some_weeks
+from content_nodes import wait_until
+from serving import HERE as ANY_PORT
+from serving import Served, cablestore
+
+from cablestore import CableStore, Identity
+from cablestore.archive.announcement import RESERVED_CHANNEL, parse_link
+from cablestore.archive.cid import CODEC_MANIFEST, Cid
+from cablestore.archive.local import local_archives
+from cablestore.archive.member import ANNOUNCEMENT_WAIT_MS, announce
+from cablestore.archive.period import WEEK_MS
+from cablestore.dialect import LEGACY
+from cablestore.store import system_clock_ms
+
+WEEKS = 4
+SECONDS_AGO = 12
+KILLS = 4
+LOST_BYTES = 150_000
+"""What a killed fetch may cost: a block of 64 KiB, what was on the wire, and asking anew."""
+STRANGER = Identity.derive("archives", "stranger").public_key.hex()
+CID = str(Cid(CODEC_MANIFEST, bytes(32)))
+NOBODY = f"{HERE}:9"
+Run = Callable[..., tuple[int, str, str]]
+
+
+class Made(NamedTuple):
+    """A control node's store, the folder of its archives, its public key, and a member's store."""
+
+    store: Path
+    folder: Path
+    community: str
+    member: Path
+
+    @property
+    def of_member(self) -> tuple[str, ...]:
+        return ("--control", self.community, "--cabal-key", CABAL_KEY)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template")
+    made_store(path / "control", some_weeks(weeks=WEEKS, per_week=150))
+    told("create", path / "made", "--cabal-key", CABAL_KEY, store=path / "control")
+    CableStore.open(path / "member").close()
+    return path
+
+
+@pytest.fixture
+def made(template: Path, tmp_path: Path) -> Made:
+    for name in ("control", "made", "member"):
+        shutil.copytree(template / name, tmp_path / name)
+    [community] = [path.name for path in (tmp_path / "made").iterdir()]
+    return Made(tmp_path / "control", tmp_path / "made", community, tmp_path / "member")
+
+
+@contextmanager
+def content(folder: Path, *arguments: object, end: int = signal.SIGTERM, status: int = 0) -> Iterator[str]:
+    """`archive content` while the `with` lasts; its URL. It has to end as it is told."""
+    process = started("content", folder, "--listen", f"{HERE}:{free_port()}", "--json", *arguments)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    try:
+        assert line, process.communicate()
+        yield json.loads(line)["url"]
+    finally:
+        process.send_signal(end)
+        assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == status
+
+
+# --- by content id -----------------------------------------------------------------------------------
+
+
+def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, tmp_path: Path) -> None:
+    """The announcement is some seconds younger than members wait for, then it is acted upon."""
+    got = tmp_path / "got"
+    with (
+        content(tmp_path / "node", end=signal.SIGINT, status=130) as url,
+        content(tmp_path / "near", "--upstream", url) as near,
+    ):
+        done = archive("publish", made.folder, "--node", url, "--cabal-key", CABAL_KEY, store=made.store)
+        assert (done.returncode, done.stderr) == (
+            0,
+            f"{WEEKS} of {WEEKS} archives were new there, {done.stderr.split(', ')[1]}",
+        )
+        link = done.stdout.strip()
+        assert link.startswith("codex:zDvZRw")
+        [again] = told("publish", made.folder, "--node", url, "--cabal-key", CABAL_KEY, store=made.store)
+        assert again == {"link": link, "archives": WEEKS, "sent": 0, "sent_bytes": 0}
+        [here] = told(
+            "publish", made.folder, "--content-folder", tmp_path / "own", "--cabal-key", CABAL_KEY, store=made.store
+        )
+        assert (here["link"], here["sent"]) == (link, WEEKS)
+
+        earlier_ms = system_clock_ms() - SECONDS_AGO * 1000
+        with (
+            CableStore.open(made.store, clock=lambda: earlier_ms) as control,
+            CableStore.open(made.member) as member,
+        ):
+            announce(control, parse_link(link))
+            posts = control.posts_by(control.identity.public_key, channel=RESERVED_CHANNEL)
+            member.ingest([post.raw for post in posts])
+        done = archive("fetch", "newest", got, *made.of_member, "--node", near, "--latest", store=made.member)
+        assert done.returncode == 0, done.stderr
+        assert f"a newer announcement than {link} may follow: waiting" in " ".join(done.stderr.split())
+        assert system_clock_ms() >= earlier_ms + ANNOUNCEMENT_WAIT_MS
+        assert "week of" in done.stdout
+        listed = told("list", got, *made.of_member)
+        assert [line["size_bytes"] is None for line in listed] == [True] * (WEEKS - 1) + [False]
+        assert " - " in archive("list", got, *made.of_member).stdout
+        assert "3 archives are damaged or missing" in archive("verify", got, *made.of_member).stdout
+
+        lines = told("fetch", "newest", got, *made.of_member, "--node", near, store=made.member)
+        assert [line["from_ms"] for line in lines] == [FIRST_MS + week * WEEK_MS for week in range(WEEKS - 2, -1, -1)]
+        assert all(line["size_bytes"] > 0 and line["content_id"] for line in lines)
+        assert digest(made.member) == digest(made.store)
+        assert told("verify", got, *made.of_member)[-1]["damaged"] == 0
+        assert told("fetch", link, got, *made.of_member, "--node", near, store=made.member) == []
+
+
+def test_both_kinds_of_link_name_the_same_archives(made: Made, tmp_path: Path) -> None:
+    """What was imported from the one is not fetched again from the other; the newer index is the one that is shown."""
+    got = tmp_path / "got"
+    [published] = told(
+        "publish", made.folder, "--content-folder", tmp_path / "content", "--cabal-key", CABAL_KEY, store=made.store
+    )
+    with Seed(made.folder, made.community) as seed:
+        peer = ("--peer", f"{HERE}:{seed.port}")
+        lines = told(
+            "fetch", seed.magnet, got, *made.of_member, *peer, "--before", "2023-11-27T00:00+00:00", store=made.member
+        )
+        assert len(lines) == 2
+        [before] = told("status", got, *made.of_member, store=made.member)
+        assert (before["archives"], before["imported"], before["missing"], before["index"]) == (WEEKS, 2, 2, "torrent")
+        with content(tmp_path / "content") as url:
+            lines = told("fetch", published["link"], got, *made.of_member, "--node", url, store=made.member)
+            assert [line["from_ms"] for line in lines] == [FIRST_MS + 3 * WEEK_MS, FIRST_MS + 2 * WEEK_MS]
+        assert digest(made.member) == digest(made.store)
+        assert told("fetch", seed.magnet, got, *made.of_member, *peer, store=made.member) == []
+
+
+def test_status_says_what_is_here_and_what_is_missing(made: Made, tmp_path: Path) -> None:
+    [nothing] = told("status", tmp_path / "got", "--control", made.community, store=made.member)
+    assert (nothing["link"], nothing["imported"], nothing["archives"], nothing["problem"]) == (None, 0, None, None)
+    [closed] = told("status", made.folder, "--control", made.community, store=made.member)
+    assert "Give the cabal key" in closed["problem"]
+    [known] = told("status", made.folder, *made.of_member, store=made.member)
+    listed = told("list", made.folder, *made.of_member)
+    expected = {
+        "archives": WEEKS,
+        "imported": 0,
+        "missing": WEEKS,
+        "posts": sum(line["posts"] for line in listed),
+        "size_bytes": sum(line["size_bytes"] for line in listed),
+        "last_week": "2023-12-04",
+        "last_week_ms": FIRST_MS + 3 * WEEK_MS,
+        "is_control": False,
+    }
+    assert expected.items() <= known.items()
+    told("import", made.folder, *made.of_member, "--latest", store=made.member)
+    [after] = told("status", made.folder, *made.of_member, store=made.member)
+    assert (after["imported"], after["missing"]) == (1, WEEKS - 1)
+    link = f"codex:{CID}"
+    told("announce", link, store=made.store)
+    [control] = told("status", made.folder, *made.of_member, store=made.store)
+    assert (control["is_control"], control["missing"], control["link"]) == (True, 0, link)
+    table = archive("status", made.folder, *made.of_member, store=made.store).stdout
+    assert all(text in table for text in (link, "last week", "2023-12-04", "size bytes"))
+
+
+# --- a store that is open elsewhere --------------------------------------------------------------------
+
+
+def test_a_store_that_is_served_is_archived_and_imported_into_as_any_other(
+    made: Made, tmp_path: Path, serving: Callable[..., Served]
+) -> None:
+    """The process that has it open does the work; folders and key files are those of who gave the command."""
+    key = tmp_path / "key"
+    key.write_text(CABAL_KEY)
+    control, member = serving(made.store, "--listen", ANY_PORT), serving(made.member, "--listen", ANY_PORT)
+    assert control.address
+    assert member.address
+    [created] = told("create", tmp_path / "again", "--cabal-key", f"@{key}", store=made.store)
+    assert (created["archives"], created["community"]) == (WEEKS, made.community)
+    with content(tmp_path / "node") as url:
+        [published] = told("publish", made.folder, "--node", url, "--cabal-key", f"@{key}", store=made.store)
+        told("announce", published["link"], store=made.store)
+        assert told("status", made.folder, *made.of_member, store=made.store)[0]["link"] == published["link"]
+        fetched = told(
+            "fetch", published["link"], tmp_path / "got", *made.of_member, "--node", url, "--latest", store=made.member
+        )
+    assert len(fetched) == 1
+    imported = told("import", made.folder, *made.of_member, store=made.member)
+    assert len(imported) == WEEKS
+    assert (control.stop(), member.stop()) == (0, 0)
+    assert posts_of(made.member).keys() == posts_of(made.store).keys() - announcements(made.store)
+
+
+def announcements(path: Path) -> set[bytes]:
+    """The hashes of what the store's control node announced."""
+    with CableStore.open(path) as store:
+        return {post.hash for post in store.posts_by(store.identity.public_key, channel=RESERVED_CHANNEL)}
+
+
+def test_announcements_come_with_a_sync_and_are_not_listed(made: Made, serving: Callable[..., Served]) -> None:
+    told("announce", f"codex:{CID}", store=made.store)
+    served = serving(made.store, "--listen", ANY_PORT, "--no-follow")
+    assert cablestore("sync", served.address, store=made.member).returncode == 0
+    assert served.stop() == 0
+    assert told("status", made.folder, "--control", made.community, store=made.member)[0]["link"] == f"codex:{CID}"
+    for store in (made.store, made.member):
+        listed = [
+            json.loads(line)["channel"] for line in cablestore("channels", "--json", store=store).stdout.splitlines()
+        ]
+        assert "default" in listed
+        assert RESERVED_CHANNEL not in listed
+        assert f"in {len(listed)} channels" in cablestore("stats", store=store).stdout
+
+
+# --- interrupted ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["magnet", "codex"])
+def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(made: Made, tmp_path: Path, kind: str) -> None:
+    got = tmp_path / "got"
+    [published] = told(
+        "publish", made.folder, "--content-folder", tmp_path / "content", "--cabal-key", CABAL_KEY, store=made.store
+    )
+    with Seed(made.folder, made.community) as seed, content(tmp_path / "content") as url:
+        port = seed.port if kind == "magnet" else int(url.rpartition(":")[2])
+        link = seed.magnet if kind == "magnet" else published["link"]
+        with Wire(port, rate_bytes_per_s=150_000) as wire:
+            source = ("--peer", wire.address) if kind == "magnet" else ("--node", f"http://{wire.address}")
+            process = started("fetch", link, got, *made.of_member, *source, store=made.member)
+            wait_until(lambda: wire.to_members_bytes > 200_000, 60)
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=60)
+            assert process.returncode == 130
+            said = " ".join(errors.split())
+            assert said == "interrupted: what was fetched and imported is kept, the same command goes on from there"
+            assert "Traceback" not in output + errors
+            before = local_archives(got, bytes.fromhex(made.community), LEGACY, bytes.fromhex(CABAL_KEY))
+            assert before is not None
+            assert len(before.verified.index.entries) == WEEKS
+            wire.rate_bytes_per_s = 0
+            told("fetch", link, got, *made.of_member, *source, store=made.member)
+            size_bytes = sum(line["size_bytes"] for line in told("list", made.folder, *made.of_member))
+            assert wire.to_members_bytes < size_bytes * 1.1 + 250_000
+    assert digest(made.member) == digest(made.store)
+
+
+def test_killed_while_archives_are_fetched_by_content_id(made: Made, tmp_path: Path) -> None:
+    """Signal 9 at any instant: all comes, and twice only what was on the wire or not yet in its file."""
+    got = tmp_path / "got"
+    arguments = ("--content-folder", tmp_path / "content", "--cabal-key", CABAL_KEY)
+    [published] = told("publish", made.folder, *arguments, store=made.store)
+    size_bytes = sum(line["size_bytes"] for line in told("list", made.folder, *made.of_member))
+    rng = random.Random(5)
+    with content(tmp_path / "content") as url, Wire(int(url.rpartition(":")[2]), rate_bytes_per_s=400_000) as wire:
+        command = ("fetch", published["link"], got, *made.of_member, "--node", f"http://{wire.address}")
+        for until in sorted(rng.uniform(0, size_bytes) for _ in range(KILLS)):
+            process = started(*command, store=made.member)
+            wait_until(lambda until=until: wire.to_members_bytes > until, 60)  # type: ignore[misc]  # mypy does not see the default
+            process.kill()
+            process.communicate()
+        wire.rate_bytes_per_s = 0
+        told(*command, store=made.member)
+        assert wire.to_members_bytes < size_bytes * 1.05 + KILLS * LOST_BYTES
+    assert digest(made.member) == digest(made.store)
+    names = {path.name for path in (got / made.community / "content").iterdir()}
+    assert len(names) == WEEKS + 2
+    assert not [name for name in names if name.startswith(".")]
+
+
+def test_progress_is_told_as_json_beside_the_results(made: Made, tmp_path: Path) -> None:
+    with Seed(made.folder, made.community) as seed:
+        command = ("fetch", seed.magnet, tmp_path / "got", *made.of_member, "--peer", f"{HERE}:{seed.port}", "--json")
+        done = archive(*command, store=made.member)
+    assert done.returncode == 0
+    size_bytes = sum(json.loads(line)["size_bytes"] for line in done.stdout.splitlines())
+    last = json.loads(done.stderr.splitlines()[-1])
+    assert last == {"archives": WEEKS, "of": WEEKS, "fetched_bytes": size_bytes, "wanted_bytes": size_bytes}
+
+
+# --- an index that is kept while a newer one comes -------------------------------------------------------
+
+
+def test_what_is_here_can_be_used_whatever_becomes_of_a_fetch(made: Made, tmp_path: Path) -> None:
+    """A newer index whose archives do not come, one of another control node, one that never comes."""
+    got = shutil.copytree(made.folder, tmp_path / "got")
+    with CableStore.open(made.store) as store:
+        store.ingest([post.raw for post in some_weeks(weeks=WEEKS + 1, per_week=150)], verify=False)
+    told("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
+    files = [got / made.community / name for name in ("data", "index")]
+    before = [path.read_bytes() for path in files]
+
+    other = tmp_path / "other"
+    shutil.copytree(made.folder / made.community, other / made.community)
+    (other / made.community / "index").write_bytes(b"nonsense" * 2_000)
+    with Seed(other, made.community) as seed:
+        done = archive("fetch", seed.magnet, got, *made.of_member, "--peer", f"{HERE}:{seed.port}", store=made.member)
+        assert done.returncode == 2
+        done = archive(
+            "fetch", seed.magnet, got, *made.of_member, "--peer", NOBODY, "--timeout", "1s", store=made.member
+        )
+    assert [path.read_bytes() for path in files] == before
+    assert len(told("import", got, *made.of_member, "--latest", store=made.member)) == 1
+
+    with Seed(made.folder, made.community) as seed:
+        earliest = ("--before", "2023-11-20T00:00+00:00")
+        told("fetch", seed.magnet, got, *made.of_member, "--peer", f"{HERE}:{seed.port}", *earliest, store=made.member)
+    assert len(told("list", got, *made.of_member)) == WEEKS + 1
+    verified = archive("verify", got, *made.of_member, "--json")
+    *problems, last = [json.loads(line) for line in verified.stdout.splitlines()]
+    assert (len(problems), last["damaged"], verified.returncode) == (1, 1, 1)
+    assert problems[0]["problem"].endswith("is not here: fetch it")
+    done = archive("import", got, *made.of_member, store=made.member)
+    assert (done.returncode, done.stdout.count("week of")) == (0, WEEKS - 2)
+    assert "1 archives are not here: fetch them" in done.stderr
+
+
+# --- bad input -------------------------------------------------------------------------------------------
+
+
+def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> None:
+    """Exit status 2, what is wrong, and what to do; the store is as it was."""
+    file, got = tmp_path / "file", tmp_path / "got"
+    file.write_text("x")
+    magnet = f"magnet:?xt=urn:btih:{'ab' * 20}&dn={made.community}"
+    member, own = ("-s", made.member), ("-s", made.store)
+    control, quick = ("--control", made.community), ("--timeout", "1s")
+    before = digest(made.member)
+    cases: list[tuple[tuple[object, ...], str]] = [
+        (("fetch", "magnet:?xt=nonsense", got, *control, *member), "magnet link"),
+        (("fetch", "http://example.org", got, *control, *member), "no link to archives"),
+        (("fetch", "codex:nonsense", got, *control, *member), "not a content id"),
+        (("fetch", f"codex:{CID}", got, *control, *member), "name one, --node"),
+        (
+            ("fetch", f"codex:{CID}", got, *control, "--node", f"http://{NOBODY}", *quick, *member),
+            "try again later, or name",
+        ),
+        (("fetch", f"codex:{CID}", got, *control, "--node", "nonsense", *member), "nonsense"),
+        (("fetch", "newest", got, *control, *member), "sync first"),
+        (("fetch", magnet, got, "--control", "12", *member), "public key"),
+        (("fetch", magnet, got, "--control", STRANGER, *quick, *member), f"expected one of community {STRANGER}"),
+        (("fetch", magnet, got, *control, "--peer", NOBODY, *quick, *member), "name other peers"),
+        (("fetch", magnet, got, *control, "--peer", "nonsense", *member), "expected IP:PORT"),
+        (("fetch", magnet, got, *control, "--peer", "example.org:1", *member), "no IP address"),
+        (("fetch", magnet, got, *control, "--tracker", "nonsense", *member), "no tracker"),
+        (("fetch", magnet, file, *control, *member), "is a file"),
+        (("fetch", magnet, file / "below", *control, *member), "Choose another folder"),
+        (("fetch", magnet, "/proc/none", *control, *member), "Choose another folder"),
+        (("fetch", magnet, got, *control, "--timeout", "soon", *member), "no length of time"),
+        (("create", "/proc/none", *own), "Choose another folder"),
+        (("list", tmp_path / "nowhere", *control), "make or fetch them"),
+        (("list", made.folder, *control), "Give the cabal key"),
+        (("list", made.folder, *control, "--cabal-key", "ab" * 32), "another cabal key"),
+        (("list", made.folder, *control, "--cabal-key", "12"), "64 hex digits"),
+        (("list", made.folder, *control, "--cabal-key", f"@{tmp_path / 'none'}"), "cannot be read"),
+        (("verify", made.folder, "--control", STRANGER, "--cabal-key", CABAL_KEY), "no archives of"),
+        (("import", file, *control, *member), "is a file"),
+        (("import", tmp_path / "nowhere", *control, *member), "make or fetch them"),
+        (("announce", "nonsense", *own), "no link to archives"),
+        (("announce", magnet, *member), "announce your own"),
+        (("publish", made.folder, *own), "one of them"),
+        (("publish", made.folder, "--node", f"http://{NOBODY}", "--cabal-key", CABAL_KEY, *own), "does not answer"),
+        (
+            ("publish", made.folder, "--content-folder", made.store, "--cabal-key", CABAL_KEY, *own),
+            "not a content store",
+        ),
+        (("publish", tmp_path / "nowhere", "--content-folder", tmp_path / "c", *own), "make them first"),
+        (("publish", made.folder, "--content-folder", tmp_path / "c", *own), "Give the cabal key"),
+        (("content", file), "is a file"),
+        (("content", made.store), "not a content store"),
+        (("content", tmp_path / "c", "--listen", "nonsense"), "expected IP:PORT"),
+        (("content", tmp_path / "c", "--listen", f"{HERE}:99999"), "expected IP:PORT"),
+        (("seed", made.folder, "--community", "../x"), "no community id"),
+        (("seed", made.folder, "--community", STRANGER), "cannot be seeded"),
+    ]
+    for arguments, words in cases:
+        status, output, errors = run("archive", *arguments)
+        said = " ".join((output + errors).split())
+        assert status == 2, (arguments, said)
+        assert words in said, arguments
+        assert "Traceback" not in said
+    assert digest(made.member) == before
+
+
+def test_what_another_process_uses_is_said_to_be_in_use(made: Made, tmp_path: Path, run: Run) -> None:
+    with content(tmp_path / "node") as url:
+        port = url.rpartition(":")[2]
+        status, _, errors = run("archive", "content", tmp_path / "node", "--listen", f"{HERE}:{free_port()}")
+        assert (status, "is open in process" in errors) == (2, True)
+        status, _, errors = run("archive", "content", tmp_path / "other", "--listen", f"{HERE}:{port}")
+        assert (status, "cannot listen on" in errors) == (2, True)
+    with Seed(made.folder, made.community) as seed:
+        status, _, errors = run(
+            "archive", "seed", made.folder, "--community", made.community, "--listen", f"{HERE}:{seed.port}"
+        )
+        assert (status, "Choose another address or port" in errors) == (2, True)
+
+
+def test_a_seed_ends_cleanly(made: Made) -> None:
+    for number, status in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+        process = started("seed", made.folder, "--community", made.community, "--listen", f"{HERE}:{free_port()}")
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("magnet:?")
+        process.send_signal(number)
+        assert process.communicate(timeout=60) == ("", "")
+        assert process.returncode == status
+
+
+def test_without_the_extra_it_is_said_how_to_get_it(made: Made) -> None:
+    """Every command that needs a library names it when it is not installed."""
+    hide = "import sys; sys.modules['google'] = None; sys.modules['libtorrent'] = None; from cablestore.cli import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", hide, "archive", "list", str(made.folder), "--control", made.community]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.returncode, "pip install 'cablestore[archive]'" in found.stderr) == (2, True)

@@ -1,0 +1,253 @@
+"""Kill -9 at any instant while archives are made, fetched and imported: what comes of it in the end is as undisturbed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from archive_network import (
+    CABAL_KEY,
+    Seed,
+    Wire,
+    bytes_of,
+    digest,
+    index_of,
+    long_history,
+    made_store,
+    posts_of,
+    started,
+    told,
+)
+from archives import FIRST_MS
+from people import BOB
+
+from cablestore import LEGACY, CableStore, decode_post
+from cablestore.archive.folder import ArchiveFolder, end_of
+from cablestore.archive.period import WEEK_MS
+from cablestore.crypto import post_hash
+from cablestore.limits import PIECE_SIZE_BYTES
+
+WEEKS = 16
+PER_WEEK = 250
+LOST_PIECES = 3
+"""What a killed member may have to fetch again: pieces that were not whole, or not written yet."""
+EXTRAS = [BOB.text("default", "in no archive", at=FIRST_MS + week * WEEK_MS + 99) for week in range(0, WEEKS, 3)]
+
+often = pytest.mark.parametrize("kills", [4, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+
+
+class Made(NamedTuple):
+    """A control node: its store, the folder of its archives, which was made undisturbed."""
+
+    store: Path
+    folder: Path
+    community: str
+
+    @property
+    def of_member(self) -> tuple[str, ...]:
+        return ("--control", self.community, "--cabal-key", CABAL_KEY)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    path = tmp_path_factory.mktemp("made")
+    community = made_store(path / "control", long_history(WEEKS, PER_WEEK))
+    [created] = told("create", path / "made", "--cabal-key", CABAL_KEY, store=path / "control")
+    assert created["archives"] == WEEKS + 1  # the last deletions are a week later
+    return Made(path / "control", path / "made", community)
+
+
+def is_killed(
+    command: tuple[object, ...], store: Path, progress: Callable[[], float], until: float, then_s: float
+) -> bool:
+    """Start a command, kill it some time after it came so far, and farther than before; whether it was at work until then."""
+    process = started(*command, "--json", store=store, output=said_in(store))
+    least, deadline_s = max(until, progress()), time.monotonic() + 120
+    while process.poll() is None and progress() <= least and time.monotonic() < deadline_s:
+        time.sleep(0.001)
+    time.sleep(then_s)
+    process.send_signal(signal.SIGKILL)
+    _, errors = process.communicate()
+    assert process.returncode in (0, -signal.SIGKILL), errors
+    return process.returncode != 0
+
+
+def said_in(store: Path) -> Path:
+    """Where the output of commands on a store goes."""
+    return store.with_suffix(".said")
+
+
+def interrupted(
+    command: tuple[object, ...],
+    store: Path,
+    progress: Callable[[], float],
+    end: float,
+    rng: random.Random,
+    times: int = 4,
+) -> Iterator[None]:
+    """Run a command until it comes to its end, killed up to `times` on the way; yields after each kill."""
+    for until in sorted(rng.uniform(0, end) for _ in range(times)):
+        if not is_killed(command, store, progress, until, rng.uniform(0, 0.05)):
+            return
+        yield
+    told(*command, store=store)
+
+
+# --- making ----------------------------------------------------------------------------------------
+
+
+def published(files: ArchiveFolder, made: Made) -> bytes:
+    """What counts of `data`: all up to the end of the last archive that the index names."""
+    if files.index_bytes() is None:
+        return b""
+    end_bytes = end_of(index_of(files.path.parent, made.community, CABAL_KEY).index)
+    return files.data_path.read_bytes()[:end_bytes]
+
+
+@often
+def test_killed_while_archives_are_made(made: Made, tmp_path: Path, kills: int) -> None:
+    """What was published stays, byte for byte, so that its pieces keep their SHA-1."""
+    whole = bytes_of(made.folder, made.community)
+    rng = random.Random(kills)
+    store = shutil.copytree(made.store, tmp_path / "control")
+    killed = 0
+    while killed < kills:
+        files = ArchiveFolder(tmp_path / f"made-{killed}" / made.community)
+        command = ("create", files.path.parent, "--cabal-key", CABAL_KEY)
+        before = b""
+        for _ in interrupted(command, store, files.data_size_bytes, len(whole[0]), rng):
+            killed += 1
+            after = published(files, made)
+            assert after.startswith(before)
+            assert whole[0].startswith(after)
+            before = after
+        assert bytes_of(files.path.parent, made.community) == whole
+        assert {path.name for path in files.path.iterdir()} == {"data", "index"}
+    assert digest(store) == digest(made.store)
+
+
+# --- fetching and importing ------------------------------------------------------------------------
+
+
+def a_member(path: Path) -> Path:
+    """A store with posts that no archive has; imports remove them."""
+    with CableStore.open(path) as store:
+        store.ingest([post.raw for post in EXTRAS])
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(made: Made, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digest of a member's store that imported everything at once."""
+    path = tmp_path_factory.mktemp("undisturbed")
+    member, folder = a_member(path / "member"), shutil.copytree(made.folder, path / "made")
+    lines = told("import", folder, *made.of_member, store=member)
+    assert sum(len(line["removed"]) for line in lines) == len(EXTRAS)
+    found = digest(member)
+    assert found == digest(made.store)
+    return found
+
+
+def assert_whole_weeks(member: Path, made: Made) -> None:
+    """Of each week all was imported and what does not belong there removed, or nothing; the store is whole."""
+    digest(member)
+    verified = index_of(made.folder, made.community, CABAL_KEY)
+    deletions = {post_hash(raw) for raw in verified.deletions}
+    here, expected = (
+        {
+            hash_: decode_post(raw, LEGACY).timestamp_ms
+            for hash_, raw in posts_of(path).items()
+            if hash_ not in deletions
+        }
+        for path in (member, made.store)
+    )
+    extras = {post.hash: post.timestamp_ms for post in EXTRAS}
+    for entry in verified.index.entries:
+        found, right, wrong = (
+            {hash_ for hash_, at_ms in posts.items() if entry.period.holds(at_ms)} for posts in (here, expected, extras)
+        )
+        assert found in (right, wrong)
+
+
+@often
+def test_killed_while_archives_are_imported(made: Made, undisturbed: str, tmp_path: Path, kills: int) -> None:
+    """Each archive counts as a whole or not at all."""
+    rng = random.Random(kills)
+    killed = 0
+    while killed < kills:
+        member = a_member(tmp_path / f"member-{killed}")
+        folder = shutil.copytree(made.folder, tmp_path / f"made-{killed}")
+        command = ("import", folder, *made.of_member)
+        for _ in interrupted(command, member, partial(archives_told, member), WEEKS // 2, rng):
+            killed += 1
+            assert_whole_weeks(member, made)
+        assert digest(member) == undisturbed
+        [status] = told("status", folder, "--control", made.community, store=member)
+        assert status["imported"] == WEEKS + 1
+
+
+def archives_told(member: Path) -> int:
+    """How many archives the present import, or the one that was killed last, has told to be imported."""
+    said = said_in(member)
+    return said.read_text().count('"archive"') if said.exists() else 0
+
+
+@often
+def test_killed_while_archives_are_fetched(made: Made, undisturbed: str, tmp_path: Path, kills: int) -> None:
+    """All comes, and nothing twice but what was under way."""
+    rng = random.Random(kills)
+    killed = 0
+    with Seed(made.folder, made.community) as seed:
+        for number in itertools.count():
+            if killed >= kills:
+                break
+            member, got = a_member(tmp_path / f"member-{number}"), tmp_path / f"got-{number}"
+            command = ("fetch", seed.magnet, got, *made.of_member)
+            # By turns it is killed with much on the way, and with much that came and was not imported yet.
+            fetched = killed_while_fetching if number % 2 else killed_behind_fetching
+            killed += fetched(command, seed, member, made, rng)
+            assert bytes_of(got, made.community) == bytes_of(made.folder, made.community)
+            assert digest(member) == undisturbed
+            assert not [*got.glob("*metadata*")]
+
+
+def killed_while_fetching(command: tuple[object, ...], seed: Seed, member: Path, made: Made, rng: random.Random) -> int:
+    with Wire(seed.port, rate_bytes_per_s=2_000_000) as wire:
+        size_bytes = sum(map(len, bytes_of(made.folder, made.community)))
+        progress = partial(getattr, wire, "to_members_bytes")
+        return killed_and_counted((*command, "--peer", wire.address), wire, member, made, progress, size_bytes, rng)
+
+
+def killed_behind_fetching(
+    command: tuple[object, ...], seed: Seed, member: Path, made: Made, rng: random.Random
+) -> int:
+    with Wire(seed.port) as wire:
+        progress = partial(archives_told, member)
+        return killed_and_counted((*command, "--peer", wire.address), wire, member, made, progress, WEEKS // 4, rng)
+
+
+def killed_and_counted(
+    command: tuple[object, ...],
+    wire: Wire,
+    member: Path,
+    made: Made,
+    progress: Callable[[], float],
+    end: float,
+    rng: random.Random,
+) -> int:
+    """Fetch all, killed some times on the way, and hold what moved against the size of it; returns how often."""
+    killed = 0
+    for _ in interrupted(command, member, progress, end, rng, times=2):
+        killed += 1
+        assert_whole_weeks(member, made)
+    size_bytes = sum(map(len, bytes_of(made.folder, made.community)))
+    assert size_bytes <= wire.to_members_bytes < size_bytes * 1.05 + killed * LOST_PIECES * PIECE_SIZE_BYTES
+    return killed

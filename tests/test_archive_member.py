@@ -1,0 +1,246 @@
+"""What a member hears and knows: announcements, how long it waits, and which archives it has imported."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from archives import CONTROL, KEY, LATE_MS, archived, plan_of, some_weeks, store_of
+from hypothesis import given
+from hypothesis import strategies as st
+from people import ANN
+
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity, answers
+from cablestore.archive.announcement import RESERVED_CHANNEL, Announcement, Link, link_text, parse_link
+from cablestore.archive.commitment import Commitment
+from cablestore.archive.magnet import Magnet
+from cablestore.archive.member import (
+    ANNOUNCEMENT_WAIT_MS,
+    ImportLog,
+    announce,
+    newest_announcement,
+    settled_announcement,
+    wanted,
+)
+from cablestore.body import Text
+from cablestore.errors import ArchiveError
+from cablestore.node import Address, Node, NodeSettings
+from cablestore.post import encode_post
+
+COMMUNITY = CONTROL.public_key.hex()
+LINKS = tuple(Magnet(f"{number:040x}", COMMUNITY) for number in range(9))
+START_MS = 1_700_000_000_000
+
+
+def told(clock: int, link: Link, at_ms: int, author: Identity = CONTROL) -> bytes:
+    """An announcement as it comes from a peer."""
+    body = Text(RESERVED_CHANNEL, Announcement(clock, link).text())
+    return encode_post(body, links=(), timestamp_ms=at_ms, identity=author, dialect=LEGACY).raw
+
+
+class Clock:
+    """Time that only sleeping moves, and what comes to a store at its moments."""
+
+    def __init__(self, store: CableStore, coming: dict[int, bytes]) -> None:
+        self.now_ms = START_MS
+        self.slept_s: list[float] = []
+        self._store = store
+        self._coming = coming
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+        until_ms = self.now_ms + round(seconds * 1000)
+        for at_ms in sorted(at for at in self._coming if at <= until_ms):
+            self._store.ingest([self._coming.pop(at_ms)])
+        self.now_ms = until_ms
+
+
+def waited(store: CableStore, coming: dict[int, bytes]) -> tuple[Link | None, int]:
+    """What a member acts on at last, and after how many ms."""
+    clock = Clock(store, {START_MS + after_ms: raw for after_ms, raw in coming.items()})
+    found = settled_announcement(store, CONTROL.public_key, clock=clock, sleep=clock.sleep)
+    return found.link if found else None, clock.now_ms - START_MS
+
+
+def heard(*raws: bytes) -> CableStore:
+    store = CableStore.in_memory(identity=ANN.identity, clock=lambda: LATE_MS)
+    assert all(outcome.verdict.name == "ACCEPTED" for outcome in store.ingest(raws))
+    return store
+
+
+# --- waiting ---------------------------------------------------------------------------------------
+
+
+def test_a_member_waits_until_an_announcement_has_stood_for_20_seconds() -> None:
+    assert ANNOUNCEMENT_WAIT_MS == 20_000
+    assert waited(heard(), {}) == (None, 0)
+    assert waited(heard(told(1, LINKS[1], START_MS)), {}) == (LINKS[1], 20_000)
+    assert waited(heard(told(1, LINKS[1], START_MS - 5_000)), {}) == (LINKS[1], 15_000)
+    assert waited(heard(told(1, LINKS[1], START_MS - 10**9)), {}) == (LINKS[1], 0)
+
+
+def test_a_control_node_whose_clock_is_ahead_is_waited_for_no_longer() -> None:
+    assert waited(heard(told(1, LINKS[1], START_MS + 3_600_000)), {}) == (LINKS[1], 20_000)
+
+
+def test_a_newer_announcement_begins_the_wait_anew() -> None:
+    store = heard(told(1, LINKS[1], START_MS))
+    assert waited(store, {19_000: told(2, LINKS[2], START_MS + 18_000), 30_000: told(3, LINKS[3], START_MS)}) == (
+        LINKS[3],
+        50_000,
+    )
+
+
+def test_what_is_no_newer_announcement_of_the_control_node_changes_nothing() -> None:
+    stranger = Identity.derive("archives", "stranger")
+    chat = encode_post(
+        Text(RESERVED_CHANNEL, "hello"), links=(), timestamp_ms=START_MS, identity=CONTROL, dialect=LEGACY
+    )
+    elsewhere = encode_post(
+        Text("default", Announcement(99, LINKS[9 - 1]).text()),
+        links=(),
+        timestamp_ms=START_MS,
+        identity=CONTROL,
+        dialect=LEGACY,
+    )
+    coming = {
+        5_000: told(9, LINKS[5], START_MS, stranger),
+        6_000: told(4, LINKS[4], START_MS + 6_000),
+        7_000: chat.raw,
+        8_000: elsewhere.raw,
+    }
+    assert waited(heard(told(5, LINKS[1], START_MS)), coming) == (LINKS[1], 20_000)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 8), st.integers(1, 60_000)), max_size=6, unique_by=(lambda x: x[0], lambda x: x[1])
+    )
+)
+def test_whatever_comes_when_the_last_that_counts_stands_for_20_seconds(coming: list[tuple[int, int]]) -> None:
+    """Held against a plain model: each that has a greater clock and comes before the end of the wait moves the end."""
+    store = heard(told(0, LINKS[0], START_MS))
+    link, end_ms, clock = LINKS[0], 20_000, 0
+    for number, at_ms in sorted(coming, key=lambda each: each[1]):
+        # A member looks once a second: what comes in the second in which the wait ends is seen too.
+        if at_ms <= end_ms and number > clock:
+            link, clock = LINKS[number], number
+            end_ms = -(-at_ms // 1000) * 1000 + 20_000
+    assert waited(store, {at: told(number, LINKS[number], START_MS + at) for number, at in coming}) == (link, end_ms)
+
+
+def test_who_waits_is_told_for_what() -> None:
+    store = heard(told(1, LINKS[1], START_MS))
+    clock = Clock(store, {START_MS + 10_500: told(2, LINKS[2], START_MS)})
+    said: list[str] = []
+    settled_announcement(store, CONTROL.public_key, clock=clock, sleep=clock.sleep, on_wait=said.append)
+    assert said == [link_text(LINKS[1]), link_text(LINKS[2])]
+
+
+# --- announcing ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
+def test_an_announcement_counts_also_when_the_clock_was_set_back(dialect: Dialect) -> None:
+    with store_of((), dialect) as store:
+        announce(store, LINKS[1], clock=lambda: START_MS)
+        announce(store, LINKS[2], clock=lambda: START_MS - 10**9)
+        found = newest_announcement(store, CONTROL.public_key)
+    assert found is not None
+    assert found[1] == Announcement(START_MS + 1, LINKS[2])
+
+
+def test_only_what_is_ones_own_is_announced() -> None:
+    with store_of(()) as store:
+        with pytest.raises(ArchiveError, match="announce your own"):
+            announce(store, Magnet("ab" * 20, "c0ffee"))
+        assert newest_announcement(store, CONTROL.public_key) is None
+
+
+@pytest.mark.parametrize("text", ["", "http://127.0.0.1/", "magnet:?dn=12", "codex:", "codex:z", "codex:magnet:?"])
+def test_what_is_no_link_is_refused(text: str) -> None:
+    with pytest.raises(ArchiveError):
+        parse_link(text)
+
+
+def test_announcements_need_no_torrent_library() -> None:
+    code = "import sys, cablestore.archive.member; print(*(name for name in ('libtorrent', 'aiohttp') if name in sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""
+
+
+# --- the channel of announcements --------------------------------------------------------------------
+
+
+def test_people_are_not_shown_the_channel_of_announcements_and_peers_are() -> None:
+    with store_of([ANN.text("default", "hello", at=START_MS)]) as store:
+        announce(store, LINKS[1])
+        assert [channel.name for channel in store.channels()] == ["default"]
+        assert [channel.name for channel in store.channels(with_reserved=True)] == [RESERVED_CHANNEL, "default"]
+        assert store.stats().channels == 1
+        assert list(store.joined_channels(CONTROL.public_key)) == []
+        with store.snapshot() as snapshot:
+            assert list(answers.channel_list(snapshot.reader)) == [RESERVED_CHANNEL, "default"]
+
+
+def test_a_sync_brings_announcements_to_a_member_that_never_heard_of_the_channel(tmp_path: Path) -> None:
+    """Nobody joins the channel; a member that follows all channels, as by default, gets it from whoever has it."""
+    settings = NodeSettings(cabal_key=KEY)
+
+    async def work(control: CableStore, relay: CableStore, member: CableStore) -> None:
+        for giver, taker in ((control, relay), (relay, member)):
+            async with Node(giver, settings) as here, Node(taker, settings) as there:
+                await there.sync_once(await here.listen(Address("127.0.0.1", 0)))
+
+    with (
+        CableStore.open(tmp_path / "control") as control,
+        CableStore.open(tmp_path / "relay") as relay,
+        CableStore.open(tmp_path / "member") as member,
+    ):
+        community = control.identity.public_key
+        link = Magnet("ab" * 20, community.hex())
+        announce(control, link)
+        asyncio.run(work(control, relay, member))
+        found = newest_announcement(member, community)
+        assert found is not None
+        assert found[1].link == link
+        assert list(member.channels()) == []
+
+
+# --- what was imported -------------------------------------------------------------------------------
+
+
+def test_what_one_store_has_imported_another_has_not(tmp_path: Path) -> None:
+    verified = plan_of().verified(archived(store_of(some_weeks()), tmp_path / "made", plan_of()))
+    assert verified is not None
+    mine = ImportLog(tmp_path, b"a" * 32)
+    assert len(wanted(verified, mine)) == len(verified.index.entries)
+    for entry in verified.index.entries[:2]:
+        mine.add(verified.commitments[entry.archive_id])
+    again = ImportLog(tmp_path, b"a" * 32)
+    assert len(again) == 2
+    assert wanted(verified, again) == [*reversed(verified.index.entries[2:])]
+    assert len(ImportLog(tmp_path)) == 2
+    assert wanted(verified, ImportLog(tmp_path, b"b" * 32)) == [*reversed(verified.index.entries)]
+
+
+def test_an_archive_that_was_made_anew_at_the_same_place_is_another(tmp_path: Path) -> None:
+    """Its id is of place, week and topics alone."""
+    imported = ImportLog(tmp_path)
+    imported.add(Commitment("0xaa", bytes(32), 1, bytes([1]) * 32))
+    assert imported.has(Commitment("0xbb", bytes(32), 1, bytes([1]) * 32))
+    assert not imported.has(Commitment("0xaa", bytes(32), 1, bytes([2]) * 32))
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b'{"format": 2}', b'{"format": 1, "store": null, "roots": 7}', b"\xff"]
+)
+def test_a_log_that_cannot_be_read_costs_importing_again(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "imported.json").write_bytes(damage)
+    assert len(ImportLog(tmp_path, b"a" * 32)) == 0

@@ -1,0 +1,147 @@
+"""A control node and a member as processes on loopback: archives are made, announced over Cable, fetched and imported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from archive_network import (
+    CABAL_KEY,
+    Seed,
+    Wire,
+    bytes_of,
+    digest,
+    index_of,
+    made_store,
+    posts_of,
+    told,
+    weeks_told,
+)
+from archives import FIRST_MS, some_weeks
+from serving import HERE, Served, cablestore
+
+from cablestore import LEGACY, CableStore, Post, decode_post
+from cablestore.archive.announcement import RESERVED_CHANNEL
+from cablestore.archive.member import ANNOUNCEMENT_WAIT_MS
+from cablestore.archive.period import WEEK_MS, Period
+from cablestore.body import TEXT
+from cablestore.crypto import post_hash
+from cablestore.limits import PIECE_SIZE_BYTES
+
+WEEKS = 8
+PER_WEEK = 300
+NEWEST = Period(FIRST_MS + (WEEKS - 1) * WEEK_MS, FIRST_MS + WEEKS * WEEK_MS)
+NEXT = Period(NEWEST.to_ms, NEWEST.to_ms + WEEK_MS)
+MAX_OVERHEAD = 1.05
+MAX_METADATA_SIZE_BYTES = 30_000
+"""Handshakes, the torrent's metadata and who has which pieces."""
+SYNC_KEYS = {"CABLESTORE_SERVE_CABAL_KEY": CABAL_KEY, "CABLESTORE_SYNC_CABAL_KEY": CABAL_KEY}
+
+
+def history() -> tuple[list[Post], list[Post]]:
+    """Posts of eight weeks, and of one more."""
+    posts = some_weeks(weeks=WEEKS + 1, per_week=PER_WEEK)
+    first = [post for post in posts if post.timestamp_ms < NEXT.from_ms]
+    return first, [post for post in posts if NEXT.holds(post.timestamp_ms)]
+
+
+class Two:
+    """A control node and a member: their stores, what the one makes and what the other gets."""
+
+    def __init__(self, path: Path, posts: list[Post], serving: Callable[..., Served]) -> None:
+        self.control, self.member, self.made, self.got = (path / name for name in ("control", "member", "made", "got"))
+        self.community = made_store(self.control, posts)
+        self.serving = serving
+
+    def create(self) -> dict[str, Any]:
+        [created] = told("create", self.made, "--cabal-key", CABAL_KEY, store=self.control)
+        assert (created["community"], created["late_posts"], created["oversize"]) == (self.community, 0, [])
+        return created
+
+    def announce(self, link: str) -> dict[str, Any]:
+        """Announce, bring announcements to the member over Cable, and return what it knows of them then."""
+        told("announce", link, store=self.control)
+        served = self.serving(self.control, "--listen", HERE, "--no-follow", **SYNC_KEYS)
+        only = ("--channels", RESERVED_CHANNEL)  # with any channel come the roles of all people
+        found = cablestore("sync", served.address, *only, "--create", store=self.member, **SYNC_KEYS)
+        assert found.returncode == 0, found.stderr
+        assert served.stop() == 0
+        [status] = told("status", self.got, *self.of_member, store=self.member)
+        return status
+
+    @property
+    def of_member(self) -> tuple[str, ...]:
+        return ("--control", self.community, "--cabal-key", CABAL_KEY)
+
+    def fetch(self, link: str, wire: Wire, *more: str) -> list[dict[str, Any]]:
+        return told("fetch", link, self.got, *self.of_member, "--peer", wire.address, *more, store=self.member)
+
+    def made_bytes(self) -> tuple[bytes, bytes]:
+        """Of `data` and `index`."""
+        return bytes_of(self.made, self.community)
+
+    def assert_equal(self) -> None:
+        assert digest(self.member) == digest(self.control)
+        assert bytes_of(self.got, self.community) == self.made_bytes()
+
+
+def assert_moved(wire: Wire, payload_bytes: int) -> None:
+    """So much came from the seed, and what goes with it."""
+    moved_bytes, wire.to_members_bytes = wire.to_members_bytes, 0
+    assert payload_bytes <= moved_bytes < payload_bytes * MAX_OVERHEAD + MAX_METADATA_SIZE_BYTES
+
+
+def test_archives_are_announced_over_cable_and_fetched_by_week(tmp_path: Path, serving: Callable[..., Served]) -> None:
+    """Only the newest week, then all, then one week more: each time just what is missing moves."""
+    posts, more = history()
+    two = Two(tmp_path, posts, serving)
+    assert two.create()["archives"] == WEEKS
+    with Seed(two.made, two.community) as seed, Wire(seed.port) as wire:
+        announced = two.announce(seed.magnet)
+        assert (announced["link"], announced["imported"]) == (seed.magnet, 0)
+        fetch_newest_week(two, wire, announced["announced_ms"])
+        fetch_all_others(two, wire)
+    before = two.made_bytes()[0]
+    with CableStore.open(two.control) as store:
+        store.ingest([post.raw for post in more], verify=False)
+    assert two.create()["archives"] == 1
+    data, index = two.made_bytes()
+    assert data.startswith(before)
+    with Seed(two.made, two.community) as seed, Wire(seed.port) as wire:
+        announced = two.announce(seed.magnet)
+        assert (announced["link"], announced["imported"]) == (seed.magnet, WEEKS)
+        [line] = two.fetch(seed.magnet, wire)
+        assert line["from_ms"] == NEXT.from_ms
+        assert line["new"] + line["known"] == len(posts_of(two.control, NEXT)) > PER_WEEK / 2
+        two.assert_equal()
+        assert_moved(wire, len(data) - len(before) + len(index))
+    assert len(data) - len(before) <= 6 * PIECE_SIZE_BYTES
+
+
+def fetch_newest_week(two: Two, wire: Wire, announced_ms: int) -> None:
+    """Posts of that week come by archive alone, 20 seconds behind the announcement."""
+    by_cable = posts_of(two.member)
+    assert [decode_post(raw, LEGACY).type for raw in by_cable.values()].count(TEXT) == 1
+    assert len(by_cable) < 10
+    lines = two.fetch("newest", wire, "--latest")
+    assert time.time() * 1000 >= announced_ms + ANNOUNCEMENT_WAIT_MS
+    assert weeks_told(lines) == [NEWEST.from_ms]
+    of_the_week = posts_of(two.control, NEWEST)
+    assert len(of_the_week) > PER_WEEK / 2
+    index = index_of(two.made, two.community, CABAL_KEY)
+    deletions = {post_hash(raw): raw for raw in index.deletions}
+    assert posts_of(two.member) == of_the_week | by_cable | deletions
+    [entry] = [entry for entry in index.index.entries if entry.period == NEWEST]
+    assert_moved(wire, entry.size_bytes + len(two.made_bytes()[1]))
+
+
+def fetch_all_others(two: Two, wire: Wire) -> None:
+    """Newest first, and then there is nothing to fetch."""
+    assert weeks_told(two.fetch("newest", wire)) == [NEWEST.from_ms - number * WEEK_MS for number in range(1, WEEKS)]
+    two.assert_equal()
+    entries = index_of(two.made, two.community, CABAL_KEY).index.entries
+    assert_moved(wire, sum(entry.size_bytes for entry in entries if entry.period != NEWEST))
+    assert two.fetch("newest", wire) == []
+    assert_moved(wire, 0)

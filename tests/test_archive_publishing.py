@@ -1,0 +1,359 @@
+"""Archives under content ids: published on a node or in a store here, fetched, verified and imported by members."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from archive_network import Wire
+from archives import CONTROL, FIRST_MS, KEY, archived, plan_of, some_weeks, store_of
+from content_nodes import ServedContent, Told, all_told, described, served
+
+from cablestore import LEGACY, CableStore, Identity, Post, limits
+from cablestore.archive.announcement import link_text, parse_link
+from cablestore.archive.archive_file import decode_archive
+from cablestore.archive.cid import CODEC_MANIFEST, Cid, Generation, manifest_cid
+from cablestore.archive.cid_folder import CidFolder
+from cablestore.archive.content_api import item_json
+from cablestore.archive.content_remote import ContentRemote
+from cablestore.archive.content_rest import ContentServer
+from cablestore.archive.content_store import ContentStore
+from cablestore.archive.fetching import Sources, fetching
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.importing import Imported
+from cablestore.archive.index import VerifiedIndex
+from cablestore.archive.local import cid_archives, community_folder, local_archives
+from cablestore.archive.member import ImportLog, cid_of, import_noted, verified_by_any_profile, wanted
+from cablestore.archive.period import WEEK_MS
+from cablestore.archive.publishing import ARCHIVE_FILENAME, NodeTarget, Published, Publisher, StoreTarget
+from cablestore.errors import ArchiveError, NoRoomError, UnreachableError
+
+ME = CONTROL.public_key
+every_form = pytest.mark.parametrize(
+    ("profile", "key"), [("rfc61", None), ("rfc61", KEY), ("status-go", None), ("status-go", KEY)], ids=str
+)
+
+
+def made(
+    folder: Path, posts: tuple[Post, ...] = some_weeks(), profile: str = "rfc61", key: bytes | None = None
+) -> ArchiveFolder:
+    with store_of(posts) as store:
+        return archived(store, community_folder(folder, ME), plan_of(profile, key))
+
+
+def published(files: ArchiveFolder, folder: Path, key: bytes | None = None) -> Published:
+    """In a store on the disk."""
+    with ContentStore.open(folder) as store:
+        return Publisher(CONTROL, LEGACY, key).publish(files, StoreTarget(store))
+
+
+def published_on(files: ArchiveFolder, url: str, key: bytes | None = None) -> Published:
+    with NodeTarget(url) as target:
+        return Publisher(CONTROL, LEGACY, key).publish(files, target)
+
+
+def fetched(
+    store: CableStore, cid: Cid, folder: Path, *nodes: str, key: bytes | None = None, weeks: int = 99
+) -> Imported:
+    """Fetch the newest so many weeks that the store misses, and import them."""
+    imported = ImportLog(community_folder(folder, ME), store.identity.public_key)
+    total = Imported()
+    with fetching(cid, folder, ME, LEGACY, Sources(nodes=nodes, timeout_s=5), key) as community:
+        entries = wanted(community.verified, imported)[:weeks]
+        for _, found in import_noted(store, community.verified, community.fetch(entries), imported, key=key):
+            total += found
+    return total
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[ServedContent]:
+    with served(tmp_path / "node") as node:
+        yield node
+
+
+def with_index(folder: Path, found: Published, key: bytes | None = None) -> VerifiedIndex:
+    with ContentStore.open(folder) as store:
+        data = b"".join(store.get(found.index_cid))
+    return verified_by_any_profile(data, ME, LEGACY, data_size_bytes=None, key=key)
+
+
+# --- publishing --------------------------------------------------------------------------------------
+
+
+@every_form
+def test_what_is_published_is_each_archive_without_the_zeros_that_follow_it(
+    tmp_path: Path, profile: str, key: bytes | None
+) -> None:
+    files = made(tmp_path, profile=profile, key=key)
+    plan = plan_of(profile, key)
+    found = published(files, tmp_path / "content", key)
+    index, torrent = with_index(tmp_path / "content", found, key), plan.verified(files)
+    assert torrent is not None
+    assert (index.index.profile, index.deletions) == (plan.profile, torrent.deletions)
+    assert [entry.period for entry in index.index.entries] == [entry.period for entry in torrent.index.entries]
+    with ContentStore.open(tmp_path / "content") as store:
+        for by_cid, entry in zip(index.index.entries, torrent.index.entries, strict=True):
+            content = b"".join(store.get(Cid.parse(cid_of(by_cid))))
+            stored = files.stored(entry)
+            assert stored == content + bytes(entry.padding_bytes)
+            assert (entry.padding_bytes > 0) == (profile == "status-go")
+            index.commitments[by_cid.archive_id].check_stored(content)
+            records = [*decode_archive(plan.profile, content, by_cid, key)]
+            assert records == [*decode_archive(plan.profile, stored, entry, key)]
+        manifests = [manifest for _, manifest in store.datasets()]
+    assert sorted(manifest.filename or "" for manifest in manifests)[:-1] == [ARCHIVE_FILENAME] * len(
+        index.index.entries
+    )
+
+
+@every_form
+def test_equal_stores_publish_the_same_link_here_and_on_a_node(
+    tmp_path: Path, profile: str, key: bytes | None, node: ServedContent
+) -> None:
+    posts = list(some_weeks())
+    first = published(made(tmp_path / "a", tuple(posts), profile, key), tmp_path / "content", key)
+    random.Random(3).shuffle(posts)
+    second = published_on(made(tmp_path / "b", tuple(posts), profile, key), node.url, key)
+    assert first == second
+    assert first.sent == first.archives > 3
+
+
+def test_a_week_later_only_what_is_new_is_sent(tmp_path: Path, node: ServedContent) -> None:
+    posts = some_weeks(weeks=4)
+    early = tuple(post for post in posts if post.timestamp_ms < FIRST_MS + 3 * WEEK_MS)
+    files = made(tmp_path, early)
+    first = published_on(files, node.url)
+    nothing = Published(first.index_cid, first.archives, 0, 0)
+    assert published_on(files, node.url) == nothing
+    assert published(files, tmp_path / "content") == first
+    assert published(files, tmp_path / "content") == nothing
+    made(tmp_path, posts)
+    second = published_on(files, node.url)
+    assert second == published(files, tmp_path / "content")
+    assert second.archives == second.sent + first.archives == first.archives + 1
+    entry = max(with_index(tmp_path / "content", second).index.entries, key=lambda entry: entry.period)
+    with ContentStore.open(tmp_path / "content") as store:
+        new = [store.manifest(cid).dataset_size_bytes for cid in (second.index_cid, Cid.parse(cid_of(entry)))]
+    assert second.sent_bytes == sum(new)
+
+
+def test_nothing_is_published_that_is_not_what_was_made(tmp_path: Path) -> None:
+    files = made(tmp_path)
+    data = bytearray(files.data_path.read_bytes())
+    data[5_000] ^= 1
+    files.data_path.write_bytes(data)
+    with pytest.raises(ArchiveError, match="SHA-256"):
+        published(files, tmp_path / "content")
+    with pytest.raises(ArchiveError, match="make them first"):
+        published(ArchiveFolder(tmp_path / "nowhere"), tmp_path / "content")
+    with (
+        ContentStore.open(tmp_path / "content") as store,
+        pytest.raises(ArchiveError, match="not signed by the control"),
+    ):
+        Publisher(Identity.derive("archives", "stranger"), LEGACY).publish(files, StoreTarget(store))
+
+
+def test_a_node_is_believed_no_id_that_is_not_of_what_was_sent(tmp_path: Path) -> None:
+    """One of other bytes, one whose manifest no member could verify, and none at all."""
+    files = made(tmp_path)
+    verified = plan_of().verified(files)
+    assert verified is not None
+    _, first, _ = described(files.stored(verified.index.entries[0]))
+    _, other, _ = described(b"other")
+    unknown = Cid(CODEC_MANIFEST, b"\x07" * 32)
+    cases = [
+        (manifest_cid(other), item_json(manifest_cid(other), other), "do not believe it"),
+        (unknown, item_json(unknown, first), "Publish on another node"),
+        ("nonsense", None, "not a content id"),
+    ]
+
+    async def work(node: Told) -> None:
+        async with all_told(node) as [url]:
+            await asyncio.to_thread(published_on, files, url)
+
+    for cid, item, reason in cases:
+        with pytest.raises(ArchiveError, match=reason):
+            asyncio.run(work(Told(listed={"content": []}, uploaded=str(cid).encode(), manifest=item)))
+
+
+@pytest.mark.parametrize("generation", Generation)
+def test_members_fetch_from_nodes_of_every_generation(tmp_path: Path, generation: Generation) -> None:
+    """Each writes other manifests, and so gives other ids to the same bytes."""
+
+    async def work() -> None:
+        with ContentStore.open(tmp_path / "content") as content:
+            async with ContentServer(content, generation=generation) as server:
+                found = await asyncio.to_thread(published_on, made(tmp_path), server.url)
+                assert await asyncio.to_thread(published_on, made(tmp_path), server.url) == found._replace(
+                    sent=0, sent_bytes=0
+                )
+                assert content.manifest(found.index_cid).generation is generation
+                await asyncio.to_thread(fetched, member, found.index_cid, tmp_path / "got", server.url)
+
+    with store_of(some_weeks()) as control, store_of(()) as member:
+        asyncio.run(work())
+        assert member.dump_digest() == control.dump_digest()
+
+
+# --- fetching ----------------------------------------------------------------------------------------
+
+
+@every_form
+def test_a_member_gets_what_the_control_node_has(
+    tmp_path: Path, profile: str, key: bytes | None, node: ServedContent
+) -> None:
+    """Only the latest week, then the rest; then nothing more comes, and what lies here can be imported without a node."""
+    files = made(tmp_path, profile=profile, key=key)
+    found = published_on(files, node.url, key)
+    with store_of(some_weeks()) as control, store_of(()) as member, store_of(()) as other:
+        assert fetched(member, found.index_cid, tmp_path / "got", node.url, key=key, weeks=1).archives == 1
+        local = local_archives(tmp_path / "got", ME, LEGACY, key)
+        assert local is not None
+        assert local.origin == link_text(found.index_cid)
+        here = [entry for entry in local.verified.index.entries if local.size_bytes(entry) is not None]
+        assert here == [max(local.verified.index.entries, key=lambda entry: entry.period)]
+        with pytest.raises(ArchiveError, match="not here: fetch it"):
+            local.stored(local.verified.index.entries[0])
+        assert fetched(member, found.index_cid, tmp_path / "got", node.url, key=key).archives == found.archives - 1
+        assert member.dump_digest() == control.dump_digest()
+        assert fetched(member, found.index_cid, tmp_path / "got", node.url, key=key) == Imported()
+        log = ImportLog(tmp_path / "other")
+        entries = wanted(local.verified, log)
+        stored = ((entry, local.stored(entry)) for entry in entries)
+        assert len([*import_noted(other, local.verified, stored, log, key=key)]) == found.archives
+        assert other.dump_digest() == control.dump_digest()
+
+
+def test_nothing_comes_twice_and_another_node_takes_over(tmp_path: Path, node: ServedContent) -> None:
+    """Archives that are here and not imported, a node that is gone, one that does not have them: bytes are counted."""
+    found = published_on(made(tmp_path, some_weeks(per_week=400)), node.url)
+    folder = CidFolder(community_folder(tmp_path / "got", ME))
+    with served(tmp_path / "empty") as empty, Wire(node.port) as wire:
+        nodes = ("http://127.0.0.1:9", empty.url, f"http://{wire.address}")
+        with fetching(found.index_cid, tmp_path / "got", ME, LEGACY, Sources(nodes=nodes)) as community:
+            entries = wanted(community.verified, ImportLog(tmp_path))
+            seen: list[tuple[int, int]] = []
+            sizes = [len(stored) for _, stored in community.fetch(entries, lambda *moved: seen.append(moved))]
+        whole_bytes = sum(sizes)
+        assert seen[-1] == (whole_bytes, whole_bytes)
+        assert [here for here, _ in seen] == [sum(sizes[: number + 1]) for number in range(len(sizes))]
+        assert whole_bytes < wire.to_members_bytes < whole_bytes * 1.05 + 30_000
+        before_bytes = wire.to_members_bytes
+        with store_of(()) as member:
+            assert fetched(member, found.index_cid, tmp_path / "got", *nodes).archives == found.archives
+        assert wire.to_members_bytes - before_bytes < 30_000
+        # One that was damaged here comes again, and only it.
+        before_bytes = wire.to_members_bytes
+        victim = folder.path_of(Cid.parse(cid_of(entries[0])))
+        victim.write_bytes(victim.read_bytes()[:-1] + b"\x01")
+        (tmp_path / "got" / ME.hex() / "imported.json").unlink()
+        with store_of(()) as member, store_of(some_weeks(per_week=400)) as control:
+            fetched(member, found.index_cid, tmp_path / "got", *nodes)
+            assert member.dump_digest() == control.dump_digest()
+        assert sizes[0] < wire.to_members_bytes - before_bytes < sizes[0] * 1.05 + 30_000
+
+
+def test_a_newer_index_takes_the_place_of_the_earlier_one_and_an_older_one_does_not(
+    tmp_path: Path, node: ServedContent
+) -> None:
+    posts = some_weeks()
+    early = tuple(post for post in posts if post.timestamp_ms < FIRST_MS + 3 * WEEK_MS)
+    files = made(tmp_path, early)
+    first = published_on(files, node.url)
+    made(tmp_path, posts)
+    second = published_on(files, node.url)
+    with store_of(()) as member, store_of(posts) as control:
+        fetched(member, first.index_cid, tmp_path / "got", node.url)
+        fetched(member, second.index_cid, tmp_path / "got", node.url)
+        assert member.dump_digest() == control.dump_digest()
+        with pytest.raises(ArchiveError, match="use the control node's newest link"):
+            fetched(member, first.index_cid, tmp_path / "got", node.url)
+    folder = CidFolder(community_folder(tmp_path / "got", ME))
+    assert folder.index_cid() == second.index_cid
+    local = cid_archives(tmp_path / "got", ME, LEGACY, None)
+    assert local is not None
+    assert len(local.verified.index.entries) == second.archives
+
+
+def test_a_forged_index_leaves_the_earlier_one_and_the_store_as_they_were(tmp_path: Path, node: ServedContent) -> None:
+    """Of another control node, of another key, no index at all, or gone from the node."""
+    found = published_on(made(tmp_path), node.url)
+    stranger = Identity.derive("archives", "stranger")
+    with store_of(some_weeks()) as store:
+        plan = plan_of(key=KEY)
+        foreign = archived(store, tmp_path / "foreign", type(plan)(plan.profile, stranger, LEGACY))
+        sealed = archived(store, tmp_path / "sealed", plan)
+    with NodeTarget(node.url) as target:
+        forged = [
+            (Publisher(stranger, LEGACY).publish(foreign, target).index_cid, "not signed by the control node"),
+            (Publisher(CONTROL, LEGACY, KEY).publish(sealed, target).index_cid, "encrypted"),
+            (target.put(b"nonsense", "nonsense"), "index"),
+            (target.put(b"\xff" * 70_000, "nonsense"), "index"),
+            (Cid.parse(str(found.index_cid)[:-1] + "1"), "no dataset"),
+        ]
+    with store_of(()) as member:
+        fetched(member, found.index_cid, tmp_path / "got", node.url)
+        digest = member.dump_digest()
+        for cid, reason in forged:
+            with pytest.raises(ArchiveError, match=reason):
+                fetched(member, cid, tmp_path / "got", node.url)
+            local = cid_archives(tmp_path / "got", ME, LEGACY, None)
+            assert local is not None
+            assert local.origin == link_text(found.index_cid)
+            assert all(local.stored(entry) for entry in local.verified.index.entries)
+        assert member.dump_digest() == digest
+
+
+def test_the_disk_and_sizes_are_looked_at_before_anything_is_fetched(
+    tmp_path: Path, node: ServedContent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MIN_FREE_DISK_SIZE_BYTES is left free, MAX_STORED_ARCHIVE_SIZE_BYTES and MAX_INDEX_SIZE_BYTES are not exceeded."""
+    found = published_on(made(tmp_path), node.url)
+    with fetching(found.index_cid, tmp_path / "got", ME, LEGACY, Sources(nodes=(node.url,))) as community:
+        monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 2**62)
+        with pytest.raises(NoRoomError, match=r"bytes free, \d+ and 4611686018427387904 in reserve are needed"):
+            next(community.fetch([*community.verified.index.entries]))
+    folder = CidFolder(tmp_path / "other")
+    with ContentRemote(found.index_cid, folder, [node.url]) as remote:
+        for name in ("MAX_INDEX_SIZE_BYTES", "MAX_STORED_ARCHIVE_SIZE_BYTES"):
+            monkeypatch.setattr(f"cablestore.archive.content_remote.{name}", 1_000)
+        with pytest.raises(ArchiveError, match="at most 1,000 are fetched"):
+            remote.index()
+        with pytest.raises(ArchiveError, match="at most 1,000 are fetched"):
+            remote.fetch([str(found.index_cid)])
+    assert [*folder.path.iterdir()] == []
+
+
+def test_it_is_cancelled_from_another_thread_and_what_came_is_kept(tmp_path: Path, node: ServedContent) -> None:
+    found = published_on(made(tmp_path, some_weeks(per_week=400)), node.url)
+    folder = CidFolder(community_folder(tmp_path / "got", ME))
+    with Wire(node.port, rate_bytes_per_s=400_000) as wire:
+        with ContentRemote(found.index_cid, folder, [f"http://{wire.address}"]) as remote:
+            index = verified_by_any_profile(remote.index(), ME, LEGACY, data_size_bytes=None, key=None)
+            entries = wanted(index, ImportLog(tmp_path))
+            coming = remote.fetch([cid_of(entry) for entry in entries])
+            first = next(coming)
+            threading.Timer(0.2, remote.cancel).start()
+            with pytest.raises(ArchiveError, match="cancelled: what came is kept"):
+                next(coming)
+            with pytest.raises(ArchiveError, match="cancelled"):
+                remote.index()
+        assert folder.content(Cid.parse(first[0])) == first[1]
+        remote.close()  # once more does nothing
+    with store_of(()) as member, store_of(some_weeks(per_week=400)) as control:
+        fetched(member, found.index_cid, tmp_path / "got", node.url)
+        assert member.dump_digest() == control.dump_digest()
+
+
+def test_nobody_to_ask_and_nobody_there(tmp_path: Path) -> None:
+    cid = Cid.parse("zDvZRwzmBQeyz9bfNB98bM9qwWCgRHr4ZyvgdHbjzBokpPhgtVKk")
+    with pytest.raises(ArchiveError, match="no node to fetch from"):
+        ContentRemote(cid, CidFolder(tmp_path), [])
+    with store_of(()) as member, pytest.raises(UnreachableError, match="try again later, or name another node"):
+        fetched(member, cid, tmp_path, "http://127.0.0.1:9")
+    with pytest.raises(ArchiveError, match="codex"):
+        parse_link("http://127.0.0.1:9")

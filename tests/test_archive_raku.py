@@ -1,0 +1,74 @@
+"""A year of real chat: 52 weekly archives made, fetched by torrent and imported by processes; the two stores are equal."""
+
+from __future__ import annotations
+
+import tarfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from archive_network import Seed, Wire, bytes_of, digest, told, weeks_told
+
+from cablestore import CableStore
+from cablestore.archive.period import WEEK_MS
+from cablestore.importing import find_logs, import_logs
+
+WEEKS = 52
+FIRST_MS = int(datetime(2022, 1, 3, tzinfo=UTC).timestamp() * 1000)
+"""The first Monday of the year."""
+FEW = frozenset({"cro", "mugs", "raku-doc", "raku-land", "red"})
+CABAL_KEY = "17" * 32
+
+
+def logs_of(data: Path, folder: Path, channels: frozenset[str] | None) -> Path:
+    """Unpack logs of the year, of these channels or of all."""
+    packed = data / "irc" / "raku.tar.xz"
+    if not packed.exists():
+        pytest.skip("no raku.tar.xz")
+    with tarfile.open(packed) as found:
+        wanted = [
+            member
+            for member in found
+            if member.isfile() and "/2022/" in member.name and (not channels or member.name.split("/")[-3] in channels)
+        ]
+        found.extractall(folder, wanted, filter="data")
+    return folder
+
+
+def stored(logs: Path, scratch: Path, path: Path) -> int:
+    """Make a store of 52 whole weeks of logs; returns how many posts it has."""
+    files = [log for log in find_logs([logs], scratch) if FIRST_MS <= log.midnight_ms < FIRST_MS + WEEKS * WEEK_MS]
+    with CableStore.open(path) as store:
+        import_logs(store, files, seed_phrase="a phrase")
+        return sum(store.stats().posts.values())
+
+
+@pytest.mark.parametrize(
+    ("channels", "least_posts"),
+    [(FEW, 15_000), pytest.param(None, 250_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
+    ids=["five channels", "all"],
+)
+def test_a_year_of_real_chat(data: Path, tmp_path: Path, channels: frozenset[str] | None, least_posts: int) -> None:
+    control, member, made, got = (tmp_path / name for name in ("control", "member", "made", "got"))
+    posts = stored(logs_of(data, tmp_path / "logs", channels), tmp_path / "scratch", control)
+    assert posts > least_posts
+    CableStore.open(member).close()
+    [created] = told("create", made, "--cabal-key", CABAL_KEY, store=control)
+    assert (created["archives"], created["posts"], created["oversize"]) == (WEEKS, posts, [])
+    community = created["community"]
+    of_member = ("--control", community, "--cabal-key", CABAL_KEY)
+    listed = told("list", made, *of_member)
+    assert [row["from_ms"] for row in listed] == [FIRST_MS + week * WEEK_MS for week in range(WEEKS)]
+    assert sum(row["posts"] for row in listed) == posts
+
+    with Seed(made, community) as seed, Wire(seed.port) as wire:
+        fetch = ("fetch", seed.magnet, got, *of_member, "--peer", wire.address)
+        assert weeks_told(told(*fetch, "--latest", store=member)) == [listed[-1]["from_ms"]]
+        data_size_bytes = sum(row["size_bytes"] for row in listed)
+        index_size_bytes = len(bytes_of(made, community)[1])
+        assert wire.to_members_bytes < 1.05 * (listed[-1]["size_bytes"] + index_size_bytes) + 20_000
+        lines = told(*fetch, store=member)
+        assert weeks_told(lines) == [row["from_ms"] for row in listed[-2::-1]]
+        assert wire.to_members_bytes < 1.05 * (data_size_bytes + index_size_bytes) + 20_000
+    assert bytes_of(got, community) == bytes_of(made, community)
+    assert digest(member) == digest(control)
