@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from typing import Any, Final, TypeVar
 
 from loky.backend import resource_tracker as loky_tracker
@@ -69,14 +69,36 @@ def in_order(pool: Executor, work: Callable[[Item], Result], items: Iterable[Ite
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Have processes that start meanwhile not hear Ctrl-C, which a terminal sends to all: their parent ends them."""
+    """Have processes that start meanwhile not hear Ctrl-C, which a terminal sends to all: their parent ends them.
+
+    The parent hears it afterwards: any other thread takes the signal, and in the midst of starting a process loky cannot
+    bear the exception.
+    """
     for tracker in (resource_tracker, loky_tracker):
         tracker.ensure_running()  # once they run they leave the mask alone
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with _heard_later():
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _heard_later() -> Iterator[None]:
+    """Put off Ctrl-C. Only the main thread hears it ever, and nobody where it is ignored."""
+    handler = signal.getsignal(signal.SIGINT)
+    if current_thread() is not main_thread() or not callable(handler):
+        yield
+        return
+    heard: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _begin(parent: int, begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:

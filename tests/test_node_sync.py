@@ -269,7 +269,7 @@ async def test_what_a_lost_peer_owes_is_asked_of_others() -> None:
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @on_loop
 async def test_stop_during_heavy_sync(key: bytes | None) -> None:
-    """What was received is stored, and the peer sees the end of the stream."""
+    """What was received is stored, and an encrypted stream ends with its end; a plain one has none, TCP may just reset it."""
     stores = memory("a", posts=spread(5000)), memory("b")
     async with network(*stores, settings=with_key(QUICK, key)) as net:
         link = await net.link(*reversed(net.nodes))
@@ -279,7 +279,8 @@ async def test_stop_during_heavy_sync(key: bytes | None) -> None:
         await until(lambda: not serving.connections)
         reasons = net.log.reasons()
         assert "the node stops" in reasons
-        assert all("without the end" not in reason and "broke" not in reason for reason in reasons), reasons
+        lost = "without the end", "broke"
+        assert key is None or not any(each in reason for reason in reasons for each in lost), reasons
         assert link.closed.done()
         assert not fetching.sync.fetches.storing, "it came, and was not stored"
         assert not asyncio.all_tasks() - {asyncio.current_task(), *serving._tasks}
