@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cablestore import limits
+from cablestore.batches import batches
 from cablestore.crypto import Identity, post_hash
 from cablestore.dialect import Dialect
 from cablestore.errors import DecodeError, InvalidPostError, UnknownPostTypeError
@@ -26,11 +27,14 @@ class Batch:
 
     posts: list[Post] = field(default_factory=list)
     outcomes: list[Outcome | None] = field(default_factory=list)
-    verifying: Verifying | None = None
+    verifying: list[Verifying] = field(default_factory=list)
+    """What verifies the signatures of `posts`, lot by lot; empty where they are believed."""
 
     def signed(self) -> list[bool]:
         """Wait for the signatures: whether that of each of `posts` is right."""
-        return self.verifying.results() if self.verifying else [True] * len(self.posts)
+        if not self.verifying:
+            return [True] * len(self.posts)
+        return [is_right for lot in self.verifying for is_right in lot.results()]
 
     def check(self, signed: list[bool]) -> None:
         """Raise InvalidPostError where one of all these posts cannot be stored for what it is."""
@@ -79,21 +83,24 @@ class Intake:
         return batch
 
     def admit(self, posts: Iterable[Post]) -> Batch:
-        """Refuse what cannot be stored of posts that are decoded already, and begin to verify the others."""
+        """Refuse what cannot be stored of posts that are decoded already. The others are verified while more are read."""
         batch = Batch()
         newest_ms = self.clock() + limits.MAX_FUTURE_MS
-        for post in posts:
-            is_usual = post.timestamp_ms < newest_ms and not post.is_local_only
-            refusal = None if is_usual else self._refusal(post, newest_ms)
-            if refusal is None:
-                batch.posts.append(post)
-            batch.outcomes.append(refusal)
-        self.verify(batch)
+        for lot in batches(posts, lambda post: len(post.raw)):
+            taken = []
+            for post in lot:
+                is_usual = post.timestamp_ms < newest_ms and not post.is_local_only
+                refusal = None if is_usual else self._refusal(post, newest_ms)
+                if refusal is None:
+                    taken.append(post)
+                batch.outcomes.append(refusal)
+            batch.posts += taken
+            batch.verifying.append(self.verifier.start([post.raw for post in taken]))
         return batch
 
     def verify(self, batch: Batch) -> None:
         """Begin to verify the signatures of a batch."""
-        batch.verifying = self.verifier.start([post.raw for post in batch.posts])
+        batch.verifying = [self.verifier.start([post.raw for post in batch.posts])]
 
     def _refusal(self, post: Post, newest_ms: int) -> Outcome | None:
         if post.timestamp_ms >= newest_ms:

@@ -218,28 +218,26 @@ class CableStore(Reads, Authoring):
             transaction.commit(plan.finish(), sync=sync)
         return outcomes
 
-    def admit(self, posts: Iterable[Post]) -> list[Batch]:
+    def admit(self, posts: Iterable[Post]) -> Batch:
         """Begin to verify decoded posts that `replace` is to store, while further ones are still read. Writes nothing."""
-        return [self._intake.admit(lot) for lot in batches(posts, lambda post: len(post.raw))]
+        return self._intake.admit(posts)
 
     def replace(
-        self, admitted: list[Batch], surplus: Callable[[Reader], Iterable[bytes]], *, sync: bool = True
+        self, admitted: Batch, surplus: Callable[[Reader], Iterable[bytes]], *, sync: bool = True
     ) -> tuple[list[Outcome], list[Outcome]]:
         """Store what `admit` returned and discard others, in one atomic write. Returns what became of each of both.
 
         `surplus` returns the hashes of those to discard in the state that it is given. All is in memory at once. Raises
         InvalidPostError, and changes nothing, where one of the posts cannot be stored for what it is.
         """
-        signed = [batch.signed() for batch in admitted]
-        for batch, found in zip(admitted, signed, strict=True):
-            batch.check(found)
+        signed = admitted.signed()
+        admitted.check(signed)
         with self._engine.transaction() as transaction:
             plan = transaction.plan()
             discarded = [Outcome(digest, plan.discard(digest)) for digest in surplus(transaction.reader)]
-            verdicts = [plan.add_all(batch.posts, found) for batch, found in zip(admitted, signed, strict=True)]
+            outcomes = admitted.settle(plan.add_all(admitted.posts, signed))
             transaction.commit(plan.finish(), sync=sync)
-        outcomes = chain.from_iterable(batch.settle(found) for batch, found in zip(admitted, verdicts, strict=True))
-        return list(outcomes), discarded
+        return outcomes, discarded
 
     # --- posts of one's own --------------------------------------------------------------------
 

@@ -100,7 +100,7 @@ class _Read(NamedTuple):
     """An archive that is what it has to be, but for the signatures of its posts, which are being verified."""
 
     entry: Entry
-    admitted: list[Batch]
+    admitted: Batch
     stones: list[Tombstone]
 
 
@@ -113,7 +113,7 @@ def _read(store: CableStore, verified: VerifiedIndex, entry: Entry, stored: byte
 
 def _write(store: CableStore, profile: Profile, periods: _Periods | None, read: _Read) -> tuple[Entry, Imported]:
     entry = read.entry
-    hashes = (post.hash for batch in read.admitted for post in batch.posts)
+    hashes = (post.hash for post in read.admitted.posts)
     whole = periods.whole_with(entry, hashes) if periods else None
 
     def surplus(reader: Reader) -> list[bytes]:

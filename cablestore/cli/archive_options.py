@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cablestore.cli.common import Moment
+from cablestore.cli.common import Moment, Output, size
 from cablestore.cli.serving import CabalKey
 from cablestore.dialect import DRAFT8, LEGACY, Dialect
 from cablestore.errors import ArchiveError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cablestore.archive.index import VerifiedIndex
     from cablestore.archive.local import LocalArchives
     from cablestore.archive.profile import Entry
+    from cablestore.archive.writer import Created
 
 # What archives need is an extra: it is imported by the commands that use it.
 
@@ -156,3 +157,19 @@ def row(verified: VerifiedIndex, entry: Entry, size_bytes: int | None) -> dict[s
 def week_of(entry: Entry) -> str:
     """Return the day on which an archive's week begins, in UTC as all weeks are."""
     return datetime.fromtimestamp(entry.period.from_ms / 1000, UTC).strftime("%Y-%m-%d")
+
+
+def tell_created(out: Output, community: str, created: Created, **more: Any) -> None:
+    """Tell which archives were made, and which posts are in none."""
+    for digest in created.oversize:
+        out.note(f"post {digest.hex()} is too large for any archive")
+    out.say(
+        f"{created.archives:,} new archives with {created.posts:,} posts, {size(created.size_bytes)}, of community {community}",
+        community=community,
+        archives=created.archives,
+        posts=created.posts,
+        late_posts=created.late_posts,
+        oversize=[digest.hex() for digest in created.oversize],
+        size_bytes=created.size_bytes,
+        **more,
+    )

@@ -22,10 +22,11 @@ from cablestore.cli.archive_options import (
     needs_extra,
     read_archives,
     row,
+    tell_created,
     week_of,
     writable,
 )
-from cablestore.cli.common import Output, size, when, with_store
+from cablestore.cli.common import Output, when, with_store
 from cablestore.cli.remote import offered
 from cablestore.errors import ArchiveError
 from cablestore.store import CableStore, system_clock_ms
@@ -63,17 +64,7 @@ def create(store: CableStore, out: Output, folder: Path, profile: str, cabal_key
     files = ArchiveFolder(writable(folder) / community)
     with out.progress("archiving (each post twice: read, archived)", None) as progress:
         made = create_archives(store, files, plan, system_clock_ms(), progress)
-    for digest in made.oversize:
-        out.note(f"post {digest.hex()} is too large for any archive")
-    out.say(
-        f"{made.archives:,} new archives with {made.posts:,} posts, {size(made.size_bytes)}, of community {community}",
-        community=community,
-        archives=made.archives,
-        posts=made.posts,
-        late_posts=made.late_posts,
-        oversize=[digest.hex() for digest in made.oversize],
-        size_bytes=made.size_bytes,
-    )
+    tell_created(out, community, made)
 
 
 @click.command("list")

@@ -11,7 +11,14 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from cablestore.cli.archive_options import cabal_key_option, folder_argument, key_of, needs_extra, writable
+from cablestore.cli.archive_options import (
+    cabal_key_option,
+    folder_argument,
+    key_of,
+    needs_extra,
+    tell_created,
+    writable,
+)
 from cablestore.cli.archiving import archive
 from cablestore.cli.common import Key, Moment, Output, common_options, safe, size
 from cablestore.crypto import Identity
@@ -23,7 +30,6 @@ if TYPE_CHECKING:
     from cablestore.reindex.generation import Reindexed
     from cablestore.reindex.inputs import ArchiveSource
     from cablestore.reindex.job import Drops
-    from cablestore.reindex.making import Made
     from cablestore.reindex.run import Derived, SparkOptions
 
 
@@ -301,24 +307,7 @@ def make(
             keep_work=chosen["keep_work"],
             progress=progress,
         )
-    _tell_made(out, community, made)
-
-
-def _tell_made(out: Output, community: str, made: Made) -> None:
-    created = made.created
-    for digest in created.oversize:
-        out.note(f"post {digest.hex()} is too large for any archive")
-    out.say(
-        f"{created.archives:,} new archives with {created.posts:,} posts, {size(created.size_bytes)}, of community {community}",
-        community=community,
-        archives=created.archives,
-        posts=created.posts,
-        late_posts=created.late_posts,
-        oversize=[digest.hex() for digest in created.oversize],
-        size_bytes=created.size_bytes,
-        counts=dict(made.ran.counts),
-        seconds=made.ran.seconds,
-    )
+    tell_created(out, community, made.created, counts=dict(made.ran.counts), seconds=made.ran.seconds)
 
 
 def _identity_of(path: Path) -> Identity:
