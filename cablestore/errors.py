@@ -101,3 +101,7 @@ class NoRoomError(ArchiveError):
 
 class UnreachableError(ArchiveError):
     """A node does not answer, or stopped in the middle. What came is kept: ask again, or ask another."""
+
+
+class ReconcileError(CableStoreError):
+    """A reconciliation cannot go on: a peer's bytes are malformed, a limit is reached, a dialect cannot say what is needed."""

@@ -293,3 +293,44 @@ MAX_UPLOADS_AT_ONCE: Final = 32
 
 MAX_CONTENT_FETCHES: Final = 8
 """Datasets that a content endpoint fetches from other nodes at a time; a request for one more is refused."""
+
+# --- of reconciliation ---------------------------------------------------------------------------
+
+MAX_RECONCILE_FRAME_SIZE_BYTES: Final = 16_777_216
+"""One payload, four times what ours hold. Deployed nodes have no limit, and write 1 MB where they hold 25,000 posts an hour."""
+
+MAX_RECONCILE_RANGES: Final = 262_144
+"""Ranges in one payload: a range takes two bytes on the wire and 300 in memory. Ours hold half as many."""
+
+MAX_RECONCILE_ITEMS: Final = 350_000
+"""Ids in one payload, written or read; each takes 250 bytes in memory. Nwaku's dialects send all of one time at once."""
+
+MAX_RECONCILE_SHARDS: Final = 1_024
+"""Shards that a payload names: as many as a cluster of Waku has."""
+
+MAX_RECONCILE_TOPICS: Final = 4_096
+"""Pubsub topics, and content topics, that a payload names: a channel each."""
+
+MAX_RECONCILE_TOPIC_SIZE_BYTES: Final = 1_024
+"""One topic: the longest name of a channel comes to 790 bytes when it is percent-encoded."""
+
+MAX_RECONCILE_ROUNDS: Final = 1_000
+"""Payloads that a session reads. Ten find the differences of a million posts; more are needed where they fill many frames."""
+
+MAX_RECONCILE_SESSION_SIZE_BYTES: Final = 268_435_456
+"""Bytes that a session reads and writes: the ids of 3.5 million posts that only one side has."""
+
+MAX_RECONCILE_DIFFERENCES: Final = 1_000_000
+"""Differences that a session finds, which it holds in memory, 250 bytes each. They are transferred before a next one begins."""
+
+RECONCILE_TIMEOUT_S: Final = 600.0
+"""Seconds from a session's first payload to its last: its snapshot keeps old files of the database on the disk."""
+
+MAX_AUDIT_CUTS: Final = 1_024
+"""Cuts in one question of an audit: each costs the peer one fingerprint."""
+
+MAX_TRANSFER_FRAME_SIZE_BYTES: Final = 266_240
+"""One post on its way, with its topics: the largest post, and 4 kB."""
+
+MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES: Final = 153_600
+"""The same for deployed Waku nodes, which read no more than 150 KiB and a few bytes."""

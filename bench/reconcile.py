@@ -1,0 +1,146 @@
+"""Reconciliation of two large sets in memory: bytes, payloads and CPU of both sides together. `reconcile.py [IDS]`, 1 million by default."""
+
+from __future__ import annotations
+
+import gc
+import random
+import statistics
+import sys
+import time
+from typing import NamedTuple
+
+from common import resident_mb, tell
+
+from cablestore.reconcile.dialects import NWAKU_037, SPEC, SyncDialect
+from cablestore.reconcile.memory_set import MemorySet
+from cablestore.reconcile.replies import Splitting
+from cablestore.reconcile.session import Session
+from cablestore.reconcile.sync_id import EVERYTHING, SyncID, of_times
+
+NOW_NS = 1_700_000_000_000_000_000
+HOUR_NS = 3_600_000_000_000
+TARGETS = {1: (2_500, 0.020), 100: (150_000, 0.250), 10_000: (7_500_000, 8.0)}
+"""Bytes and seconds for so many differences among a million."""
+
+
+class Cost(NamedTuple):
+    """What one session took."""
+
+    size_bytes: int
+    payloads: int
+    cpu_s: float
+
+
+def drawn(rng: random.Random, over_ns: int = HOUR_NS) -> SyncID:
+    """An id of this hour."""
+    return SyncID(NOW_NS + rng.randrange(over_ns), rng.randbytes(32))
+
+
+def reconcile(here: MemorySet, there: MemorySet, dialect: SyncDialect, differences: int) -> Cost:
+    """Let both sides find all differences, and see that they did."""
+    splitting = Splitting(skip_equal_sets=True)
+    our_state, their_state = here.snapshot(), there.snapshot()
+    ours = Session(lambda _: our_state, dialect, splitting=splitting)
+    theirs = Session(lambda _: their_state, dialect, splitting=splitting)
+    found = dict.fromkeys(("have", "need"), 0)
+    gc.collect()
+    gc.freeze()  # building the sets is not counted, nor is going through them again and again
+    started = time.process_time()
+    message: bytes | None = ours.initiate(EVERYTHING, at_s=0.0)
+    sides, payloads = [theirs, ours], 1
+    while message is not None:
+        step = sides[0].receive(message, at_s=0.0)
+        found["have"] += len(step.have)
+        found["need"] += len(step.need)
+        message = step.reply
+        payloads += message is not None
+        sides.reverse()
+    cpu_s = time.process_time() - started
+    gc.unfreeze()
+    assert found == {"have": differences, "need": differences}  # what one side has is what the other needs
+    return Cost(ours.sent_size_bytes + theirs.sent_size_bytes, payloads, cpu_s)
+
+
+def differences_among(
+    number: int, differences: int, dialect: SyncDialect, repeats: int, *, newest: bool = False
+) -> Cost:
+    """The median of several sets. Half of the differences lie on each side. Each time the sets are made anew."""
+    costs = []
+    for seed in range(repeats):
+        rng = random.Random(seed)
+        both = [drawn(rng) for _ in range(number - differences)]
+        only = (
+            [drawn(rng, HOUR_NS // 100) for _ in range(differences)]
+            if newest
+            else [drawn(rng) for _ in range(differences)]
+        )
+        late_ns = HOUR_NS if newest else 0
+        only = [SyncID(sync_id.timestamp_ns + late_ns, sync_id.hash) for sync_id in only]
+        here, there = MemorySet([*both, *only[::2]]), MemorySet([*both, *only[1::2]])
+        del both
+        costs.append(reconcile(here, there, dialect, differences))
+    return Cost(*(statistics.median(values) for values in zip(*costs, strict=True)))
+
+
+def sessions(number: int) -> None:
+    """Sessions against the targets, which are for a million; and those of a deployed peer's dialect."""
+    for dialect in (SPEC, NWAKU_037):
+        for differences, (size_bytes, cpu_s) in TARGETS.items():
+            if 2 * differences > number:
+                continue
+            cost = differences_among(number, differences, dialect, 3 if differences < 10_000 else 1)
+            what = f"{dialect.name}, {differences:,} of {number:,} differ"
+            bounded = dialect is SPEC and number <= 1_000_000
+            told = (f"at most {size_bytes / 1000:g} kB", f"at most {cpu_s * 1000:g} ms") if bounded else ("", "")
+            tell(what, f"{cost.size_bytes / 1000:,.1f} kB", told[0], cost.size_bytes <= size_bytes if bounded else None)
+            tell(
+                "  CPU of both sides", f"{cost.cpu_s * 1000:,.1f} ms", told[1], cost.cpu_s <= cpu_s if bounded else None
+            )
+            tell("  payloads", f"{cost.payloads:g}", "")
+    cost = differences_among(number, min(100, number // 2), SPEC, 1, newest=True)
+    tell("spec, the 100 newest differ", f"{cost.size_bytes / 1000:,.1f} kB", "")
+
+
+def questions(number: int) -> None:
+    """What the set in memory takes for each of its answers."""
+    rng = random.Random(7)
+    before_mb = resident_mb()[0]
+    started = time.process_time()
+    changing = MemorySet(drawn(rng) for _ in range(number))
+    tell(f"a set of {number:,}: making it", f"{time.process_time() - started:.2f} s", "")
+    tell("  memory", f"{resident_mb()[0] - before_mb:,.0f} MB", "")
+    started = time.process_time()
+    state = changing.snapshot()
+    tell("  a snapshot", f"{(time.process_time() - started) * 1000:.1f} ms", "")
+    ranges = []
+    for _ in range(5_000):
+        low, high = sorted(rng.sample(range(HOUR_NS), 2))
+        ranges.append(of_times(NOW_NS + low, NOW_NS + high))
+    for name, ask in (
+        ("fingerprint", state.fingerprint),
+        ("count", state.count),
+        ("first id", lambda r: state.select(r, 0)),
+    ):
+        started = time.process_time()
+        for within in ranges:
+            ask(within)
+        tell(f"  {name} of a range", f"{(time.process_time() - started) / len(ranges) * 1e6:.1f} us", "")
+    new = [drawn(rng) for _ in range(5_000)]
+    started = time.process_time()
+    for sync_id in new:
+        changing.add(sync_id)
+    tell("  adding an id", f"{(time.process_time() - started) / len(new) * 1e6:.1f} us", "")
+
+
+def main() -> None:
+    """Measure."""
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    print(
+        f"# reconciliation of sets in memory, {number:,} ids over an hour; sums of both sides, without building the sets"
+    )
+    questions(number)
+    sessions(number)
+
+
+if __name__ == "__main__":
+    main()

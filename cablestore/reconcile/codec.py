@@ -1,0 +1,269 @@
+"""Payloads to bytes and back, in any dialect (WAKU-SYNC, "Payload encoding"; nwaku's codec.nim). Pure.
+
+    header | ranges
+    range: upper bound | type u8 (0 Skip, 1 Fingerprint, 2 ItemSet) | nothing, XOR u8[32], or an item set
+    bound: time minus the bound before's varint | only where that is 0: size u8, so many bytes of the hash
+    item set: count varint | each: time minus the one before's varint, hash u8[32] | reconciled u8
+
+Reading is linear and total: any bytes give a Payload or a ReconcileError, and nothing is allocated from a number in
+them. A hash in a bound stands only behind a bound of the same time, so a writer cuts at that time first.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cablestore.crypto import HASH_SIZE_BYTES
+from cablestore.errors import ReconcileError
+from cablestore.limits import (
+    MAX_RECONCILE_FRAME_SIZE_BYTES,
+    MAX_RECONCILE_ITEMS,
+    MAX_RECONCILE_RANGES,
+    MAX_RECONCILE_SHARDS,
+    MAX_RECONCILE_TOPIC_SIZE_BYTES,
+    MAX_RECONCILE_TOPICS,
+)
+from cablestore.reconcile.dialects import SyncDialect
+from cablestore.reconcile.payload import Content, Header, ItemSet, Part, Payload, Shards, Topics
+from cablestore.reconcile.sync_id import END_NS, Bound, Range, SyncID
+from cablestore.varint import encode_varint
+
+_SKIP: Final = 0
+_FINGERPRINT: Final = 1
+_ITEM_SET: Final = 2
+_MAX_VARINT_SIZE_BYTES: Final = 9  # deployed readers look no further
+_MIN_ITEM_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
+
+
+def encode(payload: Payload, dialect: SyncDialect) -> bytes:
+    """Return a payload's bytes. Lower bounds are not written but for the first, they have to be the upper ones before.
+
+    Raises ReconcileError where bounds do not increase or ids are out of order, for a hash in a bound whose time is another
+    than the bound's before, which no dialect can say, and for a payload that is too large.
+    """
+    if not payload.parts and not dialect.cuts_hashes:
+        return b"\x00"  # nwaku's payload without ranges
+    out = bytearray(_header(payload.header, dialect))
+    previous = _begin(out, payload, dialect)
+    for (_, upper), content in payload.parts:
+        delta_ns = upper.timestamp_ns - previous.timestamp_ns
+        if delta_ns < 0 or (delta_ns == 0 and upper.prefix <= previous.prefix):
+            raise ReconcileError(f"a range ends at {upper}, before its beginning at {previous}. Put ranges in order")
+        if delta_ns and upper.prefix:
+            raise ReconcileError(f"a range ends at {upper}, behind another time: end one at that time before it")
+        out += encode_varint(delta_ns)
+        if not delta_ns:
+            out.append(len(upper.prefix))
+            out += upper.prefix
+        _write_content(out, content)
+        previous = upper
+    if len(out) > MAX_RECONCILE_FRAME_SIZE_BYTES:
+        raise ReconcileError(
+            f"a payload has {len(out)} bytes, allowed are {MAX_RECONCILE_FRAME_SIZE_BYTES}: reconcile a shorter time"
+        )
+    return bytes(out)
+
+
+def decode(data: bytes, dialect: SyncDialect) -> Payload:
+    """Read a payload. Raises ReconcileError, with the offset, for anything that is none, or breaks a limit.
+
+    Up to one byte is a payload without ranges, as deployed nodes read it.
+    """
+    if len(data) > MAX_RECONCILE_FRAME_SIZE_BYTES:
+        raise ReconcileError(
+            f"a payload has {len(data)} bytes, allowed are {MAX_RECONCILE_FRAME_SIZE_BYTES}: reconcile a shorter time"
+        )
+    if len(data) <= 1:
+        return Payload(None, [])
+    return _Reader(data, dialect).payload()
+
+
+def _header(header: Header | None, dialect: SyncDialect) -> bytes:
+    if not isinstance(header, dialect.header):
+        raise ReconcileError(f"a payload in {dialect.name} has {dialect.header.__name__} in its header, not {header}")
+    if isinstance(header, Shards):
+        return b"".join(map(encode_varint, (header.cluster, len(header.shards), *header.shards)))
+    out = bytearray()
+    for names in header:
+        out += encode_varint(len(names))
+        for name in names:
+            out += encode_varint(len(name.encode())) + name.encode()
+    return bytes(out)
+
+
+def _begin(out: bytearray, payload: Payload, dialect: SyncDialect) -> Bound:
+    """Write the first lower bound, which in the specification is an upper one of a range to skip, and return it."""
+    if not payload.parts:
+        return Bound(0)
+    first = payload.parts[0].range.lower
+    if not dialect.cuts_hashes:
+        out += encode_varint(first.timestamp_ns)
+        return Bound(first.timestamp_ns)
+    if first.timestamp_ns:
+        out += encode_varint(first.timestamp_ns) + bytes((_SKIP,))
+    if first.prefix:
+        out += bytes((0, len(first.prefix))) + first.prefix + bytes((_SKIP,))
+    return first
+
+
+def _write_content(out: bytearray, content: Content) -> None:
+    if content is None:
+        out.append(_SKIP)
+    elif isinstance(content, bytes):
+        out.append(_FINGERPRINT)
+        out += content
+    else:
+        out.append(_ITEM_SET)
+        write_item_set(out, content)
+
+
+def write_item_set(out: bytearray, items: ItemSet) -> None:
+    """Append an item set to `out`. Raises ReconcileError for more than `limits.MAX_RECONCILE_ITEMS` ids, or out of order."""
+    if len(items.elements) > MAX_RECONCILE_ITEMS:
+        raise ReconcileError(
+            f"{len(items.elements)} ids cannot be sent at once, {MAX_RECONCILE_ITEMS} can: reconcile a shorter time"
+        )
+    out += encode_varint(len(items.elements))
+    previous_ns = 0
+    for timestamp_ns, hash_ in items.elements:
+        if timestamp_ns < previous_ns:
+            raise ReconcileError(f"an id of {timestamp_ns} ns follows one of {previous_ns} ns. Put ids in order")
+        out += encode_varint(timestamp_ns - previous_ns)
+        out += hash_
+        previous_ns = timestamp_ns
+    out.append(items.reconciled)
+
+
+class _Reader:
+    """Reads one payload, from its first byte to its last."""
+
+    def __init__(self, data: bytes, dialect: SyncDialect) -> None:
+        self._data = data
+        self._dialect = dialect
+        self._at = 0
+        self._items = 0
+
+    def payload(self) -> Payload:
+        """Read all."""
+        header = self._shards() if self._dialect.header is Shards else self._topics()
+        previous = Bound(0)
+        if not self._dialect.cuts_hashes and self._at < len(self._data):
+            previous = Bound(self._time(0))
+        parts: list[Part] = []
+        while self._at < len(self._data):
+            if len(parts) == MAX_RECONCILE_RANGES:
+                raise self._error(f"there are more than {MAX_RECONCILE_RANGES} ranges")
+            upper = self._bound(previous)
+            lower = previous if self._dialect.cuts_hashes else Bound(previous.timestamp_ns)
+            parts.append(Part(Range(lower, upper), self._content()))
+            previous = upper
+        return Payload(header, parts)
+
+    def item_set(self) -> ItemSet:
+        """Read an item set."""
+        count = self._count(MAX_RECONCILE_ITEMS - self._items, "ids", _MIN_ITEM_SIZE_BYTES)
+        self._items += count
+        elements = []
+        timestamp_ns = 0
+        for _ in range(count):
+            timestamp_ns = self._time(timestamp_ns)
+            elements.append(SyncID(timestamp_ns, self._bytes(HASH_SIZE_BYTES)))
+        reconciled = self._byte()
+        if reconciled > 1:
+            raise self._error(f"an item set is reconciled or not, 1 or 0, not {reconciled}")
+        return ItemSet(elements, bool(reconciled))
+
+    @property
+    def at(self) -> int:
+        """The offset behind what was read."""
+        return self._at
+
+    def _shards(self) -> Shards:
+        cluster = self._varint()
+        return Shards(cluster, tuple([self._varint() for _ in range(self._count(MAX_RECONCILE_SHARDS, "shards", 1))]))
+
+    def _topics(self) -> Topics:
+        return Topics(self._names(), self._names())
+
+    def _names(self) -> tuple[str, ...]:
+        names = []
+        for _ in range(self._count(MAX_RECONCILE_TOPICS, "topics", 1)):
+            name = self._bytes(self._count(MAX_RECONCILE_TOPIC_SIZE_BYTES, "bytes of a topic", 1))
+            try:
+                names.append(name.decode())
+            except UnicodeDecodeError:
+                raise self._error("a topic is no UTF-8") from None
+        return tuple(names)
+
+    def _bound(self, previous: Bound) -> Bound:
+        timestamp_ns = self._time(previous.timestamp_ns)
+        if timestamp_ns != previous.timestamp_ns:
+            return Bound(timestamp_ns)
+        size_bytes = self._byte()
+        if size_bytes > HASH_SIZE_BYTES:
+            raise self._error(f"a bound has {size_bytes} bytes of a hash, which has {HASH_SIZE_BYTES}")
+        prefix = self._bytes(size_bytes).rstrip(b"\x00")
+        if prefix <= previous.prefix:
+            raise self._error("a range ends where it begins, or before")
+        return Bound(timestamp_ns, prefix)
+
+    def _content(self) -> Content:
+        kind = self._byte()
+        if kind == _SKIP:
+            return None
+        if kind == _FINGERPRINT:
+            return self._bytes(HASH_SIZE_BYTES)
+        if kind == _ITEM_SET:
+            return self.item_set()
+        raise self._error(f"a range is of type {kind}, there are 0, 1 and 2")
+
+    def _time(self, previous_ns: int) -> int:
+        timestamp_ns = previous_ns + self._varint()
+        if timestamp_ns > END_NS:
+            raise self._error(f"times add up to {timestamp_ns} ns, the last one is {END_NS}")
+        return timestamp_ns
+
+    def _count(self, most: int, what: str, each_size_bytes: int) -> int:
+        """Read how many of something follow; that they can is seen before anything is made for them."""
+        count = self._varint()
+        left = len(self._data) - self._at
+        if count > most or count * each_size_bytes > left:
+            raise self._error(f"{count} {what} are announced, allowed are {most}, and {left} bytes follow")
+        return count
+
+    def _byte(self) -> int:
+        if self._at == len(self._data):
+            raise self._error("the payload ends too early")
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _bytes(self, size_bytes: int) -> bytes:
+        end = self._at + size_bytes
+        if end > len(self._data):
+            raise self._error(f"the payload ends too early: {size_bytes} bytes are expected")
+        found = self._data[self._at : end]
+        self._at = end
+        return found
+
+    def _varint(self) -> int:
+        value = shift = 0
+        for byte in self._data[self._at : self._at + _MAX_VARINT_SIZE_BYTES]:
+            if byte < 0x80:
+                if not byte and shift and self._dialect.is_strict:
+                    raise self._error("a varint is not minimal")
+                self._at += shift // 7 + 1
+                return value | byte << shift
+            value |= (byte & 0x7F) << shift
+            shift += 7
+        raise self._error(f"the payload ends within a varint, or one has more than {_MAX_VARINT_SIZE_BYTES} bytes")
+
+    def _error(self, reason: str) -> ReconcileError:
+        return ReconcileError(
+            f"{reason} (at byte {self._at}, in {self._dialect.name}). The peer speaks another dialect?"
+        )
+
+
+def read_item_set(data: bytes, dialect: SyncDialect) -> tuple[ItemSet, int]:
+    """Read the item set with which `data` begins; return it and the offset behind it. Raises ReconcileError for none."""
+    reader = _Reader(data, dialect)
+    return reader.item_set(), reader.at

@@ -1,0 +1,84 @@
+"""The dialects of WAKU-SYNC, which share one protocol id: the specification's, and those of deployed nwaku nodes. Pure.
+
+| | `spec` | `nwaku-0.36` | `nwaku-0.37` |
+|---|---|---|---|
+| header | cluster and shards | the same | pubsub and content topics |
+| begins | at zero, so often with a Skip | with the first lower bound's time | the same |
+| a lower bound is | the upper bound before it | its time alone | the same |
+| varints | minimal | any | any |
+| to others' shards or topics | a header alone | a frame without bytes | the same |
+
+Two peers match when their clusters and shards are the same; in `nwaku-0.37` when they have topics in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from cablestore.errors import ReconcileError
+from cablestore.reconcile.payload import Header, Shards, Topics
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SyncDialect:
+    """One dialect.
+
+    `header` is the kind of header; `cuts_hashes` whether bounds are those of the specification, which can lie between two
+    ids of one time, or those of nwaku; `is_strict` whether only minimal varints are read. Ranges of less than `min_fingerprint_ns` are never sent as fingerprints: deployed
+    nodes, which cut by time in eight, lose what is in them. `accepts_skip` tells whether an item set that is equal may be
+    answered with Skip, which the specification does not foresee.
+    """
+
+    name: str
+    header: type[Shards | Topics]
+    cuts_hashes: bool
+    is_strict: bool
+    min_fingerprint_ns: int
+    accepts_skip: bool
+
+
+SPEC: Final = SyncDialect("spec", Shards, cuts_hashes=True, is_strict=True, min_fingerprint_ns=0, accepts_skip=False)
+"""As sync.md has it, with the count of an item set in front of it."""
+
+NWAKU_036: Final = SyncDialect(
+    "nwaku-0.36", Shards, cuts_hashes=False, is_strict=False, min_fingerprint_ns=8, accepts_skip=True
+)
+"""nwaku 0.35 and 0.36."""
+
+NWAKU_037: Final = SyncDialect(
+    "nwaku-0.37", Topics, cuts_hashes=False, is_strict=False, min_fingerprint_ns=8, accepts_skip=True
+)
+"""nwaku from 0.37 on, now logos-delivery."""
+
+DIALECTS: Final = {dialect.name: dialect for dialect in (SPEC, NWAKU_036, NWAKU_037)}
+
+
+def dialect_named(name: str) -> SyncDialect:
+    """Return the dialect of this name. Raises ReconcileError for another."""
+    try:
+        return DIALECTS[name]
+    except KeyError:
+        raise ReconcileError(f"no dialect is called {name!r}: there are {', '.join(DIALECTS)}") from None
+
+
+def agreed(own: Header, other: Header) -> Header | None:
+    """Return what two peers with these headers reconcile, None where they have nothing in common."""
+    if isinstance(own, Topics) and isinstance(other, Topics):
+        pubsub, content = _common(own.pubsub, other.pubsub), _common(own.content, other.content)
+        return None if pubsub is None or content is None else Topics(pubsub, content)
+    if isinstance(own, Shards) and isinstance(other, Shards):
+        matches = own.cluster == other.cluster and set(own.shards) == set(other.shards)
+        return own if matches else None
+    return None
+
+
+def _common(own: Sequence[T], other: Sequence[T]) -> tuple[T, ...] | None:
+    """What is in both; all of one where the other is empty, which means that it takes everything."""
+    if not own or not other:
+        return tuple(own or other)
+    wanted = set(other)
+    return tuple(each for each in own if each in wanted) or None

@@ -1,0 +1,137 @@
+"""Audits: ids made so that XORs agree are found, and what a reconciliation never sees can be exchanged nevertheless."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reconciling import NOW_NS, Pair, an_id, converse, reconciled, session, sets, spread
+
+from cablestore import limits
+from cablestore.errors import ReconcileError
+from cablestore.reconcile.audit import Audit, Verdict, answer
+from cablestore.reconcile.memory_set import MemorySet
+from cablestore.reconcile.ordered_set import OrderedSet
+from cablestore.reconcile.sync_id import EVERYTHING, Bound, Range, SyncID, of_times
+
+SEED = bytes(range(32))
+
+
+def vanishing(number: int = 260, *, timestamp_ns: int | None = None) -> list[SyncID]:
+    """Ids whose hashes have XOR 0, found among some that anybody can make: Gaussian elimination over GF(2), 5 ms."""
+    made = [an_id(f"spam {i}", NOW_NS + 10**9 * i if timestamp_ns is None else timestamp_ns) for i in range(number)]
+    basis: dict[int, tuple[int, int]] = {}
+    for at, sync_id in enumerate(made):
+        value, members = int.from_bytes(sync_id.hash, "big"), 1 << at
+        while value and value.bit_length() in basis:
+            other, others = basis[value.bit_length()]
+            value, members = value ^ other, members ^ others
+        if not value:
+            return [each for i, each in enumerate(made) if members >> i & 1]
+        basis[value.bit_length()] = value, members
+    raise AssertionError("among 257 vectors of 256 bits some are dependent")
+
+
+def state(ids: list[SyncID]) -> OrderedSet:
+    return MemorySet(ids).snapshot()
+
+
+def audited(here: list[SyncID], there: list[SyncID], *ranges: Range, seed: bytes = SEED, cuts: int = 64) -> Verdict:
+    audit = Audit(state(here), *ranges, seed=seed, cuts=cuts)
+    return audit.judge(answer(state(there), audit.question()))
+
+
+@pytest.mark.parametrize("timestamp_ns", [None, NOW_NS])
+@pytest.mark.parametrize("holder", ["here", "there"])
+def test_a_set_made_to_vanish_is_found_and_exchanged(holder: str, timestamp_ns: int | None) -> None:
+    """132 posts given to one side only: a reconciliation finds nothing, ever. The audit tells, and where to look."""
+    base, hidden = spread(2_000), vanishing(timestamp_ns=timestamp_ns)
+    assert 100 < len(hidden) < 170
+    here, there = (base + hidden, base) if holder == "here" else (base, base + hidden)
+    assert reconciled(here, there).is_exactly([], [])
+
+    verdict = audited(here, there)
+    assert verdict.is_by_design
+    assert verdict.differing
+    ours, theirs = session(here), session(there)
+    found = converse(ours, theirs, ours.initiate(*verdict.differing, at_s=0.0, whole=True))
+    assert found.is_exactly(here, there)
+
+
+@settings(max_examples=60)
+@given(sets(most=1_000), st.binary(min_size=16, max_size=40), st.integers(0, 200))
+def test_what_differs_by_itself_is_not_called_design(pair: Pair, seed: bytes, cuts: int) -> None:
+    """Equal sets have equal sums; sets that differ, one that grew meanwhile, have other XORs too."""
+    here, there = pair
+    verdict = audited(here, there, seed=seed, cuts=cuts)
+    assert bool(verdict.differing) is (set(here) != set(there))
+    assert not verdict.is_by_design
+    only = set(here) ^ set(there)
+    assert all(any(within.lower <= i < within.upper for within in verdict.differing) for i in only)
+
+
+def test_asking_again_comes_closer() -> None:
+    """Each audit cuts what the one before found to differ."""
+    here = spread(20_000)
+    there = [*here[:7], *here[8:]]
+    ranges, left = [EVERYTHING], [len(here)]
+    for turn in range(3):
+        verdict = audited(here, there, *ranges, seed=SEED + bytes((turn,)))
+        ranges = verdict.differing
+        assert len(ranges) == 1
+        left.append(state(here).count(ranges[0]))
+    assert left == sorted(left, reverse=True)
+    assert left[-1] < 20
+
+
+def test_cuts_are_new_with_every_seed() -> None:
+    known = state(spread(1_000))
+    questions = {Audit(known, seed=bytes(15) + bytes((turn,))).question() for turn in range(20)}
+    assert len(questions) == 20
+    with pytest.raises(ReconcileError, match="16 random ones are needed"):
+        Audit(known, seed=bytes(15))
+
+
+def test_audits_have_a_limit() -> None:
+    """MAX_AUDIT_CUTS, for who asks and who is asked."""
+    known = state(spread(5_000))
+    with pytest.raises(ReconcileError, match="audit fewer ranges"):
+        Audit(known, seed=SEED, cuts=2 * limits.MAX_AUDIT_CUTS)
+    largest = Audit(known, *[of_times(2 * at, 2 * at + 1) for at in range(limits.MAX_AUDIT_CUTS // 2)], seed=SEED)
+    question = largest.question()
+    assert largest.judge(answer(known, question)) == Verdict([], [], is_by_design=False)
+    for count in (b"\x00", b"\x80\x08"):
+        with pytest.raises(ReconcileError, match="allowed are 1 to 1023"):
+            answer(known, b"\x01\x00\x00" + count + bytes(9_000))
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_any_bytes_give_an_answer_or_an_error(data: st.DataObject) -> None:
+    known = state(spread(50))
+    audit = Audit(known, seed=SEED, cuts=5)
+    for good, use in (
+        (audit.question(), lambda raw: answer(known, raw)),
+        (answer(known, audit.question()), audit.judge),
+    ):
+        raw = bytearray(data.draw(st.one_of(st.binary(max_size=99), st.just(good))))
+        for at, byte in data.draw(st.lists(st.tuples(st.integers(0, 600), st.integers(0, 255)), max_size=4)):
+            raw[at : at + data.draw(st.integers(0, 2))] = bytes((byte,))
+        try:
+            use(bytes(raw))
+        except ReconcileError as error:
+            assert str(error)  # noqa: PT017 - that there is an error is not required
+
+
+def test_cuts_are_random_places_of_the_set() -> None:
+    """Not of time: of a set most of which came at one time, most cuts are within that."""
+    rng = random.Random(3)
+    ids = [SyncID(NOW_NS, rng.randbytes(32)) for _ in range(1_000)] + spread(10)
+    audit = Audit(state(ids), seed=SEED, cuts=64)
+    question = audit.question()
+    verdict = audit.judge(answer(state([i for i in ids if i != ids[5]]), question))
+    assert len(verdict.differing) == 1
+    assert verdict.differing[0].lower.timestamp_ns == verdict.differing[0].upper.timestamp_ns == NOW_NS
+    assert verdict.differing[0].lower != Bound(NOW_NS)

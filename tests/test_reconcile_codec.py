@@ -1,0 +1,311 @@
+"""Payloads in three dialects: the bytes of deployed nodes, round trips, and what strangers may send."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reconciling import ALL, HEADERS, NOW_NS, VECTORS, known_parts, spread
+
+from cablestore import limits
+from cablestore.errors import ReconcileError
+from cablestore.reconcile.codec import decode, encode, read_item_set, write_item_set
+from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect, agreed, dialect_named
+from cablestore.reconcile.payload import Content, Header, ItemSet, Part, Payload, Shards, Topics
+from cablestore.reconcile.sync_id import END_NS, Bound, Range, SyncID
+from cablestore.varint import encode_varint
+
+COLUMNS = {
+    "spec": "spec_literal_cluster1_shards_0_1",
+    "nwaku-0.36": "nwaku_v036_cluster1_shards_0_1",
+    "nwaku-0.37": "nwaku_v037_pubsub_waku_2_rs_1_0",
+}
+in_each = pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.name)
+
+
+def padded(within: Range) -> list[list[int | str]]:
+    return [[bound.timestamp_ns, bound.prefix.ljust(32, b"\x00").hex()] for bound in within]
+
+
+@in_each
+@pytest.mark.parametrize("vector", VECTORS["codec"], ids=lambda vector: str(vector["name"]))
+def test_bytes_of_deployed_nodes(vector: dict[str, Any], dialect: SyncDialect) -> None:
+    """Written and read, byte for byte; only of the empty payload the specification says nothing."""
+    parts = known_parts(vector["ranges"], dialect)
+    known = vector[COLUMNS[dialect.name]]
+    if known is None:
+        assert vector["name"] == "empty"
+        assert encode(Payload(HEADERS["spec"], []), SPEC) == b"\x01\x02\x00\x01"
+        return
+    assert encode(Payload(HEADERS[dialect.name], parts), dialect).hex() == known
+    found = decode(bytes.fromhex(known), dialect)
+    assert found.header == (HEADERS[dialect.name] if parts else None)
+    skipped = len(found.parts) - len(parts)  # the specification begins at zero
+    assert [part.content for part in found.parts[skipped:]] == [part.content for part in parts]
+    if dialect is NWAKU_036 and isinstance(vector["nwaku_v036_decodes_back_to"], list):
+        assert [padded(part.range) for part in found.parts] == [
+            [back["a"], back["b"]] for back in vector["nwaku_v036_decodes_back_to"]
+        ]
+
+
+@pytest.mark.parametrize(
+    ("transcript", "dialect"), [("session_nwaku_v036", NWAKU_036), ("session_nwaku_v037_no_topics", NWAKU_037)]
+)
+def test_payloads_of_recorded_sessions_read_and_written_again(transcript: str, dialect: SyncDialect) -> None:
+    for said in VECTORS[transcript]:
+        data = bytes.fromhex(said["hex"])
+        assert encode(decode(data, dialect), dialect) == data
+
+
+REFUSED = {
+    "two_zero_bytes": None,  # a header alone: only the deployed reader wants nine bytes at each number
+    "range_type_3": "type 3",
+    "reconciled_2": "reconciled or not",
+    "truncated_fp": "ends too early",
+    "nonminimal_varint_lower": "ends where it begins",  # behind the number, which is read
+    "hash_len_33": "33 bytes of a hash",
+    "ts_overflow": "add up to",
+    "itemset_ts_overflow": "add up to",
+    "ten_byte_varint": "more than 9 bytes",
+}
+
+
+@pytest.mark.parametrize("vector", VECTORS["malformed"], ids=lambda vector: str(vector["name"]))
+def test_malformed_payloads_that_deployed_nodes_meet(vector: dict[str, Any]) -> None:
+    """Some of them end the deployed reader with a defect that nobody catches."""
+    data = bytes.fromhex(vector["hex"])
+    reason = REFUSED.get(vector["name"])
+    if reason is None:
+        assert decode(data, NWAKU_036).parts == []
+        return
+    with pytest.raises(ReconcileError, match=reason):
+        decode(data, NWAKU_036)
+
+
+def test_numbers_that_are_not_minimal_are_read_where_deployed_nodes_read_them() -> None:
+    data = bytes.fromhex("01020001e887800005 00")
+    assert decode(data, NWAKU_036).parts == [Part(Range(Bound(1000), Bound(1005)), None)]
+    with pytest.raises(ReconcileError, match="not minimal"):
+        decode(data, SPEC)
+
+
+prefixes = st.binary(max_size=32).map(lambda prefix: prefix.rstrip(b"\x00"))
+times = st.one_of(st.integers(0, 4), st.integers(0, END_NS), st.integers(NOW_NS, NOW_NS + 10))
+sync_ids = st.builds(SyncID, times, st.binary(min_size=32, max_size=32))
+contents: st.SearchStrategy[Content] = st.one_of(
+    st.none(),
+    st.binary(min_size=32, max_size=32),
+    st.builds(ItemSet, st.lists(sync_ids, max_size=4).map(sorted), st.booleans()),
+)
+headers: dict[type[Header], st.SearchStrategy[Header]] = {
+    Shards: st.builds(Shards, st.integers(0, 2**63 - 1), st.lists(st.integers(0, 2**63 - 1), max_size=3).map(tuple)),
+    Topics: st.builds(
+        Topics,
+        st.lists(st.text(max_size=9), max_size=3).map(tuple),
+        st.lists(st.text(max_size=9), max_size=3).map(tuple),
+    ),
+}
+
+
+@st.composite
+def payloads(draw: st.DrawFn, dialect: SyncDialect) -> Payload:
+    """Payloads whose bounds travel whole: hashes only behind a bound of the same time."""
+    marks = draw(st.lists(st.builds(Bound, times, prefixes), min_size=2, max_size=8, unique=True))
+    if not dialect.cuts_hashes:
+        marks = [Bound(mark.timestamp_ns) for mark in marks]
+    cuts = sorted({*marks, *(Bound(mark.timestamp_ns) for mark in marks)})
+    parts = [Part(Range(low, high), draw(contents)) for low, high in pairwise(cuts)]
+    return Payload(draw(headers[dialect.header]), parts) if parts else Payload(None, [])
+
+
+@in_each
+@given(data=st.data())
+def test_payloads_come_back(dialect: SyncDialect, data: st.DataObject) -> None:
+    payload = data.draw(payloads(dialect))
+    if payload.header is None:
+        return
+    written = encode(payload, dialect)
+    found = decode(written, dialect)
+    begins = payload.parts[0].range.lower
+    ahead = [part for part in found.parts if part.range.upper <= begins]
+    assert all(part.content is None for part in ahead)
+    assert found._replace(parts=found.parts[len(ahead) :]) == payload
+    assert encode(found, dialect) == written
+
+
+@in_each
+@given(data=st.data())
+def test_any_bytes_give_a_payload_or_an_error(dialect: SyncDialect, data: st.DataObject) -> None:
+    """Bytes at random, and payloads with some of them changed, cut or doubled."""
+    raw = bytearray(
+        data.draw(
+            st.one_of(
+                st.binary(max_size=300), payloads(dialect).filter(lambda p: p.header).map(lambda p: encode(p, dialect))
+            )
+        )
+    )
+    for at, byte in data.draw(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4)):
+        raw[at : at + 1] = bytes((byte,))
+    try:
+        found = decode(bytes(raw), dialect)
+    except ReconcileError:
+        return
+    for part in found.parts:
+        assert part.range.lower < part.range.upper
+    assert all(one.range.upper < other.range.upper for one, other in pairwise(found.parts))
+
+
+def test_bounds_that_do_not_increase_are_neither_written_nor_read() -> None:
+    one = Part(Range(Bound(5), Bound(9)), None)
+    for other in (Bound(9), Bound(8), Bound(9, b"")):
+        with pytest.raises(ReconcileError, match="in order"):
+            encode(Payload(Shards(), [one, Part(Range(Bound(9), other), None)]), SPEC)
+    for behind in (b"\x00\x00", b"\x00\x01\x00", b"\x00\x02\x00\x00"):
+        with pytest.raises(ReconcileError, match="ends where it begins"):
+            decode(b"\x00\x00\x09\x00" + behind + b"\x00", SPEC)
+
+
+def test_a_hash_behind_another_time_is_not_written() -> None:
+    """It would be read without it: a bound that was not meant."""
+    with pytest.raises(ReconcileError, match="behind another time"):
+        encode(Payload(Shards(), [Part(Range(Bound(5), Bound(9, b"x")), None)]), SPEC)
+
+
+def test_ids_out_of_order_are_not_written() -> None:
+    with pytest.raises(ReconcileError, match="in order"):
+        write_item_set(bytearray(), ItemSet([SyncID(2, bytes(32)), SyncID(1, bytes(32))], reconciled=True))
+
+
+def test_a_header_of_another_dialect_is_not_written() -> None:
+    with pytest.raises(ReconcileError, match="has Topics in its header"):
+        encode(Payload(Shards(), [Part(Range(Bound(0), Bound(1)), None)]), NWAKU_037)
+
+
+def test_topics_that_are_no_text() -> None:
+    with pytest.raises(ReconcileError, match="no UTF-8"):
+        decode(b"\x01\x02\xff\xfe\x00\x05\x05\x00", NWAKU_037)
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "both"),
+    [
+        (Shards(1, (0, 1)), Shards(1, (1, 0)), Shards(1, (0, 1))),
+        (Shards(1, (0, 1)), Shards(1, (0,)), None),
+        (Shards(1, (0,)), Shards(2, (0,)), None),
+        (Topics(("a", "b")), Topics(("b", "c")), Topics(("b",))),
+        (Topics(("a",)), Topics(("b",)), None),
+        (Topics(), Topics(("b",), ("x",)), Topics(("b",), ("x",))),
+        (Topics(("a",), ("x",)), Topics((), ("y",)), None),
+        (Shards(), Topics(), None),
+    ],
+)
+def test_what_two_headers_have_in_common(own: Header, other: Header, both: Header | None) -> None:
+    """As each dialect has it: the same shards, or some topics; no topics are all topics."""
+    assert agreed(own, other) == both
+
+
+def test_dialects_have_names() -> None:
+    assert [dialect_named(dialect.name) for dialect in ALL] == list(ALL)
+    with pytest.raises(ReconcileError, match=r"'nwaku-0\.35': there are spec, nwaku-0\.36, nwaku-0\.37"):
+        dialect_named("nwaku-0.35")
+
+
+# --- limits ------------------------------------------------------------------------------------------
+
+
+def test_a_frame_is_not_larger_than_allowed() -> None:
+    """MAX_RECONCILE_FRAME_SIZE_BYTES, on both sides."""
+    with pytest.raises(ReconcileError, match="reconcile a shorter time"):
+        decode(bytes(limits.MAX_RECONCILE_FRAME_SIZE_BYTES + 1), SPEC)
+    ids = [SyncID(NOW_NS, bytes(32))] * (limits.MAX_RECONCILE_ITEMS)
+    halves = [Part(Range(Bound(at), Bound(at + 1)), ItemSet(ids, reconciled=True)) for at in (1, 2)]
+    with pytest.raises(ReconcileError, match="reconcile a shorter time"):
+        encode(Payload(Shards(), halves), SPEC)
+
+
+def test_ranges_are_counted() -> None:
+    """MAX_RECONCILE_RANGES: the last one allowed is read, one more is not."""
+    allowed = b"\x00\x00" + b"\x01\x00" * limits.MAX_RECONCILE_RANGES
+    assert len(decode(allowed, SPEC).parts) == limits.MAX_RECONCILE_RANGES
+    with pytest.raises(ReconcileError, match="more than 262144 ranges"):
+        decode(allowed + b"\x01\x00", SPEC)
+
+
+def test_ids_are_counted() -> None:
+    """MAX_RECONCILE_ITEMS of all item sets together."""
+    half = limits.MAX_RECONCILE_ITEMS // 2
+    first = b"\x01\x02" + encode_varint(half) + bytes(33 * half) + b"\x00"
+    allowed = b"\x00\x00" + first * 2
+    assert (
+        sum(len(part.content.elements) for part in decode(allowed, SPEC).parts if isinstance(part.content, ItemSet))
+        == 2 * half
+    )
+    with pytest.raises(ReconcileError, match="1 ids are announced, allowed are 0"):
+        decode(allowed + b"\x01\x02\x01" + bytes(34), SPEC)
+    with pytest.raises(ReconcileError, match="350001 ids cannot be sent at once"):
+        write_item_set(bytearray(), ItemSet([SyncID(0, bytes(32))] * (2 * half + 1), reconciled=True))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "announced", "of"),
+    [
+        (SPEC, b"\x00" + encode_varint(limits.MAX_RECONCILE_SHARDS + 1), "shards"),
+        (NWAKU_037, encode_varint(limits.MAX_RECONCILE_TOPICS + 1), "topics"),
+        (NWAKU_037, b"\x01" + encode_varint(limits.MAX_RECONCILE_TOPIC_SIZE_BYTES + 1), "bytes of a topic"),
+        (NWAKU_037, encode_varint(2**62), "topics"),
+    ],
+)
+def test_headers_are_short(dialect: SyncDialect, announced: bytes, of: str) -> None:
+    """MAX_RECONCILE_SHARDS, MAX_RECONCILE_TOPICS and MAX_RECONCILE_TOPIC_SIZE_BYTES."""
+    with pytest.raises(ReconcileError, match=f"{of} are announced"):
+        decode(announced + bytes(5_000), dialect)
+
+
+def empty_item_sets(number: int) -> bytes:
+    """What takes the deployed reader quadratic time: 71 s for 640 kB."""
+    return b"\x00\x00" + b"\x01\x02\x00\x01" * number
+
+
+def skips(number: int) -> bytes:
+    return b"\x00\x00" + b"\x01\x00" * number
+
+
+def many_ids(number: int) -> bytes:
+    found = bytearray()
+    write_item_set(found, ItemSet(sorted(spread(number)), reconciled=False))
+    return b"\x00\x00" + encode_varint(END_NS) + b"\x02" + found
+
+
+def refused_at_the_end(number: int) -> bytes:
+    return skips(number) + b"\x01\x03"
+
+
+@pytest.mark.parametrize("hostile", [empty_item_sets, skips, many_ids, refused_at_the_end])
+def test_reading_is_linear(hostile: Callable[[int], bytes]) -> None:
+    """Four times the bytes take about four times as long, whatever is in them."""
+
+    def best_s(data: bytes) -> float:
+        taken = []
+        for _ in range(5):
+            started = time.process_time()
+            try:
+                decode(data, SPEC)
+            except ReconcileError:
+                assert hostile is refused_at_the_end
+            taken.append(time.process_time() - started)
+        return min(taken)
+
+    assert best_s(hostile(40_000)) < 9 * best_s(hostile(10_000))
+
+
+@settings(max_examples=50)
+@given(st.lists(sync_ids, max_size=20).map(sorted), st.booleans(), st.binary(max_size=40))
+def test_an_item_set_ends_where_it_says(ids: list[SyncID], reconciled: bool, behind: bytes) -> None:
+    out = bytearray()
+    write_item_set(out, ItemSet(ids, reconciled))
+    assert read_item_set(bytes(out) + behind, SPEC) == (ItemSet(ids, reconciled), len(out))

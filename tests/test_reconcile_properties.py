@@ -1,0 +1,450 @@
+"""What the deployed implementation's own tests pin, one test each: its model does it, and our sessions do at least that.
+
+Where its tests tolerate that messages are missed, ours may miss none. Of what it says to be untested, all is tested here.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pytest
+from nwaku import NwakuPeer
+from people import ANN
+from reconciling import HEADERS, HOUR_NS, NOW_NS, VECTORS, Outcome, an_id, converse, reconciled, session, spread
+
+from cablestore import CableStore
+from cablestore.archive.ids import keccak256
+from cablestore.archive.message import message_of
+from cablestore.errors import ReconcileError
+from cablestore.reconcile.codec import decode, encode, read_item_set, write_item_set
+from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC
+from cablestore.reconcile.framing import FrameReader, framed
+from cablestore.reconcile.memory_set import MemorySet
+from cablestore.reconcile.ordered_set import OrderedSet
+from cablestore.reconcile.payload import Content, Header, ItemSet, Part, Payload, Shards, Topics
+from cablestore.reconcile.replies import Splitting
+from cablestore.reconcile.session import Session
+from cablestore.reconcile.sync_id import EVERYTHING, Bound, Range, SyncID, of_times
+from cablestore.reconcile.transfer import Expected, decode_message, encode_message, waku_id
+
+TEN_YEARS_NS: Final = 10 * 365 * 24 * HOUR_NS
+F = TypeVar("F", bound=Callable[..., None])
+_PINNED: list[str] = []
+
+
+def pins(*words: str) -> Callable[[F], F]:
+    """Tie a test to the property of the vectors that has these words."""
+    (found,) = [p["property"] for p in VECTORS["properties"] if all(word in p["property"] for word in words)]
+
+    def tied(test: F) -> F:
+        _PINNED.append(found)
+        return test
+
+    return tied
+
+
+def test_every_property_has_a_test() -> None:
+    assert len(_PINNED) == 31
+    assert sorted(_PINNED) == sorted(p["property"] for p in VECTORS["properties"])
+
+
+def numbered(number: int) -> list[SyncID]:
+    """The ids of its tests of splitting and of states."""
+    return [SyncID(1000 + i, keccak256(f"msg{i}".encode())) for i in range(number)]
+
+
+def altered(ids: list[SyncID], at: int) -> list[SyncID]:
+    return [*ids[:at], SyncID(1000 + at, keccak256(f"msg{at}_x".encode())), *ids[at + 1 :]]
+
+
+def over(ids: list[SyncID]) -> Range:
+    return of_times(ids[0].timestamp_ns, ids[-1].timestamp_ns + 1)
+
+
+def asked(ids: list[SyncID], within: Range | None = None) -> Part:
+    within = within or over(ids)
+    return Part(within, MemorySet(ids).snapshot().fingerprint(within).wire)
+
+
+def peer(ids: list[SyncID], threshold: int, partitions: int) -> NwakuPeer:
+    return NwakuPeer(ids, NWAKU_037, HEADERS["nwaku-0.37"], threshold=threshold, partitions=partitions)
+
+
+def answered(side: NwakuPeer, parts: list[Part]) -> tuple[list[Part], list[SyncID], list[SyncID]]:
+    have: list[SyncID] = []
+    need: list[SyncID] = []
+    return side.answered(parts, have, need), have, need
+
+
+def kinds(parts: list[Part]) -> str:
+    names: dict[type, str] = {type(None): "S", bytes: "F", ItemSet: "I"}
+    return "".join(names[type(part.content)] for part in parts)
+
+
+def sets_with(sync_id: SyncID, parts: list[Part]) -> int:
+    return sum(isinstance(part.content, ItemSet) and sync_id in part.content.elements for part in parts)
+
+
+def ours_find(here: list[SyncID], there: list[SyncID], fan_out: int = 8, threshold: int = 16) -> Outcome:
+    """Our sessions, in the dialect of these tests."""
+    outcome = reconciled(here, there, NWAKU_037, splitting=Splitting(fan_out, threshold))
+    assert outcome.is_exactly(here, there)
+    return outcome
+
+
+# --- codec -------------------------------------------------------------------------------------------
+
+
+@pins("empty item set (reconciled)")
+def test_an_empty_item_set() -> None:
+    out = bytearray()
+    write_item_set(out, ItemSet([], reconciled=True))
+    assert read_item_set(bytes(out), NWAKU_037) == (ItemSet([], reconciled=True), 2)
+
+
+@pins("27 trailing zero bytes")
+def test_an_item_set_and_zeros_behind_it() -> None:
+    out = bytearray()
+    write_item_set(out, ItemSet(numbered(10), reconciled=False))
+    assert read_item_set(bytes(out) + bytes(27), NWAKU_037) == (ItemSet(numbered(10), reconciled=False), len(out))
+
+
+@pins("4 item-set ranges")
+def test_four_ranges_of_each_kind() -> None:
+    """Lower bounds too."""
+    ids = numbered(40)
+    items: list[Content] = [ItemSet(ids[at : at + 10], reconciled=False) for at in (0, 10, 20, 30)]
+    prints: list[Content] = [i.hash for i in ids[:4]]
+    ranges = [of_times(1000 + at, 1010 + at) for at in (0, 10, 20, 30)]
+    for contents in (items, prints, [items[0], prints[1], None, items[3]]):
+        payload = Payload(Topics(), list(map(Part, ranges, contents)))
+        assert decode(encode(payload, NWAKU_037), NWAKU_037) == payload
+
+
+# --- splitting ---------------------------------------------------------------------------------------
+
+
+@pins("2048 items t=1000..3047")
+def test_a_large_range_is_cut_into_fingerprints() -> None:
+    ids = numbered(2048)
+    parts, have, need = answered(peer(ids, 100, 8), [asked(altered(ids, 70))])
+    assert (kinds(parts), have, need) == ("F" * 8, [], [])
+    side = session(ids, NWAKU_037, splitting=Splitting(item_set_threshold=100))
+    step = side.receive(encode(Payload(HEADERS["nwaku-0.37"], [asked(altered(ids, 70))]), NWAKU_037), at_s=0.0)
+    assert step.reply is not None
+    assert (kinds(decode(step.reply, NWAKU_037).parts), step.have, step.need) == ("F" * 8, [], [])
+
+
+@pins("8 items, thr 4 parts 2")
+def test_a_small_range_is_cut_into_item_sets() -> None:
+    """Ours sends fingerprints of both halves, and the same is found."""
+    ids = numbered(8)
+    parts, _, _ = answered(peer(ids, 4, 2), [asked(altered(ids, 3))])
+    assert kinds(parts) == "II"
+    ours_find(ids, altered(ids, 3), fan_out=2, threshold=4)
+
+
+@pins("second round on the 1/8 sub-slice")
+def test_a_second_round() -> None:
+    ids = numbered(2048)
+    other = altered(ids, 70)
+    first, _, _ = answered(peer(ids, 100, 8), [asked(other)])
+    parts, _, _ = answered(peer(other, 100, 8), [first[0]])
+    assert kinds(parts) == "I" * 8
+    assert sets_with(other[70], parts) == 1
+    ours_find(ids, other)
+
+
+@pins("8 items thr 100")
+def test_few_items_are_sent_at_once() -> None:
+    ids = numbered(8)
+    parts, _, _ = answered(peer(ids, 100, 8), [asked(altered(ids, 3))])
+    assert kinds(parts) == "I"
+    other = session(altered(ids, 3), NWAKU_037)
+    step = other.receive(encode(Payload(HEADERS["nwaku-0.37"], parts), NWAKU_037), at_s=0.0)
+    assert (len(step.have), len(step.need)) == (1, 1)
+
+
+# --- states ------------------------------------------------------------------------------------------
+
+
+def rounds(here: list[SyncID], there: list[SyncID], threshold: int = 100) -> list[str]:
+    """What two deployed peers say to each other, but for what is skipped."""
+    sides, message = [peer(there, threshold, 8), peer(here, threshold, 8)], [asked(here)]
+    said = []
+    while message:
+        message, _, _ = answered(sides[0], message)
+        said.append(kinds(message).replace("S", ""))
+        sides.reverse()
+    return said
+
+
+@pins("2000 items, diff at 137")
+def test_from_one_fingerprint_to_one_difference() -> None:
+    ids = numbered(2000)
+    other = altered(ids, 137)
+    assert rounds(ids, other) == ["F" * 8, "I" * 8, "I" * 8, ""]
+    outcome = ours_find(ids, other)
+    assert (outcome.have, outcome.need) == ([ids[137]], [other[137]])
+    united = [*ids, other[137]]
+    assert rounds(united, united) == [""]
+    assert ours_find(united, united).said[1:] == [b"\x00"]
+
+
+@pins("two FP ranges of 60 items")
+def test_of_two_ranges_one_differs() -> None:
+    ids = numbered(120)
+    other = altered(ids, 100)
+    message = [asked(other, over(ids[:60])), asked(other, over(ids[60:]))]
+    parts, _, _ = answered(peer(ids, 100, 8), message)
+    assert kinds(parts) == "SI"
+    side = session(ids, NWAKU_037, splitting=Splitting(item_set_threshold=100))
+    step = side.receive(encode(Payload(HEADERS["nwaku-0.37"], message), NWAKU_037), at_s=0.0)
+    assert step.reply is not None
+    assert decode(step.reply, NWAKU_037).parts == parts[1:]  # what is skipped at the beginning is not even said
+
+
+@pins("300 items thr 50")
+def test_eight_item_sets() -> None:
+    ids = numbered(300)
+    parts, _, _ = answered(peer(altered(ids, 123), 50, 8), [asked(ids)])
+    assert kinds(parts) == "I" * 8
+    assert sets_with(altered(ids, 123)[123], parts) == 1
+    ours_find(ids, altered(ids, 123), threshold=50)
+
+
+@pins("80000 items, diff at N-10")
+def test_three_rounds_of_fingerprints() -> None:
+    """Ours takes another round at a fraction of the bytes: item sets of ten where theirs are of a hundred."""
+    ids = numbered(80_000)
+    assert rounds(ids, altered(ids, 79_990)) == ["F" * 8] * 3 + ["I" * 8] * 2 + [""]
+    outcome = ours_find(ids, altered(ids, 79_990))
+    assert len(outcome.said) <= 8
+    assert outcome.size_bytes < 2_500
+
+
+# --- storage -----------------------------------------------------------------------------------------
+
+
+@pins("10000 identical items")
+def test_identical_sets_are_skipped() -> None:
+    ids = numbered(10_000)
+    parts, _, _ = answered(peer(ids, 100, 8), [asked(ids)])
+    assert parts == []
+    assert peer(ids, 100, 8)._fingerprint(over(ids), asked(ids).content) == [Part(over(ids), None)]  # type: ignore[arg-type] # a fingerprint, as asked
+    assert ours_find(ids, ids).said[1:] == [b"\x00"]
+
+
+@pins("1000 items vs ~10% remote")
+def test_what_the_other_side_lacks_comes_in_order() -> None:
+    ids, rng = numbered(1000), random.Random(1)
+    remote = [i for i in ids if rng.random() < 0.1]
+    told = Payload(HEADERS["nwaku-0.37"], [Part(over(ids), ItemSet(remote, reconciled=True))])
+    step = session(ids, NWAKU_037).receive(encode(told, NWAKU_037), at_s=0.0)
+    assert step.have == [i for i in ids if i not in set(remote)]
+    assert step.need == []
+
+
+@pins("insert returns length")
+def test_a_duplicate_is_no_error_and_nothing_new() -> None:
+    changing, (one, other) = MemorySet(), numbered(2)
+    lengths = []
+    for sync_id in (one, other, other):
+        changing.add(sync_id)
+        lengths.append(changing.snapshot().count(EVERYTHING))
+    assert lengths == [1, 2, 2]
+
+
+@pins("prune(500)")
+def test_pruning() -> None:
+    changing = MemorySet(SyncID(at, keccak256(f"msg{at}".encode())) for at in range(1000))
+    old = changing.snapshot().items(of_times(0, 500))
+    assert [changing.discard(sync_id) for sync_id in old] == [True] * 500
+    assert changing.snapshot().items(EVERYTHING)[0].timestamp_ns == 500
+    assert changing.snapshot().count(EVERYTHING) == 500
+
+
+@pins("topic table slot is recycled")
+def test_a_topic_that_was_emptied_is_filled_again() -> None:
+    """Ours has no table of topics: a set for each, and nothing is left of one that was emptied."""
+    changing = MemorySet(numbered(300))
+    for sync_id in numbered(300):
+        changing.discard(sync_id)
+    assert changing.snapshot().fingerprint(EVERYTHING) == MemorySet().snapshot().fingerprint(EVERYTHING)
+    for sync_id in numbered(300):
+        changing.add(sync_id)
+    assert changing.snapshot().items(EVERYTHING) == numbered(300)
+
+
+# --- protocol ----------------------------------------------------------------------------------------
+
+
+@pins("both empty")
+def test_both_are_empty() -> None:
+    ours_find([], [])
+
+
+@pins("empty client/full server")
+def test_one_is_empty() -> None:
+    three = [an_id(name) for name in "abc"]
+    ours_find([], three)
+    ours_find(three, [])
+
+
+@pins("1 common + 1 each side")
+def test_one_each() -> None:
+    a, b, c = (an_id(name) for name in "abc")
+    outcome = ours_find([a, b], [a, c])
+    assert (outcome.have, outcome.need) == ([b], [c])
+
+
+@pins("shards {1,2,3,4}")
+def test_shards_of_which_some_are_shared() -> None:
+    def side(name: str, shards: tuple[int, ...]) -> Session:
+        topic_of = {an_id(f"{shard} {name}"): f"/waku/2/rs/1/{shard}" for shard in shards}
+
+        def kept(header: Header) -> OrderedSet:
+            assert isinstance(header, Topics)
+            return MemorySet(i for i, topic in topic_of.items() if topic in header.pubsub).snapshot()
+
+        return Session(kept, NWAKU_037, Topics(tuple(topic_of.values())))
+
+    ours, theirs = side("o", (1, 2, 3, 4)), side("t", (3, 4, 5, 6))
+    outcome = converse(ours, theirs, ours.initiate(at_s=0.0))
+    assert outcome.is_exactly([an_id("3 o"), an_id("4 o")], [an_id("3 t"), an_id("4 t")])
+    for dialect in (NWAKU_036, SPEC):
+        strict = session([an_id("x")], dialect, header=Shards(1, (1, 2, 3, 4)))
+        other = session([], dialect, header=Shards(1, (3, 4, 5, 6)))
+        assert converse(strict, other, strict.initiate(at_s=0.0)).is_exactly([], [])
+        assert strict.is_mismatch
+        assert other.is_mismatch
+
+
+@pins("100k msgs 1 diff")
+def test_one_of_a_hundred_thousand() -> None:
+    ids = spread(100_000)
+    outcome = ours_find(ids, ids[:777] + ids[778:])
+    assert outcome.have == [ids[777]]
+    assert outcome.size_bytes < 2_200
+
+
+@pins("10k msgs 1k missing")
+def test_a_thousand_of_ten_thousand() -> None:
+    """All of them, where the deployed test is content with 900."""
+    ids = spread(10_000)
+    assert len(ours_find(ids, ids[1_000:]).have) == 1_000
+
+
+full_size = [1, pytest.param(10, marks=pytest.mark.soak)]
+
+
+@pins("400k msgs 100k missing")
+@pytest.mark.parametrize("times", full_size)
+def test_a_quarter(times: int) -> None:
+    """All of them, where the deployed test asserts that some are missed. A tenth of its size unless it may take long."""
+    ids = spread(40_000 * times)
+    assert len(ours_find(ids, ids[10_000 * times :]).have) == 10_000 * times
+
+
+@pins("100 msgs 20 diff")
+def test_twenty_of_a_hundred() -> None:
+    ids = spread(100, over_ns=10**9)
+    assert len(ours_find(ids[20:], ids).need) == 20
+
+
+@pins("500k msgs 300k missing")
+@pytest.mark.parametrize("times", full_size)
+def test_most_of_one_second(times: int) -> None:
+    """A tenth of its size unless it may take long."""
+    ids = spread(50_000 * times, over_ns=10**9)
+    assert len(ours_find(ids, ids[30_000 * times :]).have) == 30_000 * times
+
+
+@pins("sharing an 8-byte prefix")
+def test_hashes_that_are_alike() -> None:
+    one, other = SyncID(NOW_NS, bytes(8) + b"\x01" * 24), SyncID(NOW_NS, bytes(8) + b"\x02" * 24)
+    for dialect in (SPEC, NWAKU_036, NWAKU_037):
+        assert reconciled([one, other], [one], dialect).is_exactly([one, other], [one])
+
+
+@pins("all-zero hash at t=0")
+def test_ids_outside_of_the_window() -> None:
+    strange = [SyncID(0, bytes(32)), SyncID(NOW_NS + TEN_YEARS_NS, an_id("late").hash)]
+    for dialect in (SPEC, NWAKU_036, NWAKU_037):
+        assert reconciled([*strange, an_id("in")], [], dialect, within=of_times(NOW_NS, NOW_NS + HOUR_NS)).have == [
+            an_id("in")
+        ]
+
+
+@pins("duplicate ingress")
+def test_what_comes_twice_is_found_once() -> None:
+    one = an_id("one")
+    assert ours_find([one, one], []).have == [one]
+    side = session([], NWAKU_037)
+    twice = Payload(HEADERS["nwaku-0.37"], [Part(EVERYTHING, ItemSet([one, one], reconciled=False))])
+    assert side.receive(encode(twice, NWAKU_037), at_s=0.0).need == [one]
+    assert side.receive(encode(twice, NWAKU_037), at_s=0.0).need == []
+
+
+# --- transfer, and what is disabled or untested there --------------------------------------------------
+
+
+def moved(posts: dict[SyncID, Any], sent: list[SyncID], need: list[SyncID], store: CableStore) -> None:
+    """Send posts and store them, as far as they are needed."""
+    reader, expected = FrameReader(200_000), Expected(need)
+    for sync_id in sent:
+        for content in reader.feed(framed(encode_message(message_of(posts[sync_id]), NWAKU_037))):
+            found = decode_message(content, NWAKU_037)
+            if expected.take(found.waku_id):
+                store.ingest([found.payload])
+
+
+@pins("1 message lands")
+def test_a_post_is_stored_soon_after_it_was_found_missing(tmp_path: Path) -> None:
+    post = ANN.text("tea", "is ready")
+    sync_id = waku_id(message_of(post))
+    with CableStore.open(tmp_path / "store") as store:
+        started = time.process_time()
+        outcome = ours_find([sync_id], [])
+        moved({sync_id: post}, outcome.have, outcome.peer_need, store)
+        assert time.process_time() - started < 0.5
+        assert store.post(post.hash) == post
+
+
+@pins("17-in/20-out window")
+def test_exactly_what_is_missing_within_the_window_is_transferred(tmp_path: Path) -> None:
+    """17 posts in the window, 20 outside of it. The benchmark has the million; ten of them are out of reach here too."""
+    inside = [ANN.text("tea", f"in {n}", at=NOW_NS // 10**6 + n) for n in range(17)]
+    outside = [ANN.text("tea", f"out {n}", at=NOW_NS // 10**6 + 100 + n) for n in range(20)]
+    posts = {waku_id(message_of(post)): post for post in inside + outside}
+    outcome = reconciled(posts, [], NWAKU_037, within=of_times(NOW_NS, NOW_NS + 100 * 10**6))
+    with CableStore.open(tmp_path / "store") as store:
+        moved(posts, list(posts), outcome.peer_need, store)  # the peer sends too much
+        assert {post.hash for post in inside} == {post.hash for post in inside + outside if store.post(post.hash)}
+
+
+@pins("decode of hostile bytes")
+def test_what_is_untested_there() -> None:
+    """Each has tests of its own in the other files."""
+    for hostile in (bytes.fromhex("0102"), b"\xff" * 50, bytes(2**24 + 1)):
+        with pytest.raises(ReconcileError):
+            decode(hostile, NWAKU_037)
+    flood = [an_id(f"{number}") for number in range(150)]
+    theirs, other = peer(flood[1:], 100, 8), peer(flood[:-1], 100, 8)
+    lost = converse(theirs, other, theirs.initiate(NOW_NS - 14, NOW_NS + 2))
+    assert lost.is_exactly([], [])  # among themselves: both are done, and nothing is found
+    ours_find(flood[1:], flood[:-1])
+    cut = Payload(Shards(), [Part(Range(Bound(NOW_NS), Bound(NOW_NS, b"\x40")), None)])
+    assert decode(encode(cut, SPEC), SPEC).parts[1:] == cut.parts
+    refused = session([], NWAKU_037, header=Topics(("b",)))
+    asking = session([an_id("a")], NWAKU_037, header=Topics(("a",)))
+    assert refused.receive(asking.initiate(at_s=0.0), at_s=0.0).reply == b""
+    old = NwakuPeer(flood, NWAKU_036, HEADERS["nwaku-0.36"])
+    assert sorted(converse(old, ours := session([], NWAKU_036), old.initiate(NOW_NS, NOW_NS + 9)).peer_need) == sorted(
+        flood
+    )
+    assert ours.is_done

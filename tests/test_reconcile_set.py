@@ -1,0 +1,158 @@
+"""The set of ids in memory: fingerprints and ranks of any range as a plain list has them, and states that stay."""
+
+from __future__ import annotations
+
+import random
+import time
+from functools import reduce
+from itertools import pairwise
+from operator import xor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reconciling import NOW_NS, Pair, an_id, sets, spread
+
+from cablestore.errors import ReconcileError
+from cablestore.reconcile.memory_set import MemorySet
+from cablestore.reconcile.ordered_set import SUM_MODULUS, Fingerprint
+from cablestore.reconcile.sync_id import (
+    END_NS,
+    EVERYTHING,
+    Bound,
+    Range,
+    SyncID,
+    bound_between,
+    id_of,
+    key_of,
+    of_times,
+)
+
+times = st.one_of(st.integers(0, 5), st.integers(END_NS - 5, END_NS - 1), st.integers(0, END_NS - 1))
+hashes = st.one_of(st.binary(min_size=32, max_size=32), st.sampled_from([bytes(32), b"\xff" * 32, bytes(31) + b"\x01"]))
+ids = st.builds(SyncID, times, hashes)
+bounds = st.builds(lambda at, prefix: Bound(at, prefix.rstrip(b"\x00")), times, st.binary(max_size=32))
+ranges = st.lists(bounds, min_size=2, max_size=2, unique=True).map(lambda pair: Range(*sorted(pair)))
+
+
+def plain(known: list[SyncID], within: Range) -> list[SyncID]:
+    return [sync_id for sync_id in sorted(known) if within.lower <= sync_id < within.upper]
+
+
+def plain_fingerprint(known: list[SyncID]) -> Fingerprint:
+    numbers = [int.from_bytes(sync_id.hash, "big") for sync_id in known]
+    return Fingerprint(len(numbers), reduce(xor, numbers, 0), sum(numbers) % SUM_MODULUS)
+
+
+@given(st.lists(st.tuples(ids, st.booleans()), max_size=200), st.lists(ranges, max_size=10))
+def test_answers_are_those_of_a_plain_list(changes: list[tuple[SyncID, bool]], asked: list[Range]) -> None:
+    """After any adding and discarding, one at a time."""
+    changing, model = MemorySet(), set[SyncID]()
+    for sync_id, adds in changes:
+        if adds:
+            assert changing.add(sync_id) is (sync_id not in model)
+            model.add(sync_id)
+        else:
+            assert changing.discard(sync_id) is (sync_id in model)
+            model.discard(sync_id)
+    snapshot = changing.snapshot()
+    for within in [*asked, EVERYTHING]:
+        expected = plain(list(model), within)
+        assert snapshot.items(within) == expected
+        assert snapshot.count(within) == len(expected)
+        assert snapshot.fingerprint(within) == plain_fingerprint(expected)
+        assert [snapshot.select(within, k) for k in range(len(expected))] == expected
+        for k in (-1, len(expected)):
+            with pytest.raises(IndexError):
+                snapshot.select(within, k)
+
+
+@settings(max_examples=30)
+@given(sets(most=2_000), st.randoms(use_true_random=False))
+def test_what_was_added_bit_by_bit_equals_what_was_added_at_once(pair: Pair, rng: random.Random) -> None:
+    here, there = pair
+    changing = MemorySet(there)
+    for sync_id in rng.sample(here, len(here)):
+        changing.add(sync_id)
+    for sync_id in set(there) - set(here):
+        changing.discard(sync_id)
+    grown, made = changing.snapshot(), MemorySet(here).snapshot()
+    marks = sorted({rng.choice(here) for _ in range(20)}) if here else []
+    for low, high in pairwise(marks):
+        within = Range(Bound(*low), Bound(*high))
+        assert grown.fingerprint(within) == made.fingerprint(within)
+    assert grown.items(EVERYTHING) == made.items(EVERYTHING) == sorted(here)
+
+
+def test_a_snapshot_stays_as_it_was() -> None:
+    known = spread(1_000)
+    changing = MemorySet(known)
+    before = changing.snapshot()
+    fingerprint = before.fingerprint(EVERYTHING)
+    for sync_id in known[::2]:
+        changing.discard(sync_id)
+    for sync_id in spread(1_000, seed=2):
+        changing.add(sync_id)
+    assert before.items(EVERYTHING) == sorted(known)
+    assert before.fingerprint(EVERYTHING) == fingerprint
+    assert changing.snapshot().count(EVERYTHING) == 1_500
+
+
+@given(ids, ids)
+def test_keys_and_tuples_have_the_same_order(one: SyncID, other: SyncID) -> None:
+    assert (one < other) is (key_of(one) < key_of(other))
+    assert id_of(key_of(one)) == one
+
+
+@given(ids, bounds)
+def test_a_bound_lies_on_the_same_side_of_keys_and_of_tuples(sync_id: SyncID, bound: Bound) -> None:
+    """A cut hash stands for itself and zeros behind it."""
+    whole = SyncID(bound.timestamp_ns, bound.prefix.ljust(32, b"\x00"))
+    assert (bound <= sync_id) is (key_of(bound) <= key_of(sync_id)) is (whole <= sync_id)
+
+
+@given(ids, ids)
+def test_the_shortest_bound_between_two_ids(one: SyncID, other: SyncID) -> None:
+    if one == other:
+        return
+    low, high = sorted((one, other))
+    bound = bound_between(low, high)
+    assert low < bound <= high
+    if bound.prefix:
+        assert not low < Bound(bound.timestamp_ns, bound.prefix[:-1]) <= high
+
+
+@pytest.mark.parametrize("bad", [SyncID(-1, bytes(32)), SyncID(END_NS, bytes(32)), SyncID(0, b"")])
+def test_what_is_no_id_is_refused(bad: SyncID) -> None:
+    changing = MemorySet()
+    for refuse in (changing.add, changing.discard, lambda sync_id: MemorySet([sync_id])):
+        with pytest.raises(ReconcileError, match="no id has"):
+            refuse(bad)
+
+
+@pytest.mark.parametrize(("from_ns", "until_ns"), [(5, 5), (6, 5), (-1, 5), (0, END_NS + 1)])
+def test_ranges_of_no_time(from_ns: int, until_ns: int) -> None:
+    with pytest.raises(ReconcileError, match="no range goes from"):
+        of_times(from_ns, until_ns)
+
+
+def test_a_fingerprint_costs_the_same_in_a_set_ten_times_as_large() -> None:
+    """The median of many: a scan would take ten times as long."""
+    rng = random.Random(5)
+
+    def median_s(number: int) -> float:
+        snapshot = MemorySet(spread(number)).snapshot()
+        taken = []
+        for _ in range(400):
+            low, high = sorted((rng.randrange(3_600 * 10**9), rng.randrange(3_600 * 10**9) + 1))
+            started = time.process_time()
+            snapshot.fingerprint(of_times(NOW_NS + low, NOW_NS + high + 1))
+            taken.append(time.process_time() - started)
+        return sorted(taken)[200]
+
+    assert median_s(100_000) < 4 * median_s(10_000)
+
+
+def test_a_set_is_a_set() -> None:
+    one = an_id("one")
+    assert MemorySet([one, one]).snapshot().fingerprint(EVERYTHING) == plain_fingerprint([one])

@@ -1,0 +1,211 @@
+"""Posts on their way: the bytes of both wire forms, frames in a stream cut anywhere, and nothing that was not asked for."""
+
+from __future__ import annotations
+
+import random
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from people import ANN, BOB
+from reconciling import ALL, VECTORS, converse, session
+
+from cablestore import CableStore, limits
+from cablestore.archive.message import PUBSUB_TOPIC, message_of
+from cablestore.errors import ReconcileError
+from cablestore.reconcile.dialects import NWAKU_037, SPEC, SyncDialect
+from cablestore.reconcile.framing import FrameReader, batched, framed
+from cablestore.reconcile.sync_id import SyncID
+from cablestore.reconcile.transfer import (
+    FORMS,
+    Expected,
+    Transferred,
+    decode_message,
+    encode_message,
+    post_id,
+    waku_id,
+    wrap,
+)
+
+FRAME_COLUMNS = {
+    "spec": "spec_transfer_frame",
+    "nwaku-0.36": "nwaku_transfer_frame",
+    "nwaku-0.37": "nwaku_transfer_frame",
+}
+in_each = pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.name)
+
+
+@in_each
+@pytest.mark.parametrize("vector", VECTORS["messages"], ids=lambda vector: str(vector["deterministic_hash"][:8]))
+def test_frames_of_deployed_nodes(vector: dict[str, Any], dialect: SyncDialect) -> None:
+    """Written and read, byte for byte, with the deterministic hash of the message."""
+    known, said = bytes.fromhex(vector[FRAME_COLUMNS[dialect.name]]), vector["input"]
+    assert wrap(bytes.fromhex(vector["waku_message_protobuf"]), said["pubsub"], dialect) == known
+    found = decode_message(known, dialect)
+    assert found == Transferred(
+        payload=bytes.fromhex(said["payload"]),
+        content_topic=said["content"],
+        pubsub_topic=said["pubsub"],
+        timestamp_ns=said["ts"],
+        meta=bytes.fromhex(said.get("meta", "")),
+        is_ephemeral=said.get("ephemeral", False),
+    )
+    assert found.waku_id == SyncID(said["ts"], bytes.fromhex(vector["deterministic_hash"]))
+
+
+def test_one_form_is_not_the_other() -> None:
+    """The same numbers mean the topic here and the message there."""
+    for vector in VECTORS["messages"]:
+        for column, dialect in (("nwaku_transfer_frame", SPEC), ("spec_transfer_frame", NWAKU_037)):
+            with pytest.raises(ReconcileError):
+                decode_message(bytes.fromhex(vector[column]), dialect)
+
+
+@in_each
+def test_a_post_comes_back_with_both_of_its_ids(dialect: SyncDialect) -> None:
+    post = ANN.text("tea", "is ready")
+    message = message_of(post)
+    found = decode_message(encode_message(message, dialect), dialect)
+    assert (found.payload, found.pubsub_topic, found.content_topic) == (post.raw, PUBSUB_TOPIC, message.content_topic)
+    assert found.post_id == post_id(post.hash, post.timestamp_ms)
+    assert found.waku_id == waku_id(message)
+    assert found.post_id != found.waku_id
+
+
+@in_each
+def test_a_message_is_not_larger_than_the_dialect_allows(dialect: SyncDialect) -> None:
+    """MAX_TRANSFER_FRAME_SIZE_BYTES, which every post fits into; MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES for deployed nodes."""
+    most = FORMS[dialect.name].max_size_bytes
+    assert most == (
+        limits.MAX_TRANSFER_FRAME_SIZE_BYTES if dialect is SPEC else limits.MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES
+    )
+    message = message_of(ANN.text("c" * 64, "x"))._replace(payload=bytes(limits.MAX_POST_SIZE_BYTES))
+    longest = "/cable/1/channel-" + "%F0%9F%98%80" * 64 + "/cable"
+    if dialect is SPEC:
+        assert (
+            decode_message(encode_message(message._replace(content_topic=longest), SPEC), SPEC).content_topic == longest
+        )
+    for make in (lambda: wrap(bytes(most), "t", dialect), lambda: decode_message(bytes(most + 1), dialect)):
+        with pytest.raises(ReconcileError, match=f"allows {most}"):
+            make()
+
+
+@in_each
+@given(data=st.data())
+def test_any_bytes_give_a_message_or_an_error(dialect: SyncDialect, data: st.DataObject) -> None:
+    good = bytes.fromhex(VECTORS["messages"][0][FRAME_COLUMNS[dialect.name]])
+    raw = bytearray(data.draw(st.one_of(st.binary(max_size=99), st.just(good))))
+    for at, byte in data.draw(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4)):
+        raw[at : at + 1] = bytes((byte,))
+    try:
+        found = decode_message(bytes(raw), dialect)
+    except ReconcileError:
+        return
+    assert len(found.post_id.hash) == 32
+    assert len(found.waku_id.hash) == 32
+
+
+# --- frames ------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20), st.integers(1, 500), st.randoms(use_true_random=False))
+def test_frames_come_out_however_the_stream_is_cut(contents: list[bytes], batch_size: int, rng: random.Random) -> None:
+    stream = b"".join(batched(contents, batch_size))
+    assert stream == b"".join(map(framed, contents))
+    reader, found, at = FrameReader(300), [], 0
+    while at < len(stream):
+        step = rng.choice([1, 2, 100, 700])
+        found += reader.feed(stream[at : at + step])
+        at += step
+    assert found == contents
+    assert reader.is_between_frames
+
+
+@given(st.lists(st.binary(max_size=300)), st.integers(1, 500))
+def test_batches_have_a_size(contents: list[bytes], size_bytes: int) -> None:
+    batches = list(batched(contents, size_bytes))
+    assert all(len(batch) <= max(size_bytes, 302) for batch in batches)
+    assert all(len(one) + len(other) > size_bytes for one, other in pairwise(batches))
+
+
+def test_frames_that_are_too_large() -> None:
+    assert FrameReader(5).feed(b"\x05hello") == [b"hello"]
+    with pytest.raises(ReconcileError, match="a frame of 6 bytes is announced, allowed are 5"):
+        FrameReader(5).feed(b"\x06")
+    unfinished = FrameReader(5)
+    assert unfinished.feed(b"\x05hell") == []
+    assert not unfinished.is_between_frames
+
+
+@pytest.mark.parametrize("size", [b"\x80\x00", b"\xff" * 10, b"\xff" * 9 + b"\x02", b"\x85\x80\x00"])
+def test_sizes_that_are_none(size: bytes) -> None:
+    for pieces in ([size + b"x"], [size[at : at + 1] for at in range(len(size))]):
+        reader = FrameReader(2**63)
+        for piece in pieces[:-1]:
+            assert reader.feed(piece) == []
+        with pytest.raises(ReconcileError, match="no frame at byte 0"):
+            reader.feed(pieces[-1])
+
+
+def test_reading_a_stream_is_linear() -> None:
+    """One large frame in small pieces, and many small ones at once."""
+
+    def best_s(stream: bytes, step: int) -> float:
+        taken = []
+        for _ in range(3):
+            reader = FrameReader(10_000_000)
+            started = time.process_time()
+            for at in range(0, len(stream), step):
+                reader.feed(stream[at : at + step])
+            taken.append(time.process_time() - started)
+        return min(taken)
+
+    assert best_s(framed(bytes(4_000_000)), 100) < 9 * best_s(framed(bytes(1_000_000)), 100)
+    assert best_s(framed(b"x") * 400_000, 10**9) < 9 * best_s(framed(b"x") * 100_000, 10**9)
+
+
+# --- what is taken -----------------------------------------------------------------------------------
+
+
+def test_only_what_a_session_needs_is_taken_and_once() -> None:
+    wanted, other = SyncID(1, bytes(32)), SyncID(2, bytes(32))
+    expected = Expected([wanted])
+    assert not expected.take(other)
+    assert expected.take(wanted)
+    assert not expected.take(wanted)
+    expected.add([other])
+    assert len(expected) == 1
+    assert expected.take(other)
+    assert len(expected) == 0
+
+
+@settings(max_examples=10)
+@given(dialect=st.sampled_from(ALL), rng=st.randoms(use_true_random=False))
+def test_two_stores_of_posts_become_equal(
+    tmp_path_factory: pytest.TempPathFactory, dialect: SyncDialect, rng: random.Random
+) -> None:
+    """From ids to posts in both stores, through streams cut at random, verified by normal ingest."""
+    posts = [who.text("tea", f"number {n}") for n in range(10) for who in (ANN, BOB)]
+    held = [[post for post in posts if rng.random() < 0.6] for _ in range(2)]
+    folder = tmp_path_factory.mktemp("stores")
+    of = {post_id(post.hash, post.timestamp_ms): post for post in posts}
+    ours, theirs = (session([i for i, post in of.items() if post in ids], dialect) for ids in held)
+    outcome = converse(ours, theirs, ours.initiate(at_s=0.0))
+    with CableStore.open(folder / "ours") as here, CableStore.open(folder / "theirs") as there:
+        for store, ids, need, sent in (
+            (here, held[0], outcome.need, outcome.peer_have),
+            (there, held[1], outcome.peer_need, outcome.have),
+        ):
+            store.ingest([post.raw for post in ids])
+            expected, reader = Expected(need), FrameReader(FORMS[dialect.name].max_size_bytes)
+            stream = b"".join(batched(encode_message(message_of(of[i]), dialect) for i in sent))
+            for at in range(0, len(stream), 700):
+                for content in reader.feed(stream[at : at + 700]):
+                    found = decode_message(content, dialect)
+                    assert expected.take(found.post_id)
+                    store.ingest([found.payload])
+            assert len(expected) == 0
+        assert here.dump_digest() == there.dump_digest()
