@@ -95,7 +95,7 @@ def check_in_parts(
             if report.balance == 0:
                 break
     with origin.opened() as (reader, _):
-        check_rest(reader, report)
+        check_rest(reader, catalog, report)
     shutil.rmtree(scratch, ignore_errors=True)
     return report
 

@@ -10,7 +10,7 @@ Between the steps pieces may be cut anywhere, in any order. The outcome is what 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
@@ -164,6 +164,24 @@ def measure(rows: Sequence[Row], catalog: Catalog) -> Sizes:
             found[name] = (known[0] + stop - start, known[1] + _size_bytes(rows[start:stop]))
         start = stop
     return found
+
+
+def side_by_side(expected: Iterable[Row], found: Iterable[Row]) -> Iterator[tuple[Row | None, Row | None]]:
+    """Yield rows of the same key together, and None beside a row that only one side has."""
+    others = iter(found)
+    present = next(others, None)
+    for due in expected:
+        while present is not None and present[0] < due[0]:
+            yield None, present
+            present = next(others, None)
+        if present is not None and present[0] == due[0]:
+            yield due, present
+            present = next(others, None)
+        else:
+            yield due, None
+    while present is not None:
+        yield None, present
+        present = next(others, None)
 
 
 def _size_bytes(rows: Sequence[Row]) -> int:

@@ -20,6 +20,7 @@ from cablestore.reader import Reader, Row, record_key, tombstone_key
 from cablestore.sizes import KEY as SIZES_KEY
 from cablestore.sizes import Sizes, add_sizes, encode_sizes
 from cablestore.tombstone import Skeleton, Tombstone
+from cablestore.tree import Move, changed
 from cablestore.verdict import Verdict
 from cablestore.view import (
     REVERSE_NAME,
@@ -62,6 +63,8 @@ class Plan:
         self._counts: defaultdict[tuple[bytes, int], int] = defaultdict(int)
         self._added: defaultdict[str, list[Row]] = defaultdict(list)
         """New rows by view, for the sizes."""
+        self._moved: Final = [(tree, list[Move]()) for tree in catalog.trees]
+        """Of each tree, what was added to sets and taken out."""
         self._grown: dict[str, tuple[int, int]] = {}
         self._log: list[tuple[Kind, bytes]] = []
 
@@ -118,6 +121,7 @@ class Plan:
         for key, value in refolded:
             self._change(key, self._base.get(key), value)
         self._write_counts()
+        self._write_trees()
         for view, rows in self._added.items():
             self._grow(view, len(rows), sum(map(len, chain.from_iterable(rows))))
         sizes = add_sizes(self._sizes, self._grown)
@@ -167,6 +171,9 @@ class Plan:
     def _count(self, post: Post, change: int) -> None:
         for tally in self._catalog.tallies[post.type]:
             self._counts[tally.key(post), post.type] += change
+        for tree, moves in self._moved:
+            for name in tree.sets(post):
+                moves.append((name + b"!" + post.sort_time, post.hash, change))
 
     def _write_counts(self) -> None:
         """Add the changes to what was counted before."""
@@ -178,6 +185,12 @@ class Plan:
             known[key][1][post_type] += change
         for key, (before, counts) in known.items():
             self._change(key, before, encode_counts(counts))
+
+    def _write_trees(self) -> None:
+        """Add up anew the ranges that posts were added to and taken out of."""
+        for tree, moves in self._moved:
+            for key, before, after in changed(self._base, tree, moves):
+                self._change(key, before, after)
 
     def _bury(self, post: Post) -> None:
         """Record, once, that the target of a tombstone was seen."""

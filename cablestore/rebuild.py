@@ -36,6 +36,7 @@ from cablestore.runs import Sorter, sampled
 from cablestore.sizes import KEY as SIZES_KEY
 from cablestore.sizes import Sizes, add_sizes, decode_sizes, encode_sizes
 from cablestore.tombstone import Tombstone
+from cablestore.tree import all_items, tree_rows
 from cablestore.view import Catalog
 from cablestore.views.deleted import is_borne_out, tombstones
 
@@ -84,8 +85,20 @@ def rebuild(
         load_posts(source, loader, sorter, report, progress)
         for _, _, rows in sorter.buckets():
             loader.put_all(rows)
-    add_rest(source, target, catalog, meta, loader.sizes, report)
+    sizes = add_sizes(loader.sizes, add_trees(source, target, catalog))
+    add_rest(source, target, catalog, meta, sizes, report)
     return report
+
+
+def add_trees(source: Reader, target: Database, catalog: Catalog) -> Sizes:
+    """Add the trees over all rows of a target, and return their sizes."""
+    with target.snapshot() as state, target.bulk_writer() as writer:
+        loader = Loader(writer, catalog)
+        for tree in catalog.trees:
+            rows = tree_rows(tree, all_items(source.over(state), tree))
+            for batch in batches(rows, lambda row: len(row[1])):
+                loader.put_all(batch)
+    return loader.sizes
 
 
 def add_rest(

@@ -22,7 +22,7 @@ from cablestore.pool import in_order
 from cablestore.pool import processes as processes_for
 from cablestore.progress import Progress
 from cablestore.reader import DATA_PREFIX, Reader, Row
-from cablestore.rebuild import Loader, RebuildReport, add_rest, load_posts, rebuild
+from cablestore.rebuild import Loader, RebuildReport, add_rest, add_trees, load_posts, rebuild
 from cablestore.runs import choose_boundaries, sampled
 from cablestore.sizes import Sizes, add_sizes
 from cablestore.view import REVERSE_PREFIX, Catalog
@@ -90,6 +90,8 @@ def rebuild_database(
     target = LevelDB(path)
     try:
         with origin.opened() as (source, _):
+            target.flush()
+            sizes = add_sizes(sizes, add_trees(source, target, catalog))
             add_rest(source, target, catalog, meta, sizes, report)
     finally:
         target.close()

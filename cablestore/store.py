@@ -283,6 +283,8 @@ class CableStore(Reads, Authoring):
                 identity=self.identity,
                 dialect=self.dialect,
             )
+            if post.is_local_only:
+                post.sealed = self.identity.seal(post.raw)
             plan = transaction.plan()
             plan.add(post)
             transaction.commit(plan.finish(), sync=sync)

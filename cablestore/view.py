@@ -7,7 +7,8 @@ Rows (`View.rows`) follow from one post alone. What follows from several posts i
 
 * a Fold: each post gives parts, parts of one key are merged, the merged part is stored. Merging is commutative,
   associative and idempotent, so neither order nor repetition matters;
-* a Tally: each post counts 1 at a key. Counts of live posts are added up.
+* a Tally: each post counts 1 at a key. Counts of live posts are added up;
+* a Tree: counts and sums over ranges of posts in order of time, in sets that the view names.
 
 Keys hold text as `keys.escape` writes it: bytes 0 to 3 stand in no key, for the reverse hash map has a use for them.
 
@@ -17,7 +18,7 @@ Rows and parts of a tombstone (`dead_rows`, `dead_parts`) are what a view keeps 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -75,6 +76,22 @@ class Tally:
     key: Callable[[Post], bytes]
 
 
+@dataclass(frozen=True)
+class Tree:
+    """Sums over ranges of posts in order of <mono-ts>, so that any range is a few reads. `cablestore.tree` makes them.
+
+    Posts are in sets: `sets(post)` has their names. The tree of each set has rows under `prefix`: of the whole set, and of
+    every range with more than `leaf_rows` posts. `items(reader, start, stop)` reads (<set>!<mono-ts>, hash) of a set's
+    posts in a range. All of these stand in rows whose keys begin with one of `sources`.
+    """
+
+    prefix: bytes
+    sets: Callable[[Post], list[bytes]]
+    items: Callable[[Reader, bytes, bytes], Iterator[Row]]
+    sources: tuple[bytes, ...]
+    leaf_rows: int = 64
+
+
 def decode_counts(value: bytes | None) -> list[int]:
     """Return the ten counts of a tally's row."""
     if value is None:
@@ -108,6 +125,7 @@ class View:
     dead_rows: Callable[[Tombstone], list[Row]] = _no_rows
     folds: tuple[Fold, ...] = ()
     tallies: tuple[Tally, ...] = ()
+    tree: Tree | None = None
 
 
 class Catalog:
@@ -120,6 +138,7 @@ class Catalog:
         """The views that have rows for each type of post."""
         self.folds: Final = tuple(tuple(f for v in views for f in v.folds if t in f.types) for t in TYPE_NAMES)
         self.tallies: Final = tuple(tuple(y for v in views for y in v.tallies if t in y.types) for t in TYPE_NAMES)
+        self.trees: Final = tuple(view.tree for view in views if view.tree is not None)
         self.prefixes: Final = sorted((prefix, view.name) for view in views for prefix in view.prefixes)
         """Every key range that is a view's own, and the view's name, in order of keys."""
         folds: list[tuple[bytes, Fold | None]] = [(fold.prefix, fold) for view in views for fold in view.folds]
@@ -152,6 +171,11 @@ class Catalog:
     def tally_keys(self, post: Post) -> list[bytes]:
         """Return the keys at which the post counts."""
         return [tally.key(post) for tally in self.tallies[post.type]]
+
+    def with_sources(self, views: frozenset[str]) -> frozenset[str]:
+        """Return these views and those whose rows their trees are over."""
+        trees = [view.tree for view in self.views if view.tree is not None and view.name in views]
+        return views | {self.view_of(prefix) for tree in trees for prefix in tree.sources}
 
     def view_of(self, key: bytes) -> str:
         """Return the name of the view that a key belongs to, "" where it is none's."""

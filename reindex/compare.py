@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from cablestore import arrival, meta
+from cablestore.derive import side_by_side
 from cablestore.post import Post
 from cablestore.reader import Row
 from cablestore.reindex.job import own_folder
@@ -84,7 +85,7 @@ def compare(dump: Iterable[Row], derived: Derived, local_only: Iterable[Post], c
     rows = chain.from_iterable(chain.from_iterable(read_rows(derived.folder, s) for s in derived.segments))
     expected = with_local_only(rows, local_only, catalog, catalog.versions)
     found = (row for row in dump if row[0] not in (meta.KEY, SIZES_KEY) and not row[0].startswith(arrival.PREFIX))
-    for due, present in _side_by_side(expected, found):
+    for due, present in side_by_side(expected, found):
         key = (due or present or (b"",))[0]
         of = views.setdefault(catalog.view_of(key) or "none", ViewDifference())
         of.rows += due is not None
@@ -92,21 +93,3 @@ def compare(dump: Iterable[Row], derived: Derived, local_only: Iterable[Post], c
             continue
         of.tell("missing" if present is None else "extra" if due is None else "different", key)
     return Comparison(derived, views)
-
-
-def _side_by_side(expected: Iterable[Row], found: Iterable[Row]) -> Iterator[tuple[Row | None, Row | None]]:
-    """Yield rows of the same key together, and None beside a row that only one side has."""
-    others = iter(found)
-    present = next(others, None)
-    for due in expected:
-        while present is not None and present[0] < due[0]:
-            yield None, present
-            present = next(others, None)
-        if present is not None and present[0] == due[0]:
-            yield due, present
-            present = next(others, None)
-        else:
-            yield due, None
-    while present is not None:
-        yield None, present
-        present = next(others, None)

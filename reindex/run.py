@@ -12,7 +12,7 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,9 +119,8 @@ def derive_rows(
         job = make_job(whole, derived.folder, sources.dialect, catalog, drops or Drops(), views)
         begin(job)
         partitions = run.derive(job, tasks.derive(job))
-        buckets = _build(run, job, partitions)
-    found = [RowSegment.of(fields) for report in (*partitions, *buckets) for fields in report["segments"]]
-    derived.segments = in_order(found)
+        segments = _segments([*partitions, *_build(run, job, partitions)])
+        derived.segments = in_order(segments + _segments(_add_up(run, job, in_order(segments), views)))
     for report in partitions:
         derived.posts.update(report["posts"])
     return derived
@@ -132,6 +131,17 @@ def _build(run: Stages, job: Job, partitions: list[dict[str, Any]]) -> list[dict
     runs = tuple(report["run"] for report in partitions)
     wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
     return run.each("build", "built", wanted, tasks.build(job, runs))
+
+
+def _add_up(run: Stages, job: Job, segments: list[RowSegment], views: frozenset[str]) -> list[dict[str, Any]]:
+    """Make the trees of all views that are wanted. Returns their reports."""
+    catalog = job.catalog
+    trees = [index for index, tree in enumerate(catalog.trees) if not views or catalog.view_of(tree.prefix) in views]
+    return run.each("add up", "added", trees, tasks.add_up(job, segments))
+
+
+def _segments(reports: Iterable[dict[str, Any]]) -> list[RowSegment]:
+    return [RowSegment.of(fields) for report in reports for fields in report["segments"]]
 
 
 @contextmanager

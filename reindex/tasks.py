@@ -4,6 +4,7 @@
 2. `read`: posts and tombstones of an input, in blobs by the partition that their hashes fall into.
 3. `derive`: all blobs of a partition: duplicates and the dead go, the living give pieces of rows (`cablestore.derive`).
 4. `build`: all pieces of a bucket, sorted and combined, become a segment of rows.
+5. `add_up`: the rows that a tree is over, in order of keys, give the segment of the tree.
 
 Between `read` and `derive` Spark shuffles; between `derive` and `build` pieces lie in the job's folder, so that they
 outlive a driver that is killed. Each finished partition and bucket leaves a report; what has one is not made again.
@@ -16,10 +17,11 @@ import platform
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from heapq import merge
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +29,7 @@ import msgpack
 import pyarrow as pa
 
 from cablestore import errors
+from cablestore.batches import batches
 from cablestore.body import DELETE, TYPE_NAMES
 from cablestore.collector import without_collector
 from cablestore.crypto import post_hash
@@ -45,10 +48,12 @@ from cablestore.post import Post, decode_post, peek_type
 from cablestore.reader import Row
 from cablestore.reindex.inputs import Input
 from cablestore.reindex.job import Exchange, Job
-from cablestore.reindex.rows import RowWriter
+from cablestore.reindex.rows import RowSegment, RowWriter, read_rows
 from cablestore.runs import cut, finished, read_bucket, write_run
 from cablestore.segment import storage_errors
+from cablestore.sizes import Sizes, add_sizes
 from cablestore.tombstone import Tombstone
+from cablestore.tree import items_in, tree_rows
 from cablestore.views.deleted import tombstones
 
 BLOBS: Final = pa.schema(
@@ -134,6 +139,32 @@ def build(job: Job, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
         return finish(job.folder / f"built-{index:06d}.json", {"bucket": index, "segments": segments})
 
     return reporting(bucket)
+
+
+def add_up(job: Job, segments: Sequence[RowSegment]) -> Callable[[Batches], Batches]:
+    """Return the task that makes trees, given their numbers in the catalog, from the segments of all rows."""
+
+    def make(index: int) -> dict[str, Any]:
+        tree = job.catalog.trees[index]
+        rows = tree_rows(tree, merge(*(items_in(_blocks(job, segments, prefix), prefix) for prefix in tree.sources)))
+        made: list[dict[str, Any]] = []
+        sizes: Sizes = {}
+        with RowWriter(job.folder / f"tree-{index:06d}.seg") as writer:
+            for batch in batches(rows, lambda row: len(row[1])):
+                writer.write(batch)
+                sizes = add_sizes(sizes, measure(batch, job.catalog))
+            if sizes:
+                made.append(writer.close(sizes))
+        return finish(job.folder / f"added-{index:06d}.json", {"tree": index, "segments": made})
+
+    return reporting(make)
+
+
+def _blocks(job: Job, segments: Sequence[RowSegment], prefix: bytes) -> Iterator[list[Row]]:
+    """Yield the rows under a prefix, at which a segment begins."""
+    for segment in segments:
+        if segment.first.startswith(prefix):
+            yield from read_rows(job.folder, segment)
 
 
 def pick(batches: Batches, chosen: tuple[int, ...]) -> Batches:

@@ -256,6 +256,12 @@ def test_a_deleted_head_stays_a_head_until_it_is_answered(store: CableStore) -> 
 # --- local-only posts ------------------------------------------------------------------------------
 
 
+def test_a_local_only_post_that_is_written_here_is_sealed(store: CableStore) -> None:
+    written = store.write(Block("my reasons", LOCAL_ONLY, (BOB.key,), 0, 0))
+    assert store.post(written.hash) == written
+    assert all(b"my reasons" not in key + value for key, value in store.dump())
+
+
 def test_own_local_only_posts_never_leave_the_store(tmp_path: Path) -> None:
     private = ANN.post(Block("my reasons", LOCAL_ONLY, (BOB.key,), 0, 0))
     with CableStore.open(tmp_path, identity=ANN.identity) as store:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -16,8 +18,10 @@ from people import ANN, BOB, CYD, START_MS, raws
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, decode_post
 from cablestore.body import LOCAL_ONLY, Block, Body, Moderation, Role, Unblock
+from cablestore.reader import Row
 from cablestore.tombstone import Skeleton, Tombstone
-from cablestore.view import View
+from cablestore.tree import tree_rows
+from cablestore.view import Tree, View
 from cablestore.views import CATALOG
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -98,6 +102,11 @@ def golden_stones() -> list[Tombstone]:
     return [Tombstone(bytes([1]) * 32, bytes([2]) * 32, 80, bytes([3]) * 32, skeleton) for skeleton in (None, *dead)]
 
 
+def tree_rows_of(tree: Tree) -> Iterator[Row]:
+    items = [(name + b"!" + post.sort_time, post.hash) for post in golden_posts(LEGACY) for name in tree.sets(post)]
+    return tree_rows(replace(tree, leaf_rows=2), sorted(items))
+
+
 def rows_of(view: View) -> list[list[str]]:
     """Everything that a view makes of the golden posts and tombstones."""
     found: list[list[str]] = []
@@ -112,6 +121,7 @@ def rows_of(view: View) -> list[list[str]]:
                         for key, part in fold.parts(post)
                     ]
             found += [["tally", tally.key(post).hex(), ""] for tally in view.tallies if post.type in tally.types]
+    found += [["sum", key.hex(), value.hex()] for key, value in (tree_rows_of(view.tree) if view.tree else ())]
     for stone in golden_stones():
         found += [["dead row", key.hex(), value.hex()] for key, value in view.dead_rows(stone)]
         for fold in view.folds:

@@ -22,6 +22,7 @@ from cablestore.views import (
     messages,
     moderation,
     reverse,
+    sync,
     user_info,
 )
 
@@ -39,5 +40,6 @@ CATALOG: Final = Catalog(
         moderation.VIEW,
         links.VIEW,
         activity.VIEW,
+        sync.VIEW,
     )
 )

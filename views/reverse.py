@@ -16,7 +16,7 @@ from cablestore.view import REVERSE_NAME, REVERSE_PREFIX, View
 
 VIEW: Final = View(
     name=REVERSE_NAME,
-    version=3,
+    version=4,
     prefixes=(REVERSE_PREFIX,),
     answers="deletion and discarding",
 )

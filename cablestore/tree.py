@@ -1,0 +1,307 @@
+"""Trees: counts and sums over ranges of a view's rows, as rows of their own. Pure.
+
+A node is a set of posts and a beginning of <mono-ts>, 5 digits of the time and from there on one digit more on each level,
+then digits of the hash. Its row lists its parts, which are the nodes one level down:
+
+    <prefix><set>!<node>~ -> for each part, in order: label | count u64 | XOR u8[32] | sum modulo 2^256 u8[32]
+
+The label is what the part's name has beyond the node's. There is a row for each set, and for each node with more than
+`leaf_rows` posts: what is in a smaller one is read post by post. So the rows follow from the set of posts alone, and
+there are two ways to them that end at the same bytes: `TreeBuilder` makes them of all posts in order, `changed` of what
+a batch adds and takes away.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from heapq import merge
+from itertools import accumulate, groupby, islice
+from operator import add, xor
+from struct import Struct
+from typing import Final, NamedTuple, Self
+
+from cablestore.crypto import HASH_SIZE_BYTES
+from cablestore.errors import CorruptStoreError
+from cablestore.keys import SEPARATOR, after_prefix
+from cablestore.reader import Reader, Row
+from cablestore.view import Tree
+
+PLACE_SIZE_BYTES: Final = 49
+"""A <mono-ts>: 16 digits of the time, a dot, 32 digits of the hash."""
+LENGTHS: Final = (0, *range(5, 17), *range(18, PLACE_SIZE_BYTES + 1))
+"""How long a node's name is on each level. The dot comes together with the digit behind it."""
+LAST_LEVEL: Final = len(LENGTHS) - 1
+"""Here a node is one post, and has no row."""
+SUM_MODULUS: Final = 2**256
+
+_NO_RUN: Final = b"\xff"
+_BLOCK_ITEMS: Final = 4_096
+_SUMS: Final = Struct(">Q32s32s")
+
+
+class Part(NamedTuple):
+    """A part of a node: what its name has beyond the node's, and what its posts come to."""
+
+    label: bytes
+    posts: int
+    xor: int
+    sum: int
+
+
+Move = tuple[bytes, bytes, int]
+"""<set>!<mono-ts> and hash of a post, and 1 where it is added, -1 where it is taken out."""
+Change = tuple[bytes, bytes | None, bytes | None]
+"""A key, its value before and after, None for no row."""
+
+
+def encode_part(part: Part) -> bytes:
+    """Return a part as it stands in the row of a node."""
+    return part.label + _SUMS.pack(part.posts, part.xor.to_bytes(32, "big"), part.sum.to_bytes(32, "big"))
+
+
+def split_parts(value: bytes, level: int) -> dict[bytes, bytes]:
+    """Return what stands in the row of a node on this level of each part, by its label, or raise CorruptStoreError."""
+    label_size = LENGTHS[level + 1] - LENGTHS[level]
+    size = label_size + _SUMS.size
+    if len(value) % size:
+        raise CorruptStoreError("the sums of a range are damaged. Run `cablestore rebuild`")
+    return {value[at : at + label_size]: value[at : at + size] for at in range(0, len(value), size)}
+
+
+def decode_part(encoded: bytes) -> Part:
+    """Read a part."""
+    at = len(encoded) - _SUMS.size
+    count, xor_, sum_ = _SUMS.unpack_from(encoded, at)
+    return Part(encoded[:at], count, int.from_bytes(xor_, "big"), int.from_bytes(sum_, "big"))
+
+
+def decode_parts(value: bytes, level: int) -> list[Part]:
+    """Read all parts in the row of a node on this level, or raise CorruptStoreError."""
+    return list(map(decode_part, split_parts(value, level).values()))
+
+
+def _number(item: Row) -> int:
+    return int.from_bytes(item[1][:HASH_SIZE_BYTES], "big")  # damage may have made it longer
+
+
+# --- from all posts -------------------------------------------------------------------------------
+
+
+class _Open:
+    """A node that is not whole yet, and the parts of it that are."""
+
+    __slots__ = ("key", "level", "parts")
+
+    def __init__(self, key: bytes, level: int) -> None:
+        self.key = key
+        self.level = level
+        self.parts: list[Part] = []
+
+
+class TreeBuilder:
+    """Makes the rows of trees from all items in order of keys, in order of keys too. It holds a few hundred items."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._stack: list[_Open] = []
+        self._head_size = 0
+        self._run: list[Row] = []
+        """Items of one part of the node on top of the stack."""
+        self._edge = _NO_RUN
+        """What the keys of the run begin with."""
+        self._done: list[Row] = []
+
+    @classmethod
+    def within(cls, tree: Tree, node: bytes, level: int) -> Self:
+        """Return what makes the rows of one node, and of those in it."""
+        builder = cls(tree)
+        builder._head_size = len(node) - LENGTHS[level]
+        builder._stack.append(_Open(node, level))
+        return builder
+
+    def add(self, items: Iterable[Row]) -> list[Row]:
+        """Take the next items; return the rows that are whole."""
+        for item in items:
+            self._take(item)
+        done, self._done = self._done, []
+        return done
+
+    def finish(self) -> list[Row]:
+        """Return the last rows."""
+        self._close_run()
+        while self._stack:
+            self._close_node()
+        return self.add(())
+
+    def _take(self, item: Row) -> None:
+        if not item[0].startswith(self._edge):
+            self._turn_to(item[0])
+        self._run.append(item)
+        if len(self._run) > self._tree.leaf_rows and self._stack[-1].level + 1 < LAST_LEVEL:
+            self._split()
+
+    def _turn_to(self, key: bytes) -> None:
+        """Begin the run that this key belongs to."""
+        self._close_run()
+        while self._stack and not key.startswith(self._stack[-1].key):
+            self._close_node()
+        if not self._stack:
+            self._head_size = len(key) - PLACE_SIZE_BYTES
+            self._stack.append(_Open(key[: self._head_size], 0))
+        self._edge = key[: self._head_size + LENGTHS[self._stack[-1].level + 1]]
+
+    def _split(self) -> None:
+        """Make a node of the run: it has become too long."""
+        self._stack.append(_Open(self._edge, self._stack[-1].level + 1))
+        items, self._run, self._edge = self._run, [], _NO_RUN
+        for item in items:
+            self._take(item)
+
+    def _close_run(self) -> None:
+        if self._run:
+            node = self._stack[-1]
+            numbers = list(map(_number, self._run))
+            total = sum(numbers) % SUM_MODULUS
+            node.parts.append(Part(self._edge[len(node.key) :], len(numbers), reduce(xor, numbers), total))
+        self._run, self._edge = [], _NO_RUN
+
+    def _close_node(self) -> None:
+        node = self._stack.pop()
+        if node.parts:
+            self._done.append((self._tree.prefix + node.key + b"~", b"".join(map(encode_part, node.parts))))
+        if self._stack:
+            self._stack[-1].parts.append(total_of(node.key[len(self._stack[-1].key) :], node.parts))
+
+
+def total_of(label: bytes, parts: Sequence[Part]) -> Part:
+    """Return what parts come to together."""
+    return Part(
+        label,
+        sum(part.posts for part in parts),
+        reduce(xor, (part.xor for part in parts), 0),
+        sum(part.sum for part in parts) % SUM_MODULUS,
+    )
+
+
+def tree_rows(tree: Tree, items: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows of all sets' trees from all items, (<set>!<mono-ts>, hash) in order, in order of keys."""
+    builder = TreeBuilder(tree)
+    source = iter(items)
+    while block := list(islice(source, _BLOCK_ITEMS)):
+        yield from builder.add(block)
+    yield from builder.finish()
+
+
+def all_items(reader: Reader, tree: Tree) -> Iterator[Row]:
+    """Yield all items of all sets, in order."""
+    return merge(*(items_in(reader.blocks(prefix, after_prefix(prefix)), prefix) for prefix in tree.sources))
+
+
+def items_in(blocks: Iterable[list[Row]], prefix: bytes) -> Iterator[Row]:
+    """Yield the items in rows under one of a tree's sources."""
+    size = len(prefix)
+    for block in blocks:
+        for key, digest in block:
+            if key[-PLACE_SIZE_BYTES - 1 : -PLACE_SIZE_BYTES] == SEPARATOR:
+                yield key[size:], digest
+
+
+# --- from what changes ----------------------------------------------------------------------------
+
+
+def changed(reader: Reader, tree: Tree, moves: list[Move]) -> Iterator[Change]:
+    """Yield how rows change with these moves. `reader` has the state before them."""
+    if any(sign < 0 for _, _, sign in moves):
+        net: Counter[tuple[bytes, bytes]] = Counter()
+        for key, digest, sign in moves:
+            net[key, digest] += sign
+        moves = [(key, digest, sign) for (key, digest), sign in net.items() if sign]
+    for head, group in groupby(sorted(moves), _head):
+        yield from _SetChange(reader, tree, head, list(group)).run()
+
+
+def _head(move: Move) -> bytes:
+    return move[0][:-PLACE_SIZE_BYTES]
+
+
+class _SetChange:
+    """What a batch changes about the tree of one set. `head` is its name and what parts that from places."""
+
+    def __init__(self, reader: Reader, tree: Tree, head: bytes, moves: list[Move]) -> None:
+        self._reader = reader
+        self._tree = tree
+        self._head = head
+        self._moves = moves
+        self._keys = [key for key, _, _ in moves]
+        # What the first so many moves come to: what any stretch of them does is a difference of two.
+        numbers = [int.from_bytes(digest, "big") for _, digest, _ in moves]
+        signed = (number * sign for number, (_, _, sign) in zip(numbers, moves, strict=True))
+        self._counts = list(accumulate((sign for _, _, sign in moves), initial=0))
+        self._xors = list(accumulate(numbers, xor, initial=0))
+        self._sums = list(accumulate(signed, add, initial=0))
+
+    def run(self) -> Iterator[Change]:
+        """Yield the changed rows."""
+        value = self._reader.get(self._tree.prefix + self._head + b"~")
+        if value is None:
+            yield from self._made(self._head, 0, 0, len(self._moves))
+        else:
+            yield from self._altered(self._head, 0, 0, len(self._moves), value, is_kept=True)
+
+    def _made(self, node: bytes, level: int, start: int, stop: int) -> Iterator[Change]:
+        """Yield the rows of a node that had none, and of those in it."""
+        posts = dict(self._tree.items(self._reader, node, node + b"~"))
+        for key, digest, sign in self._moves[start:stop]:
+            if sign > 0:
+                posts[key] = digest
+            else:
+                posts.pop(key, None)
+        builder = TreeBuilder.within(self._tree, node, level)
+        for key, value in builder.add(sorted(posts.items())) + builder.finish():
+            yield key, None, value
+
+    def _altered(
+        self, node: bytes, level: int, start: int, stop: int, value: bytes, *, is_kept: bool
+    ) -> Iterator[Change]:
+        """Yield the changed row of a node, and of those in it."""
+        parts = split_parts(value, level)
+        size = len(self._head) + LENGTHS[level + 1]
+        at = start
+        while at < stop:
+            edge = self._keys[at][:size]
+            behind = bisect_left(self._keys, edge + b"~", at, stop)
+            label = edge[len(node) :]
+            before = decode_part(parts[label]) if label in parts else Part(label, 0, 0, 0)
+            after = self._with(before, at, behind)
+            if after.posts:
+                parts[label] = encode_part(after)
+            else:
+                parts.pop(label, None)
+            if level + 1 < LAST_LEVEL:
+                yield from self._below(edge, level + 1, at, behind, before.posts, after.posts)
+            at = behind
+        key = self._tree.prefix + node + b"~"
+        yield key, value, b"".join([parts[label] for label in sorted(parts)]) if parts and is_kept else None
+
+    def _below(self, node: bytes, level: int, start: int, stop: int, before: int, after: int) -> Iterator[Change]:
+        """Yield the changed rows of a node that had `before` posts and has `after`."""
+        leaf_rows = self._tree.leaf_rows
+        if before <= leaf_rows < after:
+            yield from self._made(node, level, start, stop)
+        elif before > leaf_rows:
+            value = self._reader.get(self._tree.prefix + node + b"~")
+            if value is None:
+                raise CorruptStoreError("the sums of a range are missing. Run `cablestore rebuild`")
+            yield from self._altered(node, level, start, stop, value, is_kept=after > leaf_rows)
+
+    def _with(self, part: Part, start: int, stop: int) -> Part:
+        """Return what a part comes to with a stretch of moves."""
+        return Part(
+            part.label,
+            part.posts + self._counts[stop] - self._counts[start],
+            part.xor ^ self._xors[stop] ^ self._xors[start],
+            (part.sum + self._sums[stop] - self._sums[start]) % SUM_MODULUS,
+        )

@@ -1,0 +1,172 @@
+"""The set of ids that a store holds: fingerprints and ranks of any range as a plain list has them, few reads, real posts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
+from operator import xor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from people import ANN, BOB
+
+from cablestore import CableStore
+from cablestore.body import LOCAL_ONLY, Block
+from cablestore.dialect import LEGACY
+from cablestore.errors import CorruptStoreError
+from cablestore.keys import sort_time
+from cablestore.memory import MemoryDB
+from cablestore.reader import Reader, Row
+from cablestore.reconcile.memory_set import MemorySet
+from cablestore.reconcile.ordered_set import SUM_MODULUS, Fingerprint
+from cablestore.reconcile.stored_set import StoredSet, stored_set
+from cablestore.reconcile.sync_id import END_NS, EVERYTHING, Bound, Range, SyncID
+from cablestore.tree import tree_rows
+from cablestore.views.sync import ID_PREFIX, LAST_MS, TREE, items
+
+NS_PER_MS = 1_000_000
+NAMES = (b"", b'"', b"one", b"other")
+START_MS = 1_600_000_000_000
+
+hashes = st.one_of(
+    st.binary(min_size=32, max_size=32),
+    st.integers(0, 300).map(lambda n: bytes(30) + n.to_bytes(2, "big")),  # alike in all that <mono-ts> has of a hash
+    st.integers(0, 300).map(lambda n: n.to_bytes(2, "big") + bytes(30)),
+)
+times_ms = st.one_of(st.integers(0, LAST_MS), st.integers(START_MS, START_MS + 90), st.just(START_MS))
+posts = st.tuples(st.sampled_from(NAMES), times_ms, hashes)
+bounds = st.builds(
+    lambda at, prefix: Bound(at, prefix.rstrip(b"\0")),
+    st.one_of(times_ms.map(lambda at: at * NS_PER_MS), st.integers(0, END_NS)),
+    st.one_of(st.binary(max_size=3), hashes),
+)
+ranges = st.lists(bounds, min_size=2, max_size=2, unique=True).map(lambda pair: Range(*sorted(pair)))
+
+
+def set_of(found: list[tuple[bytes, int, bytes]], names: list[bytes], leaf_rows: int) -> StoredSet:
+    """What a database with these posts in these sets holds."""
+    tree = replace(TREE, leaf_rows=leaf_rows)
+    rows: dict[bytes, bytes | None] = {
+        ID_PREFIX + name + b"!" + sort_time(at, digest.hex().encode()): digest for name, at, digest in found
+    }
+    placed = sorted((key[len(ID_PREFIX) :], value or b"") for key, value in rows.items())
+    database = MemoryDB()
+    database.write({**rows, **dict(tree_rows(tree, placed))}, sync=False)
+    return StoredSet(Reader(database.snapshot(), LEGACY), names, tree)
+
+
+@settings(max_examples=250)
+@given(
+    st.lists(posts, max_size=120, unique_by=lambda post: (post[0], post[1], post[2][:16])),
+    st.lists(ranges, max_size=8),
+    st.lists(st.sampled_from(NAMES), min_size=1, unique=True),
+    st.sampled_from([1, 3, 64]),
+)
+def test_answers_are_those_of_a_plain_list(
+    found: list[tuple[bytes, int, bytes]], asked: list[Range], names: list[bytes], leaf_rows: int
+) -> None:
+    stored = set_of(found, names, leaf_rows)
+    ids = sorted(SyncID(at * NS_PER_MS, digest) for name, at, digest in found if name in names)
+    for within in [*asked, EVERYTHING]:
+        expected = [each for each in ids if within.lower <= each < within.upper]
+        numbers = [int.from_bytes(each.hash, "big") for each in expected]
+        assert stored.items(within) == expected
+        assert stored.count(within) == len(expected)
+        total = Fingerprint(len(numbers), reduce(xor, numbers, 0), sum(numbers) % SUM_MODULUS)
+        assert stored.fingerprint(within) == total
+        assert [stored.select(within, k) for k in range(len(expected))] == expected
+        for k in (-1, len(expected)):
+            with pytest.raises(IndexError):
+                stored.select(within, k)
+
+
+class Counting:
+    """A source that counts what is read from it."""
+
+    def __init__(self, rows: dict[bytes, bytes | None]) -> None:
+        database = MemoryDB()
+        database.write(rows, sync=False)
+        self._source = database.snapshot()
+        self.reads = 0
+
+    def get(self, key: bytes) -> bytes | None:
+        self.reads += 1
+        return self._source.get(key)
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
+        for row in self._source.scan(start, stop, reverse=reverse, at_once=at_once):
+            self.reads += 1
+            yield row
+
+    def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
+        return self._source.blocks(start, stop)
+
+
+@pytest.mark.parametrize("gap_ms", [60_000, 1, 0], ids=["a minute apart", "a millisecond apart", "all at one time"])
+def test_any_range_is_a_few_reads(gap_ms: int) -> None:
+    """O(log n): a first answer about 20,000 posts reads less than 200 rows, whether they share a time or not."""
+    rng = random.Random(1)
+    hashes = [rng.randbytes(32) for _ in range(20_000)]
+    placed = sorted((b"!" + sort_time(START_MS + n * gap_ms, h.hex().encode()), h) for n, h in enumerate(hashes))
+    rows: dict[bytes, bytes | None] = {ID_PREFIX + key: digest for key, digest in placed}
+    source = Counting({**rows, **dict(tree_rows(TREE, placed))})
+    for _ in range(30):
+        pair = sorted(rng.sample(range(20_000), 2))
+        at = [
+            Bound((START_MS + n * gap_ms) * NS_PER_MS, hashes[n][:4].rstrip(b"\0") if not gap_ms else b"") for n in pair
+        ]
+        within = Range(*sorted(at))
+        fresh = StoredSet(Reader(source, LEGACY), [b""])
+        for question in (fresh.count, fresh.fingerprint):
+            source.reads = 0
+            question(within)
+            assert source.reads < 200
+        source.reads = 0
+        fresh.select(within, fresh.count(within) // 2)
+        assert source.reads < 200
+
+
+def test_a_store_gives_the_posts_that_may_travel() -> None:
+    """By channel those of the channel and those of none; never a local-only one; none that was deleted."""
+    with CableStore.in_memory(identity=ANN.identity) as store:
+        kept = [ANN.text("a", "1"), BOB.text("b!", "2"), ANN.join("a"), BOB.topic("b!", "t"), ANN.named("ann")]
+        gone = ANN.text("a", "3")
+        deletion = ANN.delete(gone)
+        store.ingest([post.raw for post in [*kept, gone, deletion]])
+        assert store.write(Block("", LOCAL_ONLY, (BOB.key,), 0, 0)).is_local_only
+        with store.snapshot() as snapshot:
+            for channels, expected in (
+                (None, [*kept, deletion]),
+                (frozenset({"a"}), [kept[0], kept[2], kept[4], deletion]),
+                (frozenset({"b!", "unheard of"}), [kept[1], kept[3], kept[4], deletion]),
+                (frozenset[str](), [kept[4], deletion]),
+            ):
+                found = stored_set(snapshot.reader, channels)
+                ids = sorted(SyncID(post.timestamp_ms * NS_PER_MS, post.hash) for post in expected)
+                assert found.items(EVERYTHING) == ids
+                model = MemorySet(ids).snapshot()
+                assert found.fingerprint(EVERYTHING) == model.fingerprint(EVERYTHING)
+
+
+def test_missing_sums_say_what_to_do() -> None:
+    stored = set_of([(b"", START_MS + n, bytes([n]) * 32) for n in range(200)], [b""], 64)
+    keys = [key for key, _ in stored._reader.scan(b"!sync!sum!", b"!sync!sum~")]
+    database = MemoryDB()
+    rows = dict(stored._reader.scan(b"", b"~"))
+    database.write({key: value for key, value in rows.items() if key != keys[0]}, sync=False)
+    damaged = StoredSet(Reader(database.snapshot(), LEGACY), [b""])
+    with pytest.raises(CorruptStoreError, match="cablestore rebuild"):
+        damaged.fingerprint(Range(Bound(0), Bound((START_MS + 50) * NS_PER_MS)))
+
+
+def test_items_of_a_set_are_read_from_both_of_its_places() -> None:
+    with CableStore.in_memory() as store:
+        posts = [ANN.text("a", "1"), ANN.join("a"), BOB.text("a", "2"), ANN.topic("a", "t")]
+        store.ingest([post.raw for post in posts])
+        with store.snapshot() as snapshot:
+            assert [digest for _, digest in items(snapshot.reader, b"a!", b"a!~")] == [
+                post.hash for post in sorted(posts, key=lambda post: post.sort_time)
+            ]

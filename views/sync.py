@@ -1,0 +1,88 @@
+"""Sync: every post that may travel, in the one order that all peers share, with sums over ranges of it (a tree).
+
+    !sync!id!!<mono-ts>          -> hash of the post, for all posts
+    !sync!id!<channel>!<mono-ts> -> the same, for the posts of a channel but its post/text
+    !sync!id!"!<mono-ts>         -> the same, for posts that belong to no channel: post/info, post/delete, moderation
+    !sync!sum!<set>!<node>~      -> of each part of a node: label, count u64, XOR u8[32], sum modulo 2^256 u8[32]
+
+Each post is in two sets: in that of all posts, whose name is empty, and in its channel's, or in the one called `"`, which no
+channel can be. A channel's post/text stand in `!chat!text!` already. Local-only posts are in no set.
+
+Not in the seed. Set reconciliation asks for the fingerprint and the k-th post of any range (WAKU-SYNC). A node is a beginning
+of <mono-ts>; its parts are one digit longer. There is a row for the whole set and for each node with more than 64 posts,
+so any range is a few rows and less than 128 posts. Which rows there are follows from the posts alone.
+"""
+
+from collections.abc import Iterator
+from heapq import merge
+from typing import Final
+
+from cablestore.body import TEXT
+from cablestore.keys import SEPARATOR, escape
+from cablestore.post import Post
+from cablestore.reader import Reader, Row
+from cablestore.view import ALL_TYPES, Tree, View
+from cablestore.views import messages
+
+ID_PREFIX: Final = b"!sync!id!"
+SUM_PREFIX: Final = b"!sync!sum!"
+ALL: Final = b""
+"""The set of all posts."""
+NO_CHANNEL: Final = b'"'
+"""The set of posts that belong to no channel."""
+LAST_MS: Final = (2**63 - 2) // 1_000_000
+"""The last time that peers can say, in the year 2262."""
+_PLACE_SIZE_BYTES: Final = 49
+_NO_SETS: Final[list[bytes]] = []
+
+
+def sets(post: Post) -> list[bytes]:
+    """Return the names of the sets that a post is in."""
+    if post.timestamp_ms > LAST_MS or post.is_local_only:
+        return _NO_SETS
+    return [ALL, post.channel_key or NO_CHANNEL]
+
+
+def rows(post: Post) -> list[Row]:
+    """Return the rows of a post in the set of all and, unless it stands among the messages, in that of its channel."""
+    if post.timestamp_ms > LAST_MS or post.is_local_only:
+        return []
+    row = (b"!sync!id!!" + post.sort_time, post.hash)
+    if post.type == TEXT:
+        return [row]
+    return [row, (b"!sync!id!%b!%b" % (post.channel_key or NO_CHANNEL, post.sort_time), post.hash)]
+
+
+def sets_of(channels: frozenset[str] | None) -> list[bytes]:
+    """Return the names of the sets that hold the posts of these channels and those without one; all posts for None."""
+    return [ALL] if channels is None else sorted({NO_CHANNEL, *map(escape, channels)})
+
+
+def items(reader: Reader, start: bytes, stop: bytes) -> Iterator[Row]:
+    """Yield (<set>!<mono-ts>, hash) of the posts of one set with start <= <set>!<mono-ts> < stop, in order."""
+    found = _stripped(reader.scan(ID_PREFIX + start, ID_PREFIX + stop), ID_PREFIX)
+    if start.startswith((b"!", b'"!')):
+        return found
+    texts = reader.scan(messages.PREFIX + start, messages.PREFIX + stop)
+    return merge(found, _stripped(texts, messages.PREFIX))
+
+
+def _stripped(rows: Iterator[Row], prefix: bytes) -> Iterator[Row]:
+    """Leave the prefix of keys away, and rows that are no post's own: those of deletions among the messages."""
+    size = len(prefix)
+    return (
+        (key[size:], digest) for key, digest in rows if key[-_PLACE_SIZE_BYTES - 1 : -_PLACE_SIZE_BYTES] == SEPARATOR
+    )
+
+
+TREE: Final = Tree(prefix=SUM_PREFIX, sets=sets, items=items, sources=(ID_PREFIX, messages.PREFIX))
+
+VIEW: Final = View(
+    name="sync",
+    version=1,
+    prefixes=(ID_PREFIX, SUM_PREFIX),
+    answers="Set reconciliation",
+    types=ALL_TYPES,
+    rows=rows,
+    tree=TREE,
+)
