@@ -312,9 +312,10 @@ class LevelSnapshot:
                 if rows is None:
                     rows = self._snapshot.iterator(start=start, stop=stop, verify_checksums=True, fill_cache=False)
                 block = list(islice(rows, _BLOCK_ROWS))
-            if not block:
+            if block:
+                yield block
+            if len(block) < _BLOCK_ROWS:
                 return
-            yield block
 
     def raw_cursor(self) -> plyvel._plyvel.RawIterator:
         """Return LevelDB's own cursor over the state."""

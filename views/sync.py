@@ -67,6 +67,23 @@ def items(reader: Reader, start: bytes, stop: bytes) -> Iterator[Row]:
     return merge(found, _stripped(texts, messages.PREFIX))
 
 
+def posts_in(reader: Reader, name: bytes, node: bytes, count: int) -> list[bytes]:
+    """Return <mono-ts> and hash, 49 and 32 bytes, of the posts in a node of a set's tree, of which there are so many."""
+    start = name + b"!" + node
+    found = _records(reader, ID_PREFIX + start)
+    if len(found) < count:
+        found = sorted(found + _records(reader, messages.PREFIX + start))
+    if len(found) != count:  # read again in the way that tells of damage
+        found = [key[-_PLACE_SIZE_BYTES:] + digest for key, digest in items(reader, start, start + b"~")]
+    return found
+
+
+def _records(reader: Reader, start: bytes) -> list[bytes]:
+    size = _PLACE_SIZE_BYTES
+    blocks = reader.blocks(start, start + b"~")
+    return [key[-size:] + digest for block in blocks for key, digest in block if key[-size - 1 : -size] == SEPARATOR]
+
+
 def _stripped(rows: Iterator[Row], prefix: bytes) -> Iterator[Row]:
     """Leave the prefix of keys away, and rows that are no post's own: those of deletions among the messages."""
     size = len(prefix)

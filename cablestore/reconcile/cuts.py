@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from cablestore.reconcile.dialects import SyncDialect
 from cablestore.reconcile.ordered_set import OrderedSet
-from cablestore.reconcile.sync_id import Bound, Range, bound_between
+from cablestore.reconcile.sync_id import Bound, Range
 
 
 def divided(items: OrderedSet, within: Range, count: int, parts: int, dialect: SyncDialect) -> list[Range]:
@@ -21,20 +21,23 @@ def divided(items: OrderedSet, within: Range, count: int, parts: int, dialect: S
     parts = min(parts, count)
     cuts = [within.lower]
     for part in range(1, parts):
-        cuts += cut_before(items, within, count * part // parts, cuts[-1], dialect)
+        cuts += cut_before(items, within, count * part // parts, cuts[-1], dialect, slack=count // parts // 8)
     return joined([*cuts, within.upper])
 
 
-def cut_before(items: OrderedSet, within: Range, k: int, after: Bound, dialect: SyncDialect) -> list[Bound]:
+def cut_before(
+    items: OrderedSet, within: Range, k: int, after: Bound, dialect: SyncDialect, *, slack: int = 0
+) -> list[Bound]:
     """Return bounds that cut off the first k ids of a range, 1 at least, or as near as the dialect can, above `after`.
 
-    There are two where the one needs the other: a hash in a bound travels only behind a bound of the same time.
+    It may be `slack` ids more or less. There are two where the one needs the other: a hash in a bound travels only behind
+    a bound of the same time.
     """
-    at = items.select(within, k)
     if dialect.cuts_hashes:
-        cut = bound_between(items.select(within, k - 1), at)
+        cut = items.cut(within, k, slack)
         needed = [Bound(cut.timestamp_ns), cut] if cut.prefix else [cut]
     else:
+        at = items.select(within, k)
         # Where the time began already, the next cut is behind all ids of it.
         cut = Bound(at.timestamp_ns)
         needed = [cut if cut > after else Bound(at.timestamp_ns + 1)]

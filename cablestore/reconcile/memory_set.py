@@ -15,7 +15,7 @@ from typing import Final
 
 from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.reconcile.ordered_set import SUM_MODULUS, Fingerprint
-from cablestore.reconcile.sync_id import Bound, Range, SyncID, checked, id_of, key_of
+from cablestore.reconcile.sync_id import Bound, Range, SyncID, bound_between, checked, id_of, key_of
 
 _CHUNK_IDS: Final = 32
 _KEY_SIZE_BYTES: Final = 8 + HASH_SIZE_BYTES
@@ -153,6 +153,10 @@ class MemorySnapshot:
             raise IndexError(f"the range has no id number {k}")
         at = bisect_right(self._counts, rank) - 1
         return id_of(self._chunks[at].key(rank - self._counts[at]))
+
+    def cut(self, within: Range, k: int, slack: int) -> Bound:  # noqa: ARG002 - the exact place is found as soon
+        """Return the shortest bound with k ids of the range below it."""
+        return bound_between(self.select(within, k - 1), self.select(within, k))
 
     def _find_place(self, bound: Bound) -> tuple[int, int]:
         """The chunk in which a bound falls, and how many of its ids lie below it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Protocol
 
 from cablestore.crypto import HASH_SIZE_BYTES
-from cablestore.reconcile.sync_id import Range, SyncID
+from cablestore.reconcile.sync_id import Bound, Range, SyncID
 
 SUM_MODULUS: Final = 2 ** (8 * HASH_SIZE_BYTES)
 
@@ -48,4 +48,11 @@ class OrderedSet(Protocol):
 
     def select(self, within: Range, k: int) -> SyncID:
         """Return the id before which k others are in the range, the first one for 0; IndexError where there is none."""
+        ...
+
+    def cut(self, within: Range, k: int, slack: int) -> Bound:
+        """Return a bound inside of the range with k ids of it below, or up to `slack` more or less where that is found sooner.
+
+        `k` is at least 1 and less than the range has.
+        """
         ...

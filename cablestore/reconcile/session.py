@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from cablestore.collector import without_collector
 from cablestore.errors import ReconcileError
 from cablestore.limits import (
     MAX_RECONCILE_DIFFERENCES,
@@ -116,7 +117,8 @@ class Session:
         self._check(len(data), at_s)
         self.rounds += 1
         try:
-            return self._received(decode(data, self._dialect), data)
+            with without_collector():
+                return self._received(decode(data, self._dialect), data)
         except ReconcileError:
             self.is_done = True
             raise

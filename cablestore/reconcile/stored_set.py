@@ -7,29 +7,34 @@ channels that a reconciliation is about, are gone down together like one.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, groupby, pairwise
 from operator import add, xor
 from typing import Final, NamedTuple
 
+from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.errors import CorruptStoreError
 from cablestore.keys import time_floor
 from cablestore.reader import Reader
 from cablestore.reconcile.ordered_set import SUM_MODULUS, Fingerprint, OrderedSet
-from cablestore.reconcile.sync_id import Bound, Range, SyncID, key_of
-from cablestore.tree import LAST_LEVEL, LENGTHS, Part, decode_parts
+from cablestore.reconcile.sync_id import Bound, Range, SyncID, bound_between
+from cablestore.tree import LAST_LEVEL, LENGTHS, PLACE_SIZE_BYTES, Part, decode_parts, total_of
 from cablestore.view import Tree
-from cablestore.views.sync import TREE, sets_of
+from cablestore.views.sync import TREE, posts_in, sets_of
 
 _NS_PER_MS: Final = 1_000_000
 _TIME_SIZE_BYTES: Final = 16
 _HASH_DIGITS: Final = 32
-_NOTHING: Final = Fingerprint(0, 0, 0)
-_NODES_REMEMBERED: Final = 16_384
-"""Nodes that a session holds, 2 to 10 kB each."""
+_RECORD_SIZE_BYTES: Final = PLACE_SIZE_BYTES + HASH_SIZE_BYTES
+_POSTS_HELD: Final = 500_000
+"""Posts that a session remembers: 40 MB, and as much for sums where they were asked for."""
+_POSTS_AT_ONCE: Final = 512
 _BOUNDS_REMEMBERED: Final = 1_024
+
+Sets = Sequence[tuple[bytes, int]]
+"""Sets, and how many posts each of them has somewhere."""
 
 
 def stored_set(reader: Reader, channels: frozenset[str] | None = None) -> OrderedSet:
@@ -41,25 +46,86 @@ def stored_set(reader: Reader, channels: frozenset[str] | None = None) -> Ordere
     return StoredSet(reader, sets_of(channels))
 
 
-class _Branch(NamedTuple):
-    """A node whose parts are added up. Each list of sums has one entry more than there are parts."""
+class _Place(NamedTuple):
+    """A bound as it compares with <mono-ts>, which has half of the hash, and with <mono-ts> and hash, as far as it goes."""
 
-    names: list[bytes]
-    """Of the parts, whole, in order."""
-    posts: list[int]
-    xors: list[int]
-    sums: list[int]
-    sets: list[dict[bytes, int]]
-    """Of each part, the sets that have posts in it, and how many."""
+    mono_ts: bytes
+    record: bytes
+    """The same, with the rest of the hash."""
+
+    @classmethod
+    def of(cls, bound: Bound) -> _Place:
+        """Return the place of a bound."""
+        time_ms, rest_ns = divmod(bound.timestamp_ns, _NS_PER_MS)
+        if rest_ns:
+            return cls(time_floor(time_ms + 1), time_floor(time_ms + 1))
+        digits = b"." + bound.prefix.hex().encode()[:_HASH_DIGITS] if bound.prefix else b""
+        mono_ts = time_floor(time_ms) + digits
+        return cls(mono_ts, mono_ts + bound.prefix if len(mono_ts) == PLACE_SIZE_BYTES else mono_ts)
+
+    def lies_within(self, node: bytes) -> bool:
+        """Tell whether posts of a node can lie on both sides of the place."""
+        return self.mono_ts.startswith(node) and bool(self.mono_ts[len(node) :].strip(b"0"))
 
 
-class _Leaf(NamedTuple):
-    """A node with few posts, which are added up one by one."""
+class _Branch:
+    """A node whose parts are added up: the lists of sums have one entry more than there are parts."""
 
-    ids: list[SyncID]
-    keys: list[bytes]
-    xors: list[int]
-    sums: list[int]
+    __slots__ = ("ids", "name", "names", "nodes", "sets", "sums", "xors")
+
+    def __init__(self, name: bytes, parts: Sequence[Part], sets: Sequence[Sets]) -> None:
+        self.name = name
+        self.names = [name + part.label for part in parts]
+        self.sets = sets
+        """Of each part, in which sets it has how many posts."""
+        self.nodes: list[_Branch | _Leaf | None] = [None] * len(parts)
+        """The parts that were read."""
+        self.ids = list(accumulate((part.posts for part in parts), initial=0))
+        self.xors = list(accumulate((part.xor for part in parts), xor, initial=0))
+        self.sums = list(accumulate((part.sum for part in parts), add, initial=0))
+
+    def part_of(self, place: _Place) -> int:
+        """Return the number of the part in which a place lies, or of the first one behind it."""
+        at = bisect_left(self.names, place.mono_ts)
+        return at - 1 if at and place.mono_ts.startswith(self.names[at - 1]) else at
+
+
+class _Leaf:
+    """A node whose posts were read, and are added up one by one where that is asked for.
+
+    `records` has <mono-ts> and hash of each, one behind the other: as objects of their own they take three times as much.
+    """
+
+    __slots__ = ("_parts", "records")
+
+    def __init__(self, records: bytes) -> None:
+        self.records = records
+        self._parts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+    def record(self, at: int) -> bytes:
+        """Return one record."""
+        return self.records[at * _RECORD_SIZE_BYTES : (at + 1) * _RECORD_SIZE_BYTES]
+
+    def number_below(self, place: _Place) -> int:
+        """Return how many posts lie below a place."""
+        return bisect_left(range(len(self.records) // _RECORD_SIZE_BYTES), place.record, key=self.record)
+
+    def sums_below(self, at: int) -> tuple[int, int]:
+        """XOR and sum of the first so many hashes."""
+        if self._parts is None:
+            places = range(PLACE_SIZE_BYTES, len(self.records), _RECORD_SIZE_BYTES)
+            numbers = [int.from_bytes(self.records[place : place + HASH_SIZE_BYTES], "big") for place in places]
+            self._parts = tuple(accumulate(numbers, xor, initial=0)), tuple(accumulate(numbers, add, initial=0))
+        return self._parts[0][at], self._parts[1][at]
+
+
+class _Step(NamedTuple):
+    """A node on the way down, and what all posts before it come to."""
+
+    node: _Branch
+    ids: int
+    xor: int
+    sum: int
 
 
 class StoredSet:
@@ -69,10 +135,11 @@ class StoredSet:
         self._reader = reader
         self._tree = tree
         self._names = tuple(names)
-        self._branch = lru_cache(_NODES_REMEMBERED)(self._read_branch)
-        self._leaf = lru_cache(_NODES_REMEMBERED)(self._read_leaf)
         self._below = lru_cache(_BOUNDS_REMEMBERED)(self._add_up)
-        self._root = self._read_branch(b"", tuple((name, None) for name in names))
+        self._held_posts = 0
+        self._root = self._read_root()
+        self._path = [_Step(self._root, 0, 0, 0)]
+        """The way down to where the last answer was found: the next one is mostly near."""
 
     # --- questions -----------------------------------------------------------------------------
 
@@ -87,111 +154,172 @@ class StoredSet:
 
     def items(self, within: Range) -> list[SyncID]:
         """Return the ids of the range, in order."""
-        if within.upper <= within.lower:
-            return []
-        start, stop = _place_of(within.lower)[:_TIME_SIZE_BYTES], _place_of(within.upper)[:_TIME_SIZE_BYTES] + b"~"
-        found = self._ids(self._names, start, stop)
-        return found[bisect_left(found, within.lower) : bisect_left(found, within.upper)]
+        found: list[bytes] = []
+        self._collect(self._root, _Place.of(within.lower), _Place.of(within.upper), found)
+        return list(map(_id_of, found))
 
     def select(self, within: Range, k: int) -> SyncID:
         """Return the id before which k others are in the range; IndexError where there is none."""
         rank = self._below(within.lower).ids + k
         if k < 0 or rank >= self._below(within.upper).ids:
             raise IndexError(f"the range has no id number {k}")
-        node: _Branch | _Leaf = self._root
-        while isinstance(node, _Branch):
-            at = bisect_right(node.posts, rank) - 1
-            rank -= node.posts[at]
-            node = self._part(node, at)
-        return node.ids[rank]
+        return self._id(rank)
+
+    def cut(self, within: Range, k: int, slack: int) -> Bound:
+        """Return a bound with about k ids of the range below it, where a node begins if one does within `slack` ids."""
+        rank = self._below(within.lower).ids + k
+        node, start = self._root, 0
+        while slack:
+            at = bisect_right(node.ids, rank - start) - 1
+            before, behind = rank - start - node.ids[at], start + node.ids[at + 1] - rank
+            nearest = at if before <= behind else at + 1
+            if min(before, behind) <= slack and nearest < len(node.names):
+                found = _beginning_of(node.names[nearest])
+                if within.lower < found < within.upper:
+                    return found
+            start += node.ids[at]
+            part = self._part(node, at)
+            if isinstance(part, _Leaf):
+                break
+            node = part
+        return bound_between(self._id(rank - 1), self._id(rank))
 
     # --- going down ----------------------------------------------------------------------------
 
+    def _id(self, rank: int) -> SyncID:
+        """Return the id before which so many others are."""
+        path = self._path
+        while not 0 <= rank - path[-1].ids < path[-1].node.ids[-1]:
+            path.pop()
+        node, start = path[-1].node, path[-1].ids
+        at = bisect_right(node.ids, rank - start) - 1
+        while isinstance(part := self._part(node, at), _Branch):
+            path.append(self._step(path[-1], at, part))
+            node, start = part, path[-1].ids
+            at = bisect_right(node.ids, rank - start) - 1
+        return _id_of(part.record(rank - start - node.ids[at]))
+
     def _add_up(self, bound: Bound) -> Fingerprint:
         """Return what all ids below a bound come to. The sum is not reduced."""
-        place = _place_of(bound)
-        ids = xor_ = sum_ = 0
-        node: _Branch | _Leaf = self._root
-        while isinstance(node, _Branch):
-            at = bisect_left(node.names, place)
-            # The part in which the bound lies has a name that the bound's place begins with.
-            has_part = at > 0 and place.startswith(node.names[at - 1])
-            whole = at - has_part
-            ids, xor_, sum_ = ids + node.posts[whole], xor_ ^ node.xors[whole], sum_ + node.sums[whole]
-            if not has_part:
+        place = _Place.of(bound)
+        path = self._path
+        while not place.mono_ts.startswith(path[-1].node.name):
+            path.pop()
+        while True:
+            node, ids, xor_, sum_ = path[-1]
+            at = node.part_of(place)
+            ids, xor_, sum_ = ids + node.ids[at], xor_ ^ node.xors[at], sum_ + node.sums[at]
+            if at == len(node.names) or not place.lies_within(node.names[at]):
                 return Fingerprint(ids, xor_, sum_)
-            node = self._part(node, whole)
-        at = bisect_left(node.keys, key_of(bound))
-        return Fingerprint(ids + at, xor_ ^ node.xors[at], sum_ + node.sums[at])
+            part = self._part(node, at)
+            if isinstance(part, _Leaf):
+                number = part.number_below(place)
+                more_xor, more_sum = part.sums_below(number)
+                return Fingerprint(ids + number, xor_ ^ more_xor, sum_ + more_sum)
+            path.append(_Step(part, ids, xor_, sum_))
+
+    @staticmethod
+    def _step(step: _Step, at: int, part: _Branch) -> _Step:
+        node, ids, xor_, sum_ = step
+        return _Step(part, ids + node.ids[at], xor_ ^ node.xors[at], sum_ + node.sums[at])
+
+    def _collect(self, node: _Branch | _Leaf, lower: _Place, upper: _Place, found: list[bytes]) -> None:
+        """Append the posts of a node from one place to another."""
+        if isinstance(node, _Leaf):
+            found += map(node.record, range(node.number_below(lower), node.number_below(upper)))
+            return
+        for at in range(node.part_of(lower), bisect_left(node.names, upper.mono_ts)):
+            self._collect(self._part(node, at), lower, upper, found)
 
     def _part(self, node: _Branch, at: int) -> _Branch | _Leaf:
         """Return the part of a node with this number."""
-        name, sets = node.names[at], node.sets[at]
-        posts = sum(sets.values())
-        if posts <= self._tree.leaf_rows or len(name) >= LENGTHS[LAST_LEVEL - 1]:
-            return self._leaf(name, tuple(sets))
-        return self._branch(name, tuple(sets.items()))
+        found = node.nodes[at]
+        if found is None:
+            self._make_room()
+            if node.ids[-1] <= _POSTS_AT_ONCE:
+                self._read_leaves(node)
+            else:
+                node.nodes[at] = self._read(node.names[at], node.sets[at])
+            found = node.nodes[at]
+            assert found is not None  # noqa: S101 - it was just read
+        return found
 
-    def _read_branch(self, node: bytes, sets: tuple[tuple[bytes, int | None], ...]) -> _Branch:
-        """Read what the parts of a node come to in these sets, of each of which it is said how many posts it has here."""
-        found: dict[bytes, Fingerprint] = {}
-        by_set: defaultdict[bytes, dict[bytes, int]] = defaultdict(dict)
-        for name, posts in sets:
-            for part in self._parts(name, node, posts):
-                label, ids, xor_, sum_ = part
-                known = found.get(label, _NOTHING)
-                found[label] = Fingerprint(known.ids + ids, known.xor ^ xor_, known.sum + sum_)
-                by_set[label][name] = ids
-        labels = sorted(found)
-        parts = [found[label] for label in labels]
-        return _Branch(
-            [node + label for label in labels],
-            list(accumulate((part.ids for part in parts), initial=0)),
-            list(accumulate((part.xor for part in parts), xor, initial=0)),
-            list(accumulate((part.sum for part in parts), add, initial=0)),
-            [by_set[label] for label in labels],
+    def _make_room(self) -> None:
+        """Forget all nodes when they have become too many."""
+        if self._held_posts > _POSTS_HELD:
+            self._held_posts = 0
+            self._root.nodes = [None] * len(self._root.nodes)
+            del self._path[1:]
+
+    def _read_leaves(self, node: _Branch) -> None:
+        """Read all posts of a node at once: to find the first one of a range takes as long as to read a hundred."""
+        totals: Counter[bytes] = Counter()
+        for sets in node.sets:
+            totals.update(dict(sets))
+        posts = self._posts(node.name, tuple(totals.items()))
+        size = _RECORD_SIZE_BYTES
+        node.nodes = [_Leaf(posts[start * size : stop * size]) for start, stop in pairwise(node.ids)]
+
+    def _read(self, name: bytes, sets: Sets) -> _Branch | _Leaf:
+        """Read a node from the sets that have posts in it."""
+        if sum(count for _, count in sets) > self._tree.leaf_rows and len(name) < LENGTHS[LAST_LEVEL - 1]:
+            return self._branch(name, [self._parts(part_of, name, count) for part_of, count in sets], sets)
+        return _Leaf(self._posts(name, sets))
+
+    def _posts(self, node: bytes, sets: Sets) -> bytes:
+        """Return the records of a node's posts, in order."""
+        found = [record for name, count in sets for record in posts_in(self._reader, name, node, count)]
+        joined = b"".join(sorted(found) if len(sets) > 1 else found)
+        if len(joined) != _RECORD_SIZE_BYTES * sum(count for _, count in sets):
+            raise CorruptStoreError("posts are not what the sums of a range say. Run `cablestore rebuild`")
+        self._held_posts += len(found)
+        return joined
+
+    def _read_root(self) -> _Branch:
+        values = [self._reader.get(self._tree.prefix + name + b"!~") for name in self._names]
+        return self._branch(
+            b"", [decode_parts(value or b"", 0) for value in values], [(name, 0) for name in self._names]
         )
 
-    def _parts(self, name: bytes, node: bytes, posts: int | None) -> list[Part]:
+    def _branch(self, node: bytes, found: list[list[Part]], sets: Sets) -> _Branch:
+        """Return the node that has these parts in these sets."""
+        if len(found) == 1:
+            parts, name = found[0], sets[0][0]
+            return _Branch(node, parts, [((name, part.posts),) for part in parts])
+        by_label: defaultdict[bytes, list[tuple[bytes, Part]]] = defaultdict(list)
+        for (name, _), parts in zip(sets, found, strict=True):
+            for part in parts:
+                by_label[part.label].append((name, part))
+        labels = sorted(by_label)
+        return _Branch(
+            node,
+            [total_of(label, [part for _, part in by_label[label]]) for label in labels],
+            [tuple((name, part.posts) for name, part in by_label[label]) for label in labels],
+        )
+
+    def _parts(self, name: bytes, node: bytes, posts: int) -> list[Part]:
         """Return the parts of a node in one set: from its row, or from its posts where those are too few for one."""
         level = LENGTHS.index(len(node))
-        if posts is None or posts > self._tree.leaf_rows:
+        if posts > self._tree.leaf_rows:
             value = self._reader.get(self._tree.prefix + name + b"!" + node + b"~")
-            if value is None and posts is not None:
+            if value is None:
                 raise CorruptStoreError("the sums of a range are missing. Run `cablestore rebuild`")
-            return decode_parts(value or b"", level)
-        start = name + b"!" + node
-        at, behind = len(name) + 1 + LENGTHS[level], len(name) + 1 + LENGTHS[level + 1]
+            return decode_parts(value, level)
+        at, behind = LENGTHS[level], LENGTHS[level + 1]
+        records = posts_in(self._reader, name, node, posts)
+        numbered = groupby(records, lambda record: record[at:behind])
         return [
-            Part(key[at:behind], 1, number := int.from_bytes(digest, "big"), number)
-            for key, digest in self._tree.items(self._reader, start, start + b"~")
+            total_of(label, [Part(label, 1, n := int.from_bytes(one[PLACE_SIZE_BYTES:], "big"), n) for one in group])
+            for label, group in numbered
         ]
 
-    def _read_leaf(self, node: bytes, sets: tuple[bytes, ...]) -> _Leaf:
-        """Read the posts of a node in these sets."""
-        ids = self._ids(sets, node, node + b"~")
-        numbers = [int.from_bytes(found.hash, "big") for found in ids]
-        return _Leaf(
-            ids,
-            list(map(key_of, ids)),
-            list(accumulate(numbers, xor, initial=0)),
-            list(accumulate(numbers, add, initial=0)),
-        )
 
-    def _ids(self, sets: Sequence[bytes], start: bytes, stop: bytes) -> list[SyncID]:
-        """Return the ids of these sets with start <= <mono-ts> < stop, in order."""
-        ids = []
-        for name in sets:
-            time_at = len(name) + 1
-            head = name + b"!"
-            for key, digest in self._tree.items(self._reader, head + start, head + stop):
-                ids.append(SyncID(int(key[time_at : time_at + _TIME_SIZE_BYTES]) * _NS_PER_MS, digest))
-        return sorted(ids) if len(sets) > 1 else ids
+def _beginning_of(node: bytes) -> Bound:
+    """Return the bound below all that a node can hold."""
+    digits = node[_TIME_SIZE_BYTES + 1 :]
+    prefix = bytes.fromhex((digits + b"0" * (len(digits) % 2)).decode())
+    return Bound(int(node[:_TIME_SIZE_BYTES].ljust(_TIME_SIZE_BYTES, b"0")) * _NS_PER_MS, prefix.rstrip(b"\0"))
 
 
-def _place_of(bound: Bound) -> bytes:
-    """Return what compares with <mono-ts> as the bound does with ids, as far as <mono-ts> tells them apart."""
-    time_ms, rest_ns = divmod(bound.timestamp_ns, _NS_PER_MS)
-    if rest_ns:
-        return time_floor(time_ms + 1)
-    return time_floor(time_ms) + (b"." + bound.prefix.hex().encode()[:_HASH_DIGITS] if bound.prefix else b"")
+def _id_of(record: bytes) -> SyncID:
+    return SyncID(int(record[:_TIME_SIZE_BYTES]) * _NS_PER_MS, record[PLACE_SIZE_BYTES:])
