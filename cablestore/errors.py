@@ -105,3 +105,15 @@ class UnreachableError(ArchiveError):
 
 class ReconcileError(CableStoreError):
     """A reconciliation cannot go on: a peer's bytes are malformed, a limit is reached, a dialect cannot say what is needed."""
+
+
+class ReconcileLimitError(ReconcileError):
+    """A reconciliation found more than it may hold. What it found is transferred; another one finds the rest."""
+
+
+class PeerRefusedError(ReconcileError):
+    """The peer does not begin a reconciliation, or ended it; `reason` is its reason in a word."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason

@@ -211,4 +211,10 @@ class Violation(NamedTuple):
     detail: str
 
 
-Event = Asked | Dropped | Hashes | Posts | Names | Concluded | Violation
+class Extra(NamedTuple):
+    """What a store like this one says beside Cable."""
+
+    content: bytes
+
+
+Event = Asked | Dropped | Hashes | Posts | Names | Concluded | Violation | Extra

@@ -334,3 +334,45 @@ MAX_TRANSFER_FRAME_SIZE_BYTES: Final = 266_240
 
 MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES: Final = 153_600
 """The same for deployed Waku nodes, which read no more than 150 KiB and a few bytes."""
+
+MAX_TALK_FRAME_SIZE_BYTES: Final = 1_048_576
+"""One frame of a conversation: the largest is a batch of posts with the largest post as its last."""
+
+TALK_PAYLOAD_SIZE_BYTES: Final = 65_536
+"""What a payload holds, about, so that answers of Cable on the same connection do not wait for longer ones."""
+
+TALK_BATCH_SIZE_BYTES: Final = 65_536
+"""Posts that travel and are stored together: some 200. A frame ends with the post that reaches it."""
+
+MAX_TALK_BATCHES: Final = 4
+"""Batches of posts on their way that the receiver has not stored yet; a peer that sends more is no honest one."""
+
+MAX_TALK_DIFFERENCES: Final = 250_000
+"""Differences that one conversation finds, 60 MB in memory on each side. Behind them another one begins."""
+
+MAX_TALK_UNSENT: Final = 10_000
+"""Posts that wait to be sent, behind which a side compares no further: what is found and not sent is lost with a connection."""
+
+MAX_TALK_UNASKED: Final = 100
+"""Posts that one side did not expect, behind which it ends the conversation. Honest peers send none."""
+
+MAX_TALK_REASON_CODEPOINTS: Final = 500
+"""Why a peer ended a conversation, in its words, which come into logs and onto terminals."""
+
+MAX_TALK_QUEUE_FRAMES: Final = 64
+"""Frames of a peer that wait to be worked on. Honest peers send a payload, four batches and their acknowledgements ahead."""
+
+MAX_TALK_QUESTIONS: Final = 8
+"""Audits that a peer may ask for in one conversation: each costs a thousand fingerprints."""
+
+TALK_SILENCE_S: Final = 60.0
+"""Seconds without a frame after which a peer that has something to say is given up."""
+
+MAX_TALK_S: Final = 3_600.0
+"""Seconds from a conversation's first frame to its last: 250,000 posts over 1 Mbit/s take half of that."""
+
+MAX_TALKS: Final = 8
+"""Conversations of one node at a time, begun by either side: each has a snapshot and up to 60 MB. Others are told to come again."""
+
+GREETING_TIMEOUT_S: Final = 10.0
+"""Seconds in which a peer is recognised as a store that reconciles, when that is all that it was called for."""

@@ -162,6 +162,11 @@ MESSAGE_NAMES: Final[dict[type[Message], str]] = {
 }
 _RESPONSES: Final = (HashResponse, PostResponse, ListResponse)
 
+EXTRA_TYPE_ID: Final = 0x6361_6273
+"""The type of what stores like this one say to each other beside Cable, "cabs". Others skip types that they do not know."""
+_EXTRA_HEAD: Final = encode_varint(EXTRA_TYPE_ID)
+_EXTRA_ID_BYTE: Final = b"\xff"
+
 
 # --- frames -----------------------------------------------------------------------------------
 
@@ -402,6 +407,19 @@ def _ended(items: Iterable[bytes]) -> bytes:
     if b"\x00" in written:
         raise ValueError("an empty name or post would end the list that it stands in")
     return b"".join([*written, b"\x00"])
+
+
+def encode_extra(content: bytes, dialect: Dialect) -> bytes:
+    """Encode what is said beside Cable to a store that was recognised, with its length. Its id means nothing."""
+    ids = bytes(dialect.circuit_id_size_bytes) + _EXTRA_ID_BYTE * dialect.request_id_size_bytes
+    return sized(_EXTRA_HEAD + ids + content)
+
+
+def extra_of(frame: bytes) -> bytes | None:
+    """Return what is said beside Cable in a message without its length, None where it is another message."""
+    if not frame.startswith(_EXTRA_HEAD):
+        return None
+    return frame[len(_EXTRA_HEAD) + _IDS_SIZE_BYTES :]
 
 
 def hashes_size_bytes(count: int) -> int:

@@ -22,6 +22,7 @@ from cablestore.exchange import (
     Dropped,
     Event,
     Exchange,
+    Extra,
     Fault,
     Hashes,
     Names,
@@ -31,6 +32,7 @@ from cablestore.exchange import (
     Step,
     Violation,
 )
+from cablestore.greeting import Listener
 from cablestore.message import (
     CancelRequest,
     FrameReader,
@@ -43,7 +45,9 @@ from cablestore.message import (
     Request,
     Response,
     decode_message,
+    encode_extra,
     encode_message,
+    extra_of,
     recognise,
 )
 
@@ -86,6 +90,8 @@ class Session:
         """Ids of ours that are concluded: what still comes for them is late, not wrong."""
         self._left: list[bytes] = []
         """Ids of ours in the dialect that we spoke before."""
+        self._heard, self._said = Listener(), Listener()
+        """Listen for the greeting of a store like this one: theirs, and our own."""
 
     # --- bytes ---------------------------------------------------------------------------------
 
@@ -104,6 +110,9 @@ class Session:
                 events.append(Violation(Fault.MALFORMED, str(error)))
                 continue
             if message is None:
+                extra = extra_of(frame) if self.is_cablestore and self.has_greeted else None
+                if extra is not None:
+                    events.append(Extra(extra))
                 continue
             if isinstance(message, HashResponse | PostResponse | ListResponse):
                 self._response(message, now_s, events)
@@ -144,12 +153,33 @@ class Session:
                 self._remember(request_id)
             self.asked.clear()
             self.dialect = dialect
+            self._heard, self._said = Listener(), Listener()  # what was said before counts for neither side
             for request_id in left:  # the peer did understand it, and we ask it again
                 self._send(CancelRequest(self._unused_id(dialect.request_id_size_bytes), request_id))
         self.speak(now_s)
 
     def _send(self, message: Message) -> None:
+        if not isinstance(message, HashResponse | PostResponse | ListResponse) and message.ttl == 0:
+            self._said.hear(message.request_id)
         self._out.append(encode_message(message, self.dialect))
+
+    # --- beside Cable --------------------------------------------------------------------------
+
+    @property
+    def is_cablestore(self) -> bool:
+        """Whether the peer has greeted as a store like this one does (`cablestore.greeting`)."""
+        return self._heard.has_heard
+
+    @property
+    def has_greeted(self) -> bool:
+        """Whether we have greeted the peer, in the dialect that is spoken."""
+        return self._said.has_heard
+
+    def send_extra(self, content: bytes) -> None:
+        """Say something beside Cable. Raises ValueError where the peer does not know what we are, or we what it is."""
+        if not (self.is_cablestore and self.has_greeted):
+            raise ValueError("both sides have to be recognised before anything is said beside Cable")
+        self._out.append(encode_extra(content, self.dialect))
 
     # --- our requests --------------------------------------------------------------------------
 
@@ -318,6 +348,8 @@ class Session:
     # --- the peer's requests -------------------------------------------------------------------
 
     def _request(self, request: Request, events: list[Event]) -> None:
+        if request.ttl == 0 and not self.has_asked(request.request_id):
+            self._heard.hear(request.request_id)
         if isinstance(request, CancelRequest):
             cancelled = self.to_answer.pop(request.cancel_id, None)
             if cancelled is not None:

@@ -59,10 +59,10 @@ def texts(number: int, channel: str = "default") -> tuple[Post, ...]:
 
 @asynccontextmanager
 async def running(store: CableStore, **settings: Any) -> AsyncIterator[tuple[Node, Address]]:
-    """A node that listens and, unless it is told to, follows nothing. When it has stopped, nothing of it may be left."""
+    """A node that listens and, unless it is told to, follows nothing and reconciles with nobody. When it has stopped, nothing of it may be left."""
     tasks = asyncio.all_tasks()
     try:
-        async with Node(store, NodeSettings(**{"channels": frozenset(), **settings})) as node:
+        async with Node(store, NodeSettings(**{"channels": frozenset(), "reconciles": False, **settings})) as node:
             yield node, await node.listen(Address(HOST, 0))
     finally:
         while _OPEN:
@@ -103,6 +103,8 @@ def assert_nothing_is_left(node: Node) -> None:
     assert len(node.sync.fetches.wanted) == 0
     assert not len(node.sync)
     assert not node.sync.fetches.storing
+    assert not len(node.reconciling)
+    assert not node.own_port.links
 
 
 _OPEN: list[ByHand] = []

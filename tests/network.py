@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from cablestore import LEGACY, Dialect
 from cablestore.crypto import post_hash
-from cablestore.exchange import Asked, Asker, Dropped, Event, Exchange, Step, Violation
+from cablestore.exchange import Asked, Asker, Dropped, Event, Exchange, Extra, Step, Violation
 from cablestore.message import (
     CancelRequest,
     FrameReader,
@@ -86,7 +86,8 @@ class Node:
                     route = self.routes.pop(exchange, None)
                     if route is not None:
                         route.end()
-                case Violation():
+                case Violation() | Extra():
+                    assert isinstance(event, Violation)
                     self.network.violations.append(event)
                 case _:
                     event.tell()

@@ -19,6 +19,7 @@ from cablestore.exchange import (
     Dropped,
     Event,
     Exchange,
+    Extra,
     Hashes,
     Names,
     Posts,
@@ -237,6 +238,7 @@ class Conversation(RuleBasedStateMachine):
                 else:
                     self.stale.add(event.exchange)
                 continue
+            assert not isinstance(event, Extra)
             if event.exchange in self.stale:
                 assert isinstance(event, Dropped)
                 self.stale.remove(event.exchange)

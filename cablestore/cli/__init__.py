@@ -1,6 +1,6 @@
 """The command line: `cablestore COMMAND`.
 
-Exit status: 0; 1 when `check` or `verify-export` finds problems; 2 for bad input and for stores that cannot be opened; 3 when the disk
+Exit status: 0; 1 when `check`, `verify-export` or `reconcile --audit` finds problems; 2 for bad input and for stores that cannot be opened; 3 when the disk
 refuses or is damaged; 130 when interrupted.
 """
 
@@ -11,7 +11,18 @@ import sys
 import click
 
 from cablestore import __version__
-from cablestore.cli import archiving, care, demo, exporting, importing, reading, reindexing, serving, writing
+from cablestore.cli import (
+    archiving,
+    care,
+    demo,
+    exporting,
+    importing,
+    reading,
+    reconciling,
+    reindexing,
+    serving,
+    writing,
+)
 from cablestore.cli.common import exit_status
 from cablestore.errors import CableStoreError
 
@@ -22,7 +33,7 @@ def cli() -> None:
     """An indexed message store for peer-to-peer chat."""
 
 
-for module in (writing, reading, serving, care, importing, exporting, archiving, reindexing, demo):
+for module in (writing, reading, serving, reconciling, care, importing, exporting, archiving, reindexing, demo):
     for command in module.COMMANDS:
         cli.add_command(command)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cablestore.cli.common import Moment, Output, size
-from cablestore.cli.serving import CabalKey
+from cablestore.cli.peer_values import CabalKey
 from cablestore.dialect import DRAFT8, LEGACY, Dialect
 from cablestore.errors import ArchiveError
 from cablestore.keys import parse_hex

@@ -1,4 +1,4 @@
-"""What `serve` and `sync` do: a node on uvloop, signals, logs. Imported only by commands that need it."""
+"""What `serve`, `sync` and `reconcile` do: a node on uvloop, signals, logs. Imported only by commands that need it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cablestore import __version__
 from cablestore.cli.common import Output, safe
 from cablestore.cli.remote import control
 from cablestore.errors import StorageError
-from cablestore.node import Address, Node, NodeSettings, SyncReport
+from cablestore.node import Address, Node, NodeSettings, ReconcileReport, SyncReport
 from cablestore.node.exporter import exporter
 from cablestore.store import CableStore
 
@@ -36,6 +36,8 @@ class Plan(NamedTuple):
     listen: tuple[Address, ...]
     connect: tuple[Address, ...]
     metrics: Address | None
+    reconcile_listen: tuple[Address, ...] = ()
+    reconcile_connect: tuple[Address, ...] = ()
 
 
 # --- serving --------------------------------------------------------------------------------------
@@ -64,8 +66,13 @@ async def _serve(store: CableStore, out: Output, plan: Plan) -> int:
             for wanted in plan.listen:
                 found = await node.listen(wanted)
                 out.say(f"listening on {found}", listening=str(found))
+            for wanted in plan.reconcile_listen:
+                found = await node.own_port.listen(wanted)
+                out.say(f"reconciling on {found}", reconciling=str(found))
             for wanted in plan.connect:
                 node.keep_connected(wanted)
+            for wanted in plan.reconcile_connect:
+                node.own_port.keep_connected(wanted)
             name = await stop.asked()
         _LOG.info("stopping", extra={"signal": name, "peers": len(node.connections)})
     return _INTERRUPTED if name == "SIGINT" else 0
@@ -128,6 +135,27 @@ def sync_once(
     async def work() -> SyncReport:
         async with Node(store, settings) as node:
             return await node.sync_once(address, progress)
+
+    return uvloop.run(work())
+
+
+def reconcile_once(
+    store: CableStore,
+    settings: NodeSettings,
+    address: Address,
+    *,
+    since_ms: int,
+    over_cable: bool,
+    is_audit: bool,
+    progress: Callable[[int], None],
+) -> ReconcileReport:
+    """Reconcile with a store, once."""
+
+    async def work() -> ReconcileReport:
+        async with Node(store, settings) as node:
+            return await node.reconcile_once(
+                address, since_ms=since_ms, over_cable=over_cable, is_audit=is_audit, progress=progress
+            )
 
     return uvloop.run(work())
 

@@ -13,105 +13,14 @@ import click
 
 from cablestore import limits
 from cablestore.cli.common import Duration, Output, common_options, safe, size
-from cablestore.crypto import KEY_SIZE_BYTES
-from cablestore.errors import NodeError, StorageError
+from cablestore.cli.peer_values import AddressType, CabalKey, ChannelName, Prologue
+from cablestore.errors import StorageError
 from cablestore.store import CableStore
 
 if TYPE_CHECKING:
     from cablestore.node import Address, NodeSettings, SyncReport
 
 _PREFIX: Final = "CABLESTORE_SERVE"
-
-
-# --- values ---------------------------------------------------------------------------------------
-
-
-class AddressType(click.ParamType["Address"]):
-    """HOST:PORT; port 0 is one that is free, where it is to listen on."""
-
-    name = "address"
-
-    def __init__(self, *, to_connect: bool = False) -> None:
-        self._to_connect = to_connect
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Address:
-        """Return host and port."""
-        from cablestore.node import Address  # noqa: PLC0415 - other commands need no asyncio and what comes with it
-
-        if isinstance(value, Address):
-            return value  # it was converted already
-        try:
-            address = Address.parse(str(value))
-            address.host.encode("idna" if ":" not in address.host else "ascii")
-        except NodeError as error:
-            self.fail(str(error), param, ctx)
-        except UnicodeError:
-            self.fail(f"{value!r} is no address: no host can have this name", param, ctx)
-        if self._to_connect and address.port == 0:
-            self.fail(f"{value!r}: nobody listens on port 0", param, ctx)
-        return address
-
-
-class CabalKey(click.ParamType[bytes]):
-    """A key in 64 hex digits, or @ and the file that holds them. No error shows what was given: it is secret."""
-
-    name = "key"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
-        """Return the 32 bytes."""
-        if isinstance(value, bytes):
-            return value
-        text, where = str(value).strip(), "what was given"
-        if text.startswith("@"):
-            where = text[1:]
-            try:
-                text = Path(where).read_text(encoding="ascii").strip()
-            except (OSError, ValueError) as error:
-                why = error.strerror if isinstance(error, OSError) else "it holds something else"
-                self.fail(f"the cabal key cannot be read from {where}: {why}", param, ctx)
-        try:
-            key = bytes.fromhex(text)
-        except ValueError:
-            key = b""
-        if len(key) != KEY_SIZE_BYTES:
-            self.fail(
-                f"a cabal key has {2 * KEY_SIZE_BYTES} hex digits, {where} has {len(text)} characters that are not that",
-                param,
-                ctx,
-            )
-        return key
-
-
-class ChannelName(click.ParamType[str]):
-    """The name of a channel."""
-
-    name = "name"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name, if a channel can have it."""
-        text = str(value)
-        if not 1 <= len(text) <= limits.MAX_CHANNEL_CODEPOINTS:
-            most = limits.MAX_CHANNEL_CODEPOINTS
-            self.fail(f"a channel's name has {len(text)} code points, allowed are 1 to {most}", param, ctx)
-        _encoded(self, text, param, ctx)
-        return text
-
-
-class Prologue(click.ParamType[bytes]):
-    """Text that both sides of a handshake have to agree on."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
-        """Return it as UTF-8."""
-        return value if isinstance(value, bytes) else _encoded(self, str(value), param, ctx)
-
-
-def _encoded(of: click.ParamType[Any], text: str, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        of.fail(f"{text[:80]!r} is not UTF-8", param, ctx)
 
 
 # --- where values come from -----------------------------------------------------------------------
@@ -177,7 +86,9 @@ def unknown_variables(command: click.Command) -> list[str]:
 # --- options --------------------------------------------------------------------------------------
 
 
-def _all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return these options as one."""
+
     def add(function: Any) -> Any:
         for option in reversed(options):
             function = option(function)
@@ -186,7 +97,7 @@ def _all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return add
 
 
-_sync_options = _all_of(
+peer_options = all_of(
     click.option(
         "--cabal-key",
         type=CabalKey(),
@@ -197,6 +108,17 @@ _sync_options = _all_of(
     click.option(
         "--channels", type=ChannelName(), multiple=True, help="Follow this channel alone; repeatable [default: all]."
     ),
+    click.option("--prologue", type=Prologue(), help="Of the handshake [default: CABLE/1.0]."),
+    click.option(
+        "--separate-static-key/--no-separate-static-key",
+        help="Show a key of its own in the handshake instead of the identity's, as cable-handshake.ts does.",
+    ),
+    click.option("--create", is_flag=True, help="Make the store if there is none."),
+)
+"""What every command among peers takes."""
+
+_sync_options = all_of(
+    peer_options,
     click.option(
         "--window",
         "window",
@@ -204,12 +126,40 @@ _sync_options = _all_of(
         metavar="DURATION",
         help="How far back posts are asked for: 20w [default: from the beginning].",
     ),
-    click.option("--prologue", type=Prologue(), help="Of the handshake [default: CABLE/1.0]."),
+)
+
+_SPANS: Final = {
+    "reconcile-every": ("5m", "How often recent posts are reconciled with each of them."),
+    "reconcile-window": ("1h", "How far back recent posts go."),
+    "reconcile-delay": ("20s", "How far back they end: younger ones are on their way anyhow."),
+    "reconcile-all-every": ("1d", "How often all posts are reconciled."),
+}
+"""Options of reconciliation that are lengths of time: default and what they mean."""
+
+_reconcile_options = all_of(
     click.option(
-        "--separate-static-key/--no-separate-static-key",
-        help="Show a key of its own in the handshake instead of the identity's, as cable-handshake.ts does.",
+        "--reconcile/--no-reconcile",
+        default=True,
+        help="Keep in step with peers that are cablestore too; others notice nothing of it [default: do].",
     ),
-    click.option("--create", is_flag=True, help="Make the store if there is none."),
+    click.option(
+        "--reconcile-listen",
+        type=AddressType(),
+        multiple=True,
+        metavar="HOST:PORT",
+        help="Take connections for reconciliation alone; repeatable.",
+    ),
+    click.option(
+        "--reconcile-connect",
+        type=AddressType(to_connect=True),
+        multiple=True,
+        metavar="HOST:PORT",
+        help="Stay connected to this peer's port for reconciliation; repeatable.",
+    ),
+    *(
+        click.option("--" + name, type=Duration(), metavar="DURATION", default=default, show_default=True, help=text)
+        for name, (default, text) in _SPANS.items()
+    ),
 )
 
 _COUNTS: Final = {
@@ -222,7 +172,7 @@ _COUNTS: Final = {
 }
 """Settings of a node that are counts and have an option of the same name: default and what they mean."""
 
-_limit_options = _all_of(
+_limit_options = all_of(
     *(
         click.option(
             "--" + name.replace("_", "-"),
@@ -261,13 +211,17 @@ _limit_options = _all_of(
 )
 
 
-def _settings(chosen: dict[str, Any]) -> NodeSettings:
-    """Return the settings that options stand for."""
+def settings_of(chosen: dict[str, Any]) -> NodeSettings:
+    """Return the settings that options stand for. Those of `serve` are all there or none of them."""
     from cablestore.node import NodeSettings  # noqa: PLC0415 - as above
 
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"reconciles": chosen.get("reconcile", False)}
     if "max_peers" in chosen:
-        more = {name: chosen[name] for name in _COUNTS} | {
+        more |= {name: chosen[name] for name in _COUNTS} | {
+            "reconcile_every_s": chosen["reconcile_every"] / 1000,
+            "reconcile_window_ms": chosen["reconcile_window"],
+            "reconcile_delay_ms": chosen["reconcile_delay"],
+            "reconcile_all_every_s": chosen["reconcile_all_every"] / 1000,
             "relays": chosen["relay"],
             "idle_timeout_s": chosen["idle_timeout"] / 1000,
             "list_every_s": chosen["list_every"] / 1000,
@@ -280,7 +234,7 @@ def _settings(chosen: dict[str, Any]) -> NodeSettings:
         cabal_key=chosen["cabal_key"],
         has_separate_static_key=chosen["separate_static_key"],
         channels=channels if chosen.get("follow", True) else frozenset(),
-        window_ms=chosen["window"],
+        window_ms=chosen.get("window"),
         **more,
     )
 
@@ -312,6 +266,7 @@ def _settings(chosen: dict[str, Any]) -> NodeSettings:
 @click.option(
     "--metrics", type=AddressType(), metavar="HOST:PORT", help="Tell Prometheus how it goes [default: do not]."
 )
+@_reconcile_options
 @_limit_options
 @click.option(
     "--log-format",
@@ -331,6 +286,8 @@ def serve(
     out: Output,
     listen: tuple[Address, ...],
     connect: tuple[Address, ...],
+    reconcile_listen: tuple[Address, ...],
+    reconcile_connect: tuple[Address, ...],
     metrics: Address | None,
     log_format: str | None,
     log_level: str | None,
@@ -343,9 +300,11 @@ def serve(
     Every option can also stand in the environment, as CABLESTORE_SERVE_LISTEN and so on, several values with spaces
     between, or in a file. Options win over the environment, that over the file.
     """
-    if not listen and not connect:
+    if not (listen or connect or reconcile_listen or reconcile_connect):
         raise click.UsageError("say where: --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
-    settings = _settings(chosen)
+    if (reconcile_listen or reconcile_connect) and not chosen["reconcile"]:
+        raise click.UsageError("--reconcile-listen and --reconcile-connect need --reconcile")
+    settings = settings_of(chosen)
     from cablestore.cli import service  # noqa: PLC0415 - as above
 
     service.log_to_standard_error(
@@ -356,7 +315,8 @@ def serve(
         out = Output(as_json=False, quiet=True)
     service.warn_of(unknown_variables(ctx.command))
     with CableStore.open(path, create=create) as store:
-        return service.run(store, path, out, service.Plan(settings, listen, connect, metrics))
+        plan = service.Plan(settings, listen, connect, metrics, reconcile_listen, reconcile_connect)
+        return service.run(store, path, out, plan)
 
 
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_SYNC"})
@@ -368,7 +328,7 @@ def sync(path: Path, out: Output, address: Address, create: bool, **chosen: Any)
 
     Options can stand in the environment, as CABLESTORE_SYNC_CABAL_KEY and so on.
     """
-    settings = _settings(chosen)
+    settings = settings_of(chosen)
     from cablestore.cli import service  # noqa: PLC0415 - as above
 
     with CableStore.open(path, create=create) as store, out.progress("syncing", None) as progress:

@@ -2,11 +2,11 @@
 
 `Node` answers peers, follows channels, forwards requests of legacy peers and stores what it is sent. `settings` has
 what can be set, `wire` one connection, `workers` the threads that touch the store, `sync` what a node asks for, `fetch`
-how it gets what peers offer.
+how it gets what peers offer; `reconciling` keeps in step with stores like this one, over Cable or `own_port`.
 """
 
 from cablestore.node.node import Node
-from cablestore.node.report import SyncReport
+from cablestore.node.report import ReconcileReport, SyncReport
 from cablestore.node.settings import Address, NodeSettings
 
-__all__ = ["Address", "Node", "NodeSettings", "SyncReport"]
+__all__ = ["Address", "Node", "NodeSettings", "ReconcileReport", "SyncReport"]

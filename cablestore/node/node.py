@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, Self
@@ -12,6 +11,7 @@ from typing import Any, Final, Self
 from cablestore import limits
 from cablestore.errors import NodeError
 from cablestore.exchange import Asker, Exchange
+from cablestore.greeting import Greeter
 from cablestore.message import ListRequest, PostRequest, Request
 from cablestore.news import News
 from cablestore.node.answering import Answer
@@ -19,7 +19,11 @@ from cablestore.node.held import Held
 from cablestore.node.live import LiveRequests
 from cablestore.node.marks import Marks
 from cablestore.node.metrics import Metrics
-from cablestore.node.report import SyncReport
+from cablestore.node.own_port import OwnPort
+from cablestore.node.reconcile_once import reconcile_once
+from cablestore.node.reconciling import Reconciling
+from cablestore.node.report import ReconcileReport, SyncReport
+from cablestore.node.retry import retrying
 from cablestore.node.settings import Address, NodeSettings
 from cablestore.node.stopwatch import Stopwatch
 from cablestore.node.sync import Sync
@@ -33,8 +37,6 @@ from cablestore.store import CableStore
 _TICK_S: Final = 1.0
 _ROWS_PER_FORWARD: Final = 20
 """What it costs to ask another peer, in rows."""
-_FIRST_RETRY_S: Final = 1.0
-_LONGEST_RETRY_S: Final = 300.0
 _STOP_TIMEOUT_S: Final = 5.0
 
 
@@ -60,7 +62,11 @@ class Node:
         self.connections: Final[set[Connection]] = set()
         self.live: Final = LiveRequests(store.dialect)
         self.marks: Final = Marks(store.path)
+        self.once: Final[set[Address]] = set()
+        """Peers that are just being called for one purpose."""
         self.sync: Final = Sync(self)
+        self.reconciling: Final = Reconciling(self)
+        self.own_port: Final = OwnPort(self)
         self._feed: Feed
         self._by_session: Final[dict[Session, Connection]] = {}
         self._by_host: Final[Counter[str]] = Counter()
@@ -101,7 +107,9 @@ class Node:
             await asyncio.wait(closing, timeout=_STOP_TIMEOUT_S)
         for connection in list(self.connections):
             connection.close("the node stops")
+        await self.own_port.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.reconciling.close()
         for worker in (self._feed, self.writes):
             await self.loop.run_in_executor(None, worker.close)
         await self.reads.close()
@@ -151,26 +159,41 @@ class Node:
 
     def keep_connected(self, address: Address) -> None:
         """Stay connected to a peer: where that fails, try again after ever longer times."""
-        self.run(self._keep_connected(address))
 
-    async def _keep_connected(self, address: Address) -> None:
-        pause_s = _FIRST_RETRY_S
-        while True:
-            began_s = self.loop.time()
-            try:
-                connection = await self.connect(address)
-                await asyncio.wait({connection.closed})
-            except NodeError as error:
-                self.log.info(
-                    "no connection", extra={"peer": str(address), "reason": str(error), "again_in_s": pause_s}
-                )
-            # What lasted a while was no failure; the randomness keeps a crowd from coming back at the same moment.
-            pause_s = _FIRST_RETRY_S if self.loop.time() - began_s > pause_s else min(2 * pause_s, _LONGEST_RETRY_S)
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+        async def connected() -> None:
+            connection = await self.connect(address)
+            await asyncio.wait({connection.closed})
+
+        self.run(retrying(self, address, connected))
 
     async def sync_once(self, address: Address, progress: Any = None) -> SyncReport:
         """Fetch what a peer has and the store lacks, then let go of the peer. Raises NodeError."""
         return await self.sync.once(address, progress)
+
+    async def reconcile_once(
+        self,
+        address: Address,
+        *,
+        since_ms: int = 0,
+        over_cable: bool = False,
+        is_audit: bool = False,
+        progress: Any = None,
+        report: ReconcileReport | None = None,
+    ) -> ReconcileReport:
+        """Reconcile with a store at its own port, or at its Cable port, once, then let go of it.
+
+        Posts move both ways, of the channels and the window of the settings and not older than `since_ms`. An audit moves
+        none. What came of it is counted in `report`, where there is an error too. Raises NodeError and ReconcileError.
+        """
+        return await reconcile_once(
+            self,
+            address,
+            since_ms=since_ms,
+            over_cable=over_cable,
+            is_audit=is_audit,
+            progress=progress,
+            report=report or ReconcileReport(),
+        )
 
     async def _tick(self) -> None:
         while True:
@@ -198,14 +221,14 @@ class Node:
         """Make the session of a connection. It speaks when it is told to."""
         return Session(
             self.dialect,
-            new_request_id,
+            Greeter(new_request_id) if self.settings.reconciles else new_request_id,
             speaks_first=False,
             max_requests_alive=self.settings.max_requests_alive,
             answer_timeout_s=self.settings.answer_timeout_s,
         )
 
-    def new_channel(self, *, is_initiator: bool) -> SecureChannel | None:
-        """Make the encrypted channel of a connection, None where the node has no cabal key."""
+    def new_channel(self, *, is_initiator: bool, beside: bytes = b"") -> SecureChannel | None:
+        """Make the encrypted channel of a connection, None where the node has no cabal key. `beside` is of another port's prologue."""
         settings = self.settings
         if settings.cabal_key is None:
             return None
@@ -216,7 +239,7 @@ class Node:
             if settings.has_separate_static_key
             else identity.exchange_secret,
             is_initiator=is_initiator,
-            prologue=settings.prologue,
+            prologue=settings.prologue + beside,
             max_message_size_bytes=limits.MAX_MESSAGE_SIZE_BYTES + 16,
         )
 
@@ -246,6 +269,8 @@ class Node:
         """Begin to talk with a peer."""
         self.log.info("connected", extra={"peer": connection.name, "dialed": connection.dialed is not None})
         self.sync.begin(connection)
+        if self.settings.reconciles and not connection.is_once:
+            self.reconciling.greet(connection)
 
     def lost(self, connection: Connection, reason: str) -> None:
         """Forget a connection that is over."""
@@ -354,15 +379,20 @@ class Node:
 
     def store_posts(self, connection: Connection, posts: list[bytes], stored: Any) -> None:
         """Have posts of a peer stored. Where too much waits already, nothing more is read from it until there is room."""
+        self.store_for(connection.name, posts, stored)
+        if self.writes.queued_size_bytes > limits.MAX_INGEST_QUEUE_SIZE_BYTES:
+            self._held_back.add(connection)
+            connection.hold_back(Held.STORING, holds=True)
+
+    def store_for(self, peer: str, posts: list[bytes], stored: Any) -> None:
+        """Have posts stored, and tell what became of them."""
 
         def done(outcomes: Any) -> None:
             stored(outcomes)
             if outcomes is None:
                 self.metrics.failed_writes += 1
                 self.sync.fetches.halt()
-                self.log.error(
-                    "posts could not be stored", extra={"peer": connection.name, "reason": self.writes.failure}
-                )
+                self.log.error("posts could not be stored", extra={"peer": peer, "reason": self.writes.failure})
             else:
                 self.metrics.stored(outcomes)
             if self.writes.queued_size_bytes < limits.MAX_INGEST_QUEUE_SIZE_BYTES // 2:
@@ -370,6 +400,3 @@ class Node:
                     self._held_back.pop().hold_back(Held.STORING, holds=False)
 
         self.writes.submit(posts, done)
-        if self.writes.queued_size_bytes > limits.MAX_INGEST_QUEUE_SIZE_BYTES:
-            self._held_back.add(connection)
-            connection.hold_back(Held.STORING, holds=True)

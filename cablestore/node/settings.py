@@ -61,6 +61,18 @@ class NodeSettings:
     """Hashes of one page of history; older ones are asked for page by page."""
     list_every_s: float = 60.0
     """How often peers are asked for channels that are new."""
+    reconciles: bool = True
+    """Whether stores like this one are kept in step by reconciliation. Other peers notice nothing of it."""
+    reconcile_every_s: float = 300.0
+    """How often the recent posts are reconciled with each peer that we connected to."""
+    reconcile_window_ms: int = 3_600_000
+    """How far back recent posts go."""
+    reconcile_delay_ms: int = 20_000
+    """How far back recent posts end: younger ones are on their way anyhow."""
+    reconcile_all_every_s: float = 86_400.0
+    """How often all posts are reconciled."""
+    max_talks: int = limits.MAX_TALKS
+    talk_silence_s: float = limits.TALK_SILENCE_S
     relays: bool = True
     """Whether requests of legacy peers go on to others by their ttl."""
     max_peers: int = limits.MAX_PEERS

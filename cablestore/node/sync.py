@@ -40,7 +40,6 @@ class Sync:
         self._node = node
         self.fetches: Final = Fetches(node)
         self._peers: Final[dict[Connection, PeerSync]] = {}
-        self._once: Final[set[Address]] = set()
 
     def __len__(self) -> int:
         """Return how many peers are synced with."""
@@ -48,7 +47,7 @@ class Sync:
 
     def begin(self, connection: Connection) -> None:
         """Begin with a peer that has connected, unless nothing is followed."""
-        if self._node.settings.channels != frozenset() and connection.dialed not in self._once:
+        if self._node.settings.channels != frozenset() and not connection.is_once:
             self._begin(connection, is_live=True)
 
     def _begin(
@@ -68,11 +67,11 @@ class Sync:
     async def once(self, address: Address, progress: Callable[[int], None] | None) -> SyncReport:
         """Fetch what a peer has, once."""
         began_s = self._node.loop.time()
-        self._once.add(address)
+        self._node.once.add(address)
         try:
             connection = await self._node.connect(address)
         finally:
-            self._once.discard(address)
+            self._node.once.discard(address)
         peer = self._begin(connection, is_live=False, progress=progress)
         try:
             ends: set[asyncio.Future[Any]] = {peer.task, connection.closed}

@@ -16,6 +16,7 @@ from cablestore.exchange import (
     Dropped,
     Event,
     Exchange,
+    Extra,
     Fault,
     Violation,
 )
@@ -44,10 +45,17 @@ class Connection(asyncio.Protocol):
         self.name = str(dialed or "?")
         self.host = "?"
         self.is_established = False
-        self.closed: Final[asyncio.Future[str]] = node.loop.create_future()
+        self.is_ours: Final = dialed is not None
+        self.is_once: Final = dialed in node.once
+        """Whether the peer was called for one purpose: nothing else is asked of it."""
+        self.closed: asyncio.Future[str] = node.loop.create_future()
         """Done with the reason when the connection is over."""
         self.established: Final[asyncio.Future[bool]] = node.loop.create_future()
         """Done with True when messages can be exchanged, with False when it never came to that."""
+        self.met: Final[asyncio.Future[bool]] = node.loop.create_future()
+        """Done with True when both sides know of each other that they reconcile, with False when it never came to that."""
+        self.greetings = 0
+        """How often we greeted the peer."""
         self.began_s = self.heard_s = node.loop.time()
         self.received_size_bytes = self.sent_size_bytes = 0
         self.faults = self.invalid_posts = 0
@@ -144,6 +152,8 @@ class Connection(asyncio.Protocol):
         self._answer_next()  # what is being answered sees that it is over and lets go of its state
         if not self.established.done():
             self.established.set_result(False)
+        if not self.met.done():
+            self.met.set_result(False)
         if not self.closed.done():
             self.closed.set_result(reason)
         self._node.lost(self, reason)
@@ -169,6 +179,21 @@ class Connection(asyncio.Protocol):
             self._write(messages[0] if len(messages) == 1 else b"".join(messages))
         if self.queued_size_bytes > self._node.settings.max_queued_size_bytes:
             self.close("it reads too slowly")
+        if not self.met.done():
+            self._meet()
+
+    def send_frames(self, frames: list[bytes]) -> None:
+        """Send frames of a reconciliation to a peer that was met."""
+        if self.met.done() and self.met.result() and not self.closed.done():
+            for frame in frames:
+                self.session.send_extra(frame)
+            self.flush()
+
+    def _meet(self) -> None:
+        """Notice that both sides know what the other one is."""
+        if self.session.is_cablestore and self.session.has_greeted and self._node.settings.reconciles:
+            self.met.set_result(True)
+            self._node.reconciling.met(self)
 
     def _write(self, data: bytes) -> None:
         if data and self._transport is not None:
@@ -285,6 +310,9 @@ class Connection(asyncio.Protocol):
                     # cable-core.js sends the answers that it passes on to everyone.
                     if fault is not Fault.UNASKED or not self.session.dialect.requests_have_ttl:
                         self.faulted(fault.value, detail)
+                case Extra(content):
+                    if self.met.done():
+                        self._node.reconciling.received(self, content)
                 case _:
                     event.tell()
                     self._node.relayed(event.exchange.owner)
@@ -327,8 +355,10 @@ class Connection(asyncio.Protocol):
                 self._take(events)
                 self.flush()
         self._weigh()
+        if self.session.is_recognised and not self.session.has_greeted:
+            self._node.reconciling.greet_again(self)  # it changed the dialect in the middle of our greeting
         is_alive = self.session.is_recognised and self.session.asked  # whoever never said a word answers nothing
-        is_idle = not is_alive and not self.session.to_answer
+        is_idle = not is_alive and not self.session.to_answer and not self._node.reconciling.is_talking(self)
         if is_idle and now_s - self.heard_s > self._node.settings.idle_timeout_s:
             self.end("idle")
 

@@ -56,6 +56,8 @@ class Reply:
     have: list[SyncID] = field(default_factory=list)
     need: list[SyncID] = field(default_factory=list)
     size_bytes: int = 0
+    learned: int = 0
+    """How many of our ids were compared with sets that want no answer."""
 
     def add(self, within: Range, content: ItemSet | bytes) -> None:
         """Say what is in a range behind the others. Of what lies between, nothing is left to say."""
@@ -96,14 +98,32 @@ class Replier:
     def reply(self, parts: Sequence[Part]) -> Reply:
         """Answer ranges. Raises ReconcileError where more ids than can be sent at once share a time that no cut parts."""
         reply = Reply()
-        for part in parts:
+        for at, part in enumerate(parts):
             if part.content is None:
                 continue
             if self._is_full(reply):
                 self._postpone(reply, Range(part.range.lower, parts[-1].range.upper))
+                self._learn(reply, parts[at:])
                 break
             self._answer(reply, part.range, part.content)
         return reply
+
+    def _learn(self, reply: Reply, parts: Sequence[Part]) -> None:
+        """Compare what wants no answer, whatever room there is: the peer, who knows the difference already, may act upon it."""
+        for part in parts:
+            within = part.range.within(self._window)
+            if within is None or not isinstance(part.content, ItemSet):
+                continue
+            if self._is_learned(reply, within, part.content):
+                self._compare(reply, within, part.content)
+
+    def _is_learned(self, reply: Reply, within: Range, theirs: ItemSet) -> bool:
+        """Whether ids want no answer and are compared whole. They answer ours, so honest ones are of a frame's worth of ours."""
+        if not theirs.reconciled:
+            return False
+        most = self._splitting.frame_size_bytes // _ITEM_SIZE_BYTES + 2 * self._splitting.item_set_threshold
+        reply.learned += self._items.count(within)
+        return reply.learned <= most
 
     def _answer(self, reply: Reply, asked: Range, content: ItemSet | bytes) -> None:
         within = asked.within(self._window)
@@ -133,18 +153,22 @@ class Replier:
 
     def _answer_items(self, reply: Reply, within: Range, theirs: ItemSet) -> None:
         """Compare item sets, as far as the frame has room."""
-        compared, left = self._fitting(reply, within)
+        compared, left = ([within], None) if self._is_learned(reply, within, theirs) else self._fitting(reply, within)
         for part in compared:
-            here = self._items.items(part)
-            there = {sync_id for sync_id in theirs.elements if part.lower <= sync_id < part.upper}
-            here_only, there_only = [each for each in here if each not in there], there.difference(here)
-            reply.have += here_only
-            reply.need += sorted(there_only)
-            is_equal = not here_only and not there_only
+            here, is_equal = self._compare(reply, part, theirs)
             if not (theirs.reconciled or (is_equal and self._skips_equal)):
                 reply.add(part, ItemSet(here, reconciled=True))
         if left is not None:
             self._add_fingerprint(reply, left)
+
+    def _compare(self, reply: Reply, within: Range, theirs: ItemSet) -> tuple[list[SyncID], bool]:
+        """Note what only one side has in a range. Returns what is here, and whether it is the same there."""
+        here = self._items.items(within)
+        there = {sync_id for sync_id in theirs.elements if within.lower <= sync_id < within.upper}
+        here_only, there_only = [each for each in here if each not in there], there.difference(here)
+        reply.have += here_only
+        reply.need += sorted(there_only)
+        return here, not here_only and not there_only
 
     def _add_fingerprint(self, reply: Reply, within: Range) -> None:
         if within.width_ns < self._dialect.min_fingerprint_ns:

@@ -1,0 +1,143 @@
+"""Both sides of a talk over stores in memory, frame by frame, for tests."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+from peering import memory
+from people import ANN, BOB, CYD, Person
+
+from cablestore import CableStore, Delete, Post
+from cablestore.archive.message import message_of
+from cablestore.reconcile.dialects import SPEC
+from cablestore.reconcile.frames import Hello, Message, Purpose, Terms, decode_frame, encode_frame
+from cablestore.reconcile.stored_set import stored_set
+from cablestore.reconcile.sync_id import EVERYTHING
+from cablestore.reconcile.talk import Arrived, Hooks, Talk
+from cablestore.reconcile.transfer import encode_message
+
+
+class Side:
+    """One store and its side of a talk. Use it in a `with`: the state that it compares is closed then."""
+
+    def __init__(self, store: CableStore, terms: Terms | None = None, **options: Any) -> None:
+        self.store = store
+        self.snapshot = store.snapshot()
+        hooks = Hooks(lambda channels: stored_set(self.snapshot.reader, channels), store.post, os.urandom)
+        self.talk = Talk(terms or Terms(), hooks, options.pop("dialect", store.dialect.name), **options)
+        self.said: list[Message] = []
+        self.heard: list[bytes] = []
+        self.came: list[bytes] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.snapshot.close()
+
+    def take(self, frame: bytes) -> None:
+        self.heard.append(frame)
+        self.store_all(self.talk.receive(frame, at_s=0.0))
+
+    def store_all(self, arrived: list[Arrived]) -> None:
+        for batch, posts in arrived:
+            self.came += posts
+            self.store.ingest(posts)
+            self.store_all(self.talk.stored(batch, at_s=0.0))
+
+    def output(self) -> list[bytes]:
+        frames = self.talk.output()
+        self.said += [decode_frame(frame)[1] for frame in frames]
+        return frames
+
+
+def talk_between(one: Side, other: Side, *, most: int | None = None) -> int:
+    """Let one side begin, and carry frames until both are finished, or `most` of them. Returns how many there were."""
+    one.talk.begin()
+    wires: dict[int, deque[bytes]] = {0: deque(one.output()), 1: deque()}
+    sides = (other, one)
+    for carried in itertools.count():
+        busy = [number for number, wire in wires.items() if wire]
+        if not busy or carried == most:
+            assert most is not None or (one.talk.is_finished and other.talk.is_finished)
+            return carried
+        receiver = sides[busy[0]]
+        receiver.take(wires[busy[0]].popleft())
+        wires[1 - busy[0]].extend(receiver.output())
+    raise AssertionError
+
+
+def reconciled(here: CableStore, there: CableStore, **options: Any) -> tuple[Side, Side]:
+    with Side(here, **options) as one, Side(there) as other:
+        talk_between(one, other)
+    return one, other
+
+
+def conversation(number: int = 120) -> list[Post]:
+    """Texts of three people in two channels, with names, joins, topics, deletions before and behind what they delete."""
+    start_ms = 1_700_000_000_000
+    people: tuple[Person, ...] = (ANN, BOB, CYD)
+    posts = [person.named(f"name {i}", at=start_ms + i) for i, person in enumerate(people)]
+    posts += [person.join("default", at=start_ms + 10 + i) for i, person in enumerate(people)]
+    texts = [
+        people[i % 3].text(("default", "other")[i % 2], f"text {i}", at=start_ms + 1000 * (i // 2))
+        for i in range(number)
+    ]
+    posts += [*texts, ANN.topic("default", "a topic", at=start_ms + 5_000)]
+    for i in range(0, number, 10):
+        posts.append(people[i % 3].post(Delete((texts[i].hash,)), at=start_ms + 1000 * i - 300))
+    return posts
+
+
+def two_halves(posts: list[Post]) -> tuple[list[Post], list[Post]]:
+    """Posts for two stores: each third for both, of the others every second one for each.
+
+    Where a store has a deletion, the other one has what it deletes: else nobody could tell that one of what it was.
+    """
+    held: tuple[set[Post], set[Post]] = set(), set()
+    by_hash = {post.hash: post for post in posts}
+    for number, post in enumerate(posts):
+        for side in (0, 1) if number % 3 == 0 else (number % 2,):
+            held[side].add(post)
+            if isinstance(post.body, Delete):
+                held[1 - side].update(by_hash[digest] for digest in post.body.hashes)
+    return tuple([post for post in posts if post in side] for side in held)  # type: ignore[return-value]  # two of them
+
+
+def live(store: CableStore) -> set[bytes]:
+    """The hashes of all posts that a store has."""
+    with store.snapshot() as snapshot:
+        return {sync_id.hash for sync_id in stored_set(snapshot.reader).items(EVERYTHING)}
+
+
+def content_of(post: Post) -> bytes:
+    """A post as it travels."""
+    return encode_message(message_of(post), SPEC)
+
+
+def hello(number: int = 7, **changes: Any) -> bytes:
+    said: dict[str, Any] = {"version": 1, "purpose": Purpose.RECONCILE, "dialect": "legacy", "terms": Terms()}
+    return encode_frame(number, Hello(**(said | changes)))
+
+
+def with_stores(*halves: Iterable[Post]) -> list[CableStore]:
+    return [memory(f"store {number}", posts=posts) for number, posts in enumerate(halves)]
+
+
+def vanishing(make: Callable[[int], Post], number: int = 260) -> list[Post]:
+    """Some of the posts that `make` makes, whose hashes have XOR 0: Gaussian elimination over GF(2)."""
+    made = [make(i) for i in range(number)]
+    basis: dict[int, tuple[int, int]] = {}
+    for at, post in enumerate(made):
+        value, members = int.from_bytes(post.hash, "big"), 1 << at
+        while value and value.bit_length() in basis:
+            other, others = basis[value.bit_length()]
+            value, members = value ^ other, members ^ others
+        if not value:
+            return [each for i, each in enumerate(made) if members >> i & 1]
+        basis[value.bit_length()] = value, members
+    raise AssertionError("among 257 vectors of 256 bits some are dependent")

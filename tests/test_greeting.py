@@ -1,0 +1,169 @@
+"""Greetings: stores know each other by request ids that look like any others, and nobody else is taken for one."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+
+import pytest
+from conversation import ALL_REQUESTS, DIALECTS, NOBODY, carry
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cablestore import DRAFT8, LEGACY, Dialect
+from cablestore.exchange import Extra
+from cablestore.greeting import REQUESTS, Greeter, Listener, next_id
+from cablestore.message import EXTRA_TYPE_ID, TYPE_IDS, FrameReader, ListRequest, Request, decode_message
+from cablestore.session import Session
+
+ASK = ListRequest(b"", 0, 1)
+
+
+def greeting(dialect: Dialect, new_id: Callable[[int], bytes] = os.urandom, **named: bool) -> Session:
+    return Session(dialect, Greeter(new_id), **named)
+
+
+def ask(session: Session, request: Request = ASK, times: int = 1) -> None:
+    for _ in range(times):
+        session.ask(request, 0, NOBODY)
+
+
+@DIALECTS
+def test_two_stores_recognise_each_other_and_may_say_more(dialect: Dialect) -> None:
+    one, other = greeting(dialect), greeting(dialect)
+    with pytest.raises(ValueError, match="both sides"):
+        one.send_extra(b"x")
+    ask(one, times=REQUESTS)
+    assert one.has_greeted
+    carry(one, other)
+    assert (one.is_cablestore, other.is_cablestore) == (False, True)
+    with pytest.raises(ValueError, match="both sides"):
+        other.send_extra(b"x")
+    ask(other, times=REQUESTS)
+    other.send_extra(b"hello")  # behind the greeting, so it is recognised when this comes
+    assert [event for event in carry(other, one) if isinstance(event, Extra)] == [Extra(b"hello")]
+    one.send_extra(bytes(1000))
+    assert Extra(bytes(1000)) in carry(one, other)
+
+
+@pytest.mark.parametrize("dialects", [(LEGACY, DRAFT8), (DRAFT8, LEGACY)])
+def test_who_changes_the_dialect_greets_anew(dialects: tuple[Dialect, Dialect]) -> None:
+    """What was said in the dialect before counts for nobody."""
+    one, other = greeting(dialects[0]), greeting(dialects[1], speaks_first=False)
+    ask(one, times=REQUESTS)
+    ask(other, times=REQUESTS)
+    carry(one, other)
+    assert other.dialect is dialects[0]
+    assert other.is_cablestore
+    assert other.has_greeted
+    carry(other, one)
+    other.send_extra(b"x")
+    assert Extra(b"x") in carry(other, one)
+    crossed, also = greeting(dialects[0]), greeting(dialects[1])
+    ask(crossed, times=REQUESTS)
+    ask(also, times=REQUESTS)
+    sent = [b"".join(session.output()) for session in (crossed, also)]
+    crossed.receive(sent[1], 0)
+    also.receive(sent[0], 0)
+    for _ in range(3):
+        carry(crossed, also)
+        carry(also, crossed)
+        ask(crossed, times=REQUESTS)
+        ask(also, times=REQUESTS)
+    assert crossed.dialect is also.dialect
+    for session, peer in ((crossed, also), (also, crossed)):
+        session.send_extra(b"y")
+        assert Extra(b"y") in carry(session, peer)
+
+
+@DIALECTS
+@ALL_REQUESTS
+def test_a_stranger_is_never_taken_for_a_store(dialect: Dialect, request_: Request) -> None:
+    """Whatever it asks, what is said beside Cable is passed over, and nothing can be said to it."""
+    stranger, store = Session(dialect, os.urandom), greeting(dialect)
+    ask(store, times=REQUESTS)
+    ask(stranger, request_, 30)
+    carry(stranger, store)
+    carry(store, stranger)
+    assert not store.is_cablestore
+    with pytest.raises(ValueError, match="both sides"):
+        store.send_extra(b"x")
+    one, other = greeting(dialect), greeting(dialect)
+    ask(one, times=REQUESTS)
+    ask(other, times=REQUESTS)
+    carry(one, other)
+    carry(other, one)
+    one.send_extra(b"x")
+    assert stranger.receive(b"".join(one.output()), 0) == []
+
+
+@DIALECTS
+def test_a_greeting_that_comes_back_is_not_one(dialect: Dialect) -> None:
+    """Some existing clients forward everything to everyone, also to who said it."""
+    store = greeting(dialect)
+    ask(store, times=REQUESTS)
+    data = b"".join(store.output())
+    store.receive(data, 0)
+    assert store.has_greeted
+    assert not store.is_cablestore
+
+
+def test_requests_that_were_forwarded_stand_between() -> None:
+    """With a ttl they do not count; at the end of their way they have none, and a few of them do no harm."""
+    one, other = greeting(LEGACY), greeting(LEGACY)
+    for number in range(REQUESTS):
+        ask(one, ListRequest(bytes((9, 9, 9, number)), 0, 0, 0))
+        ask(one, ListRequest(bytes((9, 9, 8, number)), 0, 0, 3))
+        ask(one)
+    carry(one, other)
+    assert other.is_cablestore
+    assert one.has_greeted
+
+
+@given(st.sampled_from([4, 8]), st.integers(0, 2**32), st.integers(0, 12))
+def test_a_greeting_is_heard_behind_up_to_a_dozen_others(size_bytes: int, seed: int, before: int) -> None:
+    rng = random.Random(seed)
+    greeter, listener = Greeter(rng.randbytes), Listener()
+    for _ in range(before):
+        listener.hear(rng.randbytes(size_bytes))
+    for _ in range(REQUESTS):
+        listener.hear(greeter(size_bytes))
+    assert listener.has_heard
+
+
+@pytest.mark.parametrize(("size_bytes", "needed"), [(4, 4), (8, 3)])
+def test_a_part_of_a_greeting_is_none(size_bytes: int, needed: int) -> None:
+    """Chance makes three ids of 4 bytes, or two of 8, follow others with less than 2**-64."""
+    greeter, listener = Greeter(os.urandom), Listener()
+    for number in range(needed):
+        assert not listener.has_heard, number
+        listener.hear(greeter(size_bytes))
+    assert listener.has_heard
+    assert greeter(size_bytes) != next_id(greeter(size_bytes))
+
+
+@DIALECTS
+def test_ids_look_random(dialect: Dialect) -> None:
+    """Each bit is set in half of them, none comes twice, and none of draft 8 is taken for one of legacy."""
+    size_bytes = dialect.request_id_size_bytes
+    greeters = [Greeter(os.urandom) for _ in range(2_000)]
+    ids = [greeter(size_bytes) for greeter in greeters for _ in range(REQUESTS + 1)]
+    assert len(set(ids)) > len(ids) - 5
+    for bit in range(8 * size_bytes):
+        ones = sum(int.from_bytes(each, "big") >> bit & 1 for each in ids)
+        assert abs(ones - len(ids) / 2) < 400, bit  # eight standard deviations
+    assert size_bytes == 4 or not any(each.startswith(bytes(4)) for each in ids)
+
+
+@DIALECTS
+def test_what_is_said_beside_cable_has_a_type_that_cable_does_not(dialect: Dialect) -> None:
+    assert EXTRA_TYPE_ID not in TYPE_IDS.values()
+    one, other = greeting(dialect), greeting(dialect)
+    ask(one, times=REQUESTS)
+    ask(other, times=REQUESTS)
+    carry(one, other)
+    carry(other, one)
+    one.send_extra(b"x")
+    [frame] = FrameReader().feed(b"".join(one.output()))
+    assert decode_message(frame, dialect) is None

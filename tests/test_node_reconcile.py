@@ -1,0 +1,389 @@
+"""Nodes that reconcile over real sockets: at their own port and beside Cable, plain and encrypted, in both dialects."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from by_hand import CABAL_KEY, assert_nothing_is_left, on_loop
+from peering import HOST, memory, network, run, soon, until
+from people import ANN, BOB, START_MS, Person, raws
+from talking import conversation, hello, two_halves, with_stores
+
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, NodeError, Post
+from cablestore.errors import PeerRefusedError, ReconcileError
+from cablestore.message import TimeRangeRequest
+from cablestore.node import Address, Node, NodeSettings, ReconcileReport
+from cablestore.node.question import Question
+from cablestore.node.reconcile_metrics import OUTCOMES
+from cablestore.store import system_clock_ms
+
+ONLY: NodeSettings = NodeSettings(channels=frozenset({"no such channel"}), list_every_s=600)
+WAYS = pytest.mark.parametrize("over_cable", [False, True], ids=["own port", "beside Cable"])
+KEYS = pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
+
+
+@asynccontextmanager
+async def two_nodes(
+    *stores: CableStore, key: bytes | None = None, over_cable: bool = False, settings: NodeSettings | None = None
+) -> AsyncIterator[tuple[Node, Node, Address]]:
+    """The first one listens. When both have stopped, nothing of them is left and both stores are whole."""
+    chosen = replace(settings or NodeSettings(), cabal_key=key)
+    async with Node(stores[0], chosen) as one, Node(stores[1], chosen) as other:
+        listens = one.listen if over_cable else one.own_port.listen
+        yield one, other, await listens(Address(HOST, 0))
+    for node in (one, other):
+        assert_nothing_is_left(node)
+    for store in stores:
+        report = await asyncio.to_thread(store.check)
+        assert report.is_clean, [str(problem) for problem in report.problems]
+        store.close()
+
+
+def are_alike(*nodes: Node) -> bool:
+    return len({node.store.dump_digest() for node in nodes}) == 1
+
+
+def counted(node: Node, name: str, **labels: str) -> float:
+    found = node.metrics.registry.get_sample_value(f"cablestore_reconcile_{name}", labels)
+    return found or 0.0
+
+
+async def once(node: Node, address: Address, **named: Any) -> ReconcileReport:
+    return await soon(node.reconcile_once(address, **named))
+
+
+# --- it works ---------------------------------------------------------------------------------------
+
+
+@WAYS
+@KEYS
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
+@on_loop
+async def test_two_nodes_become_equal(over_cable: bool, key: bytes | None, dialect: Dialect) -> None:
+    people = [Person(name, dialect) for name in ("ann", "bob")]
+    both = [who.text("default", f"both {i}") for i in range(300) for who in people]
+    here, there = ([who.text("default", f"{i}") for i in range(700)] + [who.named("x")] for who in people)
+    stores = [memory(n, dialect, [*both, *own]) for n, own in enumerate((here, there))]
+    stores[1].ingest(raws(people[0].delete(*here[:20])))
+    async with two_nodes(*stores, key=key, over_cable=over_cable) as (one, other, address):
+        report = await once(other, address, over_cable=over_cable)
+        await until(lambda: are_alike(one, other))
+        assert (report.posts_received, report.posts_sent) == (681, 702)
+        assert (report.talks, report.refused, report.missing, report.unasked, report.unstored) == (1, 0, 0, 0, 0)
+        again = await once(other, address, over_cable=over_cable)
+        assert (again.posts_received, again.posts_sent, again.rounds) == (0, 0, 1)
+        assert again.received_comparing_size_bytes < 200
+
+
+@on_loop
+async def test_metrics() -> None:
+    stores = with_stores(*two_halves(conversation(200)))
+    async with two_nodes(*stores) as (one, other, address):
+        report = await once(other, address)
+        await until(lambda: counted(one, "sessions_total", side="them", outcome="done"))
+        await once(other, address, is_audit=True)
+        await until(lambda: counted(one, "sessions_total", side="them", outcome="done") == 2)
+        assert counted(other, "sessions_total", side="us", outcome="done") == 2
+        assert counted(other, "posts_total", direction="sent") == report.posts_sent
+        assert 0 < counted(one, "posts_total", direction="received") < report.posts_sent  # some were deleted there
+        assert counted(other, "posts_total", direction="received") == report.posts_received > 0
+        for kind in ("comparing", "posts"):
+            sent = counted(one, "bytes_total", direction="sent", kind=kind)
+            assert sent == counted(other, "bytes_total", direction="received", kind=kind) > 0
+        assert counted(other, "audits_total") == 1
+        assert counted(one, "audits_total") == 0
+        assert counted(other, "rounds_count") == counted(other, "seconds_count") == 2
+        assert counted(other, "differences_sum") == report.here_only + report.there_only > 0
+    assert len(set(OUTCOMES)) == 8
+
+
+@on_loop
+async def test_since_window_and_channels() -> None:
+    """Only what both want: what is older than --since or the window, or in channels that are not followed, stays where it is."""
+    now_ms = system_clock_ms()
+    texts = [ANN.text(name, f"{name} {h}", at=now_ms - 3_600_000 * h) for name in ("a", "b") for h in (1, 5, 50)]
+    store = CableStore.in_memory(verify_threads=1)
+    store.ingest(raws(*texts, ANN.named("Ann", at=now_ms - 1_000)))
+    follows = NodeSettings(channels=frozenset({"a"}), window_ms=10 * 3_600_000)
+    with store, CableStore.in_memory(verify_threads=1) as empty:
+        async with Node(store) as one, Node(empty, follows) as other:
+            address = await one.own_port.listen(Address(HOST, 0))
+            await once(other, address, since_ms=now_ms - 2 * 3_600_000)
+            assert {message.text for message in empty.messages("a").messages} == {"a 1"}
+            await once(other, address)
+            assert {message.text for message in empty.messages("a").messages} == {"a 1", "a 5"}
+            assert empty.messages("b").messages == []
+            assert empty.user(ANN.key).name == "Ann"
+
+
+@on_loop
+async def test_who_follows_nothing_gives_and_takes_nothing() -> None:
+    stores = with_stores([ANN.text("default", "a")], [BOB.text("default", "b")])
+    async with Node(stores[0], NodeSettings(channels=frozenset())) as one, Node(stores[1]) as other:
+        report = await once(other, await one.own_port.listen(Address(HOST, 0)))
+        assert (report.posts_sent, report.posts_received) == (0, 1)
+
+
+@WAYS
+@on_loop
+async def test_posts_that_arrive_meanwhile_are_for_the_next_time(over_cable: bool) -> None:
+    stores = with_stores(*two_halves(conversation(4_000)))
+    late = [ANN.text("default", f"late {i}") for i in range(200)]
+    async with two_nodes(*stores, over_cable=over_cable, settings=replace(ONLY, channels=None)) as (
+        one,
+        other,
+        address,
+    ):
+        task = asyncio.ensure_future(once(other, address, over_cable=over_cable))
+        for post in late:
+            await asyncio.to_thread(stores[len(post.raw) % 2].ingest, [post.raw])
+            await asyncio.sleep(0.002)
+        await task
+        await once(other, address, over_cable=over_cable)
+        await until(lambda: are_alike(one, other))
+
+
+# --- by schedule -------------------------------------------------------------------------------------
+
+
+def recent(who: Person, number: int, *, age_ms: int = 0) -> list[Post]:
+    return [who.text("default", f"{i}", at=system_clock_ms() - age_ms - i) for i in range(number)]
+
+
+@WAYS
+@KEYS
+@on_loop
+async def test_nodes_that_are_connected_stay_in_step(over_cable: bool, key: bytes | None) -> None:
+    """All of it at the beginning, then what is recent, again and again; what is neither waits for the next day."""
+    settings = NodeSettings(
+        cabal_key=key, reconcile_every_s=0.2, reconcile_delay_ms=300, reconcile_window_ms=60_000, list_every_s=600
+    )
+    one_store, other_store = (CableStore.in_memory(verify_threads=1) for _ in range(2))
+    one_store.ingest(raws(*recent(ANN, 500, age_ms=10**9)))
+    other_store.ingest(raws(*recent(BOB, 500, age_ms=10**10)))
+    async with two_nodes(one_store, other_store, over_cable=over_cable, key=key, settings=settings) as (
+        one,
+        other,
+        address,
+    ):
+        (other if over_cable else other.own_port).keep_connected(address)
+        await until(lambda: are_alike(one, other))
+        one_store.ingest(raws(*recent(ANN, 20)))
+        other_store.ingest(raws(*recent(BOB, 20)))
+        await until(lambda: are_alike(one, other))
+        await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= 2)
+        one_store.ingest(raws(*recent(ANN, 5, age_ms=3_600_000)))
+        if not over_cable:  # Cable finds these by itself
+            before = counted(other, "sessions_total", side="us", outcome="done")
+            await until(lambda: counted(other, "sessions_total", side="us", outcome="done") > before + 2)
+            assert not are_alike(one, other)
+
+
+@on_loop
+async def test_all_is_reconciled_once_a_day_with_a_peer() -> None:
+    """Also when the connection is a new one meanwhile; with a shorter day, again."""
+    store, empty = CableStore.in_memory(verify_threads=1), CableStore.in_memory(verify_threads=1)
+    quick = NodeSettings(reconcile_every_s=0.1, reconcile_window_ms=60_000)
+    async with two_nodes(store, empty, settings=quick) as (one, other, address):
+        link = await other.own_port.connect(address)
+        task = other.run(other.reconciling.keep_in_step(link))
+        await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= 2)
+        store.ingest(raws(*recent(ANN, 5, age_ms=10**9)))
+        link.end("by the test")
+        await soon(task)
+        link = await other.own_port.connect(address)
+        before = counted(other, "sessions_total", side="us", outcome="done")
+        task = other.run(other.reconciling.keep_in_step(link))
+        await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= before + 2)
+        assert not are_alike(one, other)
+        object.__setattr__(other.settings, "reconcile_all_every_s", 0.0)
+        await until(lambda: are_alike(one, other))
+        link.end("by the test")
+        await soon(task)
+
+
+# --- cut connections ---------------------------------------------------------------------------------
+
+
+class Cutter:
+    """A wire to a node that breaks after so many bytes in either direction."""
+
+    def __init__(self, to: Address) -> None:
+        self.to = to
+        self.left = 2**60
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Address:
+        self._server = await asyncio.start_server(self._taken, HOST, 0)
+        return Address(*self._server.sockets[0].getsockname()[:2])
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _taken(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection(*self.to)
+        writers = (writer, there[1])
+        for source, target in ((reader, there[1]), (there[0], writer)):
+            task = asyncio.ensure_future(self._pump(source, target, writers))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pump(
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, writers: tuple[asyncio.StreamWriter, ...]
+    ) -> None:
+        try:
+            while self.left > 0 and (data := await source.read(4096)):
+                target.write(data[: max(0, self.left)])
+                self.left -= len(data)
+        except OSError:
+            pass
+        finally:
+            for writer in writers:
+                writer.transport.abort() if self.left <= 0 else writer.close()
+
+
+async def is_whole(node: Node, address: Address, over_cable: bool) -> bool:
+    try:
+        await once(node, address, over_cable=over_cable)
+    except (NodeError, ReconcileError):
+        return False
+    return True
+
+
+@WAYS
+@KEYS
+@pytest.mark.parametrize("seed", [1, 2])
+def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None, seed: int) -> None:
+    """At any byte, again and again; then one that is whole."""
+
+    async def scenario() -> None:
+        rng = random.Random(seed)
+        stores = with_stores(*two_halves(conversation(1_500)))
+        settings = replace(ONLY, channels=None)
+        async with two_nodes(*stores, key=key, over_cable=over_cable, settings=settings) as (one, other, address):
+            cutter = Cutter(address)
+            async with cutter as through:
+                for _ in range(8):
+                    cutter.left = rng.randrange(120_000)
+                    while await is_whole(other, through, over_cable):
+                        pass
+                    await until(lambda: not len(one.reconciling))
+                cutter.left = 2**60
+                await once(other, through, over_cable=over_cable)
+            await until(lambda: are_alike(one, other))
+
+    run(scenario())
+
+
+# --- what is refused ---------------------------------------------------------------------------------
+
+
+@WAYS
+@on_loop
+async def test_stores_of_the_other_dialect_are_refused(over_cable: bool) -> None:
+    """Their posts differ. On Cable both may speak one dialect nevertheless."""
+    with memory("a") as store, memory("b", DRAFT8) as foreign:
+        async with Node(store, ONLY) as one, Node(foreign, ONLY) as other:
+            address = await (one.listen if over_cable else one.own_port.listen)(Address(HOST, 0))
+            with pytest.raises(PeerRefusedError, match="of the dialect draft8 asks, this is one of legacy"):
+                await once(other, address, over_cable=over_cable)
+
+
+@on_loop
+async def test_another_cabal_key_and_other_ports_are_told_as_such() -> None:
+    with memory("a") as store, memory("b") as other_store:
+        quick = replace(ONLY, talk_silence_s=0.5)
+        async with Node(store, replace(quick, cabal_key=CABAL_KEY)) as one, Node(other_store, quick) as plain:
+            address = await one.own_port.listen(Address(HOST, 0))
+            cable = await one.listen(Address(HOST, 0))
+            async with Node(other_store, replace(quick, cabal_key=bytes(32))) as stranger:
+                with pytest.raises(NodeError, match="no connection with"):
+                    await once(stranger, address)
+                with pytest.raises(NodeError, match="no connection with"):
+                    await once(stranger, cable, over_cable=True)
+            async with Node(other_store, replace(quick, cabal_key=CABAL_KEY)) as member:
+                with pytest.raises(NodeError, match="no connection with"):
+                    await once(member, cable)  # Cable's port: another prologue
+                report = await once(member, address)
+                assert report.talks == 1
+            with pytest.raises((NodeError, ReconcileError)):
+                await once(plain, address)
+            with pytest.raises(NodeError, match="cannot connect"):
+                await once(plain, Address(HOST, 1))
+
+
+def test_a_peer_that_is_no_cablestore_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GREETING_TIMEOUT_S: it answers everything and is not recognised, as a node with --no-reconcile."""
+    monkeypatch.setattr("cablestore.limits.GREETING_TIMEOUT_S", 0.5)
+
+    async def scenario() -> None:
+        with memory("a") as store, memory("b") as other_store:
+            async with Node(store, replace(ONLY, reconciles=False)) as one, Node(other_store, ONLY) as other:
+                address = await one.listen(Address(HOST, 0))
+                with pytest.raises(NodeError, match=r"not recognised within 0\.5 s: it is no cablestore, or does not"):
+                    await once(other, address, over_cable=True)
+
+    run(scenario())
+
+
+@on_loop
+async def test_talks_at_a_time_have_a_limit() -> None:
+    """MAX_TALKS of one node; another one is told to come again."""
+    stores = [memory(str(i), posts=conversation(10)) for i in range(3)]
+    async with Node(stores[0], NodeSettings(max_talks=1)) as one, Node(stores[1]) as other, Node(stores[2]) as third:
+        address = await one.own_port.listen(Address(HOST, 0))
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(bytes((len(hello()),)) + hello())
+        await until(lambda: len(one.reconciling) == 1)
+        with pytest.raises(PeerRefusedError, match="1 reconciliations are under way") as error:
+            await once(other, address)
+        assert error.value.reason == "busy"
+        writer.close()
+        await until(lambda: not len(one.reconciling))
+        assert (await once(third, address)).talks == 1
+        assert await reader.read(5)
+
+
+@on_loop
+async def test_reconciling_does_not_keep_cable_waiting() -> None:
+    """While thousands of posts move on a connection, requests on it are answered as ever."""
+    texts = [ANN.text("default", f"{i}" + "x" * 200, at=START_MS + i) for i in range(20_000)]
+    stores = with_stores(texts, [])
+    async with two_nodes(*stores, over_cable=True, settings=replace(ONLY, channels=None)) as (_, other, address):
+        task = asyncio.ensure_future(other.reconcile_once(address, over_cable=True))
+        await until(lambda: other.writes.queued_size_bytes or task.done())
+        [connection] = other.connections
+        waits = []
+        while not task.done():
+            began_s = other.loop.time()
+            question = Question(other.loop)
+            connection.ask(TimeRangeRequest(b"", "default", 0, 2**50, 10), question)
+            ends: set[asyncio.Future[Any]] = {question.done, task}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                waits.append(other.loop.time() - began_s)
+        await task
+        assert len(waits) > 5
+        assert sorted(waits)[len(waits) // 2] < 0.5
+
+
+@on_loop
+async def test_what_is_logged() -> None:
+    async with network(
+        memory("a", posts=conversation(10)), memory("b"), settings=NodeSettings(list_every_s=0.2)
+    ) as net:
+        await net.link(net.nodes[1], net.nodes[0])
+        await until(lambda: any(record.getMessage() == "reconciled" for record in net.log.records))
+        [told, *_] = [vars(record) for record in net.log.records if record.getMessage() == "reconciled"]
+        assert told["outcome"] == "done"
+        assert told["levelno"] == logging.INFO

@@ -1,0 +1,101 @@
+"""Peers that are no cablestore notice nothing: what they are told is Cable, whatever they ask and however long."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+
+import pytest
+from by_hand import ALL, CABAL_KEY, LIVE, ByHand, on_loop
+from peering import HOST, Keeper, memory, raw_listener, until
+from people import ANN, Person
+
+from cablestore import DRAFT8, LEGACY, Dialect
+from cablestore.message import TYPE_IDS, FrameReader, ListRequest, ListResponse, Request
+from cablestore.node import Address, Node, NodeSettings
+from cablestore.varint import read_varint
+
+HASTY = NodeSettings(reconcile_every_s=0.05, list_every_s=0.1)
+DIALECTS = pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
+
+
+def types_in(frames: list[bytes]) -> set[int]:
+    return {read_varint(frame, 0)[0] for frame in frames}
+
+
+@DIALECTS
+@pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
+@on_loop
+async def test_a_stranger_that_connects_hears_cable_alone(dialect: Dialect, key: bytes | None) -> None:
+    """It asks under random ids, more than a greeting has, stays a while, and is then still no store."""
+    with memory("a", dialect, [Person("ann", dialect).text("default", "x")]) as store:
+        async with Node(store, replace(HASTY, cabal_key=key)) as node:
+            peer = await ByHand.connect(await node.listen(Address(HOST, 0)), dialect=dialect, cabal_key=key)
+            ids = [os.urandom(dialect.request_id_size_bytes) for _ in range(30)]
+            requests: list[Request] = [ALL, LIVE, ListRequest(b"", 0, 1)]
+            for number, each in enumerate(ids):
+                peer.send(requests[number % 3]._replace(request_id=each))
+            heard = [await peer.receive() for _ in range(30)]
+            await asyncio.sleep(0.5)
+            [connection] = node.connections
+            assert not connection.session.is_cablestore
+            assert not connection.met.done()
+            assert all(type(message) in TYPE_IDS for message in heard)
+            assert len([message for message in heard if isinstance(message, ListResponse | ListRequest)]) >= 5
+            await peer.close()
+
+
+class Noting(Keeper):
+    """An old client that keeps every byte that it is told."""
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        self.told = bytearray()
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]  # streams, as given
+        self._frames = _Tee(self.told)
+
+
+class _Tee(FrameReader):
+    def __init__(self, told: bytearray) -> None:
+        super().__init__()
+        self._told = told
+
+    def feed(self, data: bytes) -> list[bytes]:
+        self._told += data
+        return super().feed(data)
+
+
+@on_loop
+async def test_an_old_client_that_is_called_hears_cable_alone() -> None:
+    """Also byte for byte: everything on the wire is a message of Cable's list of types, requests under ids that look random."""
+    async with raw_listener(Noting, posts=[ANN.text("default", f"{i}") for i in range(20)]) as (address, peers):
+        with memory("a") as store:
+            async with Node(store, HASTY) as node:
+                node.keep_connected(address)
+                await until(lambda: len(store.messages("default", 50).messages) == 20)
+                await asyncio.sleep(0.5)
+                [connection] = node.connections
+                assert not connection.session.is_cablestore
+                assert connection.session.has_greeted
+                assert not len(node.reconciling)
+            [peer] = peers
+            frames = FrameReader().feed(bytes(peer.told))
+            assert len(frames) > 8
+            assert types_in(frames) <= set(TYPE_IDS.values())
+            asked = [frame[1:9] for frame in frames]
+            assert all(each.startswith(bytes(4)) for each in asked)
+            assert len({each[4:6] for each in asked}) > len(set(asked)) - 3
+
+
+@on_loop
+async def test_who_does_not_reconcile_is_a_stranger_to_a_store() -> None:
+    """With --no-reconcile a node is as any other peer, and what a store says beside Cable means nothing to it."""
+    with memory("a") as one_store, memory("b") as other_store:
+        async with Node(one_store, HASTY) as one, Node(other_store, replace(HASTY, reconciles=False)) as other:
+            link = await other.connect(await one.listen(Address(HOST, 0)))
+            await until(lambda: link.session.is_cablestore)
+            await asyncio.sleep(0.3)
+            [back] = one.connections
+            assert not back.session.is_cablestore
+            assert not link.met.done()
+            assert not back.met.done()

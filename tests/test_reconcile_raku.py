@@ -1,0 +1,69 @@
+"""Real chat: two nodes, each with nine tenths of the Raku logs at random, converge to equal dumps."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from peering import HOST, run, soon, until
+from people import raws
+from test_archive_raku import logs_of
+
+from cablestore import CableStore, Post
+from cablestore.importing import find_logs, import_logs
+from cablestore.node import Address, Node, ReconcileReport
+from cablestore.reader import DATA_PREFIX
+
+FEW = frozenset({"raku-doc", "raku-land", "red", "mugs"})
+
+
+def posts_of(data: Path, folder: Path, channels: frozenset[str] | None) -> list[Post]:
+    """All posts that a year of these channels comes to."""
+    with CableStore.open(folder / "whole") as store:
+        import_logs(
+            store, find_logs([logs_of(data, folder / "logs", channels)], folder / "scratch"), seed_phrase="a phrase"
+        )
+        with store.snapshot() as snapshot:
+            hashes = [bytes.fromhex(key[len(DATA_PREFIX) :].decode()) for key, _ in snapshot.reader.prefix(DATA_PREFIX)]
+        return [post for post in map(store.post, hashes) if post is not None]
+
+
+async def converged(here: CableStore, there: CableStore, *, over_cable: bool) -> ReconcileReport:
+    async with Node(here) as one, Node(there) as other:
+        address = await (one.listen if over_cable else one.own_port.listen)(Address(HOST, 0))
+        report = await asyncio.wait_for(other.reconcile_once(address, over_cable=over_cable), 3_000)
+        await until(lambda: not len(one.reconciling))
+        again = await soon(other.reconcile_once(address, over_cable=over_cable))
+        assert (again.posts_received, again.posts_sent, again.rounds) == (0, 0, 1)
+    return report
+
+
+@pytest.mark.parametrize(
+    ("channels", "least_posts", "over_cable"),
+    [
+        (FEW, 4_000, False),
+        (FEW, 4_000, True),
+        pytest.param(None, 250_000, False, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
+    ],
+    ids=["own port", "beside Cable", "all channels"],
+)
+def test_random_nine_tenths_converge(
+    data: Path, tmp_path: Path, channels: frozenset[str] | None, least_posts: int, over_cable: bool
+) -> None:
+    posts = posts_of(data, tmp_path, channels)
+    assert len(posts) > least_posts
+    rng = random.Random(7)
+    held = [{post for post in posts if rng.random() < 0.9} for _ in range(2)]
+    stores = [CableStore.open(tmp_path / name) for name in ("here", "there")]
+    try:
+        for store, some in zip(stores, held, strict=True):
+            store.ingest(raws(*some), verify=False)
+        report = run(converged(*stores, over_cable=over_cable))
+        assert (report.posts_received, report.posts_sent) == (len(held[0] - held[1]), len(held[1] - held[0]))
+        assert len({store.dump_digest() for store in stores}) == 1
+        assert all(store.check().is_clean for store in stores)
+    finally:
+        for store in stores:
+            store.close()

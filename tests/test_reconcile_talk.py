@@ -1,0 +1,407 @@
+"""Talks: two stores compare, give and take until they are equal, and whatever a peer says otherwise ends in an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from history import histories
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from people import ANN, START_MS, raws
+from stores import public
+from talking import (
+    Side,
+    content_of,
+    conversation,
+    hello,
+    live,
+    reconciled,
+    talk_between,
+    two_halves,
+    vanishing,
+    with_stores,
+)
+
+from cablestore import LEGACY, Dialect, Post, limits
+from cablestore.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
+from cablestore.reconcile.frames import (
+    Accepted,
+    Done,
+    Ended,
+    Given,
+    Message,
+    PayloadFrame,
+    PostsFrame,
+    Purpose,
+    Question,
+    Reason,
+    Stored,
+    Terms,
+    decode_frame,
+    encode_frame,
+)
+from cablestore.reconcile.session import SessionLimits
+from cablestore.reconcile.talk import DEFAULT_SPLITTING
+
+# --- what it brings ------------------------------------------------------------------------------
+
+
+def are_alike(*sides: Side) -> bool:
+    assert all(side.store.check().is_clean for side in sides)
+    return len({side.store.dump_digest() for side in sides}) == 1
+
+
+@pytest.mark.parametrize("number", [0, 1, 120, 3_000])
+def test_two_stores_become_equal(number: int) -> None:
+    """Texts, names, joins, topics, and deletions on either side of what they delete. Each post travels once."""
+    here, there = two_halves(conversation(number))
+    stores = with_stores(here, there)
+    lacked = [len(live(store) - live(peer)) for store, peer in (stores, stores[::-1])]
+    one, other = reconciled(*stores)
+    assert are_alike(one, other)
+    assert [len(other.came), len(one.came)] == lacked
+    for side, peer in ((one, other), (other, one)):
+        findings = side.talk.findings
+        assert findings.posts_received == len(side.came) == peer.talk.findings.posts_sent
+        assert (findings.here_only, findings.there_only, findings.unasked) == (len(peer.came), len(side.came), 0)
+        assert side.talk.missing == 0
+        assert findings.sent == peer.talk.findings.received
+    again = reconciled(one.store, other.store)
+    assert [side.talk.findings.here_only for side in again] == [0, 0]
+    assert again[1].talk.findings.received.comparing < 150
+
+
+@settings(max_examples=100)
+@given(histories(), st.data())
+def test_any_histories_become_equal(history: tuple[Dialect, list[Post]], data: st.DataObject) -> None:
+    """The stores may each have any of the posts, and learn what any order of storing them would have told."""
+    dialect, posts = history
+    which = data.draw(st.lists(st.integers(0, 3), min_size=len(posts), max_size=len(posts)))
+    stores = with_stores([], [])
+    stores = [type(store).in_memory(dialect=dialect, verify_threads=1, clock=lambda: 10**12) for store in stores]
+    for side, store in enumerate(stores):
+        store.ingest(raws(*(post for post, to in zip(public(posts), which, strict=False) if to in (side, 2))))
+    one, other = reconciled(*stores)
+    held = [{post for post in public(posts) if side.store.post(post.hash)} for side in (one, other)]
+    assert held[0] == held[1]
+    assert all(store.check().is_clean for store in stores)
+
+
+def test_deletions_go_behind_all_others() -> None:
+    """What a deletion takes away has travelled by then, so both remember the same of it."""
+    texts = [ANN.text("default", f"{i}" + "x" * 500) for i in range(2_000)]
+    gone = [ANN.delete(*texts[:1_000])]
+    one, other = reconciled(*with_stores(texts, gone))
+    assert are_alike(one, other)
+    batches = [message for message in other.said if isinstance(message, PostsFrame | Given)]
+    assert isinstance(batches[0], Given)
+    assert other.came == raws(*texts)
+
+
+def test_a_talk_compares_the_state_at_its_beginning() -> None:
+    """Posts that are stored meanwhile wait for the next one; what is deleted meanwhile is not sent."""
+    here, there = two_halves(conversation(1_000))
+    stores = with_stores(here, there)
+    with Side(stores[0]) as one, Side(stores[1]) as other:
+        talk_between(one, other, most=3)
+        late = [ANN.text("default", f"late {i}") for i in range(10)]
+        stores[0].ingest(raws(*late))
+    with Side(stores[0]) as one, Side(stores[1]) as other:
+        one.talk.begin()
+        kept = [post for post in here if post not in there and stores[0].post(post.hash)][:5]
+        stores[0].discard([post.hash for post in kept])
+        wires = [*one.output()]
+        while wires:
+            other.take(wires.pop(0))
+            for frame in other.output():
+                one.take(frame)
+            wires += one.output()
+        assert one.talk.is_finished
+        assert other.talk.is_finished
+        assert other.talk.missing == 5
+        assert not any(stores[1].post(post.hash) for post in kept)
+        assert all(stores[1].post(post.hash) for post in late)
+
+
+@pytest.mark.parametrize(
+    ("terms", "of_peer"),
+    [
+        (Terms(from_ms=START_MS + 10_000, until_ms=START_MS + 20_000), Terms()),
+        (Terms(from_ms=START_MS + 10_000), Terms(until_ms=START_MS + 20_000)),
+    ],
+)
+def test_only_the_times_that_both_want(terms: Terms, of_peer: Terms) -> None:
+    texts = [ANN.text("default", f"{i}", at=START_MS + 1000 * i) for i in range(30)]
+    stores = with_stores(texts[::2], texts[1::2])
+    with Side(stores[0], terms) as one, Side(stores[1], of_peer) as other:
+        talk_between(one, other)
+    assert one.came == raws(*texts[11:20:2])
+    assert other.came == raws(*texts[10:20:2])
+
+
+def test_only_the_channels_that_both_want_and_what_has_none() -> None:
+    texts = [ANN.text(name, name) for name in ("a", "b", "c")]
+    texts.append(ANN.named("Ann"))
+    stores = with_stores(texts, [])
+    with (
+        Side(stores[0], Terms(channels=frozenset({"a", "b"}))) as one,
+        Side(stores[1], Terms(channels=frozenset({"b", "c"}))) as other,
+    ):
+        talk_between(one, other)
+    assert set(other.came) == set(raws(texts[1], texts[3]))
+
+
+@pytest.mark.parametrize("takes", [(True, False), (False, True), (False, False)])
+def test_who_takes_nothing_still_gives(takes: tuple[bool, bool]) -> None:
+    here, there = two_halves(conversation(50))
+    stores = with_stores(here, there)
+    with Side(stores[0], Terms(takes=takes[0])) as one, Side(stores[1], Terms(takes=takes[1])) as other:
+        talk_between(one, other)
+    assert (bool(one.came), bool(other.came)) == takes
+
+
+@settings(max_examples=15)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=6))
+def test_talks_that_break_off_lose_nothing(breaks: list[int]) -> None:
+    """After any number of frames, again and again; then one that is whole. Frames are smaller than usual, so there are more."""
+    stores = with_stores(*two_halves(conversation(300)))
+    splitting = type(DEFAULT_SPLITTING)(frame_size_bytes=1_000, skip_equal_sets=True)
+    for most in [*breaks, None]:
+        with Side(stores[0], splitting=splitting) as one, Side(stores[1], splitting=splitting) as other:
+            talk_between(one, other, most=most)
+    assert are_alike(one, other)
+
+
+# --- auditing --------------------------------------------------------------------------------------
+
+
+def test_an_audit_tells_what_was_made_to_vanish() -> None:
+    """Real posts, signed, some of which have XOR 0: no reconciliation moves them, the audit says when they are of."""
+    hidden = vanishing(lambda i: ANN.text("spam", f"{i}", at=START_MS + 1_000_000 + 1000 * i))
+    base = [ANN.text("default", f"{i}", at=START_MS + 1000 * i) for i in range(3_000)]
+    stores = with_stores(base, base + hidden)
+    one, other = reconciled(*stores)
+    assert not are_alike(one, other)
+    assert (one.came, other.came) == ([], [])
+    for first, second in (stores, stores[::-1]):
+        with Side(first, purpose=Purpose.AUDIT) as one, Side(second) as other:
+            talk_between(one, other)
+        findings = one.talk.findings
+        assert findings.is_by_design
+        assert findings.differing
+        assert (one.came, other.came) == ([], [])
+        first_ns, last_ns = findings.differing[0].lower.timestamp_ns, findings.differing[-1].upper.timestamp_ns
+        assert first_ns <= 1_000_000 * hidden[0].timestamp_ms
+        assert last_ns >= 1_000_000 * hidden[-1].timestamp_ms
+
+
+@pytest.mark.parametrize("number", [0, 5, 400])
+def test_an_audit_of_what_differs_by_itself_finds_nothing_more(number: int) -> None:
+    stores = with_stores(*two_halves(conversation(number)))
+    with Side(stores[0], purpose=Purpose.AUDIT) as one, Side(stores[1]) as other:
+        talk_between(one, other)
+    findings = one.talk.findings
+    assert (findings.differing, findings.is_by_design) == ([], False)
+    assert findings.here_only > 0 or number == 0
+    assert (one.came, other.came) == ([], [])
+
+
+# --- peers that are not as they should be -----------------------------------------------------------
+
+
+def begun(posts: list[Post], *more: Message, terms: Terms | None = None) -> Side:
+    """A side that was asked, and heard these frames."""
+    [store] = with_stores(posts)
+    side = Side(store, terms)
+    side.take(hello())
+    for message in more:
+        side.take(encode_frame(7, message))
+    return side
+
+
+def refusals(side: Side) -> list[Reason]:
+    side.output()
+    return [message.reason for message in side.said if isinstance(message, Ended)]
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (hello(version=2), Reason.VERSION),
+        (hello(dialect="draft8"), Reason.DIALECT),
+        (hello(terms=Terms(until_ms=5)), Reason.NOTHING),
+    ],
+)
+def test_what_cannot_be_is_refused_politely(frame: bytes, reason: Reason) -> None:
+    [store] = with_stores([])
+    with Side(store, Terms(from_ms=5)) as side:
+        with pytest.raises(PeerRefusedError) as error:
+            side.take(frame)
+        assert error.value.reason == reason.name.lower()
+        assert refusals(side) == [reason]
+    with Side(store) as asking:
+        asking.talk.begin()
+        number, _ = decode_frame(asking.output()[0])
+        with pytest.raises(PeerRefusedError, match="the peer ended the reconciliation: no"):
+            asking.take(encode_frame(number, Ended(reason, "no")))
+
+
+def test_frames_of_another_talk_are_passed_over() -> None:
+    with begun(conversation(20)) as side:
+        for message in (Done(1), PostsFrame(5, (b"x",)), Ended(Reason.OTHER, "x")):
+            side.take(encode_frame(8, message))
+        assert refusals(side) == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Accepted(Terms()),
+        Done(0),
+        Stored(0),
+        Question(b"\x01"),
+        PostsFrame(1, ()),
+        PostsFrame(0, (b"nothing",)),
+        PayloadFrame(b"\xff" * 30),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_frames_out_of_turn_end_a_talk(message: Message) -> None:
+    with begun(conversation(20)) as side, pytest.raises(ReconcileError):
+        side.take(encode_frame(7, message))
+
+
+def test_nothing_is_taken_that_was_not_asked_for() -> None:
+    """MAX_TALK_UNASKED: unasked posts, and asked ones that come again, are not stored; too many end the talk."""
+    text = ANN.text("default", "x")
+    one = PostsFrame(0, (content_of(text),) * limits.MAX_TALK_UNASKED)
+    with begun(conversation(20), one) as side:
+        assert side.came == []
+        with pytest.raises(ReconcileError, match="sent 101 posts that it was not asked for, allowed are 100"):
+            side.take(encode_frame(7, PostsFrame(1, (content_of(text),))))
+        assert side.store.post(text.hash) is None
+    texts = [ANN.text("default", f"{i}") for i in range(3)]
+    stores = with_stores([], texts)
+    with Side(stores[0]) as here, Side(stores[1]) as there:
+        here.talk.begin()
+        while not any(isinstance(message, PostsFrame) for message in there.said):
+            for frame in here.output():
+                there.take(frame)
+            frames = there.output()
+            for frame in frames:
+                here.take(frame)
+        [(number, batch)] = [decode_frame(frame) for frame in frames if frame[0] == 5]
+        assert isinstance(batch, PostsFrame)
+        here.take(encode_frame(number, batch._replace(batch=1)))
+        assert sorted(here.came) == sorted(raws(*texts))
+        assert here.talk.findings.unasked == 3
+
+
+def test_unstored_batches_have_a_limit() -> None:
+    """MAX_TALK_BATCHES on their way at a time: ours wait for theirs to be stored, and more of a peer end the talk."""
+    texts = [ANN.text("default", f"{i}" + "x" * 3_000) for i in range(200)]
+    stores = with_stores(texts, [])
+    with Side(stores[0]) as one, Side(stores[1]) as other:
+        one.talk.begin()
+        for _ in range(10):
+            for frame in one.output():
+                if frame[0] != 5:
+                    other.take(frame)
+            for frame in other.output():
+                one.take(frame)
+        sent = [message for message in one.said if isinstance(message, PostsFrame)]
+        assert len(sent) == limits.MAX_TALK_BATCHES
+    [store] = with_stores([])
+    with Side(store) as side:
+        side.talk.receive(hello(), at_s=0.0)
+        for batch in range(limits.MAX_TALK_BATCHES):
+            assert side.talk.receive(encode_frame(7, PostsFrame(batch, ())), at_s=0.0)
+        with pytest.raises(ReconcileError, match="more than 4 at once"):
+            side.talk.receive(encode_frame(7, PostsFrame(4, ())), at_s=0.0)
+
+
+def test_payloads_and_batches_are_short() -> None:
+    """TALK_PAYLOAD_SIZE_BYTES and TALK_BATCH_SIZE_BYTES, which a frame goes beyond by one post and little else."""
+    texts = [ANN.text("default", f"{i}" + "x" * 1_000) for i in range(3_000)]
+    one, other = reconciled(*with_stores(texts, []))
+    payloads = [len(m.data) for side in (one, other) for m in side.said if isinstance(m, PayloadFrame)]
+    batches = [sum(map(len, m.contents)) for m in one.said if isinstance(m, PostsFrame)]
+    assert limits.TALK_PAYLOAD_SIZE_BYTES / 2 < max(payloads) < 1.2 * limits.TALK_PAYLOAD_SIZE_BYTES
+    assert limits.TALK_BATCH_SIZE_BYTES <= batches[0] < limits.TALK_BATCH_SIZE_BYTES + 1_500
+    assert len(other.came) == 3_000
+
+
+def test_the_largest_post_travels() -> None:
+    largest = ANN.text(
+        "x" * limits.MAX_CHANNEL_CODEPOINTS, "y" * 4_096, links=tuple(bytes((i % 256,)) * 32 for i in range(8_050))
+    )
+    assert len(largest.raw) > 0.99 * limits.MAX_POST_SIZE_BYTES
+    one, other = reconciled(*with_stores([largest], []))
+    assert are_alike(one, other)
+
+
+def test_differences_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_TALK_DIFFERENCES is what one talk finds; MAX_TALK_UNSENT is what it leaves unsent then. Further talks find the rest."""
+    monkeypatch.setattr("cablestore.reconcile.talk.MAX_TALK_UNSENT", 50)
+    assert limits.MAX_TALK_UNSENT < limits.MAX_TALK_DIFFERENCES
+    stores = with_stores([ANN.text("default", f"{i}") for i in range(1_500)], [])
+    splitting = type(DEFAULT_SPLITTING)(frame_size_bytes=2_000, skip_equal_sets=True)
+    named: dict[str, Any] = {"splitting": splitting, "limits": SessionLimits(differences=400)}
+    sizes = []
+    for _ in range(10):
+        with Side(stores[0], **named) as one, Side(stores[1], **named) as other:
+            try:
+                talk_between(one, other)
+                break
+            except ReconcileLimitError:
+                sizes.append(len(other.came))
+    assert len(sizes) in (3, 4)
+    assert min(sizes) > 300, "what is found is sent before more is compared"
+    assert are_alike(one, other)
+
+
+def test_audits_of_a_peer_have_a_limit() -> None:
+    """MAX_TALK_QUESTIONS that one peer may ask in a talk."""
+    [store] = with_stores(conversation(20))
+    question = encode_frame(7, Question(b"\x01\x00\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00"))
+    with Side(store) as side:
+        side.take(hello(purpose=Purpose.AUDIT))
+        for _ in range(limits.MAX_TALK_QUESTIONS):
+            side.take(question)
+        with pytest.raises(ReconcileError, match="more than 8 questions"):
+            side.take(question)
+
+
+def test_a_peer_that_agrees_to_more_is_not_believed() -> None:
+    [store] = with_stores([])
+    with Side(store, Terms(from_ms=1_000)) as side:
+        side.talk.begin()
+        number, _ = decode_frame(side.output()[0])
+        with pytest.raises(ReconcileError, match="more than it was asked for"):
+            side.take(encode_frame(number, Accepted(Terms())))
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_whatever_a_peer_says_ends_in_order_or_in_an_error(data: st.DataObject) -> None:
+    """The frames of a real talk, damaged, left out, repeated, cut."""
+    stores = with_stores(*two_halves(conversation(40)))
+    with Side(stores[0]) as one, Side(stores[1]) as other:
+        talk_between(one, other)
+    heard = data.draw(st.lists(st.sampled_from(other.heard), max_size=8)) if data.draw(st.booleans()) else other.heard
+    stores = with_stores(*two_halves(conversation(40)))
+    with Side(stores[1]) as side:
+        for frame in heard:
+            raw = bytearray(frame)
+            for at, byte in data.draw(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=2)):
+                raw[at : at + data.draw(st.integers(0, 2))] = bytes((byte,))
+            try:
+                side.take(bytes(raw))
+            except ReconcileError as error:
+                assert str(error)  # noqa: PT017 - that there is an error is not required
+                break
+        assert stores[1].check().is_clean
+        known = {*raws(*conversation(40))}
+        assert {*side.came} <= known
+    assert stores[0].dialect is LEGACY
