@@ -20,6 +20,7 @@ from cablestore.errors import CorruptStoreError
 from cablestore.keys import sort_time
 from cablestore.memory import MemoryDB
 from cablestore.reader import Reader, Row
+from cablestore.reconcile import stored_set as kept
 from cablestore.reconcile.memory_set import MemorySet
 from cablestore.reconcile.ordered_set import SUM_MODULUS, Fingerprint
 from cablestore.reconcile.stored_set import StoredSet, stored_set
@@ -154,6 +155,24 @@ def test_a_store_gives_the_posts_that_may_travel() -> None:
                 assert found.items(EVERYTHING) == ids
                 model = MemorySet(ids).snapshot()
                 assert found.fingerprint(EVERYTHING) == model.fingerprint(EVERYTHING)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much is asked about, no more than so many posts are held, and answers stay right."""
+    monkeypatch.setattr(kept, "_POSTS_HELD", 300)
+    monkeypatch.setattr(kept, "_POSTS_FORGOTTEN", 100)
+    rng = random.Random(2)
+    found = [(b"", START_MS + rng.randrange(10**9), rng.randbytes(32)) for _ in range(3_000)]
+    stored = set_of(found, [b""], 64)
+    model = MemorySet(SyncID(at * NS_PER_MS, digest) for _, at, digest in found).snapshot()
+    for _ in range(200):
+        low, high = sorted(rng.sample(range(START_MS, START_MS + 10**9), 2))
+        within = Range(Bound(low * NS_PER_MS), Bound(high * NS_PER_MS))
+        assert stored.fingerprint(within) == model.fingerprint(within)
+        assert stored.select(within, stored.count(within) // 2) == model.select(within, model.count(within) // 2)
+        assert stored._held_posts <= 300 + 512
+        assert stored._held_posts == sum(posts for _, _, posts in stored._reads)
+    assert stored.items(EVERYTHING) == model.items(EVERYTHING)
 
 
 def test_missing_sums_or_posts_say_what_to_do() -> None:

@@ -30,6 +30,10 @@ _HASH_DIGITS: Final = 32
 _RECORD_SIZE_BYTES: Final = PLACE_SIZE_BYTES + HASH_SIZE_BYTES
 _POSTS_HELD: Final = 500_000
 """Posts that a session remembers: 40 MB, and as much for sums where they were asked for."""
+_POSTS_FORGOTTEN: Final = 50_000
+"""So many at a time, when there are more."""
+_POSTS_OF_BRANCH: Final = 16
+"""What a node takes whose parts are added up, as so many posts do."""
 _POSTS_AT_ONCE: Final = 512
 _BOUNDS_REMEMBERED: Final = 1_024
 
@@ -136,6 +140,8 @@ class StoredSet:
         self._tree = tree
         self._names = tuple(names)
         self._below = lru_cache(_BOUNDS_REMEMBERED)(self._add_up)
+        self._reads: list[tuple[_Branch, slice, int]] = []
+        """The parts of nodes that are remembered, in the order in which they were read, and what each takes."""
         self._held_posts = 0
         self._root = self._read_root()
         self._path = [_Step(self._root, 0, 0, 0)]
@@ -154,8 +160,12 @@ class StoredSet:
 
     def items(self, within: Range) -> list[SyncID]:
         """Return the ids of the range, in order."""
+        lower, upper = _Place.of(within.lower), _Place.of(within.upper)
+        path = self._path
+        while not (lower.mono_ts.startswith(path[-1].node.name) and upper.mono_ts.startswith(path[-1].node.name)):
+            path.pop()
         found: list[bytes] = []
-        self._collect(self._root, _Place.of(within.lower), _Place.of(within.upper), found)
+        self._collect(path[-1].node, lower, upper, found)
         return list(map(_id_of, found))
 
     def select(self, within: Range, k: int) -> SyncID:
@@ -239,17 +249,26 @@ class StoredSet:
             if node.ids[-1] <= _POSTS_AT_ONCE:
                 self._read_leaves(node)
             else:
-                node.nodes[at] = self._read(node.names[at], node.sets[at])
+                read = self._read(node.names[at], node.sets[at])
+                posts = node.ids[at + 1] - node.ids[at] if isinstance(read, _Leaf) else _POSTS_OF_BRANCH
+                self._remember(node, slice(at, at + 1), [read], posts)
             found = node.nodes[at]
             assert found is not None  # noqa: S101 - it was just read
         return found
 
     def _make_room(self) -> None:
-        """Forget all nodes when they have become too many."""
+        """Forget nodes when posts have become too many: those read last, for a payload goes from the first post to the last."""
         if self._held_posts > _POSTS_HELD:
-            self._held_posts = 0
-            self._root.nodes = [None] * len(self._root.nodes)
-            del self._path[1:]
+            while self._held_posts > _POSTS_HELD - _POSTS_FORGOTTEN:
+                node, parts, posts = self._reads.pop()
+                node.nodes[parts] = [None] * len(node.nodes[parts])
+                self._held_posts -= posts
+
+    def _remember(self, node: _Branch, parts: slice, read: list[_Branch | _Leaf | None], posts: int) -> None:
+        """Remember parts of a node, which take as much as so many posts."""
+        node.nodes[parts] = read
+        self._reads.append((node, parts, posts))
+        self._held_posts += posts
 
     def _read_leaves(self, node: _Branch) -> None:
         """Read all posts of a node at once: to find the first one of a range takes as long as to read a hundred."""
@@ -258,7 +277,10 @@ class StoredSet:
             totals.update(dict(sets))
         posts = self._posts(node.name, tuple(totals.items()))
         size = _RECORD_SIZE_BYTES
-        node.nodes = [_Leaf(posts[start * size : stop * size]) for start, stop in pairwise(node.ids)]
+        leaves: list[_Branch | _Leaf | None] = [
+            _Leaf(posts[start * size : stop * size]) for start, stop in pairwise(node.ids)
+        ]
+        self._remember(node, slice(None), leaves, node.ids[-1])
 
     def _read(self, name: bytes, sets: Sets) -> _Branch | _Leaf:
         """Read a node from the sets that have posts in it."""
@@ -272,7 +294,6 @@ class StoredSet:
         joined = b"".join(sorted(found) if len(sets) > 1 else found)
         if len(joined) != _RECORD_SIZE_BYTES * sum(count for _, count in sets):
             raise CorruptStoreError("posts are not what the sums of a range say. Run `cablestore rebuild`")
-        self._held_posts += len(found)
         return joined
 
     def _read_root(self) -> _Branch:
