@@ -374,5 +374,5 @@ MAX_TALK_S: Final = 3_600.0
 MAX_TALKS: Final = 8
 """Conversations of one node at a time, begun by either side: each has a snapshot and up to 60 MB. Others are told to come again."""
 
-GREETING_TIMEOUT_S: Final = 10.0
+GREETING_TIMEOUT_S: Final = 5.0
 """Seconds in which a peer is recognised as a store that reconciles, when that is all that it was called for."""

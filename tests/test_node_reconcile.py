@@ -357,7 +357,7 @@ async def test_talks_at_a_time_have_a_limit() -> None:
 @on_loop
 async def test_reconciling_does_not_keep_cable_waiting() -> None:
     """While thousands of posts move on a connection, requests on it are answered as ever."""
-    texts = [ANN.text("default", f"{i}" + "x" * 200, at=START_MS + i) for i in range(20_000)]
+    texts = [ANN.text("default", f"{i}" + "x" * 200, at=START_MS + i) for i in range(8_000)]
     stores = with_stores(texts, [])
     async with two_nodes(*stores, over_cable=True, settings=replace(ONLY, channels=None)) as (_, other, address):
         task = asyncio.ensure_future(other.reconcile_once(address, over_cable=True))
