@@ -172,10 +172,12 @@ class Catalog:
         """Return the keys at which the post counts."""
         return [tally.key(post) for tally in self.tallies[post.type]]
 
-    def with_sources(self, views: frozenset[str]) -> frozenset[str]:
-        """Return these views and those whose rows their trees are over."""
-        trees = [view.tree for view in self.views if view.tree is not None and view.name in views]
-        return views | {self.view_of(prefix) for tree in trees for prefix in tree.sources}
+    def together(self, views: frozenset[str]) -> frozenset[str]:
+        """Return these views and those that can only be built anew along with them: a tree, and what it is over."""
+        for tree in self.trees:
+            bound = {self.view_of(prefix) for prefix in (tree.prefix, *tree.sources)}
+            views = views | bound if views & bound else views
+        return views
 
     def view_of(self, key: bytes) -> str:
         """Return the name of the view that a key belongs to, "" where it is none's."""

@@ -103,6 +103,7 @@ def make_job(
         boundaries=tuple(boundaries),
         wanted=tuple(_is_wanted(start, wanted) for start in (b"", *boundaries)),
         drops=drops,
+        trees=tuple(number for number, tree in enumerate(catalog.trees) if tree.prefix in wanted),
         wants_records=not views,
     )
 

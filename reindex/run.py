@@ -120,7 +120,9 @@ def derive_rows(
         begin(job)
         partitions = run.derive(job, tasks.derive(job))
         segments = _segments([*partitions, *_build(run, job, partitions)])
-        derived.segments = in_order(segments + _segments(_add_up(run, job, in_order(segments), views)))
+        derived.segments = in_order(
+            segments + _segments(run.each("add up", "added", job.trees, tasks.add_up(job, in_order(segments))))
+        )
     for report in partitions:
         derived.posts.update(report["posts"])
     return derived
@@ -131,13 +133,6 @@ def _build(run: Stages, job: Job, partitions: list[dict[str, Any]]) -> list[dict
     runs = tuple(report["run"] for report in partitions)
     wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
     return run.each("build", "built", wanted, tasks.build(job, runs))
-
-
-def _add_up(run: Stages, job: Job, segments: list[RowSegment], views: frozenset[str]) -> list[dict[str, Any]]:
-    """Make the trees of all views that are wanted. Returns their reports."""
-    catalog = job.catalog
-    trees = [index for index, tree in enumerate(catalog.trees) if not views or catalog.view_of(tree.prefix) in views]
-    return run.each("add up", "added", trees, tasks.add_up(job, segments))
 
 
 def _segments(reports: Iterable[dict[str, Any]]) -> list[RowSegment]:

@@ -37,7 +37,7 @@ from cablestore.limits import PIECE_SIZE_BYTES
 
 WEEKS = 16
 PER_WEEK = 250
-LOST_PIECES = 3
+LOST_PIECES = 5
 """What a killed member may have to fetch again: pieces that were not whole, or not written yet."""
 EXTRAS = [BOB.text("default", "in no archive", at=FIRST_MS + week * WEEK_MS + 99) for week in range(0, WEEKS, 3)]
 

@@ -12,8 +12,19 @@ from peering import HOST, Keeper, memory, raw_listener, until
 from people import ANN, Person
 
 from cablestore import DRAFT8, LEGACY, Dialect
-from cablestore.message import TYPE_IDS, FrameReader, ListRequest, ListResponse, Request
+from cablestore.greeting import REQUESTS, Greeter
+from cablestore.message import (
+    TYPE_IDS,
+    FrameReader,
+    ListRequest,
+    ListResponse,
+    Request,
+    encode_extra,
+    encode_message,
+    extra_of,
+)
 from cablestore.node import Address, Node, NodeSettings
+from cablestore.reconcile.frames import VERSION, Accepted, Hello, Purpose, Terms, decode_frame, encode_frame
 from cablestore.varint import read_varint
 
 HASTY = NodeSettings(reconcile_every_s=0.05, list_every_s=0.1)
@@ -99,3 +110,25 @@ async def test_who_does_not_reconcile_is_a_stranger_to_a_store() -> None:
             assert not back.session.is_cablestore
             assert not link.met.done()
             assert not back.met.done()
+
+
+@on_loop
+async def test_a_hello_that_comes_together_with_the_greeting_is_answered() -> None:
+    """A store that knows us already says hello at once, and TCP may hand us all of that in one piece."""
+    with memory("a", posts=[ANN.text("default", "x")]) as store:
+        async with Node(store, HASTY) as node:
+            address = await node.listen(Address(HOST, 0))
+            reader, writer = await asyncio.open_connection(*address)
+            frames = FrameReader()
+            while not frames.feed(await reader.read(4096)):
+                pass  # what it asks: it has greeted
+            greeter = Greeter(os.urandom)
+            asked = [encode_message(ListRequest(greeter(4), 0, 1), LEGACY) for _ in range(REQUESTS)]
+            hello = encode_frame(7, Hello(VERSION, Purpose.RECONCILE, LEGACY.name, Terms()))
+            writer.write(b"".join([*asked, encode_extra(hello, LEGACY)]))
+            heard: list[bytes] = []
+            while not (extras := [extra for frame in heard if (extra := extra_of(frame)) is not None]):
+                heard += frames.feed(await asyncio.wait_for(reader.read(4096), 10))
+            number, answer = decode_frame(extras[0])
+            assert (number, type(answer)) == (7, Accepted)
+            writer.close()

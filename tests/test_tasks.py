@@ -109,13 +109,19 @@ def run_tasks(job: Job, random: Random) -> tuple[list[Row], list[dict[str, Any]]
     wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
     for numbers in shares_of(wanted, random):
         reports += reports_of(tasks.build(job, runs)(iter([numbers])))
-    segments = in_order([RowSegment.of(fields) for report in reports for fields in report["segments"]])
+    for numbers in shares_of(job.trees, random):
+        reports += reports_of(tasks.add_up(job, segments_of(reports))(iter([numbers])))
+    segments = segments_of(reports)
     sizes: Sizes = {}
     for segment in segments:
         sizes = add_sizes(sizes, segment.sizes)
     rows = list(chain.from_iterable(chain.from_iterable(read_rows(job.folder, segment) for segment in segments)))
     assert sum(segment.rows for segment in segments) == len(rows)
     return rows, reports, sizes
+
+
+def segments_of(reports: Iterable[dict[str, Any]]) -> list[RowSegment]:
+    return in_order([RowSegment.of(fields) for report in reports for fields in report["segments"]])
 
 
 def shares_of(numbers: Iterable[int], random: Random) -> Iterator[pa.RecordBatch]:
@@ -252,6 +258,7 @@ def test_single_views_are_those_of_the_whole(
     history: tuple[Dialect, list[Post]], plan: Plan, random: Random, views: frozenset[str]
 ) -> None:
     dialect, posts = history[0], public(history[1])
+    views = CATALOG.together(views)
     with scratch_folder() as folder, store_of(dialect, posts) as store:
         exports = write_exports(dialect, posts, plan, folder, random)
         with job_of(exports, folder / "job", plan, views=views) as job:

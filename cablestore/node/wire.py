@@ -179,8 +179,7 @@ class Connection(asyncio.Protocol):
             self._write(messages[0] if len(messages) == 1 else b"".join(messages))
         if self.queued_size_bytes > self._node.settings.max_queued_size_bytes:
             self.close("it reads too slowly")
-        if not self.met.done():
-            self._meet()
+        self._meet()
 
     def send_frames(self, frames: list[bytes]) -> None:
         """Send frames of a reconciliation to a peer that was met."""
@@ -191,7 +190,8 @@ class Connection(asyncio.Protocol):
 
     def _meet(self) -> None:
         """Notice that both sides know what the other one is."""
-        if self.session.is_cablestore and self.session.has_greeted and self._node.settings.reconciles:
+        knows_both = self.session.is_cablestore and self.session.has_greeted
+        if knows_both and self._node.settings.reconciles and not self.met.done():
             self.met.set_result(True)
             self._node.reconciling.met(self)
 
@@ -311,6 +311,7 @@ class Connection(asyncio.Protocol):
                     if fault is not Fault.UNASKED or not self.session.dialect.requests_have_ttl:
                         self.faulted(fault.value, detail)
                 case Extra(content):
+                    self._meet()  # it may come together with the last of the greeting
                     if self.met.done():
                         self._node.reconciling.received(self, content)
                 case _:
