@@ -105,3 +105,7 @@ class UnreachableError(ArchiveError):
 
 class ReconcileError(CableStoreError):
     """A reconciliation cannot go on: a peer's bytes are malformed, a limit is reached, a dialect cannot say what is needed."""
+
+
+class SdsError(CableStoreError):
+    """A message of a causal log is malformed or too large, or the log cannot do what it was asked."""

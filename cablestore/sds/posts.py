@@ -1,0 +1,107 @@
+"""A causal log whose messages are posts of a store: the id of a message is its post's hash in hex, delivery is ingest.
+
+A post's hash does not depend on who sends it, so whoever has a post may answer for it. What surrounds the post in a
+message (its place in the log, what it names) is not signed: a channel is for members who trust each other that far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from cablestore.crypto import HASH_SIZE_BYTES, post_hash
+from cablestore.errors import SdsError
+from cablestore.limits import MAX_SDS_EFFECTS_READ
+from cablestore.post import Post
+from cablestore.sds.channel import Received
+from cablestore.sds.effects import Deliver, Effect, Missing, Retrieve
+from cablestore.sds.log import CausalLog, LogChannel
+from cablestore.sds.message import Message
+from cablestore.sds.settings import Settings
+from cablestore.store import CableStore
+
+_DEFAULT: Final = Settings()
+
+
+def check_post(message: Message) -> str | None:
+    """Say what is wrong with a message that should be a post under its hash, None for nothing."""
+    digest = post_hash(message.content or b"").hex()
+    return None if digest == message.message_id else f"its id is {message.message_id!r}, its post's hash {digest}"
+
+
+class PostChannel:
+    """A channel of posts over a store. The application broadcasts what `outbox` says and confirms it."""
+
+    def __init__(
+        self, store: CableStore, log: CausalLog, channel_id: str, sender_id: str, settings: Settings = _DEFAULT
+    ) -> None:
+        """Open the channel; `settings.check` becomes `check_post`."""
+        self._store = store
+        self.channel: Final[LogChannel] = log.channel(channel_id, sender_id, replace(settings, check=check_post))
+
+    def send(self, post: Post, now_ms: int, *, retrieval_hint: bytes | None = None) -> bool:
+        """Have a post of the store sent. False where the log has it, so that a send that was cut short can be repeated.
+
+        Raises SdsError for a post that never leaves its author's store.
+        """
+        if post.is_local_only:
+            raise SdsError(f"post {post.hash.hex()} is local-only: it is not for others")
+        message_id = post.hash.hex()
+        if self.channel.message(message_id) is not None:
+            return False
+        self.channel.send(post.raw, now_ms, message_id=message_id, retrieval_hint=retrieval_hint)
+        return True
+
+    def receive(self, data: bytes, now_ms: int) -> Received:
+        """Take what the transport brought. A message whose id is not its post's hash is refused."""
+        return self.channel.receive(data, now_ms)
+
+    def outbox(self, most: int = MAX_SDS_EFFECTS_READ) -> list[tuple[int, Effect]]:
+        """Store the posts that were delivered, and return the effects as `LogChannel.outbox` does.
+
+        Posts are in the store, on the disk, when this returns, so before their effects are confirmed. After a crash in
+        between they are stored again, which changes nothing. What is missing in the log and is in the store, because it
+        came another way, is taken as met: nobody has to send again what reconciliation or an archive brought.
+        """
+        effects = self.channel.outbox(most=most)
+        posts = [effect.message.content or b"" for _, effect in effects if isinstance(effect, Deliver)]
+        if posts:
+            self._store.ingest(posts, sync=True)
+        missing = [effect.entry.message_id for _, effect in effects if isinstance(effect, Missing | Retrieve)]
+        here = [message_id for message_id in missing if self._is_stored(message_id)]
+        if here:
+            self.channel.met(here)
+        return effects
+
+    def confirm(self, sequence: int) -> None:
+        """Forget the effects up to this number: they were handled."""
+        self.channel.confirm(sequence)
+
+    def caught_up(self) -> int:
+        """Take as met whatever is missing in the log and has come into the store. Returns how many messages that were.
+
+        For after a reconciliation, or the import of an archive.
+        """
+        here = [entry.message_id for entry in self.channel.missing() if self._is_stored(entry.message_id)]
+        self.channel.met(here)
+        return len(here)
+
+    def answer(self, message_id: str) -> bytes | None:
+        """Return the message with this id for somebody who retrieves it, None where the log does not have it."""
+        return self.channel.encoded(message_id)
+
+    def retrieve(self, message_id: str, ask: Callable[[str], bytes | None], now_ms: int) -> Received | None:
+        """Get a missing message from a store, `ask` being its `answer`. None where it does not have it.
+
+        Whatever it answers is checked like all that is received.
+        """
+        data = ask(message_id)
+        return None if data is None else self.channel.retrieved(data, now_ms)
+
+    def _is_stored(self, message_id: str) -> bool:
+        try:
+            digest = bytes.fromhex(message_id)
+        except ValueError:
+            return False
+        return len(digest) == HASH_SIZE_BYTES and self._store.post(digest) is not None
