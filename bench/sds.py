@@ -18,7 +18,7 @@ START_MS = 1_700_000_000_000
 BATCH = 100
 CONTENT = b"x" * 200
 SIZES = (
-    ("18,752 bytes of filter", Settings(), 19_000),
+    ("18,752 bytes of filter", Settings(), 18_800),
     ("1,880 bytes of filter", Settings(filter=COMPACT_FILTER), 3_500),
 )
 

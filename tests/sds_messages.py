@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from cablestore import limits
@@ -17,6 +18,9 @@ from cablestore.varint import encode_varint
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "vectors" / "sds.json").read_text())
 
 in_each = pytest.mark.parametrize("dialect", [SPEC, NIM], ids=lambda dialect: dialect.name)
+
+FEWER = settings(max_examples=settings().max_examples // 3)
+"""Messages are slow to make up, so many fewer in each run: also in a long one."""
 
 NOW_MS = 1_700_000_000_000
 U64 = 2**64 - 1

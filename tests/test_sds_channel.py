@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -18,8 +19,8 @@ from cablestore.sds.effects import (
     Send,
 )
 from cablestore.sds.log import CausalLog
-from cablestore.sds.message import HistoryEntry
-from cablestore.sds.settings import Backoff, Settings
+from cablestore.sds.message import HistoryEntry, message_id_of
+from cablestore.sds.settings import COMPACT_FILTER, Backoff, Settings
 
 # --- sending -----------------------------------------------------------------------------------------
 
@@ -90,11 +91,26 @@ def test_a_message_carries_the_filter_as_it_is_when_it_is_sent() -> None:
         assert foreign.contains(positions(message_id, foreign, SPEC))
 
 
+@pytest.mark.parametrize(("settings", "most"), [(Settings(), 18_900), (Settings(filter=COMPACT_FILTER), 3_500)])
+def test_the_overhead_of_a_message(settings: Settings, most: int) -> None:
+    """The filter, three ids, and what names sender, channel and time."""
+    ann = Member("ann", settings)
+    sizes = [len(ann.says("x" * 200)) - 200 for _ in range(4)]
+    assert settings.filter.size_bytes < sizes[0] < sizes[-1] == sizes[-2] <= min(most, settings.filter.size_bytes + 150)
+
+
+def test_ids_of_one_time_sort_alike_as_bytes_and_without_regard_to_case() -> None:
+    """@waku/sds sorts ids as text of the user's language, where an upper-case letter stands beside its lower-case one."""
+    ids = [message_id_of("ann", "room", at, b"x") for at in range(200)]
+    assert sorted(ids, key=str.encode) == sorted(ids, key=str.casefold)
+    assert all(re.fullmatch("[0-9a-v]{32}", each) for each in ids)
+
+
 def test_ids_are_unique_unless_the_application_gives_them() -> None:
     ann, bob = Member("ann"), Member("bob")
     hi = [opened(member.says("hi")).message_id for member in (ann, bob, ann)]
     assert len(set(hi)) == 3
-    assert all(len(message_id) == 64 for message_id in hi)
+    assert all(len(message_id) == 32 for message_id in hi)
     assert opened(ann.says("hi", message_id="mine")).message_id == "mine"
     with pytest.raises(SdsError, match="here already"):
         ann.says("again", message_id="mine")

@@ -11,7 +11,7 @@ import mmh3
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sds_messages import VECTORS, field, ids, in_each
+from sds_messages import FEWER, VECTORS, field, ids, in_each
 
 from cablestore import limits
 from cablestore.errors import SdsError
@@ -182,6 +182,7 @@ def test_the_largest_filter() -> None:
 
 
 @in_each
+@FEWER
 @given(names=st.lists(ids, max_size=100), others=st.lists(ids, max_size=20))
 def test_what_was_put_in_is_in_it(dialect: SdsDialect, names: list[str], others: list[str]) -> None:
     filter_ = made(names, SMALL, dialect)

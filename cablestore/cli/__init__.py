@@ -11,7 +11,7 @@ import sys
 import click
 
 from cablestore import __version__
-from cablestore.cli import archiving, care, demo, exporting, importing, reading, reindexing, serving, writing
+from cablestore.cli import archiving, care, causal, demo, exporting, importing, reading, reindexing, serving, writing
 from cablestore.cli.common import exit_status
 from cablestore.errors import CableStoreError
 
@@ -22,7 +22,7 @@ def cli() -> None:
     """An indexed message store for peer-to-peer chat."""
 
 
-for module in (writing, reading, serving, care, importing, exporting, archiving, reindexing, demo):
+for module in (writing, reading, serving, care, importing, exporting, archiving, causal, reindexing, demo):
     for command in module.COMMANDS:
         cli.add_command(command)
 

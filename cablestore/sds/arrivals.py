@@ -47,7 +47,7 @@ def take(state: State, held: Held, lamport_ms: int, now_ms: int) -> Arrival:
     place = place_of(lamport_ms, message.message_id)
     unmet = _unmet(state, message, lamport_ms)
     if not unmet:
-        is_awaited = gaps.close(state, message.message_id) is not None
+        is_awaited = _has_come(state, message.message_id, known)
         _enter(state, place, held, is_named=is_named)
         tell_delivered(state, place)
         if is_awaited:
@@ -56,7 +56,7 @@ def take(state: State, held: Held, lamport_ms: int, now_ms: int) -> Arrival:
     row = held.packed()
     if not _make_room(state, place, len(row), sum(known is None for _, known in unmet)):
         return Arrival.NO_ROOM
-    is_awaited = gaps.close(state, message.message_id) is not None
+    is_awaited = _has_come(state, message.message_id, known)
     _wait(state, place, row, unmet, is_named=is_named, now_ms=now_ms)
     if is_awaited:  # those that are not later than it do not depend on it, whatever they say
         _deliver(state, _released(state, message.message_id, until_lamport_ms=lamport_ms))
@@ -67,12 +67,18 @@ def log_own(state: State, held: Held, lamport_ms: int) -> bytes:
     """Put an own new message into the log, and return its place."""
     message_id = held.message.message_id
     known = state.known(message_id)
-    is_awaited = gaps.close(state, message_id) is not None
+    is_awaited = _has_come(state, message_id, known)
     place = place_of(lamport_ms, message_id)
     _enter(state, place, held, is_named=known is not None and known.is_named)
     if is_awaited:
         _deliver(state, _released(state, message_id))
     return place
+
+
+def _has_come(state: State, message_id: str, known: Known | None) -> bool:
+    """Note that a message is missed or lost no more. Tells whether it was missed."""
+    state.counters.lost -= known is not None and known.is_lost
+    return gaps.close(state, message_id) is not None
 
 
 def missing_of_sync(state: State, message: Message, now_ms: int) -> None:
@@ -85,18 +91,19 @@ def missing_of_sync(state: State, message: Message, now_ms: int) -> None:
 def lost_due(state: State, now_ms: int) -> None:
     """Give up what has been missing for too long, and deliver what waits for it."""
     for part, _ in state.lost.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
-        gap = give_up(state, part[8:].decode())
+        gap = give_up(state, part[8:].decode(), is_lost=True)
         if gap is not None:
             tell(state, Lost(gap))
 
 
-def give_up(state: State, message_id: str) -> HistoryEntry | None:
+def give_up(state: State, message_id: str, *, is_lost: bool = False) -> HistoryEntry | None:
     """Take a dependency that is not here as met. Returns what was known of it if somebody missed it."""
     known = state.known(message_id)
     if known is not None:
         return None
     gap = gaps.close(state, message_id)
-    state.put_known(message_id, Known(Place.GIVEN_UP))
+    state.put_known(message_id, Known(Place.GIVEN_UP, is_lost=is_lost))
+    state.counters.lost += is_lost
     if gap is None:
         return None
     _deliver(state, _released(state, message_id))

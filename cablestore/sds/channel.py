@@ -249,6 +249,11 @@ class Channel:
         for place, row in self.state.log.rows(start, reverse=reverse):
             yield self.state.read(place, row).message
 
+    def log_from(self, lamport_ms: int) -> Iterator[Message]:
+        """Yield the log in its order, from a Lamport time on."""
+        for place, row in self.state.log.rows(place_of(lamport_ms, "")):
+            yield self.state.read(place, row).message
+
     def missing(self) -> Iterator[HistoryEntry]:
         """Yield what others named and is not here."""
         for part, _ in self.state.missing.rows():

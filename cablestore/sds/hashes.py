@@ -6,10 +6,13 @@ All are public functions without a key: whoever chooses ids can make them collid
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from functools import cache
 from typing import Final
 
-import farmhash
 import mmh3
+
+from cablestore.errors import SdsError
 
 _MASK: Final = 0xFFFFFFFF
 _C1: Final = 0xCC9E2D51
@@ -31,10 +34,20 @@ def javascript_hash(text: str) -> int:
 def nim_hash(text: str) -> int:
     """Return FarmHash's 64-bit fingerprint of UTF-8, signed: `hash(string)` of Nim from 2.2 on, which nim-sds uses.
 
-    Raises UnicodeEncodeError for text that UTF-8 cannot write.
+    Raises UnicodeEncodeError for text that UTF-8 cannot write, SdsError where FarmHash is not installed.
     """
-    found: int = farmhash.Fingerprint64(text.encode())
+    found = _farmhash()(text.encode())
     return found - (1 << 64) if found >> 63 else found
+
+
+@cache
+def _farmhash() -> Callable[[bytes], int]:
+    try:
+        from farmhash import Fingerprint64  # noqa: PLC0415 - only one dialect needs it, and not every Python has a wheel
+    except ImportError:
+        raise SdsError("the dialect nim needs FarmHash: pip install 'cablestore[sds-nim]'") from None
+    found: Callable[[bytes], int] = Fingerprint64
+    return found
 
 
 def sha256_hash(text: str) -> int:

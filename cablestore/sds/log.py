@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Final, Self
+from weakref import WeakValueDictionary
 
-from cablestore.errors import SdsError, StorageError, StoreLockedError
+from cablestore.errors import NotAStoreError, SdsError, StorageError, StoreLockedError
+from cablestore.folder import CAUSAL_LOGS
 from cablestore.kv import LevelDB, Tuning
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.memory import MemoryDB
@@ -27,11 +29,14 @@ from cablestore.sds.message import HistoryEntry, Message
 from cablestore.sds.records import Counters
 from cablestore.sds.rolling import RollingFilter
 from cablestore.sds.settings import Settings
+from cablestore.sds.status import ChannelStatus, channel_statuses
 from cablestore.sds.tables import channel_ids
 
-FOLDER: Final = "sds"
 _OWNER: Final = "owner"
 _DEFAULT: Final = Settings()
+
+_open_here: Final[WeakValueDictionary[Path, CausalLog]] = WeakValueDictionary()
+"""The logs that this process has open, for commands that find the folder locked by it."""
 
 
 class CausalLog:
@@ -47,27 +52,38 @@ class CausalLog:
         self._channels: dict[str, LogChannel] = {}
 
     @classmethod
-    def open(cls, store_folder: Path | str, *, tuning: Tuning | None = None) -> Self:
-        """Open the causal logs of the store in a folder, making them where there are none.
+    def open(cls, store_folder: Path | str, *, create: bool = True, tuning: Tuning | None = None) -> Self:
+        """Open the causal logs of the store in a folder, making them where there are none and `create` allows it.
 
-        Raises StoreLockedError where they are open already, StorageError where the disk refuses or is damaged.
+        The store itself need not be open. Raises StoreLockedError where they are open already, NotAStoreError where there
+        are none, StorageError where the disk refuses or is damaged.
         """
-        path = Path(store_folder).absolute() / FOLDER
+        path = _path_of(store_folder)
+        if not create and not path.is_dir():
+            raise NotAStoreError(f"there are no causal logs at {path}: a program makes them with CausalLog.open")
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = _acquire(path)
         except OSError as error:
             raise StorageError(f"the causal logs at {path} cannot be opened: {error.strerror}") from None
         try:
-            return cls(LevelDB(path, tuning), lock)
+            database = LevelDB(path, tuning)
         except BaseException:
             os.close(lock)
             raise
+        opened = _open_here[path] = cls(database, lock)
+        return opened
 
     @classmethod
     def in_memory(cls, database: Database | None = None) -> Self:
         """Keep logs in memory, for tests and throwaway clients; or in a database that somebody else closes."""
         return cls(database or MemoryDB())
+
+    @classmethod
+    def open_here(cls, store_folder: Path | str) -> CausalLog | None:
+        """Return the causal logs of a store that this process has open, None where it has not."""
+        found = _open_here.get(_path_of(store_folder))
+        return None if found is None or found._lock is None else found  # noqa: SLF001 - of the same class
 
     def channel(self, channel_id: str, sender_id: str, settings: Settings = _DEFAULT) -> LogChannel:
         """Return a channel in which we write as `sender_id`, making it where there is none.
@@ -91,6 +107,10 @@ class CausalLog:
         """Return the ids of the channels that something is kept of."""
         with self._database.snapshot() as source:
             return list(channel_ids(source))
+
+    def status(self) -> list[ChannelStatus]:
+        """Return how much is where in each channel, also in those that are not open."""
+        return channel_statuses(self._database)
 
     @contextmanager
     def batch(self, *, sync: bool = True) -> Iterator[None]:
@@ -269,6 +289,11 @@ class LogChannel:
         with self._log._reading(self) as turn:  # noqa: SLF001
             return list(islice(turn.log(after), most))
 
+    def log_from(self, lamport_ms: int, most: int = 1_000) -> list[Message]:
+        """Return messages of the log in its order, from a Lamport time on."""
+        with self._log._reading(self) as turn:  # noqa: SLF001
+            return list(islice(turn.log_from(lamport_ms), most))
+
     def newest(self, most: int = 50) -> list[Message]:
         """Return the last messages of the log, the last one first."""
         with self._log._reading(self) as turn:  # noqa: SLF001
@@ -298,6 +323,10 @@ class LogChannel:
         """Return when `tick` has something to do."""
         with self._log._reading(self) as turn:  # noqa: SLF001
             return turn.due_ms()
+
+
+def _path_of(store_folder: Path | str) -> Path:
+    return Path(store_folder).absolute() / CAUSAL_LOGS
 
 
 def _acquire(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from dataclasses import dataclass
 from enum import Enum
@@ -10,6 +11,8 @@ from typing import Final
 from cablestore.errors import SdsError
 
 _PERSON: Final = b"cablestore/sds"
+_DIGEST_SIZE_BYTES: Final = 20
+"""Whole characters of five bits, without padding."""
 
 
 class Kind(Enum):
@@ -65,13 +68,17 @@ class Message:
 
 
 def message_id_of(sender_id: str, channel_id: str, lamport_ms: int | None, content: bytes) -> str:
-    """Return a message's id: 64 hex digits of BLAKE2b-256 over all that makes it unique, each with its length.
+    """Return a message's id: 32 characters, BLAKE2b-160 over all that makes it unique, each with its length.
+
+    They are digits and letters from a to v (RFC 4648's base32hex in lower case), which sort as their bytes do in every
+    implementation, also in those that sort ids as text. Nobody who receives an id can tell what it was made from, so
+    it has as many bits as keep ids from being equal by chance.
 
     Two people who write the same have different ids, and so has one who writes it twice. For an ephemeral message, which
     has no time of its own, `lamport_ms` is None: those of one sender with the same content share an id. Raises SdsError
     for text that UTF-8 cannot write, and a time beyond 64 bits.
     """
-    digest = hashlib.blake2b(digest_size=32, person=_PERSON)
+    digest = hashlib.blake2b(digest_size=_DIGEST_SIZE_BYTES, person=_PERSON)
     try:
         time = b"" if lamport_ms is None else lamport_ms.to_bytes(8, "big")
         for part in (sender_id.encode(), channel_id.encode(), time, content):
@@ -82,4 +89,4 @@ def message_id_of(sender_id: str, channel_id: str, lamport_ms: int | None, conte
         raise SdsError(
             f"a Lamport time has 64 bits and no sign, {lamport_ms} does not fit: look at the clock"
         ) from None
-    return digest.hexdigest()
+    return base64.b32hexencode(digest.digest()).decode().lower()

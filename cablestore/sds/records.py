@@ -14,6 +14,8 @@ from cablestore.sds.message import HistoryEntry, Message
 
 _KNOWN: Final = struct.Struct(">cQIB")
 _LOOSE: Final = struct.Struct(">Q")
+_NAMED: Final = 1
+_LOST: Final = 2
 
 
 class Place(Enum):
@@ -34,17 +36,19 @@ class Known(NamedTuple):
     """What is known of an id.
 
     `unmet` counts what a waiting message still waits for. `is_named` says that a message of the log named it before it
-    came, which happens to one that was given up.
+    came, which happens to one that was given up; `is_lost` that one was given up because it could not be had.
     """
 
     place: Place
     lamport_ms: int = 0
     unmet: int = 0
     is_named: bool = False
+    is_lost: bool = False
 
     def packed(self) -> bytes:
         """Return the row."""
-        return _KNOWN.pack(self.place.value, self.lamport_ms, self.unmet, self.is_named)
+        marks = self.is_named * _NAMED | self.is_lost * _LOST
+        return _KNOWN.pack(self.place.value, self.lamport_ms, self.unmet, marks)
 
 
 def known_of(row: bytes | None) -> Known | None:
@@ -52,8 +56,8 @@ def known_of(row: bytes | None) -> Known | None:
     if row is None:
         return None
     try:
-        place, lamport_ms, unmet, is_named = _KNOWN.unpack(row)
-        return Known(_PLACES[place], lamport_ms, unmet, bool(is_named))
+        place, lamport_ms, unmet, marks = _KNOWN.unpack(row)
+        return Known(_PLACES[place], lamport_ms, unmet, bool(marks & _NAMED), bool(marks & _LOST))
     except (struct.error, KeyError):
         raise CorruptStoreError(f"a row of an id in the causal log holds {row!r}") from None
 
@@ -180,6 +184,8 @@ class Counters:
     waiting: int = 0
     waiting_size_bytes: int = 0
     missing: int = 0
+    lost: int = 0
+    """Given up because they could not be had; one that comes after all is lost no more."""
     loose: int = 0
     answers: int = 0
     sync_ms: int = 0

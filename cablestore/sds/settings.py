@@ -80,6 +80,7 @@ class Settings:
     """A sync message is sent after this time or up to twice of it, if there is something to tell; None: never."""
 
     def __post_init__(self) -> None:
+        self.dialect.filter_hash("")  # a hash that is not installed is missed now, and not in the middle of a channel
         longest = self.history_length + max(self.loose_ends, self.loose_ends_of_sync)
         if self.history_length < 1 or min(self.loose_ends, self.loose_ends_of_sync) < 0 or longest > MAX_SDS_HISTORY:
             raise SdsError(f"a causal history names 1 to {MAX_SDS_HISTORY} messages, these settings allow {longest}")

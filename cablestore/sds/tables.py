@@ -100,13 +100,18 @@ def channel_ids(source: Source) -> Iterator[str]:
         start = after_prefix(SEPARATOR + part + SEPARATOR)
 
 
+def channel_prefix(channel_id: str) -> bytes:
+    """Return what all keys of a channel begin with."""
+    return SEPARATOR + escape(channel_id) + SEPARATOR
+
+
 class Table:
     """The rows of one kind. Each table has changes of its own, so that sorting those of one costs the others nothing."""
 
     __slots__ = ("_overlay", "_prefix", "_size", "_stop", "changes", "get_row")
 
     def __init__(self, source: Source, channel_id: str, name: bytes) -> None:
-        self._prefix = SEPARATOR + escape(channel_id) + SEPARATOR + name + SEPARATOR
+        self._prefix = channel_prefix(channel_id) + name + SEPARATOR
         self._size = len(self._prefix)
         self._stop = after_prefix(self._prefix)
         self._overlay = Overlay(source)
