@@ -117,3 +117,7 @@ class PeerRefusedError(ReconcileError):
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
         self.reason = reason
+
+
+class SdsError(CableStoreError):
+    """A message of a causal log is malformed or too large, or the log cannot do what it was asked."""

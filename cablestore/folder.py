@@ -8,6 +8,7 @@
     identity            the key file of the store's own user, made when it is first needed
     generation-000002/  a LevelDB with everything else
     generation-000001/  an earlier one that was kept, to go back to
+    sds/                causal logs, and the lock of who has them open: `cablestore.sds.log`
     scratch-*/          what a rebuild or a check sorts on the disk, while it runs
     damaged-000001/     one that could not be read whole, kept when it was rebuilt
 
@@ -41,7 +42,9 @@ _IDENTITY: Final = "identity"
 _GENERATION: Final = "generation-"
 _DAMAGED: Final = "damaged-"
 _SCRATCH: Final = "scratch-"
-_OWN_NAMES: Final = frozenset({_STORE, _STORE_BEFORE_RENAME, _LOCK, _IDENTITY})
+CAUSAL_LOGS: Final = "sds"
+"""Causal logs may be there before the store is, and are there after a rebuild: nothing here touches them."""
+_OWN_NAMES: Final = frozenset({_STORE, _STORE_BEFORE_RENAME, _LOCK, _IDENTITY, CAUSAL_LOGS})
 
 
 @dataclass(frozen=True, slots=True)

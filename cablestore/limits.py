@@ -376,3 +376,56 @@ MAX_TALKS: Final = 8
 
 GREETING_TIMEOUT_S: Final = 5.0
 """Seconds in which a peer is recognised as a store that reconciles, when that is all that it was called for."""
+
+# --- of causal logs ------------------------------------------------------------------------------
+
+MAX_SDS_MESSAGE_SIZE_BYTES: Final = 1_310_720
+"""One message: 1 MiB of content, as deployed nodes take, and 256 KiB for filter, history and ids. Longer ones are not read."""
+
+MAX_SDS_ID_SIZE_BYTES: Final = 512
+"""A message's, sender's or channel's id, in UTF-8: hashes have 64. Ids stand in keys and in the histories of others."""
+
+MAX_SDS_HINT_SIZE_BYTES: Final = 1_024
+"""A retrieval hint: a hash, or an address. It is kept for each dependency that is missing."""
+
+MAX_SDS_HISTORY: Final = 1_024
+"""Entries of a causal history: deployed nodes write 200. Each that is missing costs rows, so a message costs no more."""
+
+MAX_SDS_REPAIR_REQUESTS: Final = 64
+"""Repairs that one message requests: 3 are recommended. Each costs a look-up, and perhaps a message."""
+
+MAX_SDS_FIELDS: Final = 8_192
+"""Protobuf fields in one message, unknown ones and those of its entries included: twice the fullest one, 13 ms at most to read."""
+
+MAX_SDS_FILTER_SIZE_BYTES: Final = 262_144
+"""One Bloom filter's bits: 139,000 ids with one error in a thousand. It travels with every message."""
+
+MAX_SDS_FILTER_HASHES: Final = 32
+"""Bits that one id sets in a filter: 10 for one error in a thousand, 30 for one in a billion. A peer's filter names any."""
+
+MAX_SDS_LAMPORT_AHEAD_MS: Final = 86_400_000
+"""How far a message's Lamport time may be ahead of the clock: everybody's clock follows it. A day of a thousand messages a second."""
+
+MAX_SDS_WAITING: Final = 4_096
+"""Messages of a channel that wait for others which they depend on. Whatever is behind the last of them is fetched again later."""
+
+MAX_SDS_WAITING_SIZE_BYTES: Final = 33_554_432
+"""Bytes of these messages: they lie on the disk, and one arrival may deliver all of them in one write."""
+
+MAX_SDS_MISSING: Final = 16_384
+"""Messages of a channel that are known to be missing: each is asked for, and one hostile message names a thousand."""
+
+MAX_SDS_ANSWERS: Final = 1_024
+"""Repairs of a channel that wait for their time to be answered. Whoever was not noted asks again."""
+
+MAX_SDS_REVIEWED: Final = 64
+"""Own messages that one received filter is held against, a microsecond each. Of more the next ones have their turn with the next write."""
+
+MAX_SDS_TIMERS: Final = 256
+"""Timers of a kind that one tick handles: it is one write. The others are due at the next one."""
+
+MAX_SDS_BATCH: Final = 1_000
+"""Messages of a list that are received in one write, which is held in memory."""
+
+MAX_SDS_EFFECTS_READ: Final = 1_000
+"""Effects of the outbox that one call returns: with filters of 18,752 bytes 20 MB."""

@@ -55,14 +55,41 @@ def test_importing_the_package_loads_nothing_heavy(tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
 
 
-def test_no_command_but_those_of_archives_needs_their_extra(tmp_path: Path) -> None:
-    code = "import sys, cablestore.cli; bad = {'libtorrent', 'aiohttp', 'google.protobuf', 'Crypto'} & set(sys.modules); assert not bad, bad"
+def test_no_command_but_those_of_archives_and_causal_logs_loads_what_they_need(tmp_path: Path) -> None:
+    code = "import sys, cablestore.cli; bad = {'libtorrent', 'aiohttp', 'google.protobuf', 'Crypto', 'mmh3'} & set(sys.modules); assert not bad, bad"
     found = python(code, tmp_path)
     assert found.returncode == 0, found.stderr
 
 
+def test_only_one_dialect_of_causal_logs_needs_its_extra(tmp_path: Path) -> None:
+    code = """
+import sys
+sys.modules["farmhash"] = None
+from cablestore.errors import SdsError
+from cablestore.sds import NIM, CausalLog, Settings
+with CausalLog.open("store") as log:
+    log.channel("room", "ann").send(b"x", 1)
+try:
+    Settings(dialect=NIM)
+except SdsError as error:
+    print(error)
+"""
+    found = python(code, tmp_path)
+    assert found.stdout.strip() == "the dialect nim needs FarmHash: pip install 'cablestore[sds-nim]'", found.stderr
+    assert "cityhash" not in " ".join(PROJECT["project"]["dependencies"])
+    assert "cityhash" in " ".join(PROJECT["project"]["optional-dependencies"]["sds-nim"])
+
+
 @pytest.mark.parametrize(
-    "first", ["cablestore.views", "cablestore.views.links", "cablestore.view", "cablestore.reindex", "cablestore.cli"]
+    "first",
+    [
+        "cablestore.views",
+        "cablestore.views.links",
+        "cablestore.view",
+        "cablestore.reindex",
+        "cablestore.sds.log",
+        "cablestore.cli",
+    ],
 )
 def test_any_module_can_be_imported_first(first: str, tmp_path: Path) -> None:
     found = python(f"import {first}, cablestore; cablestore.CableStore", tmp_path)

@@ -14,6 +14,7 @@ from cablestore import __version__
 from cablestore.cli import (
     archiving,
     care,
+    causal,
     demo,
     exporting,
     importing,
@@ -33,7 +34,7 @@ def cli() -> None:
     """An indexed message store for peer-to-peer chat."""
 
 
-for module in (writing, reading, serving, reconciling, care, importing, exporting, archiving, reindexing, demo):
+for module in (writing, reading, serving, reconciling, care, importing, exporting, archiving, causal, reindexing, demo):
     for command in module.COMMANDS:
         cli.add_command(command)
 

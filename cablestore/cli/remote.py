@@ -32,18 +32,20 @@ class _Offer:
 _OFFERS: Final[dict[str, _Offer]] = {}
 
 
-def offered(serve: Callable[..., Any] | None = None) -> Callable[[click.Command], click.Command]:
+def offered(
+    serve: Callable[..., Any] | None = None, *, name: str | None = None
+) -> Callable[[click.Command], click.Command]:
     """Let a command run in the process that has the store open, where that one offers it.
 
     Stands above `click.command`. `serve` gets the open store as `store` and does what the command does; without it, it is
-    the function under `with_store`.
+    the function under `with_store`. `name` is how a command of a group is told from others of the same name.
     """
 
     def offer(command: click.Command) -> click.Command:
         local = command.callback
         if local is None or command.name is None:
             raise TypeError(f"{command} has no function to offer")
-        name = command.name
+        offered_as = name or command.name
 
         @wraps(local)
         def here_or_there(*, path: Path, as_json: bool, **params: Any) -> Any:
@@ -52,13 +54,13 @@ def offered(serve: Callable[..., Any] | None = None) -> Callable[[click.Command]
             try:
                 return local(path=path, as_json=as_json, **params)
             except StoreLockedError:
-                status = forward(path, name, params, Output(as_json=as_json))
+                status = forward(path, offered_as, params, Output(as_json=as_json))
                 if status is None:
                     raise
                 return status
 
         command.callback = here_or_there
-        _OFFERS[name] = _Offer(command, serve or inspect.unwrap(local))
+        _OFFERS[offered_as] = _Offer(command, serve or inspect.unwrap(local))
         return command
 
     return offer

@@ -1,0 +1,207 @@
+"""Bloom filters of message ids: sizes, bits, and their bytes on the wire in either dialect (SDS, "Participant state"). Pure.
+
+Here the bits are bytes, bit p in byte p // 8 with the value 1 << p % 8, as many bytes as on the wire. There, in words of
+eight bytes, `spec` turns each word around; `nim` puts them into a document beside their parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from cablestore.errors import DecodeError, SdsError
+from cablestore.limits import MAX_SDS_FILTER_HASHES, MAX_SDS_FILTER_SIZE_BYTES
+from cablestore.sds.dialects import SdsDialect
+from cablestore.varint import encode_varint, read_varint
+
+_WORD_SIZE_BYTES: Final = 8
+_WORD_BITS: Final = 64
+_MILLION: Final = 1_000_000
+_WORDS_FIELD: Final = 1
+_DESCRIPTION_FIELDS: Final = (2, 3, 4, 5)
+
+
+class Shape(Protocol):
+    """What decides where an id's bits are."""
+
+    @property
+    def bits(self) -> int:
+        """How many bits there are."""
+
+    @property
+    def hashes(self) -> int:
+        """How many of them an id sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterParameters:
+    """A filter for about `capacity` ids, which takes one of 1 / `error` others for one of them then.
+
+    `bits` and `hashes` follow as both deployed implementations compute them; `size_bytes` is that of its words. On the
+    wire that is all in `spec`, in `nim` 16 bytes or so describe them. The defaults are those of both implementations.
+    Raises SdsError for a filter that cannot be, or breaks a limit.
+    """
+
+    capacity: int = 10_000
+    error: float = 0.001
+    bits: int = field(init=False)
+    hashes: int = field(init=False)
+    size_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.capacity < 1 or not 0.0 < self.error < 1.0:
+            raise SdsError(
+                f"a filter is for one id at least, with an error between 0 and 1, not {self.capacity} and {self.error}"
+            )
+        bits_per_id = math.ceil(-math.log(self.error) / math.log(2) ** 2)
+        hashes = max(1, math.floor(math.log(2) * bits_per_id + 0.5))
+        size_bytes = size_of(self.capacity * bits_per_id)
+        if size_bytes > MAX_SDS_FILTER_SIZE_BYTES or hashes > MAX_SDS_FILTER_HASHES:
+            raise SdsError(
+                f"a filter for {self.capacity} ids with an error of {self.error} has {size_bytes} bytes and {hashes} bits "
+                f"for each id, allowed are {MAX_SDS_FILTER_SIZE_BYTES} and {MAX_SDS_FILTER_HASHES}: take fewer ids"
+            )
+        for name, value in (
+            ("bits", self.capacity * bits_per_id),
+            ("hashes", hashes),
+            ("size_bytes", size_bytes),
+        ):
+            object.__setattr__(self, name, value)
+
+
+def size_of(bits: int) -> int:
+    """Return how many bytes the words of so many bits have; there is one word more than needed where they fill all."""
+    return (1 + bits // _WORD_BITS) * _WORD_SIZE_BYTES
+
+
+def positions(message_id: str, shape: Shape, dialect: SdsDialect) -> tuple[int, ...]:
+    """Return the numbers of the bits that an id sets, `shape.hashes` of them, below `shape.bits`. Some may be the same."""
+    bits = shape.bits
+    first = abs(dialect.filter_hash(message_id)) % bits
+    step = abs(dialect.filter_hash(message_id + " b")) % bits
+    return tuple([(first + n * step) % bits for n in range(shape.hashes)])
+
+
+def to_wire(bits: bytes, parameters: FilterParameters, dialect: SdsDialect) -> bytes:
+    """Return a filter's bytes on the wire. `bits` has `parameters.size_bytes` bytes; raises SdsError for others."""
+    if len(bits) != parameters.size_bytes:
+        raise SdsError(f"the filter has {len(bits)} bytes, with these parameters it has {parameters.size_bytes}")
+    if not dialect.describes_filter:
+        return _turned(bits)
+    document = bytearray(encode_varint(_WORDS_FIELD << 3 | 2) + encode_varint(len(bits)))
+    document += bits
+    described = (parameters.capacity, int(parameters.error * _MILLION), parameters.hashes, parameters.bits)
+    for number, value in zip(_DESCRIPTION_FIELDS, described, strict=True):
+        document += encode_varint(number << 3) + encode_varint(value)
+    return bytes(document)
+
+
+class BloomFilter:
+    """A filter that ids are put into."""
+
+    def __init__(self, parameters: FilterParameters, bits: bytes | None = None) -> None:
+        """Make an empty one, or one with these bits. Raises SdsError where they are not as many as the parameters say."""
+        self.parameters = parameters
+        self._bits = bytearray(parameters.size_bytes) if bits is None else bytearray(bits)
+        if len(self._bits) != parameters.size_bytes:
+            raise SdsError(f"the filter has {len(self._bits)} bytes, with these parameters {parameters.size_bytes}")
+
+    def add(self, found: Iterable[int]) -> None:
+        """Put in the id whose `positions` these are."""
+        for position in found:
+            self._bits[position >> 3] |= 1 << (position & 7)
+
+    def contains(self, found: Iterable[int]) -> bool:
+        """Tell whether the id whose `positions` these are may be in it: it is not where this says so."""
+        return _contains(self._bits, found)
+
+    @property
+    def bits(self) -> bytes:
+        """The bits, `parameters.size_bytes` bytes."""
+        return bytes(self._bits)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFilter:
+    """A filter that came with a message.
+
+    It is asked with positions of its own shape: `positions(message_id, foreign, dialect)`. In `spec` that is the shape that
+    it was read with, in `nim` whatever the peer has chosen. `words` are as in this module.
+    """
+
+    words: bytes
+    bits: int
+    hashes: int
+
+    @classmethod
+    def read(cls, data: bytes | None, parameters: FilterParameters, dialect: SdsDialect) -> ForeignFilter | None:
+        """Read a message's filter; None where there is none, or it is of another size than ours or broken.
+
+        Nothing is raised, for whatever bytes: a message is taken without its filter. In `spec` a filter tells nothing
+        about itself, and only one of exactly our size is believed to be one.
+        """
+        if not data or len(data) > MAX_SDS_FILTER_SIZE_BYTES + _WORD_BITS:
+            return None
+        if dialect.describes_filter:
+            return cls._described(data)
+        if len(data) != parameters.size_bytes:
+            return None
+        return cls(_turned(data), parameters.bits, parameters.hashes)
+
+    @classmethod
+    def _described(cls, data: bytes) -> ForeignFilter | None:
+        found = _document(data)
+        if found is None:
+            return None
+        words, (_, _, hashes, bits) = found
+        if not (1 <= hashes <= MAX_SDS_FILTER_HASHES and bits and size_of(bits) == len(words)):
+            return None
+        return cls(words, bits, hashes)
+
+    def contains(self, found: Iterable[int]) -> bool:
+        """Tell whether the id whose `positions` these are may be in it; they have to be below `bits`."""
+        return _contains(self.words, found)
+
+    @property
+    def share_set(self) -> float:
+        """How many of its bits are set, from 0 to 1. Half of them are at capacity; of a filter that says yes to all, 1."""
+        return min(1.0, int.from_bytes(self.words, "little").bit_count() / self.bits)
+
+    @property
+    def false_positive_rate(self) -> float:
+        """How probable it is that an id which was never put in seems to be in it, by the bits that are set."""
+        return self.share_set**self.hashes
+
+
+def _contains(bits: bytes | bytearray, found: Iterable[int]) -> bool:
+    return all(bits[position >> 3] >> (position & 7) & 1 for position in found)
+
+
+def _turned(bits: bytes) -> bytes:
+    words = array("Q", bits)
+    words.byteswap()
+    return words.tobytes()
+
+
+def _document(data: bytes) -> tuple[bytes, list[int]] | None:
+    """Read nim-sds' document: the words, and capacity, error in millionths, hashes and bits."""
+    words = b""
+    numbers = dict.fromkeys(_DESCRIPTION_FIELDS, 0)
+    at = 0
+    try:
+        while at < len(data):
+            tag, at = read_varint(data, at)
+            value, at = read_varint(data, at)
+            if tag == _WORDS_FIELD << 3 | 2:
+                words = data[at : at + value]
+                at += value
+            elif tag & 7 == 0 and tag >> 3 in numbers:
+                numbers[tag >> 3] = value
+            else:
+                return None
+    except DecodeError:
+        return None
+    return words, list(numbers.values())

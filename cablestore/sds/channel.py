@@ -1,0 +1,269 @@
+"""One channel's events: what is sent, received and due (SDS, "Protocol Steps", "SDS Repair"). Pure.
+
+A Channel is a few events over one state of the database; `rows` is all that they change, for one atomic write. Thrown
+away, nothing happened. What they lead to stands in the outbox, in the same write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from typing import Final, NamedTuple
+
+from cablestore.errors import SdsError
+from cablestore.limits import MAX_SDS_LAMPORT_AHEAD_MS
+from cablestore.reader import Source
+from cablestore.sds import acknowledging, answers, arrivals, gaps, naming
+from cablestore.sds.arrivals import Arrival
+from cablestore.sds.codec import decode, encode
+from cablestore.sds.effects import Effect, Reason
+from cablestore.sds.message import HistoryEntry, Kind, Message, message_id_of
+from cablestore.sds.outbox import effect_of, tell_ephemeral, tell_send, tell_send_other
+from cablestore.sds.records import Counters, Held, Place
+from cablestore.sds.rolling import RollingFilter
+from cablestore.sds.settings import Settings
+from cablestore.sds.state import State
+from cablestore.sds.tables import place_of
+
+_DEFAULT: Final = Settings()
+
+
+class Verdict(Enum):
+    """What became of bytes that were received."""
+
+    __hash__ = object.__hash__
+
+    DELIVERED = "delivered"
+    WAITING = "waiting"
+    """Something it depends on is missing."""
+    DUPLICATE = "duplicate"
+    OWN = "own"
+    """Sent by ourselves, and ignored."""
+    SYNC = "sync"
+    EPHEMERAL = "ephemeral"
+    REFUSED = "refused"
+    """Malformed, of another channel, beyond a limit: see the reason."""
+
+
+class Received(NamedTuple):
+    """What became of received bytes. `message_id` is None where they are no message."""
+
+    verdict: Verdict
+    message_id: str | None
+    reason: str | None = None
+
+
+class Channel:
+    """Events of one channel over one state. Time and randomness are arguments; times are milliseconds since 1970."""
+
+    def __init__(
+        self,
+        source: Source,
+        channel_id: str,
+        sender_id: str,
+        settings: Settings = _DEFAULT,
+        rolling: RollingFilter | None = None,
+    ) -> None:
+        """Begin. `rolling` is the filter that the same writer's last write left: see `State`."""
+        self.state: Final = State(source, channel_id, sender_id, settings, rolling)
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Make the channel's row, and its filter anew where its parameters are not those that it was kept with."""
+        if self.counters.logged:
+            _ = self.state.filter
+
+    def send(
+        self, content: bytes, now_ms: int, *, message_id: str | None = None, retrieval_hint: bytes | None = None
+    ) -> Message:
+        """Write a message into the log and have it sent. `retrieval_hint` is given with its id in later histories.
+
+        Raises SdsError where the content is empty or too large, or the id is in the log or waiting already.
+        """
+        state = self.state
+        if not content:
+            raise SdsError("a message without content is a sync message, which `tick` sends: send some content")
+        lamport_ms = max(now_ms, state.counters.lamport_ms + 1)
+        new_id = message_id or message_id_of(state.sender_id, state.channel_id, lamport_ms, content)
+        message = Message(
+            new_id,
+            state.channel_id,
+            state.sender_id,
+            lamport_ms,
+            causal_history=naming.history(state),
+            content=content,
+        )
+        encode(message, state.settings.dialect)  # what cannot be sent is refused before anything changes
+        if self.has(new_id) or self.is_waiting(new_id):
+            raise SdsError(f"message {new_id!r} is here already: send each message once")
+        place = arrivals.log_own(state, Held(message, retrieval_hint), lamport_ms)
+        state.counters.lamport_ms = lamport_ms
+        state.filter.add(new_id)
+        acknowledging.sent(state, place, now_ms)
+        tell_send(state, place, Reason.NEW, gaps.take_requests(state, new_id, now_ms))
+        return message
+
+    def send_ephemeral(self, content: bytes) -> Message:
+        """Have a message sent that stands in no log and of which nobody makes sure that it arrives."""
+        state = self.state
+        message_id = message_id_of(state.sender_id, state.channel_id, None, content)
+        message = Message(message_id, state.channel_id, state.sender_id, content=content)
+        encode(message, state.settings.dialect)
+        tell_send_other(state, message, Reason.EPHEMERAL)
+        return message
+
+    def receive(self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None) -> Received:
+        """Take what the transport brought. Never raises for what is in it. `retrieval_hint` is where it can be had again."""
+        return self._receive(data, now_ms, retrieval_hint, retrieved=False)
+
+    def retrieved(self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None) -> Received:
+        """Take what was retrieved from a store: as `receive`, but its requests are past, and own messages count too."""
+        return self._receive(data, now_ms, retrieval_hint, retrieved=True)
+
+    def met(self, message_ids: Iterable[str]) -> None:
+        """Take dependencies as met that are known to be elsewhere, or not to be had. Should one come, it is delivered."""
+        for message_id in message_ids:
+            arrivals.give_up(self.state, message_id)
+
+    def tick(self, now_ms: int, random: Callable[[], float]) -> None:
+        """Do what is due. `random` returns numbers from 0 to below 1. Call it about every second, or at `due_ms`."""
+        arrivals.lost_due(self.state, now_ms)
+        gaps.retrieve_due(self.state, now_ms)
+        acknowledging.resend_due(self.state, now_ms)
+        answers.answer_due(self.state, now_ms)
+        naming.sync_due(self.state, now_ms, random)
+
+    def _receive(self, data: bytes, now_ms: int, hint: bytes | None, *, retrieved: bool) -> Received:
+        try:
+            message = decode(data, self.state.settings.dialect)
+        except SdsError as error:
+            return Received(Verdict.REFUSED, None, str(error))
+        return self._take(message, now_ms, hint, retrieved=retrieved)
+
+    def _take(self, message: Message, now_ms: int, hint: bytes | None, *, retrieved: bool) -> Received:
+        state, message_id = self.state, message.message_id
+        reason = self._refusal(message, now_ms)
+        if reason is not None:
+            return Received(Verdict.REFUSED, message_id, reason)
+        answers.answered(state, message_id)
+        if message.sender_id == state.sender_id and not retrieved and gaps.find(state, message_id) is None:
+            return Received(Verdict.OWN, message_id)
+        if message.lamport_ms is None:
+            tell_ephemeral(state, message)
+            return Received(Verdict.EPHEMERAL, message_id)
+        acknowledging.review(state, message, now_ms)
+        if not retrieved:
+            naming.heard(state, message, now_ms)
+            answers.note_requests(state, message, now_ms)
+        if message.kind is Kind.SYNC:
+            arrivals.missing_of_sync(state, message, now_ms)
+            return Received(Verdict.SYNC, message_id)
+        known = state.known(message_id)
+        if known is not None and known.place is not Place.GIVEN_UP:
+            return Received(Verdict.DUPLICATE, message_id)
+        return self._arrived(Held(message, hint), message.lamport_ms, now_ms)
+
+    def _arrived(self, held: Held, lamport_ms: int, now_ms: int) -> Received:
+        message_id = held.message.message_id
+        arrival = arrivals.take(self.state, held, lamport_ms, now_ms)
+        if arrival is Arrival.NO_ROOM:
+            return Received(
+                Verdict.REFUSED, message_id, "too many messages wait, and this one is behind all of them in the log"
+            )
+        self.state.filter.add(message_id)
+        return Received(Verdict.DELIVERED if arrival is Arrival.DELIVERED else Verdict.WAITING, message_id)
+
+    def _refusal(self, message: Message, now_ms: int) -> str | None:
+        if message.channel_id != self.state.channel_id:
+            return f"it is for channel {message.channel_id!r}, not {self.state.channel_id!r}"
+        lamport_ms = message.lamport_ms
+        if lamport_ms is not None and lamport_ms > now_ms + MAX_SDS_LAMPORT_AHEAD_MS:
+            return (
+                f"its Lamport time {lamport_ms} is {lamport_ms - now_ms} ms ahead of the clock, "
+                f"{MAX_SDS_LAMPORT_AHEAD_MS} are allowed: look at the clock, here and there"
+            )
+        check = self.state.settings.check
+        return None if check is None or message.kind is not Kind.CONTENT else check(message)
+
+    # --- what comes of them ---------------------------------------------------------------------
+
+    def rows(self) -> dict[bytes, bytes | None]:
+        """Return all that these events change, None for rows that go: to be written at once, or not at all."""
+        return self.state.rows()
+
+    def effects(self) -> Iterator[tuple[int, Effect]]:
+        """Yield what these events led to, with their numbers in the outbox."""
+        yield from self.outbox(self.state.first_effect - 1)
+
+    def outbox(self, after: int = 0, most: int | None = None) -> Iterator[tuple[int, Effect]]:
+        """Yield unconfirmed effects with numbers above `after`, in order."""
+        state = self.state
+        first = max(after, state.counters.confirmed) + 1
+        rows = state.outbox.rows(first.to_bytes(8, "big"), most=most or 0)
+        for number, (part, row) in enumerate(rows):
+            if number == most:
+                return
+            yield int.from_bytes(part, "big"), effect_of(state, row)
+
+    def confirm(self, sequence: int) -> None:
+        """Forget the effects up to this number: they were handled."""
+        counters = self.state.counters
+        last = min(sequence, counters.next_effect - 1)
+        for number in range(counters.confirmed + 1, last + 1):
+            self.state.outbox.delete(number.to_bytes(8, "big"))
+        counters.confirmed = max(counters.confirmed, last)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    @property
+    def counters(self) -> Counters:
+        """The Lamport clock and how much is where."""
+        return self.state.counters
+
+    def has(self, message_id: str) -> bool:
+        """Tell whether a message is in the log."""
+        known = self.state.known(message_id)
+        return known is not None and known.place is Place.LOGGED
+
+    def is_waiting(self, message_id: str) -> bool:
+        """Tell whether a message is here and waits for what it depends on."""
+        known = self.state.known(message_id)
+        return known is not None and known.place is Place.WAITING
+
+    def message(self, message_id: str) -> Message | None:
+        """Return a message of the log, without its filter; None where it is not there."""
+        known = self.state.known(message_id)
+        if known is None or known.place is not Place.LOGGED:
+            return None
+        return self.state.held(place_of(known.lamport_ms, message_id)).message
+
+    def encoded(self, message_id: str) -> bytes | None:
+        """Return the bytes of a message of the log, without a filter; None where it is not there. Stores answer with them."""
+        message = self.message(message_id)
+        return None if message is None else encode(message, self.state.settings.dialect)
+
+    def log(self, after: Message | None = None, *, reverse: bool = False) -> Iterator[Message]:
+        """Yield the log in its order, or backwards from its end; in its order from behind a message on."""
+        start = b"" if after is None else place_of(after.lamport_ms or 0, after.message_id) + b"\0"
+        for place, row in self.state.log.rows(start, reverse=reverse):
+            yield self.state.read(place, row).message
+
+    def log_from(self, lamport_ms: int) -> Iterator[Message]:
+        """Yield the log in its order, from a Lamport time on."""
+        for place, row in self.state.log.rows(place_of(lamport_ms, "")):
+            yield self.state.read(place, row).message
+
+    def missing(self) -> Iterator[HistoryEntry]:
+        """Yield what others named and is not here."""
+        for part, _ in self.state.missing.rows():
+            gap = gaps.find(self.state, part.decode())
+            if gap is not None:
+                yield gap.entry
+
+    def due_ms(self) -> int | None:
+        """Return when `tick` has something to do, None for never. 0 before the first tick."""
+        due = [int.from_bytes(first[0][:8], "big") for table in self.state.timers() if (first := table.first())]
+        if self.state.settings.sync_interval_ms is not None:
+            due.append(self.counters.sync_ms)
+        return min(due, default=None)

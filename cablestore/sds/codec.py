@@ -1,0 +1,238 @@
+"""Messages to bytes and back, in either dialect (SDS, "Wire protocol"; protobuf without groups). Pure.
+
+Reading is linear and total: any bytes give a Message or an SdsError, and no number in them makes anything large. Unknown
+fields are skipped, of a field that stands twice the last counts. Whatever is in the filter's field, the message is read.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Final, TypeVar
+
+from cablestore.errors import DecodeError, SdsError
+from cablestore.limits import (
+    MAX_SDS_FIELDS,
+    MAX_SDS_HINT_SIZE_BYTES,
+    MAX_SDS_HISTORY,
+    MAX_SDS_ID_SIZE_BYTES,
+    MAX_SDS_MESSAGE_SIZE_BYTES,
+    MAX_SDS_REPAIR_REQUESTS,
+)
+from cablestore.sds.dialects import SdsDialect
+from cablestore.sds.message import HistoryEntry, Message
+from cablestore.varint import MAX_VARINT, encode_varint, read_varint
+
+T = TypeVar("T", bytes, str)
+
+_VARINT: Final = 0
+_SIZED: Final = 2
+_FIXED_SIZES_BYTES: Final = {1: 8, 5: 4}
+
+_ENTRY_ID: Final = 1
+_ENTRY_HINT: Final = 2
+_ENTRY_SENDER: Final = 3
+
+Fields = list[tuple[int, int | bytes]]
+"""Numbers of fields and what they hold: a number, or bytes."""
+
+
+def encode(message: Message, dialect: SdsDialect) -> bytes:
+    """Return a message's bytes, its fields in the order of their numbers.
+
+    Raises SdsError for a message that breaks a limit, or lacks what the dialect needs: no ephemeral one travels in `nim`.
+    """
+    _check(message, dialect)
+    numbers = dialect.fields
+    parts = [
+        (numbers.message_id, _sized(numbers.message_id, _text(message.message_id, "message"))),
+        (numbers.channel_id, _sized(numbers.channel_id, _text(message.channel_id, "channel"))),
+    ]
+    if message.sender_id:
+        parts.append((numbers.sender_id, _sized(numbers.sender_id, _text(message.sender_id, "sender"))))
+    if message.lamport_ms is not None:
+        tag = encode_varint(numbers.lamport_ms << 3 | _VARINT)
+        parts.append((numbers.lamport_ms, tag + encode_varint(message.lamport_ms)))
+    for number, entries in (
+        (numbers.causal_history, message.causal_history),
+        (numbers.repair_request, message.repair_request),
+    ):
+        parts += [(number, _sized(number, _entry(entry, dialect))) for entry in entries]
+    filter_ = _said(message.bloom_filter, dialect)
+    if filter_ is not None:
+        parts.append((numbers.bloom_filter, _sized(numbers.bloom_filter, filter_)))
+    if message.content is not None or dialect.empty_is_unset:
+        parts.append((numbers.content, _sized(numbers.content, message.content or b"")))
+    parts.sort(key=itemgetter(0))
+    data = b"".join([part for _, part in parts])
+    if len(data) > MAX_SDS_MESSAGE_SIZE_BYTES:
+        raise SdsError(f"a message has {len(data)} bytes, {MAX_SDS_MESSAGE_SIZE_BYTES} are allowed: send less content")
+    return data
+
+
+def decode(data: bytes, dialect: SdsDialect) -> Message:
+    """Read a message. Raises SdsError, with a reason, for anything that is none or breaks a limit."""
+    if len(data) > MAX_SDS_MESSAGE_SIZE_BYTES:
+        raise SdsError(
+            f"a message has {len(data)} bytes, {MAX_SDS_MESSAGE_SIZE_BYTES} are allowed: ask for less content"
+        )
+    try:
+        message = _Reader(dialect).message(data)
+        _check(message, dialect)
+    except DecodeError as error:
+        raise SdsError(f"{error}, which no message has in {dialect.name}. The sender speaks another dialect?") from None
+    return message
+
+
+def _check(message: Message, dialect: SdsDialect) -> None:
+    """Hold a message to what is needed and allowed in either direction."""
+    if not message.message_id or not message.channel_id:
+        raise SdsError(f"a message has an id and a channel, not {message.message_id!r} and {message.channel_id!r}")
+    if dialect.needs_sender and not message.sender_id:
+        raise SdsError(f"the message {message.message_id!r} has no sender, in {dialect.name} it needs one")
+    if message.lamport_ms is None:
+        if dialect.needs_lamport:
+            raise SdsError(f"the message {message.message_id!r} has no Lamport time, in {dialect.name} it needs one")
+        if not message.content:
+            raise SdsError(
+                f"the message {message.message_id!r} has neither content nor a Lamport time: it says nothing"
+            )
+    elif not 0 <= message.lamport_ms <= MAX_VARINT:
+        raise SdsError(f"a Lamport time is from 0 to {MAX_VARINT}, not {message.lamport_ms}")
+    for entries, most, what in (
+        (message.causal_history, MAX_SDS_HISTORY, "a causal history"),
+        (message.repair_request, MAX_SDS_REPAIR_REQUESTS, "a repair request"),
+    ):
+        if len(entries) > most:
+            raise SdsError(f"{what} has {len(entries)} entries, {most} are allowed")
+        if not all(entry.message_id for entry in entries):
+            raise SdsError(f"{what} has an entry without an id")
+
+
+def _said(value: T | None, dialect: SdsDialect) -> T | None:
+    """What a field says: nothing where it is empty and the dialect has that mean so."""
+    return None if dialect.empty_is_unset and not value else value
+
+
+def _sized(number: int, value: bytes) -> bytes:
+    return encode_varint(number << 3 | _SIZED) + encode_varint(len(value)) + value
+
+
+def _text(text: str, what: str) -> bytes:
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise SdsError(f"the {what}'s id {text[:100]!r} is no text that UTF-8 can write: {error.reason}") from None
+    _check_size(data, MAX_SDS_ID_SIZE_BYTES, f"a {what}'s id")
+    return data
+
+
+def _check_size(data: bytes, most: int, what: str) -> None:
+    if len(data) > most:
+        raise SdsError(f"{what} has {len(data)} bytes, {most} are allowed: choose a shorter one")
+
+
+def _entry(entry: HistoryEntry, dialect: SdsDialect) -> bytes:
+    data = _sized(_ENTRY_ID, _text(entry.message_id, "message"))
+    hint, sender_id = _said(entry.retrieval_hint, dialect), _said(entry.sender_id, dialect)
+    if hint is not None:
+        _check_size(hint, MAX_SDS_HINT_SIZE_BYTES, "a retrieval hint")
+        data += _sized(_ENTRY_HINT, hint)
+    if sender_id is not None:
+        data += _sized(_ENTRY_SENDER, _text(sender_id, "sender"))
+    return data
+
+
+class _Reader:
+    """Reads one message, and counts its fields."""
+
+    def __init__(self, dialect: SdsDialect) -> None:
+        self._dialect = dialect
+        self._left = MAX_SDS_FIELDS
+
+    def message(self, data: bytes) -> Message:
+        """Read all of it."""
+        numbers = self._dialect.fields
+        found: dict[int, int | bytes] = {}
+        history: list[HistoryEntry] = []
+        repairs: list[HistoryEntry] = []
+        for number, value in self._fields(data):
+            if number == numbers.causal_history:
+                history.append(self._entry(value))
+            elif number == numbers.repair_request:
+                repairs.append(self._entry(value))
+            else:
+                found[number] = value
+        if self._dialect.empty_is_unset and numbers.content not in found:
+            raise self._error("there is no content, not even an empty one")
+        lamport_ms = found.get(numbers.lamport_ms)
+        if isinstance(lamport_ms, bytes):
+            raise self._error("a Lamport time is a number, not text or bytes")
+        return Message(
+            self._text(found.get(numbers.message_id), "message") or "",
+            self._text(found.get(numbers.channel_id), "channel") or "",
+            self._text(found.get(numbers.sender_id), "sender") or "",
+            lamport_ms,
+            tuple(history),
+            self._filter(found.get(numbers.bloom_filter)),
+            tuple(repairs),
+            self._bytes(found.get(numbers.content), "content"),
+        )
+
+    def _entry(self, data: int | bytes) -> HistoryEntry:
+        found = dict(self._fields(self._sized(data, "an entry of a history")))
+        hint = self._bytes(found.get(_ENTRY_HINT), "retrieval hint")
+        if hint is not None:
+            _check_size(hint, MAX_SDS_HINT_SIZE_BYTES, "a retrieval hint")
+        return HistoryEntry(
+            self._text(found.get(_ENTRY_ID), "message") or "", hint, self._text(found.get(_ENTRY_SENDER), "sender")
+        )
+
+    def _filter(self, value: int | bytes | None) -> bytes | None:
+        return None if isinstance(value, int) else self._bytes(value, "filter")
+
+    def _text(self, value: int | bytes | None, what: str) -> str | None:
+        data = self._bytes(value, f"{what}'s id")
+        if data is None:
+            return None
+        _check_size(data, MAX_SDS_ID_SIZE_BYTES, f"a {what}'s id")
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise self._error(f"the {what}'s id {data[:100]!r} is no UTF-8") from None
+
+    def _bytes(self, value: int | bytes | None, what: str) -> bytes | None:
+        return None if value is None else _said(self._sized(value, f"the {what}"), self._dialect)
+
+    def _sized(self, value: int | bytes, what: str) -> bytes:
+        if isinstance(value, int):
+            raise self._error(f"{what} is the number {value}")
+        return value
+
+    def _fields(self, data: bytes) -> Fields:
+        """Read the fields of a document. Those of a fixed size, which no message has, are skipped."""
+        fields: Fields = []
+        at = 0
+        while at < len(data):
+            self._left -= 1
+            if self._left < 0:
+                raise self._error(f"there are more than {MAX_SDS_FIELDS} fields")
+            start = at
+            tag, at = read_varint(data, at)
+            number, kind = tag >> 3, tag & 7
+            if kind == _SIZED:
+                size_bytes, at = read_varint(data, at)
+            elif kind == _VARINT and number:
+                value, at = read_varint(data, at)
+                fields.append((number, value))
+                continue
+            else:
+                size_bytes = _FIXED_SIZES_BYTES.get(kind, 0)
+            if not number or (not size_bytes and kind != _SIZED) or size_bytes > len(data) - at:
+                raise self._error(f"there is no field at byte {start}, but {data[start : start + 4].hex()}")
+            if kind == _SIZED:
+                fields.append((number, data[at : at + size_bytes]))
+            at += size_bytes
+        return fields
+
+    def _error(self, reason: str) -> SdsError:
+        return SdsError(f"{reason}, which no message has in {self._dialect.name}. The sender speaks another dialect?")

@@ -1,0 +1,119 @@
+"""Messages that others named and that are not here: retrieved, asked for, given up (SDS, "Incoming Buffer Sweep"; SDS-R). Pure.
+
+A repair is asked for at T_req. Should nobody answer, it is asked for again, later each time; should another member ask
+for the same, ours waits as if we had asked. The specification forgets the request in both cases, and with it the message
+when the answer is lost.
+"""
+
+from __future__ import annotations
+
+from cablestore.limits import MAX_SDS_TIMERS
+from cablestore.sds.effects import Missing, RepairRequested, Retrieve
+from cablestore.sds.message import HistoryEntry
+from cablestore.sds.outbox import tell
+from cablestore.sds.records import Gap, gap_of
+from cablestore.sds.repair import request_delay_ms
+from cablestore.sds.state import State
+from cablestore.sds.tables import time_part
+
+
+def find(state: State, message_id: str) -> Gap | None:
+    """Return the gap of this id, None where nobody misses it."""
+    row = state.missing.get(message_id.encode()) if state.counters.missing else None
+    return None if row is None else gap_of(row)
+
+
+def note(state: State, entry: HistoryEntry, now_ms: int) -> None:
+    """Note that a message is missing, and tell so once. A later entry may say more of it than the first."""
+    gap = find(state, entry.message_id)
+    if gap is not None:
+        known = gap.entry
+        fuller = HistoryEntry(
+            entry.message_id, known.retrieval_hint or entry.retrieval_hint, known.sender_id or entry.sender_id
+        )
+        if fuller != known:
+            gap.entry = fuller
+            state.missing.put(entry.message_id.encode(), gap.packed())
+        return
+    settings, part = state.settings, entry.message_id.encode()
+    gap = Gap(
+        entry,
+        retrieve_ms=now_ms + settings.retrieve.after_ms(1),
+        retrieved=1,
+        lost_ms=None if settings.lost_after_ms is None else now_ms + settings.lost_after_ms,
+        request_ms=None if settings.repair is None else now_ms + _request_delay_ms(state, entry.message_id),
+        requested=0,
+    )
+    state.missing.put(part, gap.packed())
+    state.set_timer(state.retrieve, part, None, gap.retrieve_ms)
+    state.set_timer(state.lost, part, None, gap.lost_ms)
+    state.set_timer(state.request, part, None, gap.request_ms)
+    state.counters.missing += 1
+    tell(state, Missing(entry))
+
+
+def close(state: State, message_id: str) -> Gap | None:
+    """Forget a gap, because the message came or nobody waits for it any more. Returns it, None where there is none."""
+    gap = find(state, message_id)
+    if gap is not None:
+        part = message_id.encode()
+        state.missing.delete(part)
+        state.set_timer(state.retrieve, part, gap.retrieve_ms, None)
+        state.set_timer(state.lost, part, gap.lost_ms, None)
+        state.set_timer(state.request, part, gap.request_ms, None)
+        state.counters.missing -= 1
+    return gap
+
+
+def retrieve_due(state: State, now_ms: int) -> None:
+    """Ask the application again for what is still missing."""
+    for part, _ in state.retrieve.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
+        gap = gap_of(state.missing.take(part[8:]))
+        before_ms = gap.retrieve_ms
+        gap.retrieved += 1
+        gap.retrieve_ms = now_ms + state.settings.retrieve.after_ms(gap.retrieved)
+        state.missing.put(part[8:], gap.packed())
+        state.set_timer(state.retrieve, part[8:], before_ms, gap.retrieve_ms)
+        tell(state, Retrieve(gap.entry, gap.retrieved))
+
+
+def has_requests(state: State, now_ms: int) -> bool:
+    """Tell whether some T_req is over."""
+    return bool(state.counters.missing and state.request.some(b"", time_part(now_ms + 1), 1))
+
+
+def take_requests(state: State, message_id: str, now_ms: int) -> tuple[HistoryEntry, ...]:
+    """Return what the message with this id asks for, the most overdue first, and note that it was asked for."""
+    settings = state.settings
+    if settings.repair is None or not state.counters.missing:
+        return ()
+    entries = []
+    for part, _ in state.request.some(b"", time_part(now_ms + 1), settings.repairs_per_message):
+        gap = gap_of(state.missing.take(part[8:]))
+        gap.requested += 1
+        _move_request(state, gap, now_ms + settings.repair_backoff.after_ms(gap.requested))
+        entries.append(gap.entry)
+    if entries:
+        tell(state, RepairRequested(message_id, tuple(entries)))
+    return tuple(entries)
+
+
+def requested_by_another(state: State, message_id: str, now_ms: int) -> None:
+    """Wait for the answer that another member asked for."""
+    gap = find(state, message_id)
+    if gap is not None and gap.request_ms is not None:
+        _move_request(state, gap, now_ms + state.settings.repair_backoff.after_ms(max(1, gap.requested)))
+
+
+def _move_request(state: State, gap: Gap, from_ms: int) -> None:
+    part, before_ms = gap.entry.message_id.encode(), gap.request_ms
+    gap.request_ms = from_ms + _request_delay_ms(state, gap.entry.message_id)
+    state.missing.put(part, gap.packed())
+    state.set_timer(state.request, part, before_ms, gap.request_ms)
+
+
+def _request_delay_ms(state: State, message_id: str) -> int:
+    parameters = state.settings.repair
+    if parameters is None:
+        return 0
+    return request_delay_ms(state.sender_id, message_id, parameters, state.settings.dialect)

@@ -1,0 +1,87 @@
+"""The hashes that deployed nodes put ids into filters and response groups with. Pure.
+
+All are public functions without a key: whoever chooses ids can make them collide.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from typing import Final
+
+import mmh3
+
+from cablestore.errors import SdsError
+
+_MASK: Final = 0xFFFFFFFF
+_C1: Final = 0xCC9E2D51
+_C2: Final = 0x1B873593
+
+
+def javascript_hash(text: str) -> int:
+    """Return MurmurHash3 x86_32 with seed 0, signed, as @waku/sds computes it.
+
+    It hashes one UTF-16 unit of each character, the first, where a byte should be. For text in ASCII, which ids are, and
+    in Latin-1 that is MurmurHash3 of the bytes.
+    """
+    if text.isascii():
+        return mmh3.hash(text)
+    units = [ord(each) if each <= "\uffff" else 0xD800 + ((ord(each) - 0x10000) >> 10) for each in text]
+    return _murmur3(units)
+
+
+def nim_hash(text: str) -> int:
+    """Return FarmHash's 64-bit fingerprint of UTF-8, signed: `hash(string)` of Nim from 2.2 on, which nim-sds uses.
+
+    Raises UnicodeEncodeError for text that UTF-8 cannot write, SdsError where FarmHash is not installed.
+    """
+    found = _farmhash()(text.encode())
+    return found - (1 << 64) if found >> 63 else found
+
+
+@cache
+def _farmhash() -> Callable[[bytes], int]:
+    try:
+        from farmhash import Fingerprint64  # noqa: PLC0415 - only one dialect needs it, and not every Python has a wheel
+    except ImportError:
+        raise SdsError("the dialect nim needs FarmHash: pip install 'cablestore[sds-nim]'") from None
+    found: Callable[[bytes], int] = Fingerprint64
+    return found
+
+
+def sha256_hash(text: str) -> int:
+    """Return the first eight bytes of SHA-256 of UTF-8, without a sign: what @waku/sds repairs with.
+
+    Raises UnicodeEncodeError for text that UTF-8 cannot write.
+    """
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def _murmur3(units: list[int]) -> int:
+    """MurmurHash3 x86_32 of units that may be wider than the bytes it is made for: what sticks out is mixed in."""
+    hash_ = 0
+    whole = len(units) // 4 * 4
+    for at in range(0, whole, 4):
+        hash_ ^= _mixed(_word(units[at : at + 4]))
+        hash_ = (_rotated(hash_, 13) * 5 + 0xE6546B64) & _MASK
+    hash_ ^= _mixed(_word(units[whole:])) ^ len(units)
+    hash_ = (hash_ ^ hash_ >> 16) * 0x85EBCA6B & _MASK
+    hash_ = (hash_ ^ hash_ >> 13) * 0xC2B2AE35 & _MASK
+    hash_ ^= hash_ >> 16
+    return hash_ - (1 << 32) if hash_ >> 31 else hash_
+
+
+def _word(units: list[int]) -> int:
+    word = 0
+    for unit in reversed(units):
+        word = (word << 8 | unit) & _MASK
+    return word
+
+
+def _mixed(word: int) -> int:
+    return _rotated(word * _C1 & _MASK, 15) * _C2 & _MASK
+
+
+def _rotated(word: int, by: int) -> int:
+    return (word << by | word >> 32 - by) & _MASK

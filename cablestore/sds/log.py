@@ -1,0 +1,342 @@
+"""The causal logs of a store: channels kept in a LevelDB of their own, in its folder `sds`, one atomic write for each event.
+
+The application sends, hands over what the transport brings, ticks every second, and in between takes effects out of the
+outbox, does what they say and confirms them. After a crash it goes on there: an effect that was handled and not confirmed
+comes once more, no other one does, and none is lost. Nothing is in the outbox before what led to it is on the disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Final, Self
+from weakref import WeakValueDictionary
+
+from cablestore.errors import NotAStoreError, SdsError, StorageError, StoreLockedError
+from cablestore.folder import CAUSAL_LOGS
+from cablestore.kv import LevelDB, Tuning
+from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
+from cablestore.memory import MemoryDB
+from cablestore.reader import Database, SnapshotSource
+from cablestore.sds.channel import Channel, Received
+from cablestore.sds.effects import Effect
+from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.records import Counters
+from cablestore.sds.rolling import RollingFilter
+from cablestore.sds.settings import Settings
+from cablestore.sds.status import ChannelStatus, channel_statuses
+from cablestore.sds.tables import channel_ids
+
+_OWNER: Final = "owner"
+_DEFAULT: Final = Settings()
+
+_open_here: Final[WeakValueDictionary[Path, CausalLog]] = WeakValueDictionary()
+"""The logs that this process has open, for commands that find the folder locked by it."""
+
+
+class CausalLog:
+    """Causal logs in one database. Thread-safe within its process; one process at a time has it open."""
+
+    def __init__(self, database: Database, lock: int | None = None) -> None:
+        """Use `open` or `in_memory`."""
+        self._database = database
+        self._lock = lock
+        self._writing = threading.RLock()
+        self._batch: _Batch | None = None
+        self._filters: dict[str, RollingFilter] = {}
+        self._channels: dict[str, LogChannel] = {}
+
+    @classmethod
+    def open(cls, store_folder: Path | str, *, create: bool = True, tuning: Tuning | None = None) -> Self:
+        """Open the causal logs of the store in a folder, making them where there are none and `create` allows it.
+
+        The store itself need not be open. Raises StoreLockedError where they are open already, NotAStoreError where there
+        are none, StorageError where the disk refuses or is damaged.
+        """
+        path = _path_of(store_folder)
+        if not create and not path.is_dir():
+            raise NotAStoreError(f"there are no causal logs at {path}: a program makes them with CausalLog.open")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = _acquire(path)
+        except OSError as error:
+            raise StorageError(f"the causal logs at {path} cannot be opened: {error.strerror}") from None
+        try:
+            database = LevelDB(path, tuning)
+        except BaseException:
+            os.close(lock)
+            raise
+        opened = _open_here[path] = cls(database, lock)
+        return opened
+
+    @classmethod
+    def in_memory(cls, database: Database | None = None) -> Self:
+        """Keep logs in memory, for tests and throwaway clients; or in a database that somebody else closes."""
+        return cls(database or MemoryDB())
+
+    @classmethod
+    def open_here(cls, store_folder: Path | str) -> CausalLog | None:
+        """Return the causal logs of a store that this process has open, None where it has not."""
+        found = _open_here.get(_path_of(store_folder))
+        return None if found is None or found._lock is None else found  # noqa: SLF001 - of the same class
+
+    def channel(self, channel_id: str, sender_id: str, settings: Settings = _DEFAULT) -> LogChannel:
+        """Return a channel in which we write as `sender_id`, making it where there is none.
+
+        Raises SdsError where the log belongs to another sender, or the channel is open with other settings.
+        """
+        if not channel_id or not sender_id:
+            raise SdsError("a channel and its sender have ids that are not empty")
+        with self._writing:
+            known = self._channels.get(channel_id)
+            if known is None:
+                known = LogChannel(self, channel_id, sender_id, settings)
+                with self._turn(known, sync=True) as turn:  # refuses another sender
+                    turn.open()
+                self._channels[channel_id] = known
+            elif (known.sender_id, known.settings) != (sender_id, settings):
+                raise SdsError(f"channel {channel_id!r} is open already, with another sender or other settings")
+            return known
+
+    def channel_ids(self) -> list[str]:
+        """Return the ids of the channels that something is kept of."""
+        with self._database.snapshot() as source:
+            return list(channel_ids(source))
+
+    def status(self) -> list[ChannelStatus]:
+        """Return how much is where in each channel, also in those that are not open."""
+        return channel_statuses(self._database)
+
+    @contextmanager
+    def batch(self, *, sync: bool = True) -> Iterator[None]:
+        """Put all events of this thread inside a `with`, in any channels, into one write: all of them or none.
+
+        With `sync` it returns when they are on the disk. Where the body raises nothing is written. A batch in a batch is
+        part of it.
+        """
+        with self._writing:
+            if self._batch is not None:
+                yield
+                return
+            try:
+                with self._database.snapshot() as source:
+                    self._batch = _Batch(source)
+                    yield
+                    rows = self._batch.rows()
+                if rows:
+                    self._database.write(rows, sync=sync)
+                for channel_id, turn in self._batch.turns.items():
+                    if turn.state.kept_filter is not None:
+                        self._filters[channel_id] = turn.state.kept_filter
+            except BaseException:
+                if self._batch is not None:
+                    for channel_id in self._batch.turns:
+                        self._filters.pop(channel_id, None)  # it has ids that were not written
+                raise
+            finally:
+                self._batch = None
+
+    @contextmanager
+    def _turn(self, channel: LogChannel, *, sync: bool) -> Iterator[Channel]:
+        """Yield the channel for an event. What goes wrong in the middle of one spoils the batch."""
+        with self.batch(sync=sync):
+            batch = self._batch
+            assert batch is not None  # noqa: S101 - tells mypy what `batch` does
+            turn = batch.turns.get(channel.channel_id)
+            if turn is None:
+                turn = batch.turns[channel.channel_id] = self._begin(batch.source, channel)
+            try:
+                yield turn
+            except SdsError:
+                raise  # comes before anything changes
+            except BaseException:
+                batch.is_spoilt = True
+                raise
+
+    @contextmanager
+    def _reading(self, channel: LogChannel) -> Iterator[Channel]:
+        """Yield the channel as it was last written. Inside of a batch nothing is read: it may never be written."""
+        with self._writing:
+            if self._batch is not None:
+                raise SdsError("a batch is under way: read the channel before it or after it")
+            with self._database.snapshot() as source:
+                turn = self._begin(source, channel)
+                yield turn
+                if turn.state.kept_filter is not None and not turn.rows():
+                    self._filters[channel.channel_id] = turn.state.kept_filter
+
+    def _begin(self, source: SnapshotSource, channel: LogChannel) -> Channel:
+        rolling = self._filters.get(channel.channel_id)
+        return Channel(source, channel.channel_id, channel.sender_id, channel.settings, rolling)
+
+    def close(self) -> None:
+        """Wait for the event under way, then close. In the outbox stands what is not confirmed."""
+        with self._writing:
+            self._database.close()
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+    def __enter__(self) -> Self:
+        """Return the logs."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Close them."""
+        self.close()
+
+
+class _Batch:
+    """Events that are written together: a Channel for each channel, over one state."""
+
+    def __init__(self, source: SnapshotSource) -> None:
+        self.source: Final = source
+        self.turns: Final[dict[str, Channel]] = {}
+        self.is_spoilt = False
+
+    def rows(self) -> dict[bytes, bytes | None]:
+        if self.is_spoilt:
+            raise StorageError("an event of this batch broke off in the middle, so nothing of the batch was written")
+        rows: dict[bytes, bytes | None] = {}
+        for turn in self.turns.values():
+            rows.update(turn.rows())
+        return rows
+
+
+class LogChannel:
+    """One channel of the log. Each call is one atomic write, on the disk when it returns, or part of a `batch`.
+
+    Times are milliseconds since 1970. Everything that follows from a call stands in the outbox.
+    """
+
+    def __init__(self, log: CausalLog, channel_id: str, sender_id: str, settings: Settings) -> None:
+        """Use `CausalLog.channel`."""
+        self._log = log
+        self.channel_id: Final = channel_id
+        self.sender_id: Final = sender_id
+        self.settings: Final = settings
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def send(
+        self,
+        content: bytes,
+        now_ms: int,
+        *,
+        message_id: str | None = None,
+        retrieval_hint: bytes | None = None,
+        sync: bool = True,
+    ) -> Message:
+        """Write a message into the log and have it sent: see `Channel.send`."""
+        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001 - a log and its channels are one
+            return turn.send(content, now_ms, message_id=message_id, retrieval_hint=retrieval_hint)
+
+    def send_ephemeral(self, content: bytes, *, sync: bool = True) -> Message:
+        """Have a message sent that is kept nowhere: see `Channel.send_ephemeral`."""
+        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
+            return turn.send_ephemeral(content)
+
+    def receive(self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True) -> Received:
+        """Take what the transport brought. Never raises for what is in it."""
+        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
+            return turn.receive(data, now_ms, retrieval_hint=retrieval_hint)
+
+    def receive_all(self, data: Iterable[bytes], now_ms: int, *, sync: bool = True) -> list[Received]:
+        """Take many messages, a thousand in one write. What was written before an error stays."""
+        found: list[Received] = []
+        pending = iter(data)
+        while batch := list(islice(pending, MAX_SDS_BATCH)):
+            with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
+                found += [turn.receive(each, now_ms) for each in batch]
+        return found
+
+    def retrieved(
+        self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True
+    ) -> Received:
+        """Take what was retrieved from a store: see `Channel.retrieved`."""
+        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
+            return turn.retrieved(data, now_ms, retrieval_hint=retrieval_hint)
+
+    def met(self, message_ids: Iterable[str], *, sync: bool = True) -> None:
+        """Take dependencies as met: see `Channel.met`."""
+        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
+            turn.met(message_ids)
+
+    def tick(self, now_ms: int, random: Callable[[], float], *, sync: bool = True) -> None:
+        """Do what is due: see `Channel.tick`."""
+        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
+            turn.tick(now_ms, random)
+
+    def confirm(self, sequence: int, *, sync: bool = True) -> None:
+        """Forget the effects up to this number: they were handled. Without `sync` they may come again after a power cut."""
+        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
+            turn.confirm(sequence)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def outbox(self, after: int = 0, most: int = MAX_SDS_EFFECTS_READ) -> list[tuple[int, Effect]]:
+        """Return the first effects with numbers above `after` that are not confirmed, in the order in which they arose."""
+        with self._log._reading(self) as turn:  # noqa: SLF001
+            return list(turn.outbox(after, min(most, MAX_SDS_EFFECTS_READ)))
+
+    def log(self, after: Message | None = None, most: int = 1_000) -> list[Message]:
+        """Return messages of the log in its order, from the first on or from behind a message."""
+        with self._log._reading(self) as turn:  # noqa: SLF001
+            return list(islice(turn.log(after), most))
+
+    def log_from(self, lamport_ms: int, most: int = 1_000) -> list[Message]:
+        """Return messages of the log in its order, from a Lamport time on."""
+        with self._log._reading(self) as turn:  # noqa: SLF001
+            return list(islice(turn.log_from(lamport_ms), most))
+
+    def newest(self, most: int = 50) -> list[Message]:
+        """Return the last messages of the log, the last one first."""
+        with self._log._reading(self) as turn:  # noqa: SLF001
+            return list(islice(turn.log(reverse=True), most))
+
+    def message(self, message_id: str) -> Message | None:
+        """Return a message of the log, None where it is not there."""
+        with self._log._reading(self) as turn:  # noqa: SLF001
+            return turn.message(message_id)
+
+    def encoded(self, message_id: str) -> bytes | None:
+        """Return the bytes of a message of the log, None where it is not there: what a store answers retrieval with."""
+        with self._log._reading(self) as turn:  # noqa: SLF001
+            return turn.encoded(message_id)
+
+    def missing(self, most: int = 1_000) -> list[HistoryEntry]:
+        """Return what others named and is not here."""
+        with self._log._reading(self) as turn:  # noqa: SLF001
+            return list(islice(turn.missing(), most))
+
+    def counters(self) -> Counters:
+        """Return the Lamport clock and how much is where."""
+        with self._log._reading(self) as turn:  # noqa: SLF001
+            return turn.counters
+
+    def due_ms(self) -> int | None:
+        """Return when `tick` has something to do."""
+        with self._log._reading(self) as turn:  # noqa: SLF001
+            return turn.due_ms()
+
+
+def _path_of(store_folder: Path | str) -> Path:
+    return Path(store_folder).absolute() / CAUSAL_LOGS
+
+
+def _acquire(path: Path) -> int:
+    """Take the lock before LevelDB is asked: its own refusal of a second open drops the first one's lock."""
+    lock = os.open(path / _OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise StoreLockedError(
+            f"the causal logs at {path} are open already. One process at a time can have them open: close them there first"
+        ) from None
+    return lock

@@ -1,0 +1,169 @@
+"""A causal log whose messages are posts of a store: the id of a message is its post's hash in hex, delivery is ingest.
+
+A post's hash does not depend on who sends it, so whoever has a post may answer for it. What surrounds the post in a
+message (its place in the log, what it names) is not signed: a channel is for members who trust each other that far.
+
+Who was away for long gets the posts by reconciliation, or from archives, and then their places in the log: outlines, the
+messages without their posts, from any member. Nobody broadcasts anything again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import islice
+from typing import Final, NamedTuple
+
+from cablestore.crypto import HASH_SIZE_BYTES, post_hash
+from cablestore.errors import SdsError
+from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
+from cablestore.post import Post
+from cablestore.sds.channel import Received, Verdict
+from cablestore.sds.codec import decode, encode
+from cablestore.sds.effects import Deliver, Effect, Missing, Retrieve
+from cablestore.sds.log import CausalLog, LogChannel
+from cablestore.sds.message import Message
+from cablestore.sds.settings import Settings
+from cablestore.store import CableStore
+
+_DEFAULT: Final = Settings()
+
+
+def causal_log(store: CableStore) -> CausalLog:
+    """Open the causal logs of an open store, in its folder; of a store in memory, in memory.
+
+    Close them before the store. Raises StoreLockedError where they are open already.
+    """
+    return CausalLog.in_memory() if store.path is None else CausalLog.open(store.path)
+
+
+class CaughtUp(NamedTuple):
+    """What became of outlines: how many messages are in the log now that were not, and how many lack their post here."""
+
+    taken: int
+    without_post: int
+
+
+def check_post(message: Message) -> str | None:
+    """Say what is wrong with a message that should be a post under its hash, None for nothing."""
+    digest = post_hash(message.content or b"").hex()
+    return None if digest == message.message_id else f"its id is {message.message_id!r}, its post's hash {digest}"
+
+
+class PostChannel:
+    """A channel of posts over a store. The application broadcasts what `outbox` says and confirms it."""
+
+    def __init__(
+        self, store: CableStore, log: CausalLog, channel_id: str, sender_id: str, settings: Settings = _DEFAULT
+    ) -> None:
+        """Open the channel; `settings.check` becomes `check_post`."""
+        self._store = store
+        self._log = log
+        self.channel: Final[LogChannel] = log.channel(channel_id, sender_id, replace(settings, check=check_post))
+
+    def send(self, post: Post, now_ms: int, *, retrieval_hint: bytes | None = None) -> bool:
+        """Have a post of the store sent. False where the log has it, so that a send that was cut short can be repeated.
+
+        Raises SdsError for a post that never leaves its author's store.
+        """
+        if post.is_local_only:
+            raise SdsError(f"post {post.hash.hex()} is local-only: it is not for others")
+        message_id = post.hash.hex()
+        if self.channel.message(message_id) is not None:
+            return False
+        self.channel.send(post.raw, now_ms, message_id=message_id, retrieval_hint=retrieval_hint)
+        return True
+
+    def receive(self, data: bytes, now_ms: int) -> Received:
+        """Take what the transport brought. A message whose id is not its post's hash is refused."""
+        return self.channel.receive(data, now_ms)
+
+    def outbox(self, most: int = MAX_SDS_EFFECTS_READ) -> list[tuple[int, Effect]]:
+        """Store the posts that were delivered, and return the effects as `LogChannel.outbox` does.
+
+        Posts are in the store, on the disk, when this returns, so before their effects are confirmed. After a crash in
+        between they are stored again, which changes nothing. What is missing in the log and is in the store, because it
+        came another way, is taken as met: nobody has to send again what reconciliation or an archive brought.
+        """
+        effects = self.channel.outbox(most=most)
+        posts = [effect.message.content or b"" for _, effect in effects if isinstance(effect, Deliver)]
+        if posts:
+            self._store.ingest(posts, sync=True)
+        missing = [effect.entry.message_id for _, effect in effects if isinstance(effect, Missing | Retrieve)]
+        here = [message_id for message_id in missing if self._is_stored(message_id)]
+        if here:
+            self.channel.met(here)
+        return effects
+
+    def confirm(self, sequence: int) -> None:
+        """Forget the effects up to this number: they were handled."""
+        self.channel.confirm(sequence)
+
+    def caught_up(self) -> int:
+        """Take as met whatever is missing in the log and has come into the store. Returns how many messages that were.
+
+        For after a reconciliation, or the import of an archive.
+        """
+        here = [entry.message_id for entry in self.channel.missing() if self._is_stored(entry.message_id)]
+        self.channel.met(here)
+        return len(here)
+
+    def outlines(self, from_ms: int = 0, after: bytes | None = None, most: int = MAX_SDS_BATCH) -> list[bytes]:
+        """Return messages of the log without their posts, in its order, for a member that has the posts or most of them.
+
+        From a Lamport time on, in milliseconds, or from behind `after`, the last outline of the page before. The bytes are
+        those of a message in the channel's dialect, without content and filter.
+        """
+        dialect = self.channel.settings.dialect
+        if after is None:
+            found = self.channel.log_from(from_ms, most)
+        else:
+            found = self.channel.log(decode(after, dialect), most)
+        return [encode(replace(message, content=None), dialect) for message in found]
+
+    def take_outlines(self, outlines: Iterable[bytes], now_ms: int) -> CaughtUp:
+        """Put posts of the store into the log, where a member's outlines say that they belong; a thousand in one write.
+
+        What is here already is left as it is, what has no post here is left out: the log asks for it when somebody names
+        it. Raises SdsError, before anything of that page changes, for what is no message of the channel's dialect.
+        """
+        taken = without_post = 0
+        pending = iter(outlines)
+        while page := list(islice(pending, MAX_SDS_BATCH)):
+            whole = [self._with_post(each) for each in page]
+            with self._log.batch():
+                for data in whole:
+                    if data is None:
+                        without_post += 1
+                    else:
+                        verdict = self.channel.retrieved(data, now_ms).verdict
+                        taken += verdict in {Verdict.DELIVERED, Verdict.WAITING}
+        return CaughtUp(taken, without_post)
+
+    def _with_post(self, outline: bytes) -> bytes | None:
+        dialect = self.channel.settings.dialect
+        message = decode(outline, dialect)
+        post = self._post(message.message_id)
+        return None if post is None else encode(replace(message, content=post.raw), dialect)
+
+    def answer(self, message_id: str) -> bytes | None:
+        """Return the message with this id for somebody who retrieves it, None where the log does not have it."""
+        return self.channel.encoded(message_id)
+
+    def retrieve(self, message_id: str, ask: Callable[[str], bytes | None], now_ms: int) -> Received | None:
+        """Get a missing message from a store, `ask` being its `answer`. None where it does not have it.
+
+        Whatever it answers is checked like all that is received.
+        """
+        data = ask(message_id)
+        return None if data is None else self.channel.retrieved(data, now_ms)
+
+    def _is_stored(self, message_id: str) -> bool:
+        return self._post(message_id) is not None
+
+    def _post(self, message_id: str) -> Post | None:
+        try:
+            digest = bytes.fromhex(message_id)
+        except ValueError:
+            return None
+        return self._store.post(digest) if len(digest) == HASH_SIZE_BYTES else None

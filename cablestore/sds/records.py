@@ -1,0 +1,212 @@
+"""What the rows of a channel hold, as values and as bytes. Pure."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from cablestore.errors import CorruptStoreError
+from cablestore.packing import pack, unpack
+from cablestore.sds.message import HistoryEntry, Message
+
+_KNOWN: Final = struct.Struct(">cQIB")
+_LOOSE: Final = struct.Struct(">Q")
+_NAMED: Final = 1
+_LOST: Final = 2
+
+
+class Place(Enum):
+    """Where a message is that has a row."""
+
+    __hash__ = object.__hash__
+
+    LOGGED = b"L"
+    WAITING = b"W"
+    GIVEN_UP = b"X"
+    """Not here, and nobody waits for it any more."""
+
+
+_PLACES: Final = {place.value: place for place in Place}
+
+
+class Known(NamedTuple):
+    """What is known of an id.
+
+    `unmet` counts what a waiting message still waits for. `is_named` says that a message of the log named it before it
+    came, which happens to one that was given up; `is_lost` that one was given up because it could not be had.
+    """
+
+    place: Place
+    lamport_ms: int = 0
+    unmet: int = 0
+    is_named: bool = False
+    is_lost: bool = False
+
+    def packed(self) -> bytes:
+        """Return the row."""
+        marks = self.is_named * _NAMED | self.is_lost * _LOST
+        return _KNOWN.pack(self.place.value, self.lamport_ms, self.unmet, marks)
+
+
+def known_of(row: bytes | None) -> Known | None:
+    """Return what a row says, None where there is none."""
+    if row is None:
+        return None
+    try:
+        place, lamport_ms, unmet, marks = _KNOWN.unpack(row)
+        return Known(_PLACES[place], lamport_ms, unmet, bool(marks & _NAMED), bool(marks & _LOST))
+    except (struct.error, KeyError):
+        raise CorruptStoreError(f"a row of an id in the causal log holds {row!r}") from None
+
+
+def entry_parts(entries: Iterable[HistoryEntry]) -> list[list[str | bytes | None]]:
+    """Return entries as they are packed."""
+    return [[entry.message_id, entry.retrieval_hint, entry.sender_id] for entry in entries]
+
+
+def entries_of(parts: Iterable[list[Any]]) -> tuple[HistoryEntry, ...]:
+    """Return packed entries."""
+    return tuple([HistoryEntry(*part) for part in parts])
+
+
+class Held(NamedTuple):
+    """A message that is kept: without its filter and requests, which are out of date, and with its own retrieval hint."""
+
+    message: Message
+    retrieval_hint: bytes | None = None
+
+    def packed(self) -> bytes:
+        """Return the row."""
+        message = self.message
+        return pack([message.sender_id, entry_parts(message.causal_history), message.content, self.retrieval_hint])
+
+    @property
+    def entry(self) -> HistoryEntry:
+        """How a causal history names it."""
+        return HistoryEntry(self.message.message_id, self.retrieval_hint, self.message.sender_id)
+
+
+def held_of(row: bytes, message_id: str, channel_id: str, lamport_ms: int) -> Held:
+    """Return the message of a row."""
+    sender_id, history, content, hint = unpack(row)
+    message = Message(
+        message_id, channel_id, sender_id, lamport_ms, causal_history=entries_of(history), content=content
+    )
+    return Held(message, hint)
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """An own message that nobody acknowledged. `doubt` is how probable it is that all its filters were wrong."""
+
+    sent: int = 1
+    due_ms: int = 0
+    members: list[bytes] = field(default_factory=list)
+    """Whose filters had it: 8 bytes of a hash of each."""
+    doubt: float = 1.0
+
+    @property
+    def is_possibly_acknowledged(self) -> bool:
+        """Whether some filter had it."""
+        return bool(self.members)
+
+    def packed(self) -> bytes:
+        """Return the row."""
+        return pack([self.sent, self.due_ms, self.members, self.doubt])
+
+
+def outgoing_of(row: bytes) -> Outgoing:
+    """Return what a row says."""
+    return Outgoing(*unpack(row))
+
+
+@dataclass(slots=True)
+class Gap:
+    """A message that others named and that is not here, with the times at which something is done about it."""
+
+    entry: HistoryEntry
+    retrieve_ms: int
+    retrieved: int
+    """How often the application was asked to retrieve it."""
+    lost_ms: int | None
+    request_ms: int | None
+    requested: int
+    """How often a repair was requested."""
+
+    def packed(self) -> bytes:
+        """Return the row."""
+        parts = [self.retrieve_ms, self.retrieved, self.lost_ms, self.request_ms, self.requested]
+        return pack([*entry_parts([self.entry])[0], *parts])
+
+
+def gap_of(row: bytes) -> Gap:
+    """Return what a row says."""
+    message_id, hint, sender_id, *parts = unpack(row)
+    return Gap(HistoryEntry(message_id, hint, sender_id), *parts)
+
+
+class Loose(NamedTuple):
+    """A message of the log that no other one names: when a member other than its sender last named it in a message."""
+
+    named_ms: int
+    sender_id: str
+
+    def packed(self) -> bytes:
+        """Return the row."""
+        return _LOOSE.pack(self.named_ms) + self.sender_id.encode()
+
+
+def loose_of(row: bytes) -> Loose:
+    """Return what a row says."""
+    return Loose(_LOOSE.unpack_from(row)[0], row[_LOOSE.size :].decode())
+
+
+@dataclass(slots=True)
+class Counters:
+    """The one row that every event changes. Counts are of rows in the tables."""
+
+    sender_id: str
+    dialect: str
+    filter_bits: int
+    filter_hashes: int
+    newer_slot: int = 0
+    newer_count: int = 0
+    lamport_ms: int = 0
+    """The seed begins with the present time; so does this: no message of ours has less than the present time."""
+    next_effect: int = 1
+    confirmed: int = 0
+    """The last effect that the application handled: what was deleted up to there need not be gone through."""
+    logged: int = 0
+    outgoing: int = 0
+    waiting: int = 0
+    waiting_size_bytes: int = 0
+    missing: int = 0
+    lost: int = 0
+    """Given up because they could not be had; one that comes after all is lost no more."""
+    loose: int = 0
+    answers: int = 0
+    sync_ms: int = 0
+    """When a sync message is due, 0 before the first tick."""
+    reviewed: bytes = b""
+    """The place up to which own messages were held against the last filter."""
+
+    def packed(self) -> bytes:
+        """Return the row."""
+        return pack([getattr(self, name) for name in _COUNTER_NAMES])
+
+
+_COUNTER_NAMES: Final = tuple(each.name for each in fields(Counters))
+
+
+def counters_of(row: bytes) -> Counters:
+    """Return what a row says."""
+    values = unpack(row)
+    if not isinstance(values, list) or len(values) != len(_COUNTER_NAMES):
+        raise CorruptStoreError(
+            "a causal log was written by another version of cablestore, or its state is damaged. "
+            "Remove the folder sds and fetch the channel from its members"
+        )
+    return Counters(*values)

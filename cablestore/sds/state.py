@@ -1,0 +1,197 @@
+"""The state of one channel as an event finds it, and all that events change in it, until it is written at once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from cablestore.errors import SdsError
+from cablestore.reader import Source
+from cablestore.sds import tables
+from cablestore.sds.records import Counters, Held, Known, counters_of, held_of, known_of
+from cablestore.sds.rolling import RollingFilter
+from cablestore.sds.settings import Settings
+from cablestore.sds.tables import Table, id_of, lamport_of, time_part
+
+_ONLY: Final = b""
+"""The key part of a table's only row."""
+
+
+class State:
+    """One channel over one state of the database.
+
+    `rolling` is the channel's filter as the same writer left it with its last write; without it the filter is read. It is
+    changed: whoever does not write what came of it must not use it again.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        channel_id: str,
+        sender_id: str,
+        settings: Settings,
+        rolling: RollingFilter | None = None,
+    ) -> None:
+        self.channel_id: Final = channel_id
+        self.sender_id: Final = sender_id
+        self.settings: Final = settings
+        self._tables: list[Table] = []
+        self.log: Final = self._table(source, tables.LOG)
+        self.ids: Final = self._table(source, tables.IDS)
+        self.outgoing: Final = self._table(source, tables.OUTGOING)
+        self.waiting: Final = self._table(source, tables.WAITING)
+        self.needs: Final = self._table(source, tables.NEEDS)
+        self.missing: Final = self._table(source, tables.MISSING)
+        self.loose: Final = self._table(source, tables.LOOSE)
+        self.answers: Final = self._table(source, tables.ANSWERS)
+        self.outbox: Final = self._table(source, tables.OUTBOX)
+        self.resend: Final = self._table(source, tables.RESEND)
+        self.retrieve: Final = self._table(source, tables.RETRIEVE)
+        self.lost: Final = self._table(source, tables.LOST)
+        self.request: Final = self._table(source, tables.REQUEST)
+        self.answer: Final = self._table(source, tables.ANSWER)
+        self._blocks: Final = self._table(source, tables.FILTER)
+        self._only: Final = self._table(source, tables.STATE)
+        row = self._only.get(_ONLY)
+        self.counters: Final = self._new_counters() if row is None else counters_of(row)
+        self._before = row
+        self.first_effect: Final = self.counters.next_effect
+        """The number of the first effect of these events."""
+        self._filter = rolling
+        self._newest: list[bytes] | None = None
+        self.reviewed: tuple[tuple[int, int, int], list[tuple[bytes, tuple[int, ...]]]] | None = None
+        """What filters are held against in this write: see `acknowledging`."""
+        self._check_sender()
+
+    def _table(self, source: Source, name: bytes) -> Table:
+        table = Table(source, self.channel_id, name)
+        self._tables.append(table)
+        return table
+
+    def _new_counters(self) -> Counters:
+        settings = self.settings
+        return Counters(self.sender_id, settings.dialect.name, settings.filter.bits, settings.filter.hashes)
+
+    def _check_sender(self) -> None:
+        found = self.counters.sender_id
+        if found != self.sender_id:
+            raise SdsError(
+                f"the log of channel {self.channel_id!r} belongs to {found!r}, not to {self.sender_id!r}: "
+                "open it as the same sender, or in another folder"
+            )
+
+    # --- the filter ------------------------------------------------------------------------------
+
+    @property
+    def filter(self) -> RollingFilter:
+        """The filter of received ids. Where it was kept with other parameters it is made anew, of the newest of the log."""
+        if self._filter is None:
+            counters, settings = self.counters, self.settings
+            shape = (settings.dialect.name, settings.filter.bits, settings.filter.hashes)
+            if shape == (counters.dialect, counters.filter_bits, counters.filter_hashes):
+                self._filter = RollingFilter(
+                    settings.filter,
+                    settings.dialect,
+                    newer_slot=counters.newer_slot,
+                    newer_count=counters.newer_count,
+                    read_block=self._blocks.get,
+                )
+            else:
+                self._filter = self._new_filter()
+        return self._filter
+
+    def _new_filter(self) -> RollingFilter:
+        counters, settings = self.counters, self.settings
+        counters.dialect = settings.dialect.name
+        counters.filter_bits, counters.filter_hashes = settings.filter.bits, settings.filter.hashes
+        for part, _ in list(self._blocks.rows()):
+            self._blocks.delete(part)
+        rolling = RollingFilter(settings.filter, settings.dialect)
+        places = [place for place, _ in islice(self.log.rows(reverse=True), settings.filter.capacity)]
+        for place in reversed(places):
+            rolling.add(id_of(place))
+        return rolling
+
+    # --- ids and messages --------------------------------------------------------------------------
+
+    def known(self, message_id: str) -> Known | None:
+        """Return what is known of an id."""
+        return known_of(self.ids.get(message_id.encode()))
+
+    def put_known(self, message_id: str, known: Known) -> None:
+        """Note what is known of an id."""
+        self.ids.put(message_id.encode(), known.packed())
+
+    def held(self, place: bytes) -> Held:
+        """Return the message at a place of the log."""
+        return self.read(place, self.log.take(place))
+
+    def held_waiting(self, place: bytes) -> Held:
+        """Return the waiting message at a place."""
+        return self.read(place, self.waiting.take(place))
+
+    def read(self, place: bytes, row: bytes) -> Held:
+        """Return the message of a row of the log, or of those that wait."""
+        return held_of(row, id_of(place), self.channel_id, lamport_of(place))
+
+    def newest(self) -> list[bytes]:
+        """Return the places of the newest messages of the log, oldest first: those that a causal history names."""
+        if self._newest is None:
+            length = self.settings.history_length
+            rows = islice(self.log.rows(reverse=True, most=length), length)
+            self._newest = [place for place, _ in rows][::-1]
+        return self._newest
+
+    def put_logged(self, place: bytes, row: bytes) -> None:
+        """Put a message into the log."""
+        self.log.put(place, row)
+        self.counters.logged += 1
+        newest = self._newest
+        if newest is not None:
+            length = self.settings.history_length
+            if len(newest) < length or place > newest[0]:
+                newest.append(place)
+                newest.sort()
+                del newest[:-length]
+
+    # --- timers and effects -------------------------------------------------------------------------
+
+    @staticmethod
+    def set_timer(timers: Table, part: bytes, before_ms: int | None, due_ms: int | None) -> None:
+        """Move what is due at one time to another; None is never."""
+        if before_ms is not None and before_ms != due_ms:
+            timers.delete(time_part(before_ms) + part)
+        if due_ms is not None:
+            timers.put(time_part(due_ms) + part, b"")
+
+    def append_effect(self, row: bytes) -> None:
+        """Put an effect behind the others of the outbox."""
+        self.outbox.put(self.counters.next_effect.to_bytes(8, "big"), row)
+        self.counters.next_effect += 1
+
+    # --- the write -------------------------------------------------------------------------------------
+
+    def rows(self) -> dict[bytes, bytes | None]:
+        """Return everything that changed, for one atomic write, and the filter's blocks with it."""
+        if self._filter is not None:
+            self.counters.newer_slot = self._filter.newer_slot
+            self.counters.newer_count = self._filter.newer_count
+            for part, block in self._filter.changed_blocks():
+                self._blocks.put(part, block)
+        row = self.counters.packed()
+        if row != self._before:
+            self._only.put(_ONLY, row)
+        changed: dict[bytes, bytes | None] = {}
+        for table in self._tables:
+            changed.update(table.changes)
+        return changed
+
+    @property
+    def kept_filter(self) -> RollingFilter | None:
+        """The filter, if it was needed, for the state after this one is written."""
+        return self._filter
+
+    def timers(self) -> Iterator[Table]:
+        """Yield the tables of timers."""
+        yield from (self.resend, self.retrieve, self.lost, self.request, self.answer)

@@ -1,0 +1,108 @@
+"""Members of a causal log, for tests that carry every message by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from cablestore.sds.bloom import FilterParameters
+from cablestore.sds.channel import Received, Verdict
+from cablestore.sds.codec import decode, encode
+from cablestore.sds.dialects import SPEC
+from cablestore.sds.effects import Deliver, Effect, Send
+from cablestore.sds.log import CausalLog
+from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.settings import Backoff, Settings
+
+START_MS = 1_700_000_000_000
+CHANNEL = "room"
+SMALL = Settings(filter=FilterParameters(200, 0.001))
+PATIENT = replace(
+    SMALL, sync_interval_ms=None, repair=None, retrieve=Backoff(10**9, 10**9), resend=Backoff(10**9, 10**9)
+)
+"""Nothing is due by itself."""
+
+E = TypeVar("E", bound=Effect)
+
+
+class Member:
+    """A member with a log in memory. `effects` takes what is new in the outbox, and confirms it."""
+
+    def __init__(self, name: str, settings: Settings = SMALL, log: CausalLog | None = None) -> None:
+        self.name = name
+        self.settings = settings
+        self.log = log or CausalLog.in_memory()
+        self.channel = self.log.channel(CHANNEL, name, settings)
+        self.now_ms = START_MS
+
+    def reopened(self) -> Member:
+        """The same member after its process was killed: nothing but the database is left."""
+        again = Member(self.name, self.settings, CausalLog.in_memory(self.log._database))
+        again.now_ms = self.now_ms
+        return again
+
+    def effects(self) -> list[Effect]:
+        found = self.channel.outbox()
+        if found:
+            self.channel.confirm(found[-1][0])
+        return [effect for _, effect in found]
+
+    def told(self, kind: type[E]) -> list[E]:
+        return [effect for effect in self.effects() if isinstance(effect, kind)]
+
+    def says(self, text: str, message_id: str | None = None, hint: bytes | None = None) -> bytes:
+        """Send, and return the bytes; what else is in the outbox goes."""
+        self.channel.send(text.encode(), self.now_ms, message_id=message_id, retrieval_hint=hint)
+        return self.told(Send)[-1].data
+
+    def hears(self, *data: bytes) -> list[Verdict]:
+        return [self.received(each).verdict for each in data]
+
+    def received(self, data: bytes) -> Received:
+        return self.channel.receive(data, self.now_ms)
+
+    def tick(self, after_ms: int = 0, chance: float = 0.0) -> list[Effect]:
+        """Let time go by, and return what is due."""
+        self.now_ms += after_ms
+        self.channel.tick(self.now_ms, lambda: chance)
+        return self.effects()
+
+    def texts(self) -> list[str]:
+        return [(message.content or b"").decode() for message in self.channel.log()]
+
+    def ids(self) -> list[str]:
+        return [message.message_id for message in self.channel.log()]
+
+
+def delivered(effects: Iterable[Effect]) -> list[str]:
+    return [effect.message.message_id for effect in effects if isinstance(effect, Deliver)]
+
+
+def sends(effects: Iterable[Effect]) -> list[Message]:
+    return [decode(effect.data, SPEC) for effect in effects if isinstance(effect, Send)]
+
+
+def opened(data: bytes) -> Message:
+    return decode(data, SPEC)
+
+
+def changed(data: bytes, **changes: object) -> bytes:
+    """The same message with other fields."""
+    return encode(replace(decode(data, SPEC), **changes), SPEC)  # type: ignore[arg-type]  # names and values belong together
+
+
+def content(message_id: str, *after: str, sender: str = "eve", at: int = 0, text: str = "text") -> bytes:
+    """A message made by hand, `at` milliseconds behind the start, which names others."""
+    history = tuple(HistoryEntry(name, None, sender) for name in after)
+    return encode(
+        Message(message_id, CHANNEL, sender, START_MS + at, causal_history=history, content=text.encode()), SPEC
+    )
+
+
+def filter_of(*ids: str) -> bytes:
+    """The filter, on the wire, of a member that has these messages."""
+    member = Member("filter", PATIENT)
+    for message_id in ids:
+        member.hears(content(message_id))
+    return opened(member.says("x")).bloom_filter or b""

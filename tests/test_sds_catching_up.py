@@ -1,0 +1,222 @@
+"""A member that was gone for a month gets the posts by reconciliation of stores and their places by outlines: nobody sends anything again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from people import ANN, BOB, CYD, Person
+from reconciling import session
+from sds_people import CHANNEL, START_MS, opened
+
+from cablestore import CableStore, Text
+from cablestore.errors import SdsError
+from cablestore.post import Post
+from cablestore.reconcile.sync_id import SyncID
+from cablestore.reconcile.transfer import post_id
+from cablestore.sds import COMPACT_FILTER, CaughtUp, CausalLog, Deliver, Kind, Lost, PostChannel, Send, Settings
+
+MONTH_MS = 30 * 86_400_000
+BEFORE = 30
+SETTINGS = Settings(filter=COMPACT_FILTER)
+"""Everything else as it is by default: repairs, resends, sync messages."""
+
+
+class Client:
+    """A store, a causal log beside it, and what was broadcast."""
+
+    def __init__(self, person: Person, name: str) -> None:
+        self.person = person
+        self.store = CableStore.in_memory(identity=person.identity, verify_threads=1)
+        self.log = CausalLog.in_memory()
+        self.posts = PostChannel(self.store, self.log, CHANNEL, name, SETTINGS)
+        self.counts: Counter[str] = Counter()
+        self.asked_for: list[str] = []
+
+    def says(self, text: str, now_ms: int) -> None:
+        post = self.person.text("default", text, at=now_ms)
+        self.store.ingest([post.raw], sync=False)
+        self.posts.send(post, now_ms)
+
+    def broadcasts(self) -> list[bytes]:
+        """Do what the outbox says, as an application does; returns what goes to the others."""
+        found = []
+        while effects := self.posts.outbox():
+            for _, effect in effects:
+                if isinstance(effect, Send):
+                    found.append(effect.data)
+                    self.counts[effect.reason.value] += 1
+                    message = opened(effect.data)
+                    self.asked_for += [entry.message_id for entry in message.repair_request]
+                self.counts["lost"] += isinstance(effect, Lost)
+                self.counts["delivered"] += isinstance(effect, Deliver)
+            self.posts.confirm(effects[-1][0])
+        return found
+
+    def ids(self) -> list[str]:
+        return [message.message_id for message in self.posts.channel.log(most=10**6)]
+
+    def post_ids(self) -> list[SyncID]:
+        """The ids of the store's texts, as nodes reconcile them."""
+        return [post_id(post.hash, post.timestamp_ms) for post in self.all_posts()]
+
+    def all_posts(self) -> Iterator[Post]:
+        for person in (ANN, BOB, CYD):
+            yield from self.store.posts_by(person.key)
+
+
+def talk(clients: list[Client], now_ms: int, *, seconds: int) -> None:
+    """Let time go by for these, who hear each other."""
+    for second in range(seconds):
+        for client in clients:
+            client.posts.channel.tick(now_ms + 1_000 * second, lambda: 0.5)
+        carry(clients, now_ms + 1_000 * second)
+
+
+def carry(clients: list[Client], now_ms: int) -> None:
+    """Carry everything, and what follows from it, to all of these."""
+    while sent := [(client, client.broadcasts()) for client in clients]:
+        for sender, broadcasts in sent:
+            for other in clients:
+                if other is not sender and broadcasts:
+                    other.posts.channel.receive_all(broadcasts, now_ms)
+        if not any(broadcasts for _, broadcasts in sent):
+            return
+
+
+def reconcile(here: Client, there: Client) -> int:
+    """Reconcile two stores, and transfer what each lacks; returns how many bytes the fingerprints took."""
+    sides = session(here.post_ids()), session(there.post_ids())
+    message: bytes | None = sides[0].initiate(at_s=0.0)
+    needs: list[list[SyncID]] = [[], []]
+    turn = 1
+    while message is not None:
+        step = sides[turn].receive(message, at_s=0.0)
+        needs[turn] += step.need
+        message, turn = step.reply, 1 - turn
+    for client, other, need in ((here, there, needs[0]), (there, here, needs[1])):
+        posts = [other.store.post(each.hash) for each in need]
+        assert all(posts)
+        client.store.ingest([post.raw for post in posts if post is not None], sync=False)
+    return sides[0].sent_size_bytes + sides[1].sent_size_bytes
+
+
+@contextmanager
+def month(during: int) -> Iterator[tuple[Client, Client, Client]]:
+    """Three members that talked until they all had everything; then Bob went, and the others wrote so much in a month."""
+    members = Client(ANN, "ann"), Client(BOB, "bob"), Client(CYD, "cyd")
+    ann, bob, cyd = members
+    for number in range(BEFORE):
+        members[number % 3].says(str(number), START_MS + 1_000 * number)
+        carry([*members], START_MS + 1_000 * number)
+    talk([*members], START_MS + 60_000, seconds=120)
+    for number in range(during):
+        now_ms = START_MS + MONTH_MS // during * (number + 1)
+        (ann, cyd)[number % 2].says(f"of the month {number}", now_ms)
+        carry([ann, cyd], now_ms)
+    bob.says("written on the train", START_MS + MONTH_MS // 2)
+    bob.broadcasts()  # nobody hears it
+    talk([ann, cyd], START_MS + MONTH_MS, seconds=60)
+    assert len(ann.ids()) == BEFORE + during
+    yield members
+    for client in members:
+        assert client.store.check().is_clean
+        client.store.close()
+
+
+def test_a_month_away() -> None:
+    with month(2_000) as clients:
+        _month_away(clients)
+
+
+def _month_away(clients: tuple[Client, Client, Client]) -> None:
+    ann, bob, cyd = clients
+    during = len(ann.ids()) - BEFORE
+    back_ms = START_MS + MONTH_MS + 3_600_000
+    for client in clients:
+        client.counts.clear()
+        client.asked_for.clear()
+    assert len(set(ann.ids()) - set(bob.ids())) == during == 2_000
+
+    size_bytes = reconcile(bob, ann)
+    assert size_bytes < 40 * during  # ids and fingerprints: less than a hash of each and a bit
+    assert len(list(bob.all_posts())) == BEFORE + during + 1
+
+    outlines: list[bytes] = []
+    while page := ann.posts.outlines(START_MS, after=outlines[-1] if outlines else None, most=700):
+        outlines += page
+    assert len(outlines) == BEFORE + during
+    assert all(
+        opened(each).kind is Kind.SYNC for each in outlines
+    )  # whoever takes one for a message keeps nothing of it
+    found = bob.posts.take_outlines(outlines, back_ms)
+    assert found == CaughtUp(during, 0)
+    assert bob.posts.take_outlines(outlines, back_ms) == CaughtUp(0, 0)
+
+    for client, text in zip(clients, ("welcome", "I am back", "hello"), strict=True):
+        client.says(text, back_ms)
+    carry([*clients], back_ms)
+    talk([*clients], back_ms, seconds=300)
+
+    assert ann.ids() == bob.ids() == cyd.ids()
+    assert len(ann.ids()) == BEFORE + during + 1 + 3
+    for client in clients:
+        assert client.counts["resend"] <= 1  # what Bob wrote on the train
+        assert client.counts["repair"] == client.counts["lost"] == 0
+        assert not client.asked_for
+        assert client.counts["new"] == 1
+        assert client.counts["sync"] <= 12
+        counters = client.posts.channel.counters()
+        assert (counters.waiting, counters.missing, counters.outgoing) == (0, 0, 0)
+    assert bob.counts["delivered"] == during + 2
+    texts = {post.body.text for post in bob.all_posts() if isinstance(post.body, Text)}
+    assert len(texts) == BEFORE + during + 4
+
+
+def test_messages_that_come_before_the_outlines_wait_for_nothing() -> None:
+    """Bob hears somebody first, then reconciles, then gets the outlines: the log is the same, and nobody is asked."""
+    with month(300) as clients:
+        _heard_first(clients)
+
+
+def _heard_first(clients: tuple[Client, Client, Client]) -> None:
+    ann, bob, cyd = clients
+    during = len(ann.ids()) - BEFORE
+    back_ms = START_MS + MONTH_MS + 3_600_000
+    for client in clients:
+        client.counts.clear()
+        client.asked_for.clear()
+    ann.says("welcome", back_ms)
+    carry([*clients], back_ms)
+    assert bob.posts.channel.counters().waiting == 1
+    reconcile(bob, ann)
+    assert bob.posts.caught_up() > 0
+    assert bob.posts.channel.counters().waiting == 0
+    first_ms = bob.posts.channel.log_from(0, 1)[0].lamport_ms or 0
+    assert bob.posts.take_outlines(ann.posts.outlines(first_ms, most=10_000), back_ms) == CaughtUp(during, 0)
+    talk([*clients], back_ms, seconds=300)
+    assert ann.ids() == bob.ids() == cyd.ids()
+    assert not any(client.asked_for or client.counts["repair"] or client.counts["lost"] for client in clients)
+
+
+def test_outlines_without_posts_of_other_channels_and_of_no_channel() -> None:
+    ann, bob = Client(ANN, "ann"), Client(BOB, "bob")
+    for number in range(4):
+        ann.says(str(number), START_MS + number)
+    outlines = ann.posts.outlines()
+    assert bob.posts.take_outlines(outlines, START_MS) == CaughtUp(0, 4)
+    assert not bob.ids()
+    some = ann.store.post(bytes.fromhex(ann.ids()[0]))
+    assert some is not None
+    bob.store.ingest([some.raw])
+    assert bob.posts.take_outlines(outlines, START_MS) == CaughtUp(1, 3)
+    with pytest.raises(SdsError):
+        bob.posts.take_outlines([b"nonsense"], START_MS)
+    elsewhere = PostChannel(ann.store, ann.log, "elsewhere", "ann", replace(SETTINGS))
+    elsewhere.send(some, START_MS)
+    assert bob.posts.take_outlines(elsewhere.outlines(), START_MS) == CaughtUp(0, 0)
+    for client in (ann, bob):
+        client.store.close()

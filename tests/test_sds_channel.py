@@ -1,0 +1,305 @@
+"""What a channel does with what is sent and received: the lines of the specification's protocol, one after the other."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from sds_people import CHANNEL, PATIENT, SMALL, START_MS, Member, changed, content, delivered, filter_of, opened
+
+from cablestore.errors import SdsError
+from cablestore.sds.bloom import FilterParameters, ForeignFilter, positions
+from cablestore.sds.channel import Verdict
+from cablestore.sds.dialects import NIM, SPEC
+from cablestore.sds.effects import (
+    Acknowledged,
+    Missing,
+    PossiblyAcknowledged,
+    Send,
+)
+from cablestore.sds.log import CausalLog
+from cablestore.sds.message import HistoryEntry, message_id_of
+from cablestore.sds.settings import COMPACT_FILTER, Backoff, Settings
+
+# --- sending -----------------------------------------------------------------------------------------
+
+
+def test_the_lamport_time_is_the_present_time_and_never_stands_still() -> None:
+    ann = Member("ann")
+    times = [opened(ann.says(str(i))).lamport_ms for i in range(5)]
+    assert times == [START_MS + i for i in range(5)]  # strictly increasing within one millisecond
+    ann.now_ms += 1_000_000
+    assert opened(ann.says("later")).lamport_ms == START_MS + 1_000_000
+    ann.now_ms -= 999_000  # the clock is set back
+    assert opened(ann.says("earlier")).lamport_ms == START_MS + 1_000_001
+
+
+def test_the_lamport_time_follows_what_is_delivered() -> None:
+    ann = Member("ann")
+    ann.hears(content("ahead", at=1_000))
+    assert opened(ann.says("x")).lamport_ms == START_MS + 1_001
+    ann.hears(content("behind", at=5), content("waits", "nothing", at=50_000))
+    assert opened(ann.says("y")).lamport_ms == START_MS + 1_002
+
+
+def test_a_history_names_the_newest_two_of_the_log_with_hints_and_senders() -> None:
+    ann, bob = Member("ann"), Member("bob")
+    first, second, third = ann.says("1", hint=b"where"), ann.says("2"), ann.says("3")
+    assert [entry.message_id for entry in opened(third).causal_history] == [
+        opened(first).message_id,
+        opened(second).message_id,
+    ]
+    assert opened(second).causal_history == (HistoryEntry(opened(first).message_id, b"where", "ann"),)
+    bob.channel.receive(first, bob.now_ms, retrieval_hint=b"bob's way")
+    assert opened(bob.says("x")).causal_history[0].retrieval_hint == b"bob's way"
+
+
+@pytest.mark.parametrize("length", [1, 5, 200])
+def test_the_length_of_histories_is_configurable(length: int) -> None:
+    ann = Member("ann", replace(SMALL, history_length=length))
+    texts = [opened(ann.says(str(i), message_id=f"id {i}")) for i in range(length + 3)]
+    assert [e.message_id for e in texts[-1].causal_history] == [f"id {i}" for i in range(2, length + 2)]
+
+
+def test_senders_are_named_only_for_repairs() -> None:
+    ann = Member("ann", replace(SMALL, repair=None))
+    ann.says("1")
+    assert opened(ann.says("2")).causal_history[0].sender_id is None
+
+
+def test_what_nobody_named_is_named_too() -> None:
+    """Of many written at once some are never among the newest of anybody."""
+    ann = Member("ann", PATIENT)
+    ann.hears(*(content(f"m{i}", at=i) for i in range(8)))
+    assert [e.message_id for e in opened(ann.says("x")).causal_history] == [f"m{i}" for i in range(8)]
+    ann.hears(*(content(f"n{i:02}", at=100 + i) for i in range(30)))
+    named = [e.message_id for e in opened(ann.says("y")).causal_history]
+    assert len(named) == SMALL.history_length + SMALL.loose_ends
+    rest = [e.message_id for e in opened(ann.says("z")).causal_history]
+    assert {f"n{i:02}" for i in range(30)} <= {*named, *rest}
+
+
+def test_a_message_carries_the_filter_as_it_is_when_it_is_sent() -> None:
+    ann = Member("ann", PATIENT)
+    ann.channel.send(b"x", ann.now_ms)
+    ann.hears(content("came since"))
+    (data,) = [effect.data for effect in ann.told(Send)]
+    foreign = ForeignFilter.read(opened(data).bloom_filter, SMALL.filter, SPEC)
+    assert foreign is not None
+    for message_id in ("came since", opened(data).message_id):
+        assert foreign.contains(positions(message_id, foreign, SPEC))
+
+
+@pytest.mark.parametrize(("settings", "most"), [(Settings(), 18_900), (Settings(filter=COMPACT_FILTER), 3_500)])
+def test_the_overhead_of_a_message(settings: Settings, most: int) -> None:
+    """The filter, three ids, and what names sender, channel and time."""
+    ann = Member("ann", settings)
+    sizes = [len(ann.says("x" * 200)) - 200 for _ in range(4)]
+    assert settings.filter.size_bytes < sizes[0] < sizes[-1] == sizes[-2] <= min(most, settings.filter.size_bytes + 150)
+
+
+def test_ids_of_one_time_sort_alike_as_bytes_and_without_regard_to_case() -> None:
+    """@waku/sds sorts ids as text of the user's language, where an upper-case letter stands beside its lower-case one."""
+    ids = [message_id_of("ann", "room", at, b"x") for at in range(200)]
+    assert sorted(ids, key=str.encode) == sorted(ids, key=str.casefold)
+    assert all(re.fullmatch("[0-9a-v]{32}", each) for each in ids)
+
+
+def test_ids_are_unique_unless_the_application_gives_them() -> None:
+    ann, bob = Member("ann"), Member("bob")
+    hi = [opened(member.says("hi")).message_id for member in (ann, bob, ann)]
+    assert len(set(hi)) == 3
+    assert all(len(message_id) == 32 for message_id in hi)
+    assert opened(ann.says("hi", message_id="mine")).message_id == "mine"
+    with pytest.raises(SdsError, match="here already"):
+        ann.says("again", message_id="mine")
+    ann.hears(content("waits", "for something"))
+    with pytest.raises(SdsError, match="here already"):
+        ann.says("again", message_id="waits")
+
+
+@pytest.mark.parametrize(("text", "message_id"), [(b"", None), (b"x", "\ud800"), (b"x" * 2_000_000, None)])
+def test_what_cannot_be_sent_changes_nothing(text: bytes, message_id: str | None) -> None:
+    ann = Member("ann")
+    before = ann.channel.counters()
+    with pytest.raises(SdsError):
+        ann.channel.send(text, START_MS, message_id=message_id)
+    assert ann.channel.counters() == before
+    assert not ann.effects()
+
+
+# --- receiving ---------------------------------------------------------------------------------------
+
+
+def test_own_messages_that_come_back_are_ignored() -> None:
+    ann = Member("ann")
+    assert ann.hears(ann.says("x")) == [Verdict.OWN]
+    assert ann.hears(content("unknown", sender="ann")) == [Verdict.OWN]
+    assert not ann.effects()
+
+
+def test_own_messages_that_were_lost_come_back_when_somebody_names_them() -> None:
+    """The database was restored from an older copy: others repair it, or a store does."""
+    ann = Member("ann")
+    ann.hears(content("later", "lost", at=5))
+    lost = content("lost", sender="ann")
+    assert ann.hears(lost) == [Verdict.DELIVERED]
+    assert ann.ids() == ["lost", "later"]
+    assert ann.channel.retrieved(content("another", sender="ann"), START_MS).verdict is Verdict.DELIVERED
+
+
+def test_duplicates_are_never_delivered_twice() -> None:
+    ann, bob = Member("ann"), Member("bob", PATIENT)
+    first, second = ann.says("1"), ann.says("2")
+    assert bob.hears(second, second, first, second, first) == [
+        Verdict.WAITING,
+        Verdict.DUPLICATE,
+        Verdict.DELIVERED,
+        Verdict.DUPLICATE,
+        Verdict.DUPLICATE,
+    ]
+    assert len(delivered(bob.effects())) == 2
+    again = bob.reopened()
+    assert again.hears(first, second) == [Verdict.DUPLICATE] * 2
+
+
+def test_dependencies_are_met_when_they_are_in_the_log_not_before() -> None:
+    """A <- B <- C, of which C comes after B and A last: existing implementations deliver C first, or all in a wrong order."""
+    bob = Member("bob", PATIENT)
+    a, b, c = content("a"), content("b", "a", at=1), content("c", "b", at=2)
+    assert bob.hears(b, c) == [Verdict.WAITING] * 2
+    assert not delivered(bob.effects())
+    assert bob.hears(a) == [Verdict.DELIVERED]
+    assert delivered(bob.effects()) == ["a", "b", "c"]
+
+
+def test_a_dependency_that_is_only_in_a_filter_is_missing() -> None:
+    bob = Member("bob", PATIENT)
+    bob.hears(changed(content("b", "a", at=1), bloom_filter=filter_of("a")))
+    assert bob.told(Missing) == [Missing(HistoryEntry("a", None, "eve"))]
+
+
+def test_missing_dependencies_go_one_after_the_other_and_can_be_taken_as_met() -> None:
+    """nim-sds: 3 (1, 2) then 2 (1): missing 2 and 1, then 1; taking 1 as met delivers both."""
+    bob = Member("bob", PATIENT)
+    bob.hears(content("3", "1", "2", at=3))
+    assert [effect.entry.message_id for effect in bob.told(Missing)] == ["1", "2"]
+    bob.hears(content("2", "1", at=2))
+    assert [entry.message_id for entry in bob.channel.missing()] == ["1"]
+    bob.channel.met(["1"])
+    assert delivered(bob.effects()) == ["2", "3"]
+    assert bob.channel.counters().waiting == 0
+    assert bob.hears(content("1", at=1)) == [Verdict.DELIVERED]  # it is welcome all the same
+    assert bob.ids() == ["1", "2", "3"]
+
+
+def test_the_log_is_ordered_by_time_and_then_by_the_bytes_of_ids() -> None:
+    bob = Member("bob")
+    bob.hears(*(content(message_id) for message_id in ("_x", "10", "9", "a", "B", "Z")), content("0", at=-10))
+    bob.hears(content("zz", at=-10), content("é", at=-10))
+    assert bob.ids() == ["0", "zz", "é", "10", "9", "B", "Z", "_x", "a"]
+    assert [message.message_id for message in bob.channel.newest(2)] == ["a", "_x"]
+    third = bob.channel.log()[2]
+    assert [message.message_id for message in bob.channel.log(third, most=2)] == ["10", "9"]
+
+
+def test_messages_with_the_times_50_10_30() -> None:
+    """nim-sds keeps them as they came."""
+    bob = Member("bob")
+    bob.hears(content("x", at=50), content("y", at=10), content("z", at=30))
+    assert bob.ids() == ["y", "z", "x"]
+
+
+def test_a_message_that_names_itself_is_delivered() -> None:
+    """What an existing implementation makes of two people who write the same, and drops."""
+    bob = Member("bob")
+    assert bob.hears(content("self", "self")) == [Verdict.DELIVERED]
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_a_circle_of_dependencies_is_none(order: tuple[str, str]) -> None:
+    """An honest message is later than all that it names, so one of two that name each other lies."""
+    bob = Member("bob", PATIENT)
+    circle = {"a": content("a", "b", at=1), "b": content("b", "a", at=2)}
+    bob.hears(*(circle[name] for name in order))
+    assert bob.ids() == ["a", "b"]
+    assert bob.channel.counters().waiting == 0
+    assert not bob.channel.missing()
+
+
+@pytest.mark.parametrize("foreign", [None, b"", b"short", bytes(376), b"\xff" * 20_000])
+def test_unset_and_foreign_filters_cost_no_message(foreign: bytes | None) -> None:
+    ann = Member("ann")
+    ann.says("mine")
+    assert ann.hears(changed(content("m"), bloom_filter=foreign)) == [Verdict.DELIVERED]
+    assert ann.hears(changed(content("n"), bloom_filter=b"\xff" * 376)) == [Verdict.DELIVERED]
+    assert not ann.told(PossiblyAcknowledged)  # a filter that says yes to everything says nothing
+
+
+def test_bytes_that_are_no_message_of_the_channel_are_refused_with_a_reason() -> None:
+    ann = Member("ann")
+    for data in (b"", b"\xff" * 50, changed(content("m"), channel_id="another")):
+        received = ann.received(data)
+        assert received.verdict is Verdict.REFUSED
+        assert received.reason
+    assert not ann.effects()
+    assert not ann.ids()
+
+
+# --- channels and settings ---------------------------------------------------------------------------
+
+
+def test_channels_do_not_know_each_other() -> None:
+    log = CausalLog.in_memory()
+    names = ["room", "room!", 'room"', "ro", "ro\x00om", "ß"]
+    for number, name in enumerate(names):
+        channel = log.channel(name, "ann")
+        for _ in range(number + 1):
+            channel.send(b"x", START_MS)
+    assert sorted(log.channel_ids()) == sorted(names)
+    assert [log.channel(name, "ann").counters().logged for name in names] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_log_stays_its_senders() -> None:
+    ann = Member("ann")
+    ann.says("x")
+    with pytest.raises(SdsError, match="belongs to 'ann'"):
+        CausalLog.in_memory(ann.log._database).channel(CHANNEL, "bob")
+    with pytest.raises(SdsError, match="open already"):
+        ann.log.channel(CHANNEL, "ann", replace(SMALL, resends=1))
+
+
+def test_a_filter_of_other_parameters_is_made_of_the_log() -> None:
+    ann = Member("ann")
+    ids = [opened(ann.says(str(i))).message_id for i in range(20)]
+    larger = replace(SMALL, filter=FilterParameters(1_000, 0.01))
+    for settings in (larger, SMALL, larger):
+        again = Member("ann", settings, CausalLog.in_memory(ann.log._database))
+        foreign = ForeignFilter.read(opened(again.says("x")).bloom_filter, settings.filter, SPEC)
+        assert foreign is not None
+        assert all(foreign.contains(positions(message_id, foreign, SPEC)) for message_id in ids)
+
+
+def test_the_dialect_of_nim_goes_all_the_way() -> None:
+    settings = replace(SMALL, dialect=NIM)
+    ann, bob = Member("ann", settings), Member("bob", settings)
+    for text in ("1", "2"):
+        ann.channel.send(text.encode(), START_MS)
+    data = [effect.data for effect in ann.told(Send)]
+    bob.hears(*reversed(data))
+    assert bob.texts() == ["1", "2"]
+    bob.channel.send(b"3", START_MS)
+    ann.hears(bob.told(Send)[-1].data)
+    assert len(ann.told(Acknowledged)) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"history_length": 0}, {"loose_ends": 2_000}, {"repairs_per_message": 65}, {"resends": -1}, {"lost_after_ms": 0}],
+)
+def test_settings_that_cannot_be(wrong: dict[str, int]) -> None:
+    with pytest.raises(SdsError):
+        Settings(**wrong)  # type: ignore[arg-type]  # each is a number
+    with pytest.raises(SdsError):
+        Backoff(10, 5)

@@ -1,0 +1,189 @@
+"""Hostile members: each limit of causal logs by its name, and what is left when somebody reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from sds_people import CHANNEL, SMALL, START_MS, Member, changed, content, delivered, opened, sends
+
+from cablestore import limits
+from cablestore.sds import answers, arrivals, bloom, log
+from cablestore.sds.bloom import ForeignFilter
+from cablestore.sds.channel import Verdict
+from cablestore.sds.codec import encode
+from cablestore.sds.dialects import SPEC, SdsDialect
+from cablestore.sds.effects import Lost, Missing
+from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.settings import Backoff
+
+QUIET = replace(SMALL, sync_interval_ms=None, resend=Backoff(10**9, 10**9), retrieve=Backoff(10**9, 10**9))
+
+
+def test_lamport_times_far_ahead_are_refused() -> None:
+    """MAX_SDS_LAMPORT_AHEAD_MS: everybody's clock would follow it, and never come back."""
+    ann = Member("ann")
+    most = limits.MAX_SDS_LAMPORT_AHEAD_MS
+    assert ann.hears(content("ahead", at=most)) == [Verdict.DELIVERED]
+    for at in (most + 1, 2**64 - 1 - START_MS):
+        received = ann.received(content(f"too far {at}", at=at))
+        assert received.verdict is Verdict.REFUSED
+        assert "ahead of the clock" in (received.reason or "")
+        assert ann.hears(changed(content("sync", at=at), content=None)) == [Verdict.REFUSED]
+    assert opened(ann.says("x")).lamport_ms == START_MS + most + 1
+    bob = Member("bob")
+    data = ann.says("y")
+    assert bob.hears(data) == [Verdict.REFUSED]
+    bob.now_ms += 10  # time goes by, and what is sent again is taken
+    assert bob.hears(changed(data, causal_history=())) == [Verdict.DELIVERED]
+
+
+def test_waiting_messages_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_WAITING: the last in the log goes, what is needed first stays."""
+    monkeypatch.setattr(arrivals, "MAX_SDS_WAITING", 20)
+    bob = Member("bob", QUIET)
+    assert set(bob.hears(*(content(f"m{i:02}", f"none {i}", at=i) for i in range(20)))) == {Verdict.WAITING}
+    late = bob.received(content("last", "nothing", at=99))
+    assert late.verdict is Verdict.REFUSED
+    assert "wait" in (late.reason or "")
+    assert bob.hears(content("first", "nothing", at=-1)) == [Verdict.WAITING]
+    counters = bob.channel.counters()
+    assert (counters.waiting, counters.missing) == (20, 20)
+    assert "none 19" not in [entry.message_id for entry in bob.channel.missing()]
+    assert bob.hears(content("nothing", at=-2)) == [Verdict.DELIVERED]
+    assert bob.ids() == ["nothing", "first"]
+    assert bob.hears(content("m19", "none 19", at=19)) == [Verdict.WAITING]  # it may come again
+
+
+def test_a_dropped_message_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_WAITING: nothing remembers that it was here."""
+    monkeypatch.setattr(arrivals, "MAX_SDS_WAITING", 3)
+    bob = Member("bob", QUIET)
+    chain = [content("a"), content("b", "a", at=1), content("c", "b", at=2), content("d", "c", at=3)]
+    bob.hears(chain[3], chain[2], chain[1])  # d and c and b wait
+    bob.effects()
+    bob.hears(content("x", "y", at=-5))  # d goes
+    assert bob.hears(content("y", at=-6), chain[0]) == [Verdict.DELIVERED] * 2
+    assert delivered(bob.effects()) == ["y", "x", "a", "b", "c"]
+    assert bob.hears(chain[3]) == [Verdict.DELIVERED]
+
+
+def test_waiting_messages_are_limited_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_WAITING_SIZE_BYTES: one arrival may deliver all of them in one write."""
+    monkeypatch.setattr(arrivals, "MAX_SDS_WAITING_SIZE_BYTES", 10_000)
+    bob = Member("bob", QUIET)
+    for i in range(50, 0, -1):
+        bob.hears(content(f"m{i:02}", "a", at=i, text="x" * 900))
+    counters = bob.channel.counters()
+    assert counters.waiting == 10
+    assert 9_000 < counters.waiting_size_bytes <= 10_000
+    bob.hears(content("a"))
+    assert bob.ids() == ["a", *(f"m{i:02}" for i in range(1, 11))]
+    counters = bob.channel.counters()
+    assert (counters.waiting, counters.waiting_size_bytes, counters.missing) == (0, 0, 0)
+
+
+def test_missing_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_MISSING: hostile messages name what does not exist; honest ones still find room."""
+    monkeypatch.setattr(arrivals, "MAX_SDS_MISSING", 100)
+    bob = Member("bob", QUIET)
+    for i in range(30):
+        bob.hears(content(f"flood {i}", *(f"nothing {i} {j}" for j in range(20)), at=1_000 + i))
+    assert bob.channel.counters().missing <= 100
+    assert bob.hears(content("b", "a", at=1)) == [Verdict.WAITING]
+    assert bob.channel.counters().missing <= 100
+    bob.hears(content("a"))
+    assert bob.ids() == ["a", "b"]
+
+
+def test_sync_messages_fill_half_of_what_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_MISSING: the other half is for messages that somebody waits for."""
+    monkeypatch.setattr(arrivals, "MAX_SDS_MISSING", 100)
+    bob = Member("bob", QUIET)
+    for i in range(30):
+        bob.hears(changed(content(f"s{i}", *(f"nothing {i} {j}" for j in range(20))), content=None))
+    assert bob.channel.counters().missing == 50
+    assert bob.hears(content("b", "a", at=1)) == [Verdict.WAITING]
+
+
+def test_what_never_existed_is_forgotten() -> None:
+    """MAX_SDS_TIMERS: of a flood so many are given up in one write, the others in the next ones."""
+    bob = Member("bob", replace(QUIET, lost_after_ms=1_000, repair=None))
+    bob.hears(content("flood", *(f"nothing {j}" for j in range(600)), at=1))
+    assert len(bob.told(Missing)) == 600
+    lost = [sum(isinstance(effect, Lost) for effect in bob.tick(1_000)) for _ in range(4)]
+    assert lost == [256, 256, 88, 0]
+    assert bob.ids() == ["flood"]
+    assert bob.channel.counters().missing == 0
+
+
+def test_answers_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_ANSWERS: whoever was not noted asks again."""
+    monkeypatch.setattr(answers, "MAX_SDS_ANSWERS", 10)
+    bob = Member("bob", QUIET)
+    bob.hears(*(content(f"m{i}", at=i) for i in range(30)))
+    asks = (changed(content(f"ask {i}"), repair_request=(HistoryEntry(f"m{i}"),)) for i in range(30))
+    bob.hears(*asks)
+    assert bob.channel.counters().answers == 10
+    bob.effects()
+    assert len(sends(bob.tick(120_000))) == 10
+    assert bob.channel.counters().answers == 0
+
+
+def test_filters_are_held_against_some_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_REVIEWED: a hostile filter costs no more, however much is not acknowledged."""
+    asked: list[str] = []
+
+    def counted(message_id: str, shape: ForeignFilter, dialect: SdsDialect) -> tuple[int, ...]:
+        asked.append(message_id)
+        return bloom.positions(message_id, shape, dialect)
+
+    monkeypatch.setattr("cablestore.sds.acknowledging.positions", counted)
+    ann = Member("ann", QUIET)
+    with ann.log.batch():
+        for i in range(500):
+            ann.channel.send(str(i).encode(), START_MS)
+    ann.effects()
+    ann.hears(changed(content("m"), bloom_filter=bytes(376)))
+    assert len(asked) == limits.MAX_SDS_REVIEWED
+
+
+def test_lists_are_cut_into_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_BATCH: a write is held in memory."""
+    monkeypatch.setattr(log, "MAX_SDS_BATCH", 10)
+    bob = Member("bob", QUIET)
+    writes: list[int] = []
+    real = bob.log._database.write
+
+    def counted(rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
+        writes.append(len(rows))
+        real(rows, sync=sync)
+
+    monkeypatch.setattr(bob.log._database, "write", counted)
+    received = bob.channel.receive_all((content(f"m{i}", at=i) for i in range(35)), START_MS)
+    assert len(writes) == 4
+    assert [each.message_id for each in received] == [f"m{i}" for i in range(35)]
+
+
+def test_the_outbox_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_EFFECTS_READ: each is a message with a filter."""
+    monkeypatch.setattr(log, "MAX_SDS_EFFECTS_READ", 10)
+    bob = Member("bob", QUIET)
+    bob.hears(*(content(f"m{i}", at=i) for i in range(25)))
+    parts = [len(bob.effects()) for _ in range(4)]
+    assert parts == [10, 10, 5, 0]
+
+
+def test_giant_histories_and_ids_are_refused() -> None:
+    """MAX_SDS_HISTORY, MAX_SDS_ID_SIZE_BYTES: what a message may cost in rows and keys."""
+    bob = Member("bob", QUIET)
+    most = limits.MAX_SDS_HISTORY
+    assert bob.hears(content("m", *(f"n{i}" for i in range(most)))) == [Verdict.WAITING]
+    field = encode(Message("g", CHANNEL, "eve", 1, (HistoryEntry("x"),), content=b"x"), SPEC)
+    entry = bytes.fromhex("5a030a0178")
+    assert entry in field
+    assert bob.hears(field.replace(entry, entry * (most + 1))) == [Verdict.REFUSED]
+    long_id = content("i" * 120).replace(b"\x12\x78" + b"i" * 120, b"\x12\x81\x04" + b"i" * 513)
+    assert bob.hears(long_id) == [Verdict.REFUSED]
+    assert bob.hears(content("i" * limits.MAX_SDS_ID_SIZE_BYTES)) == [Verdict.DELIVERED]

@@ -1,0 +1,151 @@
+"""Posts of a store as messages of a causal log: one id, delivery is ingest, what is in the store is not missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from people import ANN, BOB, Person
+from sds_people import CHANNEL, PATIENT, START_MS, changed, content
+
+from cablestore import CableStore
+from cablestore.body import LOCAL_ONLY, Block
+from cablestore.crypto import post_hash
+from cablestore.errors import SdsError
+from cablestore.sds.channel import Verdict
+from cablestore.sds.effects import Deliver, Effect, Lost, Send
+from cablestore.sds.log import CausalLog
+from cablestore.sds.posts import PostChannel
+
+
+class Client:
+    """A chat client: a store, and a causal log beside it."""
+
+    def __init__(self, person: Person, name: str) -> None:
+        self.person = person
+        self.store = CableStore.in_memory(identity=person.identity, verify_threads=1)
+        self.log = CausalLog.in_memory()
+        self.posts = PostChannel(self.store, self.log, CHANNEL, name, PATIENT)
+
+    def texts(self) -> list[str]:
+        return [m.text for m in reversed(self.store.messages("default").messages)]
+
+    def says(self, text: str, at: int) -> bytes:
+        self.store.ingest([(post := self.person.text("default", text, at=START_MS + at)).raw])
+        assert self.posts.send(post, START_MS + at)
+        assert not self.posts.send(post, START_MS + at)
+        return self.sent()[-1].data
+
+    def effects(self) -> list[Effect]:
+        found = self.posts.outbox()
+        if found:
+            self.posts.confirm(found[-1][0])
+        return [effect for _, effect in found]
+
+    def sent(self) -> list[Send]:
+        return [effect for effect in self.effects() if isinstance(effect, Send)]
+
+
+@pytest.fixture
+def clients() -> Iterator[tuple[Client, Client]]:
+    ann, bob = Client(ANN, "ann"), Client(BOB, "bob")
+    yield ann, bob
+    for client in (ann, bob):
+        assert client.store.check().is_clean
+        client.store.close()
+
+
+def test_posts_come_into_the_store_in_the_order_of_the_log(clients: tuple[Client, Client]) -> None:
+    ann, bob = clients
+    said = [ann.says(str(i), at=i) for i in range(3)]
+    for data in reversed(said):
+        bob.posts.receive(data, START_MS)
+    assert len(bob.effects()) == 3 + 2  # two were missing for a while
+    assert bob.texts() == ["0", "1", "2"]
+    answer = bob.says("3", at=3)
+    assert ann.posts.receive(answer, START_MS).verdict is Verdict.DELIVERED
+    ann.effects()
+    assert ann.texts() == ["0", "1", "2", "3"]
+    ids = [[message.message_id for message in client.posts.channel.log()] for client in clients]
+    assert ids[0] == ids[1]
+    assert all(ann.store.post(bytes.fromhex(message_id)) for message_id in ids[0])
+
+
+def test_a_crash_between_ingest_and_confirmation_is_harmless(clients: tuple[Client, Client]) -> None:
+    ann, bob = clients
+    bob.posts.receive(ann.says("x", at=0), START_MS)
+    first = bob.posts.outbox()
+    assert bob.texts() == ["x"]
+    again = PostChannel(bob.store, CausalLog.in_memory(bob.log._database), CHANNEL, "bob", PATIENT)
+    assert again.outbox() == first
+    assert bob.texts() == ["x"]
+
+
+def test_an_id_that_is_not_the_hash_is_refused(clients: tuple[Client, Client]) -> None:
+    """Otherwise whoever is first could put anything in a post's place."""
+    ann, bob = clients
+    data = ann.says("x", at=0)
+    received = bob.posts.receive(changed(data, content=b"forged"), START_MS)
+    assert received.verdict is Verdict.REFUSED
+    assert "hash" in (received.reason or "")
+    assert bob.posts.receive(content("m"), START_MS).verdict is Verdict.REFUSED
+    assert bob.posts.receive(data, START_MS).verdict is Verdict.DELIVERED
+
+
+def test_a_post_that_the_store_refuses_stays_out_of_it(clients: tuple[Client, Client]) -> None:
+    """Its signature is forged, its hash is not: all logs keep it, and no store has it."""
+    ann, bob = clients
+    raw = bytearray(ANN.text("default", "x").raw)
+    raw[40] ^= 1  # in the signature
+    forged = bytes(raw)
+    ann.posts.channel.send(forged, START_MS, message_id=post_hash(forged).hex())
+    data = [*(effect.data for effect in ann.sent()), ann.says("fine", at=1)]
+    assert [bob.posts.receive(each, START_MS).verdict for each in data] == [Verdict.DELIVERED] * 2
+    bob.effects()
+    assert bob.texts() == ["fine"]
+    assert bob.store.post(post_hash(forged)) is None
+
+
+def test_what_reconciliation_brought_is_not_missing(clients: tuple[Client, Client]) -> None:
+    """A member that was away for long has the posts of that time by other ways; the log goes on with the newest."""
+    ann, bob = clients
+    for i in range(30):
+        ann.says(str(i), at=i)
+    newest = ann.says("newest", at=30)
+    bob.posts.receive(newest, START_MS)
+    assert not [effect for effect in bob.effects() if isinstance(effect, Deliver)]
+    bob.store.ingest([post.raw for post in ann.store.posts_by(ANN.key) if b"newest" not in post.raw])
+    assert bob.posts.caught_up() == 2
+    assert [type(effect) for effect in bob.effects()] == [Deliver]
+    assert bob.texts() == ann.texts()
+    # One that comes before its dependencies, which are in the store already, does not wait for `caught_up`.
+    later = ann.says("later", at=40)
+    last = ann.says("last", at=41)
+    bob.store.ingest([post.raw for post in ann.store.posts_by(ANN.key) if b"later" in post.raw])
+    bob.posts.receive(last, START_MS)
+    bob.effects()
+    assert "last" in str(bob.effects())
+    assert bob.posts.receive(later, START_MS).verdict is Verdict.DELIVERED
+
+
+def test_a_missing_message_is_retrieved_from_a_store_by_its_id(clients: tuple[Client, Client]) -> None:
+    ann, bob = clients
+    for i in range(10):
+        ann.says(str(i), at=i)
+    bob.posts.receive(ann.says("newest", at=10), START_MS)
+    while missing := bob.posts.channel.missing():
+        for entry in missing:
+            received = bob.posts.retrieve(entry.message_id, ann.posts.answer, START_MS)
+            assert received is not None
+            assert received.verdict is not Verdict.REFUSED
+    assert not [effect for effect in bob.effects() if isinstance(effect, Lost)]
+    assert bob.texts() == ann.texts()
+    assert bob.posts.retrieve("00" * 32, ann.posts.answer, START_MS) is None
+
+
+def test_a_private_post_is_not_sent(clients: tuple[Client, Client]) -> None:
+    ann, _ = clients
+    block = Block("", LOCAL_ONLY, (BOB.key,), 0, 0)
+    with pytest.raises(SdsError, match="local-only"):
+        ann.posts.send(ANN.post(block), START_MS)
+    assert not ann.effects()

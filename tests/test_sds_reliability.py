@@ -1,0 +1,361 @@
+"""What a channel does until a message is where it belongs: acknowledgements, resends, gaps, sync messages, repairs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+
+import pytest
+from sds_people import CHANNEL, PATIENT, SMALL, START_MS, Member, changed, content, delivered, filter_of, opened, sends
+
+from cablestore.errors import SdsError
+from cablestore.sds.bloom import ForeignFilter, positions
+from cablestore.sds.channel import Verdict
+from cablestore.sds.codec import encode
+from cablestore.sds.dialects import NIM, SPEC
+from cablestore.sds.effects import (
+    Acknowledged,
+    Deliver,
+    DeliverEphemeral,
+    Lost,
+    Missing,
+    PossiblyAcknowledged,
+    Reason,
+    RepairRequested,
+    Retrieve,
+    Send,
+    Unacknowledged,
+)
+from cablestore.sds.message import HistoryEntry, Kind, Message
+from cablestore.sds.repair import RepairParameters, request_delay_ms, response_delay_ms
+from cablestore.sds.settings import Backoff
+
+# --- acknowledgements --------------------------------------------------------------------------------
+
+
+def test_a_history_acknowledges() -> None:
+    ann, bob = Member("ann"), Member("bob")
+    first = ann.says("1")
+    bob.hears(first)
+    ann.hears(bob.says("answer"))
+    assert ann.channel.counters().outgoing == 0
+    effects = ann.effects()
+    assert effects[0] == Acknowledged(opened(first).message_id)
+    assert isinstance(effects[1], Deliver)
+    assert not ann.tick(10**7) or not sends(ann.effects())
+
+
+def test_a_history_acknowledges_what_stands_behind_it() -> None:
+    """Whoever names a message has all that it depends on."""
+    ann, bob = Member("ann", PATIENT), Member("bob", PATIENT)
+    bob.hears(*(ann.says(str(i)) for i in range(6)))
+    ann.hears(changed(bob.says("x"), bloom_filter=None))
+    assert ann.channel.counters().outgoing == 0
+    assert len(ann.told(Acknowledged)) == 6
+
+
+def test_filters_acknowledge_possibly_once_for_each_member() -> None:
+    ann, bob = Member("ann", PATIENT), Member("bob", PATIENT)
+    first = opened(ann.says("1")).message_id
+    seen = filter_of(first)
+    for name in ("bob", "bob", "cyd"):
+        bob.says("?")
+        ann.hears(changed(content(f"{name} {bob.now_ms}", sender=name), bloom_filter=seen))
+        bob.now_ms += 1
+    told = ann.told(PossiblyAcknowledged)
+    assert [(effect.message_id, effect.members) for effect in told] == [(first, 1), (first, 2)]
+    assert 0 < told[1].doubt < told[0].doubt < 1e-3
+    assert ann.channel.counters().outgoing == 1  # never alone, unless it is configured
+
+
+def test_filters_of_several_members_acknowledge_where_that_is_configured() -> None:
+    settings = replace(PATIENT, filters_that_acknowledge=2)
+    ann = Member("ann", settings)
+    first = opened(ann.says("1")).message_id
+    seen = filter_of(first)
+    ann.hears(*(changed(content(name, sender=name), bloom_filter=seen) for name in ("bob", "cyd")))
+    assert ann.told(Acknowledged) == [Acknowledged(first)]
+    doubtful = Member("dan", replace(settings, most_doubt=0.0))
+    second = opened(doubtful.says("1")).message_id
+    seen = filter_of(second)
+    doubtful.hears(*(changed(content(name, sender=name), bloom_filter=seen) for name in ("bob", "cyd")))
+    assert not doubtful.told(Acknowledged)
+
+
+def test_resends_grow_rarer_and_end() -> None:
+    settings = replace(PATIENT, resend=Backoff(100, 500), resends=4)
+    ann = Member("ann", settings)
+    first = opened(ann.says("1")).message_id
+    told = [(ann.now_ms - START_MS, effect) for _ in range(300) for effect in ann.tick(10)]
+    times = [(time_ms, effect.reason if isinstance(effect, Send) else effect) for time_ms, effect in told]
+    assert times == [
+        (100, Reason.RESEND),
+        (300, Reason.RESEND),
+        (700, Reason.RESEND),
+        (1200, Reason.RESEND),
+        (1700, Unacknowledged(first, 5, is_possibly_acknowledged=False)),
+    ]
+    assert ann.ids() == [first]
+
+
+def test_possibly_acknowledged_messages_are_sent_again_later() -> None:
+    settings = replace(PATIENT, resend=Backoff(100, 100), resend_possibly=Backoff(1_000, 1_000))
+    ann = Member("ann", settings)
+    certain, possible = (opened(ann.says(text)).message_id for text in "12")
+    ann.hears(changed(content("m"), bloom_filter=filter_of(possible)))
+    ann.effects()
+    again = [message.message_id for _ in range(9) for message in sends(ann.tick(100))]
+    assert again == [certain] * 9
+    assert possible in [message.message_id for message in sends(ann.tick(100))]
+
+
+def test_the_others_of_many_have_their_turn_with_the_next_filter() -> None:
+    """MAX_SDS_REVIEWED own messages are held against the filters of one write."""
+    ann = Member("ann", PATIENT)
+    with ann.log.batch():
+        ids = [ann.channel.send(str(i).encode(), START_MS).message_id for i in range(150)]
+    ann.effects()
+    for turn, expected in enumerate((64, 128, 150)):
+        ann.hears(changed(content(f"m{turn}"), bloom_filter=filter_of(*ids)))
+        known = sum(bool(effect) for effect in ann.told(PossiblyAcknowledged))
+        assert known == expected - (0, 64, 128)[turn]
+
+
+# --- missing messages --------------------------------------------------------------------------------
+
+
+def test_missing_messages_are_told_once_and_retrieved_again_and_again() -> None:
+    ann = Member("ann", replace(PATIENT, retrieve=Backoff(100, 400)))
+    hinted = Message(
+        "b", CHANNEL, "eve", START_MS + 9, causal_history=(HistoryEntry("a", b"hint", "eve"),), content=b"x"
+    )
+    ann.hears(content("c", "a", at=5), encode(hinted, SPEC))
+    assert ann.told(Missing) == [Missing(HistoryEntry("a", None, "eve"))]
+    told = [(ann.now_ms - START_MS, effect) for _ in range(100) for effect in ann.tick(10)]
+    entry = HistoryEntry("a", b"hint", "eve")  # the hint came later
+    assert told == [(100, Retrieve(entry, 2)), (300, Retrieve(entry, 3)), (700, Retrieve(entry, 4))]
+    assert ann.channel.retrieved(content("a"), ann.now_ms).verdict is Verdict.DELIVERED
+    assert delivered(ann.effects()) == ["a", "c", "b"]
+    assert not [effect for _ in range(100) for effect in ann.tick(10)]
+
+
+def test_what_is_missing_for_too_long_is_lost_and_its_dependents_are_delivered() -> None:
+    ann = Member("ann", replace(PATIENT, lost_after_ms=1_000))
+    ann.hears(content("b", "a", at=1), content("c", "b", at=2))
+    ann.effects()
+    assert not ann.tick(999)
+    effects = ann.tick(1)
+    assert effects[-1] == Lost(HistoryEntry("a", None, "eve"))
+    assert delivered(effects) == ["b", "c"]
+    assert ann.hears(content("a")) == [Verdict.DELIVERED]  # later than never
+    assert ann.ids() == ["a", "b", "c"]
+    assert [e.message_id for e in opened(ann.says("x")).causal_history] == ["b", "c"]  # somebody named it already
+
+
+def test_nothing_is_lost_where_that_is_not_wanted() -> None:
+    ann = Member("ann", replace(PATIENT, lost_after_ms=None))
+    ann.hears(content("b", "a", at=1))
+    ann.effects()
+    assert not ann.tick(10**8)
+
+
+# --- sync and ephemeral messages ---------------------------------------------------------------------
+
+
+def test_a_sync_message_is_empty_and_kept_by_nobody() -> None:
+    ann, bob = Member("ann"), Member("bob")
+    bob.hears(ann.says("x"))
+    bob.effects()
+    bob.tick()
+    (sync,) = sends(bob.tick(SMALL.sync_interval_ms or 0))
+    assert sync.kind is Kind.SYNC
+    assert not sync.content
+    assert sync.lamport_ms == bob.now_ms
+    assert [entry.message_id for entry in sync.causal_history] == ann.ids()
+    assert sync.bloom_filter
+    assert bob.channel.counters().outgoing == 0
+    assert ann.hears(encode(sync, SPEC)) == [Verdict.SYNC]
+    assert ann.told(Acknowledged) == [Acknowledged(ann.ids()[0])]
+    for member in (ann, bob):
+        assert member.texts() == ["x"]
+        after = opened(member.says("y"))
+        assert sync.message_id not in [entry.message_id for entry in after.causal_history]
+        foreign = ForeignFilter.read(after.bloom_filter, SMALL.filter, SPEC)
+        assert foreign is not None
+        assert not foreign.contains(positions(sync.message_id, foreign, SPEC))
+
+
+def test_a_sync_message_tells_of_what_is_missing() -> None:
+    ann, bob = Member("ann"), Member("bob")
+    bob.hears(ann.says("x"))
+    bob.effects()
+    bob.tick()
+    (sync,) = sends(bob.tick(40_000))
+    cyd = Member("cyd")
+    cyd.hears(encode(sync, SPEC))
+    assert [effect.entry for effect in cyd.told(Missing)] == [HistoryEntry(ann.ids()[0], None, "ann")]
+
+
+def test_sync_messages_are_left_out_when_another_member_told_the_same() -> None:
+    ann, bob, cyd = Member("ann"), Member("bob"), Member("cyd")
+    said = ann.says("x")
+    for member in (bob, cyd):
+        member.hears(said)
+        member.effects()
+        member.tick()
+    (sync,) = sends(bob.tick(30_000))
+    cyd.now_ms += 25_000
+    cyd.hears(encode(sync, SPEC))
+    assert not cyd.tick(5_000)  # it was due, and bob has just told
+    assert sends(cyd.tick(31_000))  # that is long ago again
+
+
+def test_what_its_sender_sends_again_is_no_reason_to_be_silent() -> None:
+    """Whether somebody else has it is what is to be told: acknowledgements must not be left out."""
+    ann, bob = Member("ann"), Member("bob")
+    said = ann.says("x")
+    bob.hears(said)
+    bob.effects()
+    bob.tick()
+    for _ in range(3):
+        bob.hears(said)
+    bob.now_ms += 20_000
+    name = opened(said).message_id
+    bob.hears(changed(content("sync", name, sender="ann", at=9), content=None))
+    assert sends(bob.tick(10_000))
+
+
+def test_nothing_is_told_of_an_empty_log() -> None:
+    ann = Member("ann")
+    assert not [effect for _ in range(100) for effect in ann.tick(10_000)]
+    assert ann.channel.due_ms() is not None
+
+
+def test_repairs_are_a_reason_for_a_sync_message_whatever_others_send() -> None:
+    ann = Member("ann")
+    ann.hears(content("a"), content("c", "b", at=2))
+    ann.effects()
+    ann.tick()
+    told = []
+    for turn in range(20):
+        ann.hears(changed(content(f"sync {turn}", "a", sender="dan", at=3), content=None))
+        told += sends(ann.tick(10_000))
+    assert [entry.message_id for entry in told[0].repair_request] == ["b"]
+
+
+def test_ephemeral_messages_are_delivered_at_once_and_kept_by_nobody() -> None:
+    ann, bob = Member("ann"), Member("bob")
+    ann.says("x")
+    ann.channel.send_ephemeral(b"typing")
+    (effect,) = ann.told(Send)
+    message = opened(effect.data)
+    assert (message.kind, message.content) == (Kind.EPHEMERAL, b"typing")
+    assert (message.lamport_ms, message.causal_history, message.bloom_filter) == (None, (), None)
+    assert bob.hears(effect.data) == [Verdict.EPHEMERAL]
+    assert bob.told(DeliverEphemeral) == [DeliverEphemeral(message)]
+    assert not bob.texts()
+    assert ann.channel.counters().outgoing == 1
+    assert ann.hears(effect.data) == [Verdict.OWN]
+    with pytest.raises(SdsError):
+        Member("nim", replace(SMALL, dialect=NIM)).channel.send_ephemeral(b"none travels there")
+
+
+# --- repair ------------------------------------------------------------------------------------------
+
+REPAIRS = replace(PATIENT, repair=RepairParameters(1_000, 4_000), repair_backoff=Backoff(4_000, 60_000))
+
+
+def test_a_repair_is_asked_for_at_t_req_and_answered_at_t_resp() -> None:
+    ann, bob, cyd = (Member(name, REPAIRS) for name in ("ann", "bob", "cyd"))
+    first, second = ann.says("1"), ann.says("2")
+    cyd.hears(first, second)
+    bob.hears(second)
+    bob.effects()
+    missed = opened(first).message_id
+    parameters = REPAIRS.repair
+    assert parameters is not None
+    bob.now_ms += request_delay_ms("bob", missed, parameters, SPEC) - 1
+    assert not opened(bob.says("early")).repair_request
+    bob.now_ms += 1
+    asking = bob.says("now")
+    assert opened(asking).repair_request == (HistoryEntry(missed, None, "ann"),)
+    assert not opened(bob.says("again")).repair_request
+    for member in (ann, cyd):
+        member.now_ms = bob.now_ms
+        member.hears(asking)
+        member.effects()
+    (answer,) = ann.tick()  # who wrote it answers at once
+    assert isinstance(answer, Send)
+    assert answer.reason is Reason.REPAIR
+    wait_ms = response_delay_ms("cyd", "ann", missed, parameters, SPEC)
+    assert not cyd.tick(wait_ms - 1)
+    (late,) = cyd.tick(1)
+    assert isinstance(late, Send)
+    assert opened(late.data).bloom_filter is None
+    assert replace(opened(late.data), bloom_filter=None) == replace(opened(first), bloom_filter=None)
+    assert bob.hears(late.data) == [Verdict.DELIVERED]
+    assert bob.texts()[:2] == ["1", "2"]
+
+
+def test_an_answer_of_another_member_is_enough() -> None:
+    ann, cyd = Member("ann", REPAIRS), Member("cyd", REPAIRS)
+    first = ann.says("1")
+    cyd.hears(first, changed(content("ask"), repair_request=(HistoryEntry(opened(first).message_id),)))
+    cyd.effects()
+    assert cyd.channel.counters().answers == 1
+    cyd.hears(first)
+    assert cyd.channel.counters().answers == 0
+    assert not cyd.tick(10_000)
+
+
+def test_repairs_are_asked_for_again_later_and_three_at_a_time() -> None:
+    bob = Member("bob", REPAIRS)
+    bob.hears(content("z", *"abcdefg", at=9))
+    bob.effects()
+    bob.now_ms += 4_000
+    asked = [[entry.message_id for entry in opened(bob.says("x")).repair_request] for _ in range(4)]
+    assert list(map(len, asked)) == [3, 3, 1, 0]
+    parameters = REPAIRS.repair
+    assert parameters is not None
+    order = sorted("abcdefg", key=lambda each: request_delay_ms("bob", each, parameters, SPEC))
+    assert list(chain.from_iterable(asked)) == order  # the most overdue first
+    bob.now_ms += 4_000
+    assert not opened(bob.says("too early")).repair_request
+    bob.now_ms += 4_001
+    assert len(opened(bob.says("again")).repair_request) == 3
+
+
+def test_what_another_member_asks_for_is_not_asked_for_at_the_same_time() -> None:
+    bob = Member("bob", REPAIRS)
+    bob.hears(content("b", "a", at=1), changed(content("ask"), repair_request=(HistoryEntry("a"),)))
+    bob.effects()
+    bob.now_ms += 4_000
+    assert not opened(bob.says("x")).repair_request
+    bob.now_ms += 4_001
+    assert opened(bob.says("nobody answered")).repair_request
+    bob.hears(content("a"))
+    bob.now_ms += 10**6
+    assert not opened(bob.says("it is here")).repair_request
+
+
+def test_a_request_is_told_with_the_message_that_carries_it() -> None:
+    bob = Member("bob", REPAIRS)
+    bob.hears(content("b", "a", at=1))
+    bob.now_ms += 4_000
+    message = bob.channel.send(b"x", bob.now_ms)
+    assert bob.told(RepairRequested) == [RepairRequested(message.message_id, (HistoryEntry("a", None, "eve"),))]
+
+
+def test_only_messages_of_the_log_are_given_and_only_by_their_group() -> None:
+    many = replace(REPAIRS, repair=RepairParameters(1_000, 4_000, groups=1_000))
+    members = [Member(f"member {i}", many) for i in range(40)]
+    asking = changed(content("ask"), repair_request=(HistoryEntry("m"), HistoryEntry("waits"), HistoryEntry("unknown")))
+    for member in members:
+        member.hears(content("m", sender="member 7"), content("waits", "unknown"), asking)
+        assert member.channel.counters().answers <= 1
+    # Who wrote it has it as a message of its own: it came by `retrieved`.
+    author = Member("member 7", many)
+    author.channel.retrieved(content("m", sender="member 7"), START_MS)
+    author.hears(asking)
+    assert author.channel.counters().answers == 1
+    assert sum(member.channel.counters().answers for member in members) < 5

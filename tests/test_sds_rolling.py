@@ -1,0 +1,77 @@
+"""The filter that rolls over: what it has, how often it is wrong, how large it is, and what is written of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cablestore.sds.bloom import FilterParameters
+from cablestore.sds.dialects import NIM, SPEC, SdsDialect
+from cablestore.sds.rolling import BLOCK_SIZE_BYTES, RollingFilter
+from cablestore.sds.settings import COMPACT_FILTER
+
+
+def filled(parameters: FilterParameters, number: int, dialect: SdsDialect = SPEC) -> RollingFilter:
+    rolling = RollingFilter(parameters, dialect)
+    for i in range(number):
+        rolling.add(f"id {i}")
+    return rolling
+
+
+@pytest.mark.parametrize("number", [1, 499, 500, 501, 999, 1_000, 1_001, 4_321])
+def test_the_last_half_of_the_capacity_is_always_in_it(number: int) -> None:
+    rolling = filled(COMPACT_FILTER, number)
+    assert all(rolling.contains(f"id {i}") for i in range(max(0, number - COMPACT_FILTER.capacity // 2), number))
+
+
+@pytest.mark.parametrize("number", [1_000, 3_000, 9_999])
+def test_it_is_wrong_as_seldom_as_its_parameters_say_however_many_ids_there_were(number: int) -> None:
+    """An existing implementation never rolls over, and takes 70% of all ids for known after five times its capacity."""
+    rolling = filled(COMPACT_FILTER, number)
+    wrong = sum(rolling.contains(f"other {i}") for i in range(50_000)) / 50_000
+    assert wrong <= 2 * COMPACT_FILTER.error
+
+
+@pytest.mark.parametrize(("dialect", "size_bytes"), [(SPEC, 18_752), (NIM, 18_768)])
+def test_its_size_on_the_wire_does_not_change(dialect: SdsDialect, size_bytes: int) -> None:
+    rolling = RollingFilter(FilterParameters(), dialect)
+    sizes = {len(rolling.wire())}
+    for i in range(12_001):
+        rolling.add(f"id {i}")
+        if i % 1_000 == 0:
+            sizes.add(len(rolling.wire()))
+    assert sizes == {size_bytes}
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.integers(0, 60), max_size=12),
+    st.sampled_from([FilterParameters(16, 0.01), FilterParameters(600, 0.01)]),
+)
+def test_it_is_the_same_after_every_write(sizes: list[int], parameters: FilterParameters) -> None:
+    """Only blocks that changed are written, and from those alone it is made again."""
+    rows: dict[bytes, bytes] = {}
+    rolling = RollingFilter(parameters, SPEC)
+    number = 0
+    for size in sizes:
+        for _ in range(size):
+            rolling.add(f"id {number}")
+            number += 1
+        rows.update(rolling.changed_blocks())
+        again = RollingFilter(
+            parameters, SPEC, newer_slot=rolling.newer_slot, newer_count=rolling.newer_count, read_block=rows.get
+        )
+        assert again.wire() == rolling.wire()
+        assert all(again.contains(f"id {i}") for i in range(max(0, number - parameters.capacity // 2), number))
+        if number % 2:
+            rolling = again
+
+
+def test_one_id_writes_no_more_blocks_than_it_has_bits() -> None:
+    rolling = RollingFilter(FilterParameters(), SPEC)
+    rolling.add("x")
+    blocks = list(rolling.changed_blocks())
+    assert 1 <= len(blocks) <= 10
+    assert all(len(block) == BLOCK_SIZE_BYTES for _, block in blocks[:-1])
+    assert not list(rolling.changed_blocks())
