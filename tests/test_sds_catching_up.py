@@ -8,15 +8,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from peering import HOST, run
 from people import ANN, BOB, CYD, Person
-from reconciling import session
 from sds_people import CHANNEL, START_MS, opened
 
-from cablestore import CableStore, Text
+from cablestore import CableStore, Post, Text
 from cablestore.errors import SdsError
-from cablestore.post import Post
-from cablestore.reconcile.sync_id import SyncID
-from cablestore.reconcile.transfer import post_id
+from cablestore.node import Address, Node, ReconcileReport
 from cablestore.sds import COMPACT_FILTER, CaughtUp, CausalLog, Deliver, Kind, Lost, PostChannel, Send, Settings
 
 MONTH_MS = 30 * 86_400_000
@@ -59,10 +57,6 @@ class Client:
     def ids(self) -> list[str]:
         return [message.message_id for message in self.posts.channel.log(most=10**6)]
 
-    def post_ids(self) -> list[SyncID]:
-        """The ids of the store's texts, as nodes reconcile them."""
-        return [post_id(post.hash, post.timestamp_ms) for post in self.all_posts()]
-
     def all_posts(self) -> Iterator[Post]:
         for person in (ANN, BOB, CYD):
             yield from self.store.posts_by(person.key)
@@ -88,20 +82,14 @@ def carry(clients: list[Client], now_ms: int) -> None:
 
 
 def reconcile(here: Client, there: Client) -> int:
-    """Reconcile two stores, and transfer what each lacks; returns how many bytes the fingerprints took."""
-    sides = session(here.post_ids()), session(there.post_ids())
-    message: bytes | None = sides[0].initiate(at_s=0.0)
-    needs: list[list[SyncID]] = [[], []]
-    turn = 1
-    while message is not None:
-        step = sides[turn].receive(message, at_s=0.0)
-        needs[turn] += step.need
-        message, turn = step.reply, 1 - turn
-    for client, other, need in ((here, there, needs[0]), (there, here, needs[1])):
-        posts = [other.store.post(each.hash) for each in need]
-        assert all(posts)
-        client.store.ingest([post.raw for post in posts if post is not None], sync=False)
-    return sides[0].sent_size_bytes + sides[1].sent_size_bytes
+    """Reconcile two stores over a connection; returns how many bytes comparing them took."""
+
+    async def once() -> ReconcileReport:
+        async with Node(there.store) as peer, Node(here.store) as node:
+            return await node.reconcile_once(await peer.own_port.listen(Address(HOST, 0)))
+
+    report = run(once())
+    return report.sent_comparing_size_bytes + report.received_comparing_size_bytes
 
 
 @contextmanager
