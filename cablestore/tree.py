@@ -18,10 +18,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from heapq import merge
-from itertools import accumulate, groupby, islice
+from itertools import accumulate, islice
 from operator import add, xor
 from struct import Struct
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.errors import CorruptStoreError
@@ -113,14 +113,6 @@ class TreeBuilder:
         self._edge = _NO_RUN
         """What the keys of the run begin with."""
         self._done: list[Row] = []
-
-    @classmethod
-    def within(cls, tree: Tree, node: bytes, level: int) -> Self:
-        """Return what makes the rows of one node, and of those in it."""
-        builder = cls(tree)
-        builder._head_size = len(node) - LENGTHS[level]
-        builder._stack.append(_Open(node, level))
-        return builder
 
     def add(self, items: Iterable[Row]) -> list[Row]:
         """Take the next items; return the rows that are whole."""
@@ -219,12 +211,45 @@ def changed(reader: Reader, tree: Tree, moves: list[Move]) -> Iterator[Change]:
         for key, digest, sign in moves:
             net[key, digest] += sign
         moves = [(key, digest, sign) for (key, digest), sign in net.items() if sign]
-    for head, group in groupby(sorted(moves), _head):
-        yield from _SetChange(reader, tree, head, list(group)).run()
+    moves = sorted(moves)
+    keys = [key for key, _, _ in moves]
+    at = 0
+    while at < len(keys):
+        head = keys[at][:-PLACE_SIZE_BYTES]
+        behind = bisect_left(keys, head + b"~", at)
+        yield from _SetChange(reader, tree, head, moves[at:behind]).run()
+        at = behind
 
 
-def _head(move: Move) -> bytes:
-    return move[0][:-PLACE_SIZE_BYTES]
+class _Sums:
+    """Posts of a set in order, each with 1 or -1, and what any stretch of them comes to: a difference of two sums."""
+
+    def __init__(self, moves: list[Move]) -> None:
+        self.keys = [key for key, _, _ in moves]
+        numbers = [int.from_bytes(digest, "big") for _, digest, _ in moves]
+        signs = [sign for _, _, sign in moves]
+        self._xors = list(accumulate(numbers, xor, initial=0))
+        if -1 in signs:
+            numbers = [number * sign for number, sign in zip(numbers, signs, strict=True)]
+        self._posts = list(accumulate(signs, initial=0))
+        self._sums = list(accumulate(numbers, add, initial=0))
+
+    def of(self, label: bytes, start: int, stop: int) -> Part:
+        """Return what a stretch comes to. The sum may be negative, or beyond the modulus."""
+        return Part(
+            label,
+            self._posts[stop] - self._posts[start],
+            self._xors[stop] ^ self._xors[start],
+            self._sums[stop] - self._sums[start],
+        )
+
+    def stretches(self, start: int, stop: int, size: int) -> Iterator[tuple[bytes, int, int]]:
+        """Yield (beginning, start, stop) of the stretches of keys that have so many bytes in common."""
+        while start < stop:
+            edge = self.keys[start][:size]
+            behind = bisect_left(self.keys, edge + b"~", start, stop)
+            yield edge, start, behind
+            start = behind
 
 
 class _SetChange:
@@ -235,13 +260,7 @@ class _SetChange:
         self._tree = tree
         self._head = head
         self._moves = moves
-        self._keys = [key for key, _, _ in moves]
-        # What the first so many moves come to: what any stretch of them does is a difference of two.
-        numbers = [int.from_bytes(digest, "big") for _, digest, _ in moves]
-        signed = (number * sign for number, (_, _, sign) in zip(numbers, moves, strict=True))
-        self._counts = list(accumulate((sign for _, _, sign in moves), initial=0))
-        self._xors = list(accumulate(numbers, xor, initial=0))
-        self._sums = list(accumulate(signed, add, initial=0))
+        self._changes = _Sums(moves)
 
     def run(self) -> Iterator[Change]:
         """Yield the changed rows."""
@@ -259,30 +278,34 @@ class _SetChange:
                 posts[key] = digest
             else:
                 posts.pop(key, None)
-        builder = TreeBuilder.within(self._tree, node, level)
-        for key, value in builder.add(sorted(posts.items())) + builder.finish():
-            yield key, None, value
+        sums = _Sums([(key, digest[:HASH_SIZE_BYTES], 1) for key, digest in sorted(posts.items())])
+        yield from self._whole(sums, node, level, 0, len(posts))
+
+    def _whole(self, sums: _Sums, node: bytes, level: int, start: int, stop: int) -> Iterator[Change]:
+        """Yield the row of a node that has a stretch of posts, and of those in it."""
+        parts = []
+        for edge, first, behind in sums.stretches(start, stop, len(self._head) + LENGTHS[level + 1]):
+            if behind - first > self._tree.leaf_rows and level + 1 < LAST_LEVEL:
+                yield from self._whole(sums, edge, level + 1, first, behind)
+            parts.append(encode_part(_with(Part(edge[len(node) :], 0, 0, 0), sums.of(b"", first, behind))))
+        if parts:
+            yield self._tree.prefix + node + b"~", None, b"".join(parts)
 
     def _altered(
         self, node: bytes, level: int, start: int, stop: int, value: bytes, *, is_kept: bool
     ) -> Iterator[Change]:
         """Yield the changed row of a node, and of those in it."""
         parts = split_parts(value, level)
-        size = len(self._head) + LENGTHS[level + 1]
-        at = start
-        while at < stop:
-            edge = self._keys[at][:size]
-            behind = bisect_left(self._keys, edge + b"~", at, stop)
+        for edge, first, behind in self._changes.stretches(start, stop, len(self._head) + LENGTHS[level + 1]):
             label = edge[len(node) :]
             before = decode_part(parts[label]) if label in parts else Part(label, 0, 0, 0)
-            after = self._with(before, at, behind)
+            after = _with(before, self._changes.of(label, first, behind))
             if after.posts:
                 parts[label] = encode_part(after)
             else:
                 parts.pop(label, None)
             if level + 1 < LAST_LEVEL:
-                yield from self._below(edge, level + 1, at, behind, before.posts, after.posts)
-            at = behind
+                yield from self._below(edge, level + 1, first, behind, before.posts, after.posts)
         key = self._tree.prefix + node + b"~"
         yield key, value, b"".join([parts[label] for label in sorted(parts)]) if parts and is_kept else None
 
@@ -297,11 +320,7 @@ class _SetChange:
                 raise CorruptStoreError("the sums of a range are missing. Run `cablestore rebuild`")
             yield from self._altered(node, level, start, stop, value, is_kept=after > leaf_rows)
 
-    def _with(self, part: Part, start: int, stop: int) -> Part:
-        """Return what a part comes to with a stretch of moves."""
-        return Part(
-            part.label,
-            part.posts + self._counts[stop] - self._counts[start],
-            part.xor ^ self._xors[stop] ^ self._xors[start],
-            (part.sum + self._sums[stop] - self._sums[start]) % SUM_MODULUS,
-        )
+
+def _with(part: Part, change: Part) -> Part:
+    """Return what a part comes to with a change."""
+    return Part(part.label, part.posts + change.posts, part.xor ^ change.xor, (part.sum + change.sum) % SUM_MODULUS)

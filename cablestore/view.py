@@ -89,7 +89,7 @@ class Tree:
     sets: Callable[[Post], list[bytes]]
     items: Callable[[Reader, bytes, bytes], Iterator[Row]]
     sources: tuple[bytes, ...]
-    leaf_rows: int = 64
+    leaf_rows: int = 128
 
 
 def decode_counts(value: bytes | None) -> list[int]:

@@ -9,7 +9,7 @@ Each post is in two sets: in that of all posts, whose name is empty, and in its 
 channel can be. A channel's post/text stand in `!chat!text!` already. Local-only posts are in no set.
 
 Not in the seed. Set reconciliation asks for the fingerprint and the k-th post of any range (WAKU-SYNC). A node is a beginning
-of <mono-ts>; its parts are one digit longer. There is a row for the whole set and for each node with more than 64 posts, so any
+of <mono-ts>; its parts are one digit longer. There is a row for the whole set and for each node with more than 128 posts, so any
 range is a few rows and the posts near its ends. Which rows there are follows from the posts alone.
 """
 
