@@ -17,7 +17,7 @@ from cablestore import LEGACY, CableStore, verify_export
 from cablestore.cli import main
 
 settings.register_profile(
-    "normal", max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
+    "normal", max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
 )
 settings.register_profile("soak", settings.get_profile("normal"), max_examples=5_000)
 settings.load_profile("soak" if os.environ.get("CABLESTORE_SOAK") else "normal")

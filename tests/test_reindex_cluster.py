@@ -154,8 +154,8 @@ with spark_session(Path(sys.argv[1])):
 
 
 def test_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
-    """Java's part of it has a fixed size; this is Python's, for five times the posts, in a process of its own."""
-    posts = hot_posts(5000)
+    """Java's part of it has a fixed size; this is Python's, for four times the posts, in a process of its own."""
+    posts = hot_posts(4000)
     small, large = (export_of(posts[:n], tmp_path / str(n), segment_size_bytes=500_000) for n in (1000, len(posts)))
     command = [sys.executable, "-c", PEAKS, str(tmp_path), str(small), str(small), str(large)]
     environment = os.environ | {"PYTHONPATH": str(HERE)}
