@@ -60,19 +60,17 @@ def add(database: LevelDB, items: list[Row]) -> None:
     database.write(rows, sync=False)
 
 
+def side_of(reader: Reader) -> Session:
+    """One side of a session, over what a database holds."""
+    return Session(lambda _: stored_set(reader), SPEC, splitting=Splitting(skip_equal_sets=True))
+
+
 def session(ours: LevelDB, theirs: LevelDB, differences: int) -> tuple[int, int, float]:
     """Bytes, payloads and CPU of both sides; all differences must be found."""
     with ours.snapshot() as our_state, theirs.snapshot() as their_state:
         gc.collect()
         started = time.process_time()
-        sides = [
-            Session(
-                lambda _, state=state: stored_set(Reader(state, LEGACY)),  # type: ignore[misc]  # mypy does not see the default
-                SPEC,
-                splitting=Splitting(skip_equal_sets=True),
-            )
-            for state in (our_state, their_state)
-        ]
+        sides = [side_of(Reader(state, LEGACY)) for state in (our_state, their_state)]
         message: bytes | None = sides[0].initiate(EVERYTHING, at_s=0.0)
         payloads, found = 1, 0
         while message is not None:

@@ -12,6 +12,10 @@ from typing import Final
 from cablestore.errors import DecodeError
 
 SEPARATOR: Final = b"!"
+TIME_DIGITS: Final = 16
+"""Of the milliseconds in a `sort_time`."""
+SORT_TIME_SIZE_BYTES: Final = TIME_DIGITS + 1 + 32
+"""A `sort_time`: digits of the time, a dot, digits of the hash."""
 _LOW = re.compile(rb'[\x00-"]')
 _ESCAPED = re.compile(rb'"([@-b])')
 
@@ -45,7 +49,7 @@ def time_floor(timestamp_ms: int) -> bytes:
 
 def time_of(part: bytes) -> int:
     """Return the milliseconds that a `sort_time` part claims."""
-    return int(part[:16])
+    return int(part[:TIME_DIGITS])
 
 
 def after_prefix(prefix: bytes) -> bytes:

@@ -11,6 +11,8 @@ from cablestore.keys import time_of
 from cablestore.reader import Row
 
 MOMENT_SIZE_BYTES: Final = 40
+NS_PER_MS: Final = 1_000_000
+"""Posts tell milliseconds; Waku, whose archives and sets hold them too, tells nanoseconds."""
 
 
 def moment(timestamp_ms: int, digest: bytes) -> bytes:

@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
 from cablestore import limits, retention, sizes
-from cablestore.authoring import Authoring
+from cablestore.authoring import Authoring, Composer
 from cablestore.batches import batches
-from cablestore.body import DELETE, TYPE_NAMES, Body, Delete, Join, Leave, Text, Topic
+from cablestore.body import DELETE, TYPE_NAMES, Body, Delete
 from cablestore.check import CheckReport, check
 from cablestore.crypto import Identity
 from cablestore.dialect import LEGACY, RESERVED_CHANNELS, Dialect
-from cablestore.engine import Engine, Transaction, check_closed, rebuild_closed
+from cablestore.engine import Engine, check_closed, rebuild_closed
 from cablestore.errors import InvalidPostError, OutdatedViewError, StoreClosedError
 from cablestore.export import Filters, Manifest
 from cablestore.export_import import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
@@ -26,7 +26,7 @@ from cablestore.identity import Owner, unseal_of
 from cablestore.intake import Batch, Intake
 from cablestore.keys import after_prefix
 from cablestore.kv import Tuning
-from cablestore.post import Post, encode_post
+from cablestore.post import Post
 from cablestore.progress import Progress, untold
 from cablestore.reader import Reader
 from cablestore.reads import Event, Reads, Snapshot, Stats
@@ -35,7 +35,7 @@ from cablestore.tombstone import Tombstone
 from cablestore.verdict import Outcome, Verdict
 from cablestore.verify import Verifier
 from cablestore.view import Catalog
-from cablestore.views import CATALOG, activity, author, links
+from cablestore.views import CATALOG, activity
 
 
 def system_clock_ms() -> int:
@@ -56,10 +56,9 @@ class CableStore(Reads, Authoring):
         """Use `open` or `in_memory`."""
         self._engine = engine
         self._owner = Owner(identity, None if engine.folder is None else engine.folder.identity_path)
-        self._clock = clock
         self._verifier = Verifier(threads)
         self._intake = Intake(engine.dialect, self._verifier, clock, self._owner.known)
-        self._last_own_ms: int | None = None
+        self._composer = Composer(self._owner, clock)
         engine.unseal = self._owner.unseal
 
     # --- opening and closing -------------------------------------------------------------------
@@ -272,32 +271,12 @@ class CableStore(Reads, Authoring):
     def write(self, body: Body, *, sync: bool = True) -> Post:
         """Sign and store a post, linked to the heads of its channel, dated now or just after the last own post."""
         with self._engine.transaction() as transaction:
-            heads: tuple[bytes, ...] = ()
-            if isinstance(body, Text | Topic | Join | Leave):
-                channel = self.dialect.channel_id(body.channel)
-                heads = tuple(islice(links.heads(transaction.reader, channel), limits.MAX_LINKS_WRITTEN))
-            post = encode_post(
-                body,
-                links=heads,
-                timestamp_ms=self._own_time_ms(transaction),
-                identity=self.identity,
-                dialect=self.dialect,
-            )
-            if post.is_local_only:
-                post.sealed = self.identity.seal(post.raw)
+            post = self._composer.compose(transaction.reader, body)
             plan = transaction.plan()
             plan.add(post)
             transaction.commit(plan.finish(), sync=sync)
-            self._last_own_ms = post.timestamp_ms
+            self._composer.written(post)
         return post
-
-    def _own_time_ms(self, transaction: Transaction) -> int:
-        """Return now, or one millisecond after the last own post where the clock has not gone on since."""
-        if self._last_own_ms is None:
-            self._last_own_ms = author.latest_time(transaction.reader, self.identity.public_key)
-        now_ms = self._clock()
-        behind_ms = self._last_own_ms - now_ms
-        return self._last_own_ms + 1 if 0 <= behind_ms < limits.MAX_OWN_CLOCK_STEP_MS else now_ms
 
     # --- removing without a trace --------------------------------------------------------------
 

@@ -25,13 +25,11 @@ from typing import Final, NamedTuple
 
 from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.errors import CorruptStoreError
-from cablestore.keys import SEPARATOR, after_prefix
+from cablestore.keys import SEPARATOR, SORT_TIME_SIZE_BYTES, TIME_DIGITS, after_prefix
 from cablestore.reader import Reader, Row
 from cablestore.view import Tree
 
-PLACE_SIZE_BYTES: Final = 49
-"""A <mono-ts>: 16 digits of the time, a dot, 32 digits of the hash."""
-LENGTHS: Final = (0, *range(5, 17), *range(18, PLACE_SIZE_BYTES + 1))
+LENGTHS: Final = (0, *range(5, TIME_DIGITS + 1), *range(TIME_DIGITS + 2, SORT_TIME_SIZE_BYTES + 1))
 """How long a node's name is on each level. The dot comes together with the digit behind it."""
 LAST_LEVEL: Final = len(LENGTHS) - 1
 """Here a node is one post, and has no row."""
@@ -141,7 +139,7 @@ class TreeBuilder:
         while self._stack and not key.startswith(self._stack[-1].key):
             self._close_node()
         if not self._stack:
-            self._head_size = len(key) - PLACE_SIZE_BYTES
+            self._head_size = len(key) - SORT_TIME_SIZE_BYTES
             self._stack.append(_Open(key[: self._head_size], 0))
         self._edge = key[: self._head_size + LENGTHS[self._stack[-1].level + 1]]
 
@@ -197,7 +195,7 @@ def items_in(blocks: Iterable[list[Row]], prefix: bytes) -> Iterator[Row]:
     size = len(prefix)
     for block in blocks:
         for key, digest in block:
-            if key[-PLACE_SIZE_BYTES - 1 : -PLACE_SIZE_BYTES] == SEPARATOR:
+            if key[-SORT_TIME_SIZE_BYTES - 1 : -SORT_TIME_SIZE_BYTES] == SEPARATOR:
                 yield key[size:], digest
 
 
@@ -215,7 +213,7 @@ def changed(reader: Reader, tree: Tree, moves: list[Move]) -> Iterator[Change]:
     keys = [key for key, _, _ in moves]
     at = 0
     while at < len(keys):
-        head = keys[at][:-PLACE_SIZE_BYTES]
+        head = keys[at][:-SORT_TIME_SIZE_BYTES]
         behind = bisect_left(keys, head + b"~", at)
         yield from _SetChange(reader, tree, head, moves[at:behind]).run()
         at = behind

@@ -15,7 +15,7 @@ from reconciling import NOW_NS, Pair, an_id, sets, spread
 
 from cablestore.errors import ReconcileError
 from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.ordered_set import SUM_MODULUS, Fingerprint
+from cablestore.reconcile.ordered_set import Fingerprint
 from cablestore.reconcile.sync_id import (
     END_NS,
     EVERYTHING,
@@ -27,6 +27,7 @@ from cablestore.reconcile.sync_id import (
     key_of,
     of_times,
 )
+from cablestore.tree import SUM_MODULUS
 
 times = st.one_of(st.integers(0, 5), st.integers(END_NS - 5, END_NS - 1), st.integers(0, END_NS - 1))
 hashes = st.one_of(st.binary(min_size=32, max_size=32), st.sampled_from([bytes(32), b"\xff" * 32, bytes(31) + b"\x01"]))

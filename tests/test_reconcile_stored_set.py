@@ -22,10 +22,10 @@ from cablestore.memory import MemoryDB
 from cablestore.reader import Reader, Row
 from cablestore.reconcile import stored_set as kept
 from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.ordered_set import SUM_MODULUS, Fingerprint
+from cablestore.reconcile.ordered_set import Fingerprint
 from cablestore.reconcile.stored_set import StoredSet, stored_set
 from cablestore.reconcile.sync_id import END_NS, EVERYTHING, Bound, Range, SyncID
-from cablestore.tree import tree_rows
+from cablestore.tree import SUM_MODULUS, tree_rows
 from cablestore.views.sync import ID_PREFIX, LAST_MS, SUM_PREFIX, TREE, items
 
 NS_PER_MS = 1_000_000

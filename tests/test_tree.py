@@ -16,13 +16,12 @@ from cablestore import CableStore
 from cablestore.body import Text
 from cablestore.dialect import LEGACY
 from cablestore.errors import CorruptStoreError
-from cablestore.keys import sort_time
+from cablestore.keys import SORT_TIME_SIZE_BYTES, sort_time
 from cablestore.memory import MemoryDB
 from cablestore.reader import Reader, Row
 from cablestore.tree import (
     LAST_LEVEL,
     LENGTHS,
-    PLACE_SIZE_BYTES,
     SUM_MODULUS,
     all_items,
     changed,
@@ -119,7 +118,7 @@ def test_rows_come_in_order_and_hold_what_their_ranges_hold(found: list[Row]) ->
 
 def test_what_is_added_and_taken_out_at_once_changes_nothing() -> None:
     key = b"!" + sort_time(5, bytes(32).hex().encode())
-    assert len(key) == PLACE_SIZE_BYTES + 1
+    assert len(key) == SORT_TIME_SIZE_BYTES + 1
     with MemoryDB().snapshot() as state:
         reader = Reader(state, LEGACY)
         assert list(changed(reader, SMALL, [(key, bytes(32), 1), (key, bytes(32), -1)])) == []

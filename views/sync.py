@@ -18,7 +18,8 @@ from heapq import merge
 from typing import Final
 
 from cablestore.body import TEXT
-from cablestore.keys import SEPARATOR, escape
+from cablestore.keys import SEPARATOR, SORT_TIME_SIZE_BYTES, escape
+from cablestore.moment import NS_PER_MS
 from cablestore.post import Post
 from cablestore.reader import Reader, Row
 from cablestore.view import ALL_TYPES, Tree, View
@@ -30,22 +31,22 @@ ALL: Final = b""
 """The set of all posts."""
 NO_CHANNEL: Final = b'"'
 """The set of posts that belong to no channel."""
-LAST_MS: Final = (2**63 - 2) // 1_000_000
+LAST_MS: Final = (2**63 - 2) // NS_PER_MS
 """The last time that peers can say, in the year 2262."""
-_PLACE_SIZE_BYTES: Final = 49
-_NO_SETS: Final[list[bytes]] = []
+
+
+def _may_travel(post: Post) -> bool:
+    return post.timestamp_ms <= LAST_MS and not post.is_local_only
 
 
 def sets(post: Post) -> list[bytes]:
     """Return the names of the sets that a post is in."""
-    if post.timestamp_ms > LAST_MS or post.is_local_only:
-        return _NO_SETS
-    return [ALL, post.channel_key or NO_CHANNEL]
+    return [ALL, post.channel_key or NO_CHANNEL] if _may_travel(post) else []
 
 
 def rows(post: Post) -> list[Row]:
     """Return the rows of a post in the set of all and, unless it stands among the messages, in that of its channel."""
-    if post.timestamp_ms > LAST_MS or post.is_local_only:
+    if not _may_travel(post):
         return []
     row = (b"!sync!id!!" + post.sort_time, post.hash)
     if post.type == TEXT:
@@ -74,12 +75,12 @@ def posts_in(reader: Reader, name: bytes, node: bytes, count: int) -> list[bytes
     if len(found) < count:
         found = sorted(found + _records(reader, messages.PREFIX + start))
     if len(found) != count:  # read again in the way that tells of damage
-        found = [key[-_PLACE_SIZE_BYTES:] + digest for key, digest in items(reader, start, start + b"~")]
+        found = [key[-SORT_TIME_SIZE_BYTES:] + digest for key, digest in items(reader, start, start + b"~")]
     return found
 
 
 def _records(reader: Reader, start: bytes) -> list[bytes]:
-    size = _PLACE_SIZE_BYTES
+    size = SORT_TIME_SIZE_BYTES
     blocks = reader.blocks(start, start + b"~")
     return [key[-size:] + digest for block in blocks for key, digest in block if key[-size - 1 : -size] == SEPARATOR]
 
@@ -88,7 +89,9 @@ def _stripped(rows: Iterator[Row], prefix: bytes) -> Iterator[Row]:
     """Leave the prefix of keys away, and rows that are no post's own: those of deletions among the messages."""
     size = len(prefix)
     return (
-        (key[size:], digest) for key, digest in rows if key[-_PLACE_SIZE_BYTES - 1 : -_PLACE_SIZE_BYTES] == SEPARATOR
+        (key[size:], digest)
+        for key, digest in rows
+        if key[-SORT_TIME_SIZE_BYTES - 1 : -SORT_TIME_SIZE_BYTES] == SEPARATOR
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cablestore.archive.merkle import MerkleTree
-from cablestore.archive.message import NS_PER_MS, Message, message_of
+from cablestore.archive.message import Message, message_of
 from cablestore.archive.period import Period
 from cablestore.archive.profile import Entry, Profile, Record, Topic, with_id
 from cablestore.archive.protobuf import fields
@@ -21,6 +21,7 @@ from cablestore.dialect import Dialect
 from cablestore.errors import ArchiveError, CorruptStoreError, DecodeError
 from cablestore.fields import sized
 from cablestore.limits import MAX_STORED_ARCHIVE_SIZE_BYTES
+from cablestore.moment import NS_PER_MS
 from cablestore.packing import pack, unpack
 from cablestore.post import Post, decode_post
 from cablestore.tombstone import Tombstone

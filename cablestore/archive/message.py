@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 from cablestore.crypto import KEY_SIZE_BYTES
 from cablestore.errors import ArchiveError
 from cablestore.limits import MAX_ARCHIVED_TIMESTAMP_MS, MAX_CHANNEL_CODEPOINTS
+from cablestore.moment import NS_PER_MS
 from cablestore.post import Post
 
 PUBSUB_TOPIC: Final = "/cable/1/archive"
@@ -26,7 +27,6 @@ EVERYONE_TOPIC: Final = "/cable/1/everyone/cable"
 _CHANNEL_PREFIX: Final = "/cable/1/channel-"
 _SUFFIX: Final = "/cable"
 _TOPICS_REMEMBERED: Final = 4096
-NS_PER_MS: Final = 1_000_000
 
 
 class Message(NamedTuple):

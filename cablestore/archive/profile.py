@@ -22,12 +22,12 @@ from cablestore.archive.proto import rfc61_pb2, status_go_pb2, waku_pb2
 from cablestore.archive.protobuf import parsed, repeated, written
 from cablestore.errors import ArchiveError
 from cablestore.limits import MAX_ARCHIVE_TOPICS, PIECE_SIZE_BYTES
+from cablestore.moment import NS_PER_MS
 from cablestore.varint import encode_varint
 
 Topic = str | bytes
 """A content topic as a profile writes it: str in rfc61, 4 bytes in status-go."""
 
-_NS_PER_MS: Final = 1_000_000
 _MS_PER_S: Final = 1_000
 _TOPIC_SIZE_BYTES: Final = 4
 _MESSAGES_FIELD: Final = 3
@@ -112,7 +112,7 @@ class _Rfc61:
         return content_topic
 
     def timestamp(self, timestamp_ms: int) -> int:
-        return timestamp_ms * _NS_PER_MS
+        return timestamp_ms * NS_PER_MS
 
     def record(self, message: Message) -> Record:
         return Record(message.payload, message.content_topic, message.timestamp_ns)
@@ -166,16 +166,16 @@ class _Rfc61:
 
     def _metadata(self, period: Period, topics: tuple[Topic, ...]) -> rfc61_pb2.WakuMessageArchiveMetadata:
         names = [topic for topic in topics if isinstance(topic, str)]
-        bounds = {"from": period.from_ms * _NS_PER_MS, "to": period.to_ms * _NS_PER_MS}
+        bounds = {"from": period.from_ms * NS_PER_MS, "to": period.to_ms * NS_PER_MS}
         return rfc61_pb2.WakuMessageArchiveMetadata(**bounds, contentTopic=names)
 
     def _understood(self, metadata: rfc61_pb2.WakuMessageArchiveMetadata) -> tuple[Period, tuple[Topic, ...]]:
         bounds_ns = getattr(metadata, "from"), metadata.to
-        if any(bound_ns % _NS_PER_MS for bound_ns in bounds_ns):
+        if any(bound_ns % NS_PER_MS for bound_ns in bounds_ns):
             raise ArchiveError(
                 f"the period {bounds_ns} ns is not of whole milliseconds. It is no archive of Cable posts"
             )
-        return _checked_period(*(bound_ns // _NS_PER_MS for bound_ns in bounds_ns)), _checked_topics(metadata)
+        return _checked_period(*(bound_ns // NS_PER_MS for bound_ns in bounds_ns)), _checked_topics(metadata)
 
 
 class _StatusGo:

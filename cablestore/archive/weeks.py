@@ -12,13 +12,14 @@ from typing import Final
 from cablestore.archive.announcement import RESERVED_CHANNEL
 from cablestore.archive.archive_file import Archive, encode_archive
 from cablestore.archive.chunks import Oversize, chunks
-from cablestore.archive.message import NS_PER_MS, Message, content_topic, message_of
+from cablestore.archive.message import Message, content_topic, message_of
 from cablestore.archive.period import Period, week_of
 from cablestore.archive.profile import Profile, Topic
 from cablestore.body import DELETE, INFO, JOIN, LEAVE, TEXT, TOPIC
 from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.dialect import Dialect
 from cablestore.export_write import HASH_AT, POST_AT, TYPE_AT, place_of, record_start
+from cablestore.moment import NS_PER_MS
 from cablestore.post import SIGNED_FROM, decode_post
 from cablestore.tombstone import Tombstone
 from cablestore.views.deleted import tombstones

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cablestore.moment import NS_PER_MS
+
 if TYPE_CHECKING:
     from cablestore.node.talking import Talking
-
-_NS_PER_MS = 1_000_000
 
 
 @dataclass(slots=True)
@@ -76,6 +76,6 @@ class ReconcileReport:
         self.sent_posts_size_bytes += found.sent.transferring
         self.received_posts_size_bytes += found.received.transferring
         for (from_ns, _), (until_ns, prefix) in found.differing:
-            self.differing_ms.append((from_ns // _NS_PER_MS, until_ns // _NS_PER_MS + bool(prefix)))
+            self.differing_ms.append((from_ns // NS_PER_MS, until_ns // NS_PER_MS + bool(prefix)))
         self.is_by_design |= found.is_by_design
         self.seconds += seconds

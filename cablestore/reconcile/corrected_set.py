@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.ordered_set import SUM_MODULUS, Fingerprint, OrderedSet
+from cablestore.reconcile.ordered_set import Fingerprint, OrderedSet
 from cablestore.reconcile.sync_id import Range, SyncID
+from cablestore.tree import SUM_MODULUS
 
 
 class CorrectedSet:

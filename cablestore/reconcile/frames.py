@@ -30,13 +30,14 @@ from cablestore.limits import (
     MAX_TALK_FRAME_SIZE_BYTES,
     MAX_TALK_REASON_CODEPOINTS,
 )
+from cablestore.moment import NS_PER_MS
 from cablestore.reconcile.sync_id import END_NS
 from cablestore.varint import encode_varint, read_varint
 
 PROTOCOL: Final = "cablestore-reconcile/1"
 VERSION: Final = 1
 MAX_NUMBER: Final = 2**32 - 1
-END_MS: Final = END_NS // 1_000_000
+END_MS: Final = END_NS // NS_PER_MS
 _MAX_DIALECT_CODEPOINTS: Final = 32
 
 

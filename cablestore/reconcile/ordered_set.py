@@ -6,12 +6,10 @@ meanwhile, its answers stay the same. All four questions should cost O(log n), a
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.reconcile.sync_id import Bound, Range, SyncID
-
-SUM_MODULUS: Final = 2 ** (8 * HASH_SIZE_BYTES)
 
 
 class Fingerprint(NamedTuple):

@@ -16,18 +16,17 @@ from typing import Final, NamedTuple
 
 from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.errors import CorruptStoreError
-from cablestore.keys import time_floor
+from cablestore.keys import SORT_TIME_SIZE_BYTES, TIME_DIGITS, time_floor
+from cablestore.moment import NS_PER_MS
 from cablestore.reader import Reader
-from cablestore.reconcile.ordered_set import SUM_MODULUS, Fingerprint, OrderedSet
+from cablestore.reconcile.ordered_set import Fingerprint, OrderedSet
 from cablestore.reconcile.sync_id import Bound, Range, SyncID, bound_between
-from cablestore.tree import LAST_LEVEL, LENGTHS, PLACE_SIZE_BYTES, Part, decode_parts, total_of
+from cablestore.tree import LAST_LEVEL, LENGTHS, SUM_MODULUS, Part, decode_parts, total_of
 from cablestore.view import Tree
 from cablestore.views.sync import TREE, posts_in, sets_of
 
-_NS_PER_MS: Final = 1_000_000
-_TIME_SIZE_BYTES: Final = 16
 _HASH_DIGITS: Final = 32
-_RECORD_SIZE_BYTES: Final = PLACE_SIZE_BYTES + HASH_SIZE_BYTES
+_RECORD_SIZE_BYTES: Final = SORT_TIME_SIZE_BYTES + HASH_SIZE_BYTES
 _POSTS_HELD: Final = 500_000
 """Posts that a session remembers: 40 MB, and as much for sums where they were asked for."""
 _POSTS_FORGOTTEN: Final = 50_000
@@ -60,12 +59,12 @@ class _Place(NamedTuple):
     @classmethod
     def of(cls, bound: Bound) -> _Place:
         """Return the place of a bound."""
-        time_ms, rest_ns = divmod(bound.timestamp_ns, _NS_PER_MS)
+        time_ms, rest_ns = divmod(bound.timestamp_ns, NS_PER_MS)
         if rest_ns:
             return cls(time_floor(time_ms + 1), time_floor(time_ms + 1))
         digits = b"." + bound.prefix.hex().encode()[:_HASH_DIGITS] if bound.prefix else b""
         mono_ts = time_floor(time_ms) + digits
-        return cls(mono_ts, mono_ts + bound.prefix if len(mono_ts) == PLACE_SIZE_BYTES else mono_ts)
+        return cls(mono_ts, mono_ts + bound.prefix if len(mono_ts) == SORT_TIME_SIZE_BYTES else mono_ts)
 
     def lies_within(self, node: bytes) -> bool:
         """Tell whether posts of a node can lie on both sides of the place."""
@@ -117,7 +116,7 @@ class _Leaf:
     def sums_below(self, at: int) -> tuple[int, int]:
         """XOR and sum of the first so many hashes."""
         if self._parts is None:
-            places = range(PLACE_SIZE_BYTES, len(self.records), _RECORD_SIZE_BYTES)
+            places = range(SORT_TIME_SIZE_BYTES, len(self.records), _RECORD_SIZE_BYTES)
             numbers = [int.from_bytes(self.records[place : place + HASH_SIZE_BYTES], "big") for place in places]
             self._parts = tuple(accumulate(numbers, xor, initial=0)), tuple(accumulate(numbers, add, initial=0))
         return self._parts[0][at], self._parts[1][at]
@@ -330,17 +329,19 @@ class StoredSet:
         records = posts_in(self._reader, name, node, posts)
         numbered = groupby(records, lambda record: record[at:behind])
         return [
-            total_of(label, [Part(label, 1, n := int.from_bytes(one[PLACE_SIZE_BYTES:], "big"), n) for one in group])
+            total_of(
+                label, [Part(label, 1, n := int.from_bytes(one[SORT_TIME_SIZE_BYTES:], "big"), n) for one in group]
+            )
             for label, group in numbered
         ]
 
 
 def _beginning_of(node: bytes) -> Bound:
     """Return the bound below all that a node can hold."""
-    digits = node[_TIME_SIZE_BYTES + 1 :]
+    digits = node[TIME_DIGITS + 1 :]
     prefix = bytes.fromhex((digits + b"0" * (len(digits) % 2)).decode())
-    return Bound(int(node[:_TIME_SIZE_BYTES].ljust(_TIME_SIZE_BYTES, b"0")) * _NS_PER_MS, prefix.rstrip(b"\0"))
+    return Bound(int(node[:TIME_DIGITS].ljust(TIME_DIGITS, b"0")) * NS_PER_MS, prefix.rstrip(b"\0"))
 
 
 def _id_of(record: bytes) -> SyncID:
-    return SyncID(int(record[:_TIME_SIZE_BYTES]) * _NS_PER_MS, record[PLACE_SIZE_BYTES:])
+    return SyncID(int(record[:TIME_DIGITS]) * NS_PER_MS, record[SORT_TIME_SIZE_BYTES:])

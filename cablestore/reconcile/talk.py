@@ -29,6 +29,7 @@ from cablestore.limits import (
     MAX_TALK_UNSENT,
     TALK_PAYLOAD_SIZE_BYTES,
 )
+from cablestore.moment import NS_PER_MS
 from cablestore.post import Post
 from cablestore.reconcile.audit import Audit, answer
 from cablestore.reconcile.corrected_set import CorrectedSet
@@ -61,7 +62,6 @@ from cablestore.reconcile.session import Session, SessionLimits
 from cablestore.reconcile.sync_id import END_NS, EVERYTHING, Range, SyncID, of_times
 from cablestore.reconcile.transfer import Expected, decode_message
 
-_NS_PER_MS: Final = 1_000_000
 _AUDIT_TURNS: Final = 3
 _AUDIT_RANGES: Final = 256
 """Of the ranges that differ, so many are asked about again."""
@@ -284,8 +284,8 @@ class Talk:
         if self.purpose is Purpose.AUDIT:
             self._terms, peer_takes = self._terms._replace(takes=False), False
         self._peer_takes = peer_takes
-        until_ns = END_NS if terms.until_ms is None else min(terms.until_ms, END_MS) * _NS_PER_MS
-        window = of_times(terms.from_ms * _NS_PER_MS, until_ns)
+        until_ns = END_NS if terms.until_ms is None else min(terms.until_ms, END_MS) * NS_PER_MS
+        window = of_times(terms.from_ms * NS_PER_MS, until_ns)
         items = self._items = self._hooks.items(terms.channels)
         session = self._session = Session(
             lambda _: items, SPEC, window=window, splitting=self._splitting, limits=self._limits

@@ -20,11 +20,11 @@ from cablestore.archive.protobuf import fields, parsed, written
 from cablestore.crypto import post_hash
 from cablestore.errors import ArchiveError, ReconcileError
 from cablestore.limits import MAX_TRANSFER_FRAME_SIZE_BYTES, MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES
+from cablestore.moment import NS_PER_MS
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.sync_id import SyncID
 from cablestore.varint import encode_varint
 
-_NS_PER_MS: Final = 1_000_000
 _SIZED: Final = 2  # the wire type of strings, bytes and messages
 
 
@@ -89,7 +89,7 @@ class Expected:
 
 def post_id(digest: bytes, timestamp_ms: int) -> SyncID:
     """Return the id of a post between stores: `digest` is its hash, `timestamp_ms` its own time."""
-    return SyncID(timestamp_ms * _NS_PER_MS, digest)
+    return SyncID(timestamp_ms * NS_PER_MS, digest)
 
 
 def waku_id(message: Message) -> SyncID:
