@@ -407,13 +407,22 @@ MAX_SDS_LAMPORT_AHEAD_MS: Final = 86_400_000
 """How far a message's Lamport time may be ahead of the clock: everybody's clock follows it. A day of a thousand messages a second."""
 
 MAX_SDS_WAITING: Final = 4_096
-"""Messages of a channel that wait for others which they depend on. Whatever is behind the last of them is fetched again later."""
+"""Messages of a channel that wait for others which they depend on. What finds no room is fetched again later."""
 
 MAX_SDS_WAITING_SIZE_BYTES: Final = 33_554_432
 """Bytes of these messages: they lie on the disk, and one arrival may deliver all of them in one write."""
 
 MAX_SDS_MISSING: Final = 16_384
-"""Messages of a channel that are known to be missing: each is asked for, and one hostile message names a thousand."""
+"""Messages of a channel that are known to be missing: each is asked for. Half of the room is for those that only sync messages named."""
+
+MAX_SDS_UNMET: Final = 256
+"""Dependencies of one message that may be missing when it comes: deployed nodes name 200. So one message takes a sixtieth of the room."""
+
+MAX_SDS_SHARES: Final = 128
+"""Senders of a channel that have a share of the room of their own. All others have one together: names cost nothing."""
+
+MAX_SDS_SYNC_IDS: Final = 64
+"""Ids of sync messages that are remembered of each share, where members name them: the newest of half an hour and more."""
 
 MAX_SDS_ANSWERS: Final = 1_024
 """Repairs of a channel that wait for their time to be answered. Whoever was not noted asks again."""

@@ -133,7 +133,7 @@ def test_a_missing_message_is_retrieved_from_a_store_by_its_id(clients: tuple[Cl
     for i in range(10):
         ann.says(str(i), at=i)
     bob.posts.receive(ann.says("newest", at=10), START_MS)
-    while missing := bob.posts.channel.missing():
+    while missing := list(bob.posts.channel.missing()):
         for entry in missing:
             received = bob.posts.retrieve(entry.message_id, ann.posts.answer, START_MS)
             assert received is not None

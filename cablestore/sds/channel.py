@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from cablestore.errors import SdsError
-from cablestore.limits import MAX_SDS_LAMPORT_AHEAD_MS
+from cablestore.limits import MAX_SDS_LAMPORT_AHEAD_MS, MAX_SDS_UNMET
 from cablestore.reader import Source
 from cablestore.sds import acknowledging, answers, arrivals, gaps, naming
 from cablestore.sds.arrivals import Arrival
@@ -26,6 +26,12 @@ from cablestore.sds.state import State
 from cablestore.sds.tables import place_of
 
 _DEFAULT: Final = Settings()
+_REFUSALS: Final = {
+    Arrival.NO_ROOM: "too many messages wait, and most of them are its sender's: it may come again later",
+    Arrival.TOO_MANY_UNMET: (
+        f"it depends on more than {MAX_SDS_UNMET} messages that are not here (MAX_SDS_UNMET): it may come again after them"
+    ),
+}
 
 
 class Verdict(Enum):
@@ -95,7 +101,7 @@ class Channel:
             content=content,
         )
         encode(message, state.settings.dialect)  # what cannot be sent is refused before anything changes
-        if self.has(new_id) or self.is_waiting(new_id):
+        if state.is_here(new_id):
             raise SdsError(f"message {new_id!r} is here already: send each message once")
         place = arrivals.log_own(state, Held(message, retrieval_hint), lamport_ms)
         state.counters.lamport_ms = lamport_ms
@@ -157,20 +163,17 @@ class Channel:
             naming.heard(state, message, now_ms)
             answers.note_requests(state, message, now_ms)
         if message.kind is Kind.SYNC:
-            arrivals.missing_of_sync(state, message, now_ms)
+            arrivals.sync_came(state, message, now_ms)
             return Received(Verdict.SYNC, message_id)
-        known = state.known(message_id)
-        if known is not None and known.place is not Place.GIVEN_UP:
+        if state.is_here(message_id):
             return Received(Verdict.DUPLICATE, message_id)
         return self._arrived(Held(message, hint), message.lamport_ms, now_ms)
 
     def _arrived(self, held: Held, lamport_ms: int, now_ms: int) -> Received:
         message_id = held.message.message_id
         arrival = arrivals.take(self.state, held, lamport_ms, now_ms)
-        if arrival is Arrival.NO_ROOM:
-            return Received(
-                Verdict.REFUSED, message_id, "too many messages wait, and this one is behind all of them in the log"
-            )
+        if arrival not in {Arrival.DELIVERED, Arrival.WAITING}:
+            return Received(Verdict.REFUSED, message_id, _REFUSALS[arrival])
         self.state.filter.add(message_id)
         return Received(Verdict.DELIVERED if arrival is Arrival.DELIVERED else Verdict.WAITING, message_id)
 
@@ -254,9 +257,9 @@ class Channel:
         for place, row in self.state.log.rows(place_of(lamport_ms, "")):
             yield self.state.read(place, row).message
 
-    def missing(self) -> Iterator[HistoryEntry]:
-        """Yield what others named and is not here."""
-        for part, _ in self.state.missing.rows():
+    def missing(self, after: str = "") -> Iterator[HistoryEntry]:
+        """Yield what others named and is not here, in order of ids, those after `after`."""
+        for part, _ in self.state.missing.rows(after.encode() + b"\0" if after else b""):
             gap = gaps.find(self.state, part.decode())
             if gap is not None:
                 yield gap.entry

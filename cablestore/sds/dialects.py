@@ -8,6 +8,7 @@
 | ids in a filter | MurmurHash3 of 32 bits | FarmHash of 64 bits |
 | a filter's bytes | words of 64 bits, high byte first | words, low byte first, with the filter's parameters |
 | repair | SHA-256 | FarmHash |
+| sync messages | in no log | in the logs of members, which name them |
 
 They do not understand each other: all members of a channel speak one.
 """
@@ -42,7 +43,8 @@ class SdsDialect:
     `filter_hash` places ids in filters, `repair_hash` chooses who repairs, and when; both may be negative. With
     `describes_filter` a filter's words are low byte first, in a document that names their parameters; without, they are
     high byte first and nothing is beside them. `needs_sender` and `needs_lamport` tell what no message is without;
-    `empty_is_unset` that an empty field means none, and that content stands in any message.
+    `empty_is_unset` that an empty field means none, and that content stands in any message. With `logs_sync` members put
+    sync messages into their logs and name them in histories.
     """
 
     name: str
@@ -53,6 +55,7 @@ class SdsDialect:
     needs_sender: bool
     needs_lamport: bool
     empty_is_unset: bool
+    logs_sync: bool
 
 
 SPEC: Final = SdsDialect(
@@ -73,6 +76,7 @@ SPEC: Final = SdsDialect(
     needs_sender=True,
     needs_lamport=False,
     empty_is_unset=False,
+    logs_sync=False,
 )
 """The specification's, which names no hashes: they and the filter's bytes are those of @waku/sds."""
 
@@ -94,6 +98,7 @@ NIM: Final = SdsDialect(
     needs_sender=False,
     needs_lamport=True,
     empty_is_unset=True,
+    logs_sync=True,
 )
 """nim-sds, as logos-delivery runs it."""
 

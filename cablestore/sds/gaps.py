@@ -23,17 +23,14 @@ def find(state: State, message_id: str) -> Gap | None:
     return None if row is None else gap_of(row)
 
 
-def note(state: State, entry: HistoryEntry, now_ms: int) -> None:
-    """Note that a message is missing, and tell so once. A later entry may say more of it than the first."""
+def note(state: State, entry: HistoryEntry, now_ms: int, *, told_by: str | None = None) -> None:
+    """Note that a message is missing, and tell so once. A later entry may say more of it than the first.
+
+    `told_by` is the sender of a sync message that names it; without one a message waits for it.
+    """
     gap = find(state, entry.message_id)
     if gap is not None:
-        known = gap.entry
-        fuller = HistoryEntry(
-            entry.message_id, known.retrieval_hint or entry.retrieval_hint, known.sender_id or entry.sender_id
-        )
-        if fuller != known:
-            gap.entry = fuller
-            state.missing.put(entry.message_id.encode(), gap.packed())
+        _note_again(state, gap, entry, is_awaited=told_by is None)
         return
     settings, part = state.settings, entry.message_id.encode()
     gap = Gap(
@@ -43,13 +40,27 @@ def note(state: State, entry: HistoryEntry, now_ms: int) -> None:
         lost_ms=None if settings.lost_after_ms is None else now_ms + settings.lost_after_ms,
         request_ms=None if settings.repair is None else now_ms + _request_delay_ms(state, entry.message_id),
         requested=0,
+        told_by=told_by,
     )
     state.missing.put(part, gap.packed())
     state.set_timer(state.retrieve, part, None, gap.retrieve_ms)
     state.set_timer(state.lost, part, None, gap.lost_ms)
     state.set_timer(state.request, part, None, gap.request_ms)
     state.counters.missing += 1
+    state.counters.told += told_by is not None
     tell(state, Missing(entry))
+
+
+def _note_again(state: State, gap: Gap, entry: HistoryEntry, *, is_awaited: bool) -> None:
+    known, before = gap.entry, gap.packed()
+    gap.entry = HistoryEntry(
+        entry.message_id, known.retrieval_hint or entry.retrieval_hint, known.sender_id or entry.sender_id
+    )
+    if is_awaited and gap.told_by is not None:
+        gap.told_by = None
+        state.counters.told -= 1
+    if gap.packed() != before:
+        state.missing.put(entry.message_id.encode(), gap.packed())
 
 
 def close(state: State, message_id: str) -> Gap | None:
@@ -62,6 +73,7 @@ def close(state: State, message_id: str) -> Gap | None:
         state.set_timer(state.lost, part, gap.lost_ms, None)
         state.set_timer(state.request, part, gap.request_ms, None)
         state.counters.missing -= 1
+        state.counters.told -= gap.told_by is not None
     return gap
 
 

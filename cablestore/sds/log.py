@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from cablestore.errors import NotAStoreError, SdsError, StorageError, StoreLockedError
@@ -31,6 +31,8 @@ from cablestore.sds.rolling import RollingFilter
 from cablestore.sds.settings import Settings
 from cablestore.sds.status import ChannelStatus, channel_statuses
 from cablestore.sds.tables import channel_ids
+
+T = TypeVar("T", Message, HistoryEntry)
 
 _OWNER: Final = "owner"
 _DEFAULT: Final = Settings()
@@ -284,15 +286,16 @@ class LogChannel:
         with self._log._reading(self) as turn:  # noqa: SLF001
             return list(turn.outbox(after, min(most, MAX_SDS_EFFECTS_READ)))
 
-    def log(self, after: Message | None = None, most: int = 1_000) -> list[Message]:
-        """Return messages of the log in its order, from the first on or from behind a message."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return list(islice(turn.log(after), most))
+    def log(self, after: Message | None = None) -> Iterator[Message]:
+        """Yield the log in its order, from the first message on or from the one after `after`.
 
-    def log_from(self, lamport_ms: int, most: int = 1_000) -> list[Message]:
-        """Return messages of the log in its order, from a Lamport time on."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return list(islice(turn.log_from(lamport_ms), most))
+        A thousand are read at a time. What comes into the log meanwhile, after the last one yielded, is yielded too.
+        """
+        yield from self._paged(lambda turn, last: turn.log(last), after)
+
+    def log_from(self, lamport_ms: int) -> Iterator[Message]:
+        """Yield the log in its order, from a Lamport time on: see `log`."""
+        yield from self._paged(lambda turn, last: turn.log_from(lamport_ms) if last is None else turn.log(last), None)
 
     def newest(self, most: int = 50) -> list[Message]:
         """Return the last messages of the log, the last one first."""
@@ -309,10 +312,19 @@ class LogChannel:
         with self._log._reading(self) as turn:  # noqa: SLF001
             return turn.encoded(message_id)
 
-    def missing(self, most: int = 1_000) -> list[HistoryEntry]:
-        """Return what others named and is not here."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return list(islice(turn.missing(), most))
+    def missing(self) -> Iterator[HistoryEntry]:
+        """Yield what others named and is not here, in order of ids, a thousand read at a time."""
+        yield from self._paged(lambda turn, last: turn.missing(last.message_id if last else ""), None)
+
+    def _paged(self, read: Callable[[Channel, T | None], Iterator[T]], last: T | None) -> Iterator[T]:
+        """Yield what `read` yields of a turn after the last one before it, page by page, so that memory does not grow."""
+        while True:
+            with self._log._reading(self) as turn:  # noqa: SLF001
+                page = list(islice(read(turn, last), MAX_SDS_BATCH))
+            yield from page
+            if len(page) < MAX_SDS_BATCH:
+                return
+            last = page[-1]
 
     def counters(self) -> Counters:
         """Return the Lamport clock and how much is where."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from cablestore.sds import gaps
+from cablestore.sds import gaps, sync_ids
 from cablestore.sds.effects import Reason
 from cablestore.sds.message import HistoryEntry, Message, message_id_of
 from cablestore.sds.outbox import tell_send_other
@@ -121,5 +121,7 @@ def _sync(state: State, untold: list[bytes], now_ms: int) -> None:
         repair_request=gaps.take_requests(state, message_id, now_ms),
     )
     tell_send_other(state, message, Reason.SYNC)
+    if state.settings.dialect.logs_sync:
+        sync_ids.remember(state, message)
     for place in untold:
         _told(state, place, loose_of(state.loose.take(place)), state.sender_id, now_ms)

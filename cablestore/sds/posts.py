@@ -115,11 +115,8 @@ class PostChannel:
         those of a message in the channel's dialect, without content and filter.
         """
         dialect = self.channel.settings.dialect
-        if after is None:
-            found = self.channel.log_from(from_ms, most)
-        else:
-            found = self.channel.log(decode(after, dialect), most)
-        return [encode(replace(message, content=None), dialect) for message in found]
+        found = self.channel.log_from(from_ms) if after is None else self.channel.log(decode(after, dialect))
+        return [encode(replace(message, content=None), dialect) for message in islice(found, most)]
 
     def take_outlines(self, outlines: Iterable[bytes], now_ms: int) -> CaughtUp:
         """Put posts of the store into the log, where a member's outlines say that they belong; a thousand in one write.

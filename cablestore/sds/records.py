@@ -27,6 +27,8 @@ class Place(Enum):
     WAITING = b"W"
     GIVEN_UP = b"X"
     """Not here, and nobody waits for it any more."""
+    SYNC = b"S"
+    """A sync message, which stands in no log. Nobody waits for it."""
 
 
 _PLACES: Final = {place.value: place for place in Place}
@@ -135,10 +137,12 @@ class Gap:
     request_ms: int | None
     requested: int
     """How often a repair was requested."""
+    told_by: str | None = None
+    """Whose sync message named it. None: a message waits for it."""
 
     def packed(self) -> bytes:
         """Return the row."""
-        parts = [self.retrieve_ms, self.retrieved, self.lost_ms, self.request_ms, self.requested]
+        parts = [self.retrieve_ms, self.retrieved, self.lost_ms, self.request_ms, self.requested, self.told_by]
         return pack([*entry_parts([self.entry])[0], *parts])
 
 
@@ -192,6 +196,9 @@ class Counters:
     """When a sync message is due, 0 before the first tick."""
     reviewed: bytes = b""
     """The place up to which own messages were held against the last filter."""
+    senders: int = 0
+    told: int = 0
+    """Of the missing, those that only sync messages named."""
 
     def packed(self) -> bytes:
         """Return the row."""
@@ -199,12 +206,14 @@ class Counters:
 
 
 _COUNTER_NAMES: Final = tuple(each.name for each in fields(Counters))
+_FIRST_COUNTERS: Final = _COUNTER_NAMES.index("senders")
+"""As many had the first version that kept logs."""
 
 
 def counters_of(row: bytes) -> Counters:
     """Return what a row says."""
     values = unpack(row)
-    if not isinstance(values, list) or len(values) != len(_COUNTER_NAMES):
+    if not isinstance(values, list) or not _FIRST_COUNTERS <= len(values) <= len(_COUNTER_NAMES):
         raise CorruptStoreError(
             "a causal log was written by another version of cablestore, or its state is damaged. "
             "Remove the folder sds and fetch the channel from its members"

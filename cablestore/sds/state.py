@@ -9,7 +9,7 @@ from typing import Final
 from cablestore.errors import SdsError
 from cablestore.reader import Source
 from cablestore.sds import tables
-from cablestore.sds.records import Counters, Held, Known, counters_of, held_of, known_of
+from cablestore.sds.records import Counters, Held, Known, Place, counters_of, held_of, known_of
 from cablestore.sds.rolling import RollingFilter
 from cablestore.sds.settings import Settings
 from cablestore.sds.tables import Table, id_of, lamport_of, time_part
@@ -46,6 +46,8 @@ class State:
         self.loose: Final = self._table(source, tables.LOOSE)
         self.answers: Final = self._table(source, tables.ANSWERS)
         self.outbox: Final = self._table(source, tables.OUTBOX)
+        self.senders: Final = self._table(source, tables.SENDERS)
+        self.sync_ids: Final = self._table(source, tables.SYNC_IDS)
         self.resend: Final = self._table(source, tables.RESEND)
         self.retrieve: Final = self._table(source, tables.RETRIEVE)
         self.lost: Final = self._table(source, tables.LOST)
@@ -118,6 +120,11 @@ class State:
     def known(self, message_id: str) -> Known | None:
         """Return what is known of an id."""
         return known_of(self.ids.get(message_id.encode()))
+
+    def is_here(self, message_id: str) -> bool:
+        """Tell whether a message is in the log, or waits."""
+        known = self.known(message_id)
+        return known is not None and known.place in {Place.LOGGED, Place.WAITING}
 
     def put_known(self, message_id: str, known: Known) -> None:
         """Note what is known of an id."""

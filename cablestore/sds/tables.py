@@ -38,6 +38,10 @@ FILTER: Final = b"filter"
 """slot, block number -> 512 bytes of a generation of the filter."""
 OUTBOX: Final = b"outbox"
 """sequence number -> effect that the application has not confirmed."""
+SENDERS: Final = b"senders"
+"""sender: whose messages came into the log, and who has a share of the room."""
+SYNC_IDS: Final = b"sync-ids"
+"""share, place of a sync message: the newest of each share."""
 RESEND: Final = b"due-resend"
 """time, place: the timers, one table for each kind."""
 RETRIEVE: Final = b"due-retrieve"
@@ -57,6 +61,8 @@ ALL: Final = (
     ANSWERS,
     FILTER,
     OUTBOX,
+    SENDERS,
+    SYNC_IDS,
     RESEND,
     RETRIEVE,
     LOST,
@@ -85,9 +91,9 @@ def id_of(place: bytes) -> str:
     return place[TIME_SIZE_BYTES:].decode()
 
 
-def need_prefix(message_id: str) -> bytes:
-    """Return what the needs of one missing message begin with: its id with its length, so that none is part of another."""
-    encoded = message_id.encode()
+def sized_prefix(name: str) -> bytes:
+    """Return what keys of one id or sender begin with: the name with its length, so that none is part of another."""
+    encoded = name.encode()
     return len(encoded).to_bytes(2, "big") + encoded
 
 

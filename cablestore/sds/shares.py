@@ -1,0 +1,64 @@
+"""Whose share of a channel's room is how full, and what goes when there is no room: who holds most loses first. Pure.
+
+Each sender whose messages came into the log has a share, up to MAX_SDS_SHARES of them. All others have one share
+together: a name costs nothing, so invented names hold no more than one member does.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
+
+from cablestore.limits import MAX_SDS_SHARES
+from cablestore.sds.state import State
+
+STRANGERS: Final = ""
+"""The share of all senders that have none of their own."""
+
+
+class Claim(NamedTuple):
+    """What one message or gap holds: `size` of what there is too little of. `key` is its place or id."""
+
+    key: bytes
+    share: str
+    size: int
+
+
+def note_sender(state: State, sender_id: str) -> None:
+    """Give a sender, whose message came into the log, a share of its own while there are some."""
+    counters, part = state.counters, sender_id.encode()
+    if counters.senders < MAX_SDS_SHARES and part and state.senders.get(part) is None:
+        state.senders.put(part, b"")
+        counters.senders += 1
+
+
+def share_of(state: State, sender_id: str) -> str:
+    """Return the share that a sender's messages count to."""
+    has_own = sender_id == state.sender_id or state.senders.get(sender_id.encode()) is not None
+    return sender_id if has_own else STRANGERS
+
+
+def losers(claims: Iterable[Claim], surplus: int) -> set[bytes]:
+    """Return the keys that go so that `surplus` becomes free: always of the fullest share, its largest, its last first."""
+    held: defaultdict[str, int] = defaultdict(int)
+    sizes: defaultdict[str, list[tuple[int, bytes]]] = defaultdict(list)
+    for key, share, size in claims:
+        if size:
+            held[share] += size
+            sizes[share].append((size, key))
+    for of_share in sizes.values():
+        of_share.sort()
+    fullest = [(-total, share) for share, total in held.items()]
+    heapify(fullest)
+    gone: set[bytes] = set()
+    while surplus > 0 and fullest:
+        _, share = heappop(fullest)
+        size, key = sizes[share].pop()
+        gone.add(key)
+        surplus -= size
+        held[share] -= size
+        if sizes[share]:
+            heappush(fullest, (-held[share], share))
+    return gone

@@ -1,0 +1,164 @@
+"""Members who flood a channel: each sender has a share of the room, and who holds most loses first."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from sds_people import SMALL, Member, changed, content
+
+from cablestore import limits
+from cablestore.sds import arrivals, shares
+from cablestore.sds.channel import Verdict
+from cablestore.sds.settings import Backoff
+
+QUIET = replace(SMALL, sync_interval_ms=None, repair=None, resend=Backoff(10**9, 10**9), retrieve=Backoff(10**9, 10**9))
+HONEST = 200
+
+
+def flood(messages: int, named: int, *, sender: str = "eve", at: int = -100_000, tag: str = "") -> list[bytes]:
+    """Messages of a hostile member: first in the log, each after many that do not exist."""
+    return [
+        content(f"{tag}{i:05}", *(f"{tag}{i:05}/{j:04}" for j in range(named)), sender=sender, at=at + i)
+        for i in range(messages)
+    ]
+
+
+def chain(sender: str = "ann", messages: int = HONEST) -> list[bytes]:
+    """Messages of an honest member, each after the one before."""
+    names = [f"{sender} {i:03}" for i in range(messages)]
+    return [content(names[0], sender=sender)] + [
+        content(name, before, sender=sender, at=i + 1) for i, (before, name) in enumerate(itertools.pairwise(names))
+    ]
+
+
+def established(name: str = "ann") -> Member:
+    """A member who has heard this one before."""
+    bob = Member("bob", QUIET)
+    assert bob.hears(content(f"{name} was here", sender=name, at=-200_000)) == [Verdict.DELIVERED]
+    return bob
+
+
+def test_a_flood_of_invented_dependencies_cuts_nobody_off() -> None:
+    """MAX_SDS_UNMET, MAX_SDS_MISSING: sixteen messages of 12 kB once kept everything else out for a day."""
+    bob = Member("bob", QUIET)
+    bob.hears(*flood(16, limits.MAX_SDS_HISTORY))
+    lost, *others = chain()
+    assert set(bob.hears(*others)) == {Verdict.WAITING}
+    assert bob.hears(lost) == [Verdict.DELIVERED]
+    assert [each for each in bob.ids() if each.startswith("ann")] == [f"ann {i:03}" for i in range(HONEST)]
+
+
+@pytest.mark.parametrize("turns", ["before", "after", "in turn"])
+def test_the_flood_loses_whenever_it_comes(turns: str) -> None:
+    """MAX_SDS_MISSING: what a flood pushes out is its own."""
+    bob = established()
+    most = limits.MAX_SDS_UNMET
+    hostile = flood(2 * limits.MAX_SDS_MISSING // most, most)
+    lost, *others = chain()
+    if turns == "before":
+        order = hostile + others
+    elif turns == "after":
+        order = others + hostile
+    else:
+        order = [each for pair in zip(others, hostile, strict=False) for each in pair] + others[len(hostile) :]
+    bob.hears(*order)
+    assert bob.channel.counters().missing <= limits.MAX_SDS_MISSING
+    assert bob.hears(lost) == [Verdict.DELIVERED]
+    assert len([each for each in bob.ids() if each.startswith("ann ")]) == HONEST + 1
+
+
+def test_invented_senders_share_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_WAITING: names cost nothing, so strangers together hold no more than one member."""
+    monkeypatch.setattr(arrivals, "MAX_SDS_WAITING", 600)
+    bob = established()
+    lost, *others = chain()
+    bob.hears(*others)
+    for i in range(2_000):
+        bob.hears(*flood(1, 1, sender=f"nobody {i}", tag=f"{i}/"))
+    assert bob.channel.counters().waiting <= 600
+    bob.hears(lost)
+    assert len([each for each in bob.ids() if each.startswith("ann ")]) == HONEST + 1
+
+
+def test_shares_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_SHARES: who comes later has the strangers' share, and what it holds is still its own to lose."""
+    monkeypatch.setattr(shares, "MAX_SDS_SHARES", 3)
+    monkeypatch.setattr(arrivals, "MAX_SDS_WAITING", 80)
+    bob = established()
+    bob.hears(*(content(f"hello {i}", sender=f"sybil {i}", at=-150_000 + i) for i in range(50)))
+    assert bob.channel.counters().senders == 3
+    _, *others = chain(messages=20)
+    bob.hears(*others)
+    for i in range(50):
+        bob.hears(*flood(10, 1, sender=f"sybil {i}", tag=f"{i}/"))
+    bob.hears(content("ann 000", sender="ann"))
+    assert len([each for each in bob.ids() if each.startswith("ann ")]) == 21
+
+
+def test_bytes_are_shared_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_WAITING_SIZE_BYTES: a few large messages lose before many small ones."""
+    monkeypatch.setattr(arrivals, "MAX_SDS_WAITING_SIZE_BYTES", 60_000)
+    bob = established()
+    lost, *others = chain()
+    bob.hears(*others)
+    for i in range(50):
+        bob.hears(content(f"large {i}", "nothing", sender="eve", at=-1_000 + i, text="x" * 9_000))
+    assert bob.channel.counters().waiting_size_bytes <= 60_000
+    bob.hears(lost)
+    assert len([each for each in bob.ids() if each.startswith("ann ")]) == HONEST + 1
+
+
+def test_sync_messages_have_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_MISSING: what one member's sync messages invent leaves room for what another's name."""
+    monkeypatch.setattr(arrivals, "MAX_SDS_MISSING", 200)
+    bob = established()
+    for i in range(40):
+        bob.hears(changed(content(f"s{i}", *(f"none {i} {j}" for j in range(20)), sender="eve"), content=None))
+    assert bob.channel.counters().missing <= 100
+    bob.hears(changed(content("s", *(f"real {j}" for j in range(20)), sender="ann"), content=None))
+    missing = {entry.message_id for entry in bob.channel.missing()}
+    assert {f"real {j}" for j in range(20)} <= missing
+    assert len(missing) == bob.channel.counters().missing <= 100
+
+
+def test_what_was_told_and_then_waited_for_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gap that a sync message told of first is the waiting message's from then on."""
+    monkeypatch.setattr(arrivals, "MAX_SDS_MISSING", 100)
+    bob = established()
+    bob.hears(changed(content("s", "real", sender="eve"), content=None))
+    assert bob.hears(content("ann 1", "real", sender="ann", at=5)) == [Verdict.WAITING]
+    for i in range(20):
+        bob.hears(changed(content(f"s{i}", *(f"none {i} {j}" for j in range(20)), sender="eve"), content=None))
+    assert "real" in {entry.message_id for entry in bob.channel.missing()}
+    assert bob.hears(content("real", sender="cyd")) == [Verdict.DELIVERED]
+    assert bob.ids() == ["ann was here", "real", "ann 1"]
+
+
+def test_a_message_with_too_many_unmet_dependencies_is_refused_and_they_are_asked_for() -> None:
+    """MAX_SDS_UNMET: one message's part of a share is small; what it names is fetched all the same."""
+    bob = Member("bob", QUIET)
+    names = [f"m{i:04}" for i in range(limits.MAX_SDS_UNMET + 1)]
+    late = content("late", *names, at=5_000)
+    received = bob.received(late)
+    assert received.verdict is Verdict.REFUSED
+    assert "more than 256 messages that are not here" in (received.reason or "")
+    assert len(list(bob.channel.missing())) == limits.MAX_SDS_UNMET
+    bob.hears(*(content(name, at=i) for i, name in enumerate(names)))
+    assert bob.hears(late) == [Verdict.DELIVERED]
+
+
+def test_one_that_others_wait_for_is_missed_again_when_it_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_SDS_WAITING: dropped from the middle of a chain, it is asked for, and the chain is whole when it comes."""
+    monkeypatch.setattr(arrivals, "MAX_SDS_WAITING", 8)
+    bob = established("cyd")
+    eves = [content(f"e{i}", f"gone {i}", sender="eve", at=i) for i in range(7)]
+    bob.hears(*eves)
+    waiter = content("c", "e6", sender="cyd", at=100)
+    assert bob.hears(waiter) == [Verdict.WAITING]
+    bob.hears(content("e8", "gone 8", sender="eve", at=-1))
+    assert "e6" in {entry.message_id for entry in bob.channel.missing()}
+    bob.hears(content("gone 6", sender="eve", at=-50))
+    bob.hears(eves[6])
+    assert bob.ids()[-2:] == ["e6", "c"]
