@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -106,9 +107,10 @@ def test_only_the_extra_needs_spark() -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist, and the wheel that was made from it."""
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)]
+    """A folder with the sdist, and the wheel that was made from it: of a copy, for building writes into the source."""
+    folder, source = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("copy") / "source"
+    shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(".*", "*.egg-info", "build", "dist"))
+    command = [sys.executable, "-m", "build", "--outdir", str(folder), str(source)]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
     return folder
