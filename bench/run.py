@@ -15,6 +15,7 @@ def main() -> None:
     quick = "--quick" in sys.argv
     logs = Path(os.environ.get("CABLESTORE_DATA", "data")) / "irc" / "raku.tar.xz"
     plan = [["ingest.py"], ["answering.py"], ["scale.py", "20000" if quick else "1000000"]]
+    plan.append(["channels.py", "2000" if quick else "1000000"])
     plan.append(["export.py"] + (["20000"] if quick else []))
     plan.append(["peers.py"] + (["20000"] if quick else []))
     plan.append(["archive.py"] + (["20000"] if quick else []))

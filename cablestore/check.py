@@ -35,8 +35,8 @@ from cablestore.reader import (
 )
 from cablestore.runs import Sorter, sampled
 from cablestore.sizes import Sizes
-from cablestore.tree import all_items, tree_rows
-from cablestore.view import REVERSE_PREFIX, Catalog, Tree
+from cablestore.summary import Summary, summaries, summary_rows
+from cablestore.view import REVERSE_PREFIX, Catalog
 from cablestore.views.deleted import is_borne_out, tombstones
 
 MAX_PROBLEMS_TOLD: Final = 100
@@ -117,9 +117,9 @@ def check(
 
 
 def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
-    """Check what does not follow from single ranges, when all of them are checked: trees, sizes and the arrival log."""
-    for tree in catalog.trees:
-        _check_tree(reader, catalog, tree, report)
+    """Check what does not follow from single ranges, when all of them are checked: summaries, sizes and the arrival log."""
+    for summary in summaries(catalog):
+        _check_summary(reader, catalog, summary, report)
     if reader.get(sizes.KEY) != sizes.encode_sizes(report.sizes):
         report.tell("sizes that are not those of the rows", "sizes", sizes.KEY)
     report.rows += sum(reader.get(key) is not None for key in _ROWS_LEFT_OUT)
@@ -133,17 +133,16 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
         report.tell("a next number that is taken", "arrival log", arrival.NEXT_KEY)
 
 
-def _check_tree(reader: Reader, catalog: Catalog, tree: Tree, report: CheckReport) -> None:
-    """Compare a tree with what the rows that it is over come to."""
-    found = reader.prefix(tree.prefix)
-    for due, present in side_by_side(tree_rows(tree, all_items(reader, tree)), found):
+def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: CheckReport) -> None:
+    """Compare a summary with what the rows that it is made of come to."""
+    for due, present in side_by_side(summary_rows(summary, reader), reader.prefix(summary.prefix)):
         if present is not None:
             report.rows += 1
             report.sizes = sizes.add_sizes(report.sizes, measure([present], catalog))
         if due != present:
             state = "dangling" if due is None else "missing" if present is None else "wrong"
             key = (due or present or (b"",))[0]
-            report.tell(f"a {state} sum", catalog.view_of(key), key)
+            report.tell(f"a {state} {summary.noun}", catalog.view_of(key), key)
 
 
 _LEFT_OUT: Final = (DATA_PREFIX, PRIVATE_PREFIX, REVERSE_PREFIX, arrival.PREFIX)
@@ -169,7 +168,7 @@ class Checker:
         self._is_exact = is_exact
         self._of_many = {prefix: "count" if fold is None else "fold" for prefix, fold in catalog.combined}
         self._spans = sorted(
-            [(prefix, after_prefix(prefix), False) for prefix in (*_LEFT_OUT, *(tree.prefix for tree in catalog.trees))]
+            [(p, after_prefix(p), False) for p in (*_LEFT_OUT, *(summary.prefix for summary in summaries(catalog)))]
             + [(key, key + b"\x00", False) for key in _ROWS_LEFT_OUT]
             + [(prefix, after_prefix(prefix), True) for prefix in self._of_many]
         )

@@ -19,6 +19,7 @@ from cablestore.post import Post
 from cablestore.reader import Reader, Row, record_key, tombstone_key
 from cablestore.sizes import KEY as SIZES_KEY
 from cablestore.sizes import Sizes, add_sizes, encode_sizes
+from cablestore.summary import census_key
 from cablestore.tombstone import Skeleton, Tombstone
 from cablestore.tree import Move, changed
 from cablestore.verdict import Verdict
@@ -28,7 +29,9 @@ from cablestore.view import (
     Catalog,
     Fold,
     decode_counts,
+    decode_number,
     encode_counts,
+    encode_number,
     reverse_keys,
     reverse_row,
 )
@@ -63,6 +66,8 @@ class Plan:
         self._counts: defaultdict[tuple[bytes, int], int] = defaultdict(int)
         self._added: defaultdict[str, list[Row]] = defaultdict(list)
         """New rows by view, for the sizes."""
+        self._census: defaultdict[bytes, int] = defaultdict(int)
+        """How much more rows count at the key of each group."""
         self._moved: Final = [(tree, list[Move]()) for tree in catalog.trees]
         """Of each tree, what was added to sets and taken out."""
         self._grown: dict[str, tuple[int, int]] = {}
@@ -118,9 +123,10 @@ class Plan:
         for key, (fold, part) in self._parts.items():
             if key not in self._refolds:
                 self._merge(fold, key, part)
-        for key, value in refolded:
-            self._change(key, self._base.get(key), value)
+        for fold, key, value in refolded:
+            self._change_fold(fold, key, self._base.get(key), value)
         self._write_counts()
+        self._write_census()
         self._write_trees()
         for view, rows in self._added.items():
             self._grow(view, len(rows), sum(map(len, chain.from_iterable(rows))))
@@ -158,15 +164,23 @@ class Plan:
         known = self._grown.get(view)
         self._grown[view] = (rows, size_bytes) if known is None else (known[0] + rows, known[1] + size_bytes)
 
-    def _refolded(self) -> list[tuple[bytes, bytes | None]]:
+    def _refolded(self) -> list[tuple[Fold, bytes, bytes | None]]:
         """Find anew the folds that something was taken from, while the overlay holds rows alone."""
         parts = [(key, fold, fold.refold(self._reader, key)) for key, fold in self._refolds.items()]
-        return [(key, None if part is None else fold.stored(part)) for key, fold, part in parts]
+        return [(fold, key, None if part is None else fold.stored(part)) for key, fold, part in parts]
 
     def _merge(self, fold: Fold, key: bytes, part: bytes) -> None:
         before = self._base.get(key)
         known = fold.recall(self._base, key, part) if before is None and fold.recall is not None else before
-        self._change(key, before, fold.stored(part if known is None else fold.merge(known, part)))
+        self._change_fold(fold, key, before, fold.stored(part if known is None else fold.merge(known, part)))
+
+    def _change_fold(self, fold: Fold, key: bytes, before: bytes | None, value: bytes | None) -> None:
+        self._change(key, before, value)
+        census = fold.census
+        if census is not None:
+            more = (value is not None and census.counts(value)) - (before is not None and census.counts(before))
+            if more:
+                self._census[census_key(fold, census, key)] += more
 
     def _count(self, post: Post, change: int) -> None:
         for tally in self._catalog.tallies[post.type]:
@@ -185,6 +199,11 @@ class Plan:
             known[key][1][post_type] += change
         for key, (before, counts) in known.items():
             self._change(key, before, encode_counts(counts))
+
+    def _write_census(self) -> None:
+        for key, change in self._census.items():
+            before = self._base.get(key)
+            self._change(key, before, encode_number(decode_number(before) + change))
 
     def _write_trees(self) -> None:
         """Add up anew the ranges that posts were added to and taken out of."""

@@ -171,8 +171,7 @@ class Reads(ABC):
                 if name in RESERVED_CHANNELS and not with_reserved:
                     continue
                 topic = channel_topic.latest(reader, name)
-                members = sum(member.is_member for member in membership.of_channel(reader, name))
-                yield Channel(name, topic[0] if topic else "", members, _by_name(counts))
+                yield Channel(name, topic[0] if topic else "", membership.count(reader, name), _by_name(counts))
 
     def joined_channels(self, public_key: bytes) -> Iterator[str]:
         """Yield the channels that a user is in, those left out in which programs speak to programs."""

@@ -6,7 +6,7 @@ written in order of keys, beside the old database; the caller swaps the two when
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -35,8 +35,8 @@ from cablestore.reader import (
 from cablestore.runs import Sorter, sampled
 from cablestore.sizes import KEY as SIZES_KEY
 from cablestore.sizes import Sizes, add_sizes, decode_sizes, encode_sizes
+from cablestore.summary import Summary, summaries, summary_rows
 from cablestore.tombstone import Tombstone
-from cablestore.tree import all_items, tree_rows
 from cablestore.view import Catalog
 from cablestore.views.deleted import is_borne_out, tombstones
 
@@ -85,20 +85,22 @@ def rebuild(
         load_posts(source, loader, sorter, report, progress)
         for _, _, rows in sorter.buckets():
             loader.put_all(rows)
-    sizes = add_sizes(loader.sizes, add_trees(source, target, catalog))
+    sizes = add_sizes(loader.sizes, add_summaries(source, target, catalog))
     add_rest(source, target, catalog, meta, sizes, report)
     return report
 
 
-def add_trees(source: Reader, target: Database, catalog: Catalog) -> Sizes:
-    """Add the trees over all rows of a target, and return their sizes."""
-    with target.snapshot() as state, target.bulk_writer() as writer:
-        loader = Loader(writer, catalog)
-        for tree in catalog.trees:
-            rows = tree_rows(tree, all_items(source.over(state), tree))
-            for batch in batches(rows, lambda row: len(row[1])):
+def add_summaries(source: Reader, target: Database, catalog: Catalog, chosen: Iterable[Summary] | None = None) -> Sizes:
+    """Add the summaries of all rows of a target, or some that are chosen, and return their sizes."""
+    sizes: Sizes = {}
+    for summary in summaries(catalog) if chosen is None else chosen:
+        with target.snapshot() as state, target.bulk_writer() as writer:
+            loader = Loader(writer, catalog)
+            for batch in batches(summary_rows(summary, source.over(state)), lambda row: len(row[1])):
                 loader.put_all(batch)
-    return loader.sizes
+        target.flush()
+        sizes = add_sizes(sizes, loader.sizes)
+    return sizes
 
 
 def add_rest(

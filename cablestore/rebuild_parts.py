@@ -22,7 +22,7 @@ from cablestore.pool import in_order
 from cablestore.pool import processes as processes_for
 from cablestore.progress import Progress
 from cablestore.reader import DATA_PREFIX, Reader, Row
-from cablestore.rebuild import Loader, RebuildReport, add_rest, add_trees, load_posts, rebuild
+from cablestore.rebuild import Loader, RebuildReport, add_rest, add_summaries, load_posts, rebuild
 from cablestore.runs import choose_boundaries, sampled
 from cablestore.sizes import Sizes, add_sizes
 from cablestore.view import REVERSE_PREFIX, Catalog
@@ -91,7 +91,7 @@ def rebuild_database(
     try:
         with origin.opened() as (source, _):
             target.flush()
-            sizes = add_sizes(sizes, add_trees(source, target, catalog))
+            sizes = add_sizes(sizes, add_summaries(source, target, catalog))
             add_rest(source, target, catalog, meta, sizes, report)
     finally:
         target.close()

@@ -6,9 +6,13 @@ then digits of the hash. Its row lists its parts, which are the nodes one level 
     <prefix><set>!<node>~ -> for each part, in order: label | count u64 | XOR u8[32] | sum modulo 2^256 u8[32]
 
 The label is what the part's name has beyond the node's. There is a row for each set, and for each node with more than
-`leaf_rows` posts: what is in a smaller one is read post by post. So the rows follow from the set of posts alone, and
-there are two ways to them that end at the same bytes: `TreeBuilder` makes them of all posts in order, `changed` of what
-a batch adds and takes away.
+`leaf_rows` posts: what is in a smaller one is read post by post.
+
+The newest part without a row of its own, the tail, stands in the set's row alone, before its parts: size of its name u8 | name |
+count | XOR | sum. All rows on the way down to it leave its posts out, so that a post that is the newest changes one row a set.
+
+The rows follow from the set of posts alone. There are two ways to them that end at the same bytes: `TreeBuilder` makes
+them of all posts in order, `changed` of what a batch adds and takes away.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from heapq import merge
 from itertools import accumulate, islice
 from operator import add, xor
@@ -65,8 +69,58 @@ def split_parts(value: bytes, level: int) -> dict[bytes, bytes]:
     label_size = LENGTHS[level + 1] - LENGTHS[level]
     size = label_size + _SUMS.size
     if len(value) % size:
-        raise CorruptStoreError("the sums of a range are damaged. Run `cablestore rebuild`")
+        raise _damaged()
     return {value[at : at + label_size]: value[at : at + size] for at in range(0, len(value), size)}
+
+
+def encode_root(tail: Part, parts: bytes) -> bytes:
+    """Return the row of a set: its tail, and what stands in it of its parts."""
+    return bytes((len(tail.label),)) + encode_part(tail) + parts
+
+
+def split_root(value: bytes) -> tuple[Part, bytes]:
+    """Return the tail of a set, and what its row has of its parts, or raise CorruptStoreError."""
+    end = 1 + value[0] + _SUMS.size if value else 0
+    if not value or value[0] not in LENGTHS[1:] or len(value) < end:
+        raise _damaged()
+    return decode_part(value[1:end]), value[end:]
+
+
+def with_part(value: bytes, change: Part) -> tuple[bytes, int]:
+    """Return the parts of a node after one of them changed, and how many posts it has then; without any it goes."""
+    size = len(change.label) + _SUMS.size
+    if len(value) % size:
+        raise _damaged()
+    at = len(value) - size
+    if at < 0 or not value.startswith(change.label, at):  # the last one, mostly
+        places = range(0, len(value), size)
+        at = size * bisect_left(places, change.label, key=lambda place: value[place : place + len(change.label)])
+    is_there = value.startswith(change.label, at)
+    after = _with(decode_part(value[at : at + size]), change) if is_there else change
+    if after.posts < 0:
+        raise _damaged()
+    return value[:at] + (encode_part(after) if after.posts else b"") + value[at + size * is_there :], after.posts
+
+
+def with_tail(value: bytes | None, node: bytes, posts: int, tail: Part) -> bytes:
+    """Return the parts of a node with `posts` in all, the tail among them if it lies in the node.
+
+    `value` is the node's row without what a set's row begins with. Raises CorruptStoreError where it is missing.
+    """
+    has_tail = len(tail.label) > len(node) and tail.label.startswith(node)
+    if value is None and not (has_tail and posts == tail.posts):
+        raise CorruptStoreError("the sums of a range are missing. Run `cablestore rebuild`")
+    return with_part(value or b"", _within(tail, node, 1))[0] if has_tail else value or b""
+
+
+def _within(tail: Part, node: bytes, sign: int) -> Part:
+    """Return how a node on the way down to the tail changes with it."""
+    behind = LENGTHS[LENGTHS.index(len(node)) + 1]
+    return Part(tail.label[len(node) : behind], sign * tail.posts, tail.xor, sign * tail.sum)
+
+
+def _damaged() -> CorruptStoreError:
+    return CorruptStoreError("the sums of a range are damaged. Run `cablestore rebuild`")
 
 
 def decode_part(encoded: bytes) -> Part:
@@ -121,9 +175,7 @@ class TreeBuilder:
 
     def finish(self) -> list[Row]:
         """Return the last rows."""
-        self._close_run()
-        while self._stack:
-            self._close_node()
+        self._close_set()
         return self.add(())
 
     def _take(self, item: Row) -> None:
@@ -135,6 +187,8 @@ class TreeBuilder:
 
     def _turn_to(self, key: bytes) -> None:
         """Begin the run that this key belongs to."""
+        if self._stack and not key.startswith(self._stack[0].key):
+            self._close_set()
         self._close_run()
         while self._stack and not key.startswith(self._stack[-1].key):
             self._close_node()
@@ -153,17 +207,30 @@ class TreeBuilder:
     def _close_run(self) -> None:
         if self._run:
             node = self._stack[-1]
-            numbers = list(map(_number, self._run))
-            total = sum(numbers) % SUM_MODULUS
-            node.parts.append(Part(self._edge[len(node.key) :], len(numbers), reduce(xor, numbers), total))
+            node.parts.append(self._total_of_run(len(node.key)))
         self._run, self._edge = [], _NO_RUN
+
+    def _total_of_run(self, label_from: int) -> Part:
+        numbers = list(map(_number, self._run))
+        return Part(self._edge[label_from:], len(numbers), reduce(xor, numbers), sum(numbers) % SUM_MODULUS)
 
     def _close_node(self) -> None:
         node = self._stack.pop()
         if node.parts:
             self._done.append((self._tree.prefix + node.key + b"~", b"".join(map(encode_part, node.parts))))
-        if self._stack:
             self._stack[-1].parts.append(total_of(node.key[len(self._stack[-1].key) :], node.parts))
+
+    def _close_set(self) -> None:
+        """Close all nodes. The last run is the tail."""
+        if not self._stack:
+            return
+        tail = self._total_of_run(self._head_size)
+        self._run, self._edge = [], _NO_RUN
+        while len(self._stack) > 1:
+            self._close_node()
+        root = self._stack.pop()
+        value = encode_root(tail, b"".join(map(encode_part, root.parts)))
+        self._done.append((self._tree.prefix + root.key + b"~", value))
 
 
 def total_of(label: bytes, parts: Sequence[Part]) -> Part:
@@ -258,18 +325,93 @@ class _SetChange:
         self._tree = tree
         self._head = head
         self._moves = moves
-        self._changes = _Sums(moves)
+        self._key = tree.prefix + head
+        self._tail: Part | None = None
+        self._found: dict[bytes, bytes | None] = {}
+        """The rows of nodes as they are, by name."""
+        self._rows: dict[bytes, bytes | None] = {}
+        """The same rows with the tail in them, or as they will be once they are changed."""
+
+    @cached_property
+    def _changes(self) -> _Sums:
+        return _Sums(self._moves)
 
     def run(self) -> Iterator[Change]:
         """Yield the changed rows."""
-        value = self._reader.get(self._tree.prefix + self._head + b"~")
-        if value is None:
-            yield from self._made(self._head, 0, 0, len(self._moves))
+        key = self._key + b"~"
+        root = self._reader.get(key)
+        if root is None:
+            self._make(self._head, 0, 0, len(self._moves))
+            tail = self._newest()
         else:
-            yield from self._altered(self._head, 0, 0, len(self._moves), value, is_kept=True)
+            self._tail, parts = split_root(root)
+            grown = self._grown(self._tail)
+            if grown is not None:
+                yield key, root, encode_root(grown, parts)
+                return
+            self._rows[b""] = with_tail(parts, b"", 0, self._tail)
+            tail = self._altered_tail(self._tail)
+        self._leave_out(tail)
+        after = self._rows.pop(b"")
+        yield key, root, None if tail is None else encode_root(tail, after or b"")
+        for name, after in self._rows.items():
+            yield self._key + name + b"~", self._found[name], after
 
-    def _made(self, node: bytes, level: int, start: int, stop: int) -> Iterator[Change]:
-        """Yield the rows of a node that had none, and of those in it."""
+    def _grown(self, tail: Part) -> Part | None:
+        """Return the tail after the moves, None where more than the tail changes."""
+        node = self._head + tail.label
+        grown = tail
+        for key, digest, sign in self._moves:
+            if sign < 0 or not key.startswith(node):
+                return None
+            number = int.from_bytes(digest, "big")
+            grown = Part(tail.label, grown.posts + 1, grown.xor ^ number, grown.sum + number)
+        if grown.posts > self._tree.leaf_rows:
+            return None
+        return grown._replace(sum=grown.sum % SUM_MODULUS)
+
+    def _altered_tail(self, tail: Part) -> Part | None:
+        """Change all nodes but for the tail, and return what it is then, None where no post is left."""
+        stays = all(sign > 0 and key < self._head + tail.label for key, _, sign in self._moves)
+        if not stays:
+            posts = 0
+            for name in _above(tail.label):
+                value = self._row(name, posts)
+                posts = with_part(value, _within(tail, name, 0))[1]
+        self._alter(self._head, 0, 0, len(self._moves), self._row(b"", 0), is_kept=True)
+        return tail if stays else self._newest()
+
+    def _newest(self) -> Part | None:
+        """Return the newest part without a row of its own."""
+        name = b""
+        value = self._rows[name]
+        level = 0
+        while value:
+            last = decode_part(value[-(LENGTHS[level + 1] - LENGTHS[level]) - _SUMS.size :])
+            name, level = name + last.label, level + 1
+            if last.posts <= self._tree.leaf_rows or level == LAST_LEVEL:
+                return last._replace(label=name)
+            value = self._row(name, last.posts)
+        return None
+
+    def _leave_out(self, tail: Part | None) -> None:
+        """Take the tail out of the rows that will be."""
+        for name in _above(tail.label) if tail is not None else ():
+            value = self._rows.get(name)
+            if tail is not None and value is not None:
+                self._rows[name] = with_part(value, _within(tail, name, -1))[0] or None
+
+    def _row(self, name: bytes, posts: int) -> bytes:
+        """Return the row of a node with so many posts, the tail in it."""
+        value = self._rows.get(name)
+        if value is None:
+            assert self._tail is not None  # noqa: S101 - without one there are no rows to read
+            self._found[name] = self._reader.get(self._key + name + b"~")
+            value = self._rows[name] = with_tail(self._found[name], name, posts, self._tail)
+        return value
+
+    def _make(self, node: bytes, level: int, start: int, stop: int) -> None:
+        """Make the rows of a node that had none, and of those in it."""
         posts = dict(self._tree.items(self._reader, node, node + b"~"))
         for key, digest, sign in self._moves[start:stop]:
             if sign > 0:
@@ -277,22 +419,21 @@ class _SetChange:
             else:
                 posts.pop(key, None)
         sums = _Sums([(key, digest[:HASH_SIZE_BYTES], 1) for key, digest in sorted(posts.items())])
-        yield from self._whole(sums, node, level, 0, len(posts))
+        self._make_whole(sums, node, level, 0, len(posts))
 
-    def _whole(self, sums: _Sums, node: bytes, level: int, start: int, stop: int) -> Iterator[Change]:
-        """Yield the row of a node that has a stretch of posts, and of those in it."""
+    def _make_whole(self, sums: _Sums, node: bytes, level: int, start: int, stop: int) -> None:
+        """Make the row of a node that has a stretch of posts, and of those in it."""
         parts = []
         for edge, first, behind in sums.stretches(start, stop, len(self._head) + LENGTHS[level + 1]):
             if behind - first > self._tree.leaf_rows and level + 1 < LAST_LEVEL:
-                yield from self._whole(sums, edge, level + 1, first, behind)
+                self._make_whole(sums, edge, level + 1, first, behind)
             parts.append(encode_part(_with(Part(edge[len(node) :], 0, 0, 0), sums.of(b"", first, behind))))
-        if parts:
-            yield self._tree.prefix + node + b"~", None, b"".join(parts)
+        name = node[len(self._head) :]
+        self._found[name] = None
+        self._rows[name] = b"".join(parts) or None
 
-    def _altered(
-        self, node: bytes, level: int, start: int, stop: int, value: bytes, *, is_kept: bool
-    ) -> Iterator[Change]:
-        """Yield the changed row of a node, and of those in it."""
+    def _alter(self, node: bytes, level: int, start: int, stop: int, value: bytes, *, is_kept: bool) -> None:
+        """Change the row of a node, and of those in it."""
         parts = split_parts(value, level)
         for edge, first, behind in self._changes.stretches(start, stop, len(self._head) + LENGTHS[level + 1]):
             label = edge[len(node) :]
@@ -303,20 +444,23 @@ class _SetChange:
             else:
                 parts.pop(label, None)
             if level + 1 < LAST_LEVEL:
-                yield from self._below(edge, level + 1, first, behind, before.posts, after.posts)
-        key = self._tree.prefix + node + b"~"
-        yield key, value, b"".join([parts[label] for label in sorted(parts)]) if parts and is_kept else None
+                self._alter_below(edge, level + 1, first, behind, before.posts, after.posts)
+        whole = b"".join([parts[label] for label in sorted(parts)])
+        self._rows[node[len(self._head) :]] = whole if whole and is_kept else None
 
-    def _below(self, node: bytes, level: int, start: int, stop: int, before: int, after: int) -> Iterator[Change]:
-        """Yield the changed rows of a node that had `before` posts and has `after`."""
+    def _alter_below(self, node: bytes, level: int, start: int, stop: int, before: int, after: int) -> None:
+        """Change the rows of a node that had `before` posts and has `after`."""
         leaf_rows = self._tree.leaf_rows
         if before <= leaf_rows < after:
-            yield from self._made(node, level, start, stop)
+            self._make(node, level, start, stop)
         elif before > leaf_rows:
-            value = self._reader.get(self._tree.prefix + node + b"~")
-            if value is None:
-                raise CorruptStoreError("the sums of a range are missing. Run `cablestore rebuild`")
-            yield from self._altered(node, level, start, stop, value, is_kept=after > leaf_rows)
+            value = self._row(node[len(self._head) :], before)
+            self._alter(node, level, start, stop, value, is_kept=after > leaf_rows)
+
+
+def _above(name: bytes) -> list[bytes]:
+    """Return the names of the nodes on the way down to a node, that of the set first."""
+    return [name[:size] for size in LENGTHS if size < len(name)]
 
 
 def _with(part: Part, change: Part) -> Part:

@@ -7,7 +7,11 @@ Rows (`View.rows`) follow from one post alone. What follows from several posts i
 
 * a Fold: each post gives parts, parts of one key are merged, the merged part is stored. Merging is commutative,
   associative and idempotent, so neither order nor repetition matters;
-* a Tally: each post counts 1 at a key. Counts of live posts are added up;
+* a Tally: each post counts 1 at a key. Counts of live posts are added up.
+
+What follows from rows, once these are known, is a summary:
+
+* a Census: how many rows of a fold count, by group;
 * a Tree: counts and sums over ranges of posts in order of time, in sets that the view names.
 
 Keys hold text as `keys.escape` writes it: bytes 0 to 3 stand in no key, for the reverse hash map has a use for them.
@@ -20,6 +24,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final
 
 from cablestore.body import TYPE_NAMES
@@ -33,6 +38,7 @@ ALL_TYPES: Final = frozenset(TYPE_NAMES)
 REVERSE_NAME: Final = "reverse"
 REVERSE_PREFIX: Final = b"!reverse!"
 _NOTHING: list[Row] = []
+_NUMBER: Final = Struct(">Q")
 
 
 def _no_rows(_: object) -> list[Row]:
@@ -44,6 +50,21 @@ def _as_it_is(part: bytes) -> bytes | None:
 
 
 @dataclass(frozen=True)
+class Census:
+    """How many rows of a fold count, one row a group.
+
+    A group is all rows of the fold whose keys are the same up to their last `!`. `counts(value)` tells whether a stored row
+    counts. The group's row has `prefix` in place of the fold's, the key's parts but the last one, and the number, u64
+    big-endian. Where nothing counts there is no row.
+
+    So a fold with `!channel!member!<channel>!<pubkey>` and a census with `!channel!members!` have `!channel!members!<channel>`.
+    """
+
+    prefix: bytes
+    counts: Callable[[bytes], bool]
+
+
+@dataclass(frozen=True)
 class Fold:
     """One row a group of posts, merged from the parts that each of them gives.
 
@@ -52,6 +73,7 @@ class Fold:
     * `stored(part)` is the value that is kept for a part, None where no row is.
     * `recall(reader, key, part)` is what the absence of a row stands for when `part` is added: None is nothing.
     * `refold(reader, key)` finds the part anew from the rows that are left after one was removed.
+    * `census` counts the stored rows.
     """
 
     prefix: bytes
@@ -62,6 +84,7 @@ class Fold:
     dead_parts: Callable[[Tombstone], list[Row]] = _no_rows
     stored: Callable[[bytes], bytes | None] = _as_it_is
     recall: Callable[[Reader, bytes, bytes], bytes | None] | None = None
+    census: Census | None = None
 
 
 @dataclass(frozen=True)
@@ -107,12 +130,29 @@ def encode_counts(counts: list[int]) -> bytes | None:
     return pack(counts) if any(counts) else None
 
 
+def decode_number(value: bytes | None) -> int:
+    """Return the number in a census' row."""
+    if value is None:
+        return 0
+    if len(value) != _NUMBER.size:
+        raise CorruptStoreError("a census' row is not a number. Run `cablestore rebuild`")
+    number: int = _NUMBER.unpack(value)[0]
+    return number
+
+
+def encode_number(number: int) -> bytes | None:
+    """Return the value of a census' row, None where nothing counts."""
+    if number < 0:
+        raise CorruptStoreError("a census' row has less than was counted. Run `cablestore rebuild`")
+    return _NUMBER.pack(number) if number else None
+
+
 @dataclass(frozen=True)
 class View:
     """One view: its name, its version, and the functions that make it. Its module's docstring gives the key layout.
 
-    `prefixes` are the key ranges that are the view's own. The version goes up when the rows that the functions make
-    change. `answers` names the requests of peers and the reads of clients that the view serves.
+    `prefixes` are the key ranges that are the view's own; each fold, tally, census and tree has one of them to itself.
+    The version goes up when the rows that the functions make change. `answers` names the requests of peers and the reads of clients that the view serves.
     """
 
     name: str
@@ -139,6 +179,7 @@ class Catalog:
         self.folds: Final = tuple(tuple(f for v in views for f in v.folds if t in f.types) for t in TYPE_NAMES)
         self.tallies: Final = tuple(tuple(y for v in views for y in v.tallies if t in y.types) for t in TYPE_NAMES)
         self.trees: Final = tuple(view.tree for view in views if view.tree is not None)
+        self.censuses: Final = tuple((f, f.census) for view in views for f in view.folds if f.census is not None)
         self.prefixes: Final = sorted((prefix, view.name) for view in views for prefix in view.prefixes)
         """Every key range that is a view's own, and the view's name, in order of keys."""
         folds: list[tuple[bytes, Fold | None]] = [(fold.prefix, fold) for view in views for fold in view.folds]

@@ -39,6 +39,7 @@ def views_table() -> str:
     lines = ["| view | key -> value | from | written for | answers |", "|---|---|---|---|---|"]
     for view in CATALOG.views:
         kinds = [(fold.prefix, "fold") for fold in view.folds] + [(tally.prefix, "tally") for tally in view.tallies]
+        kinds += [(fold.census.prefix, "census") for fold in view.folds if fold.census]
         kinds += [(view.tree.prefix, "tree")] if view.tree else []
         for number, (key, described) in enumerate(layout(view)):
             kind = next((kind for prefix, kind in kinds if key.encode().startswith(prefix)), "rows")

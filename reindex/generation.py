@@ -30,7 +30,7 @@ from cablestore.kv import LevelDB
 from cablestore.meta import meta_row
 from cablestore.post import Post
 from cablestore.reader import PRIVATE_PREFIX, Reader, Row
-from cablestore.rebuild import write_head
+from cablestore.rebuild import add_summaries, write_head
 from cablestore.reindex.inputs import ArchiveSource
 from cablestore.reindex.job import Drops, own_folder
 from cablestore.reindex.load import load
@@ -41,6 +41,7 @@ from cablestore.runs import BEHIND_ALL
 from cablestore.sizes import KEY as SIZES_KEY
 from cablestore.sizes import Sizes, add_sizes, decode_sizes
 from cablestore.succession import Succession, succeed
+from cablestore.summary import summaries
 from cablestore.view import REVERSE_NAME, Catalog
 from cablestore.views import CATALOG
 
@@ -196,10 +197,12 @@ class _New:
     def _mix(self, live: Reader, target: LevelDB, views: frozenset[str]) -> int:
         """Write the live database's rows, with those of the segments in place of the views' that were built anew."""
         anew = views | {REVERSE_NAME}
-        made = chain.from_iterable(
-            chain.from_iterable(read_rows(self._derived.folder, segment) for segment in self._derived.segments)
-        )
-        own = (live.unseal(sealed) for _, sealed in live.prefix(PRIVATE_PREFIX))
+        segments = [read_rows(self._derived.folder, segment) for segment in self._derived.segments]
+        own = [live.unseal(sealed) for _, sealed in live.prefix(PRIVATE_PREFIX)]
+        # What local-only posts add to folds and rows, a summary made of the segments does not have.
+        again = [each for each in summaries(self._catalog) if own and self._catalog.view_of(each.prefix) in anew]
+        left_out = tuple(each.prefix for each in again)
+        made = (row for row in chain.from_iterable(chain.from_iterable(segments)) if not row[0].startswith(left_out))
         kept = (row for row in live.scan(b"", BEHIND_ALL) if self._catalog.view_of(row[0]) not in anew)
         sizes: Sizes = {name: size for name, size in decode_sizes(live.get(SIZES_KEY)).items() if name not in anew}
         rows = 0
@@ -211,8 +214,9 @@ class _New:
             for batch in batches(kept, _row_size_bytes):
                 writer.put(batch)
                 rows += len(batch)
-        self._write_head(target, sizes)
-        return rows
+        added = add_summaries(live, target, self._catalog, again)
+        self._write_head(target, add_sizes(sizes, added))
+        return rows + sum(count for count, _ in added.values())
 
     def _write_head(self, target: LevelDB, sizes: Sizes) -> None:
         write_head(target, meta_row(self._catalog, self._dialect, FORMAT), sizes)

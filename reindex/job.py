@@ -98,8 +98,8 @@ class Job(Exchange):
     boundaries: tuple[bytes, ...]
     wanted: tuple[bool, ...]
     drops: Drops = field(default_factory=Drops)
-    trees: tuple[int, ...] = ()
-    """The trees that are to be made, by their numbers in the catalog."""
+    summaries: tuple[int, ...] = ()
+    """The summaries that are to be made, by their numbers in the catalog."""
     wants_records: bool = True
     """Whether the rows that hold the posts themselves are to be written."""
 

@@ -20,6 +20,7 @@ from cablestore.reader import DATA_PREFIX, Row
 from cablestore.reindex.inputs import ArchiveSource, Input, SegmentInput, posts_of
 from cablestore.reindex.job import Drops, Job
 from cablestore.runs import choose_boundaries
+from cablestore.summary import summaries
 from cablestore.view import REVERSE_NAME, REVERSE_PREFIX, Catalog
 
 _SAMPLED_INPUTS: Final = 6
@@ -103,7 +104,7 @@ def make_job(
         boundaries=tuple(boundaries),
         wanted=tuple(_is_wanted(start, wanted) for start in (b"", *boundaries)),
         drops=drops,
-        trees=tuple(number for number, tree in enumerate(catalog.trees) if tree.prefix in wanted),
+        summaries=tuple(number for number, summary in enumerate(summaries(catalog)) if summary.prefix in wanted),
         wants_records=not views,
     )
 

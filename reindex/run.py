@@ -121,7 +121,7 @@ def derive_rows(
         partitions = run.derive(job, tasks.derive(job))
         segments = _segments([*partitions, *_build(run, job, partitions)])
         derived.segments = in_order(
-            segments + _segments(run.each("add up", "added", job.trees, tasks.add_up(job, in_order(segments))))
+            segments + _segments(run.each("add up", "added", job.summaries, tasks.add_up(job, in_order(segments))))
         )
     for report in partitions:
         derived.posts.update(report["posts"])

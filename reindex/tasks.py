@@ -4,7 +4,7 @@
 2. `read`: posts and tombstones of an input, in blobs by the partition that their hashes fall into.
 3. `derive`: all blobs of a partition: duplicates and the dead go, the living give pieces of rows (`cablestore.derive`).
 4. `build`: all pieces of a bucket, sorted and combined, become a segment of rows.
-5. `add_up`: the rows that a tree is over, in order of keys, give the segment of the tree.
+5. `add_up`: the rows that a summary (a tree, a census) is made of, in order of keys, give the segment of the summary.
 
 Between `read` and `derive` Spark shuffles; between `derive` and `build` pieces lie in the job's folder, so that they
 outlive a driver that is killed. Each finished partition and bucket leaves a report; what has one is not made again.
@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from heapq import merge
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,8 +51,8 @@ from cablestore.reindex.rows import RowSegment, RowWriter, read_rows
 from cablestore.runs import cut, finished, read_bucket, write_run
 from cablestore.segment import storage_errors
 from cablestore.sizes import Sizes, add_sizes
+from cablestore.summary import summaries
 from cablestore.tombstone import Tombstone
-from cablestore.tree import items_in, tree_rows
 from cablestore.views.deleted import tombstones
 
 BLOBS: Final = pa.schema(
@@ -142,20 +141,19 @@ def build(job: Job, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
 
 
 def add_up(job: Job, segments: Sequence[RowSegment]) -> Callable[[Batches], Batches]:
-    """Return the task that makes trees, given their numbers in the catalog, from the segments of all rows."""
+    """Return the task that makes summaries, given their numbers in the catalog, from the segments of all rows."""
 
     def make(index: int) -> dict[str, Any]:
-        tree = job.catalog.trees[index]
-        rows = tree_rows(tree, merge(*(items_in(_blocks(job, segments, prefix), prefix) for prefix in tree.sources)))
+        rows = summaries(job.catalog)[index].made_of(partial(_blocks, job, segments))
         made: list[dict[str, Any]] = []
         sizes: Sizes = {}
-        with RowWriter(job.folder / f"tree-{index:06d}.seg") as writer:
+        with RowWriter(job.folder / f"summary-{index:06d}.seg") as writer:
             for batch in batches(rows, lambda row: len(row[1])):
                 writer.write(batch)
                 sizes = add_sizes(sizes, measure(batch, job.catalog))
             if sizes:
                 made.append(writer.close(sizes))
-        return finish(job.folder / f"added-{index:06d}.json", {"tree": index, "segments": made})
+        return finish(job.folder / f"added-{index:06d}.json", {"summary": index, "segments": made})
 
     return reporting(make)
 

@@ -48,7 +48,9 @@ def assert_whole(store: CableStore) -> None:
 def assert_says(store: CableStore, model: Model) -> None:
     """The store's reads and answers are the model's."""
     with store.snapshot() as snapshot:
-        assert [channel.name for channel in snapshot.channels()] == model.channels()
+        assert [(channel.name, channel.members) for channel in snapshot.channels()] == [
+            (channel, len(model.members(channel))) for channel in model.channels()
+        ]
         assert list(answers.channel_list(snapshot.reader)) == model.channels()
         for channel in model.channels():
             found = snapshot.messages(channel, 1000, newest_first=False).messages

@@ -109,7 +109,7 @@ def run_tasks(job: Job, random: Random) -> tuple[list[Row], list[dict[str, Any]]
     wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
     for numbers in shares_of(wanted, random):
         reports += reports_of(tasks.build(job, runs)(iter([numbers])))
-    for numbers in shares_of(job.trees, random):
+    for numbers in shares_of(job.summaries, random):
         reports += reports_of(tasks.add_up(job, segments_of(reports))(iter([numbers])))
     segments = segments_of(reports)
     sizes: Sizes = {}

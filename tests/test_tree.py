@@ -26,7 +26,9 @@ from cablestore.tree import (
     all_items,
     changed,
     decode_parts,
+    split_root,
     tree_rows,
+    with_tail,
 )
 from cablestore.view import Catalog
 from cablestore.views import CATALOG
@@ -99,6 +101,13 @@ def test_rows_come_in_order_and_hold_what_their_ranges_hold(found: list[Row]) ->
     rows = list(tree_rows(SMALL, sorted(found)))
     assert rows == sorted(rows)
     nodes = {key[len(SUM_PREFIX) : -1] for key, _ in rows}
+    roots = {key[len(SUM_PREFIX) : -1]: split_root(value) for key, value in rows if key.endswith(b"!~")}
+    for head, (tail, _) in roots.items():
+        newest = max(name for name, _ in found if name.startswith(head))
+        assert newest.startswith(head + tail.label)
+        assert tail.posts <= SMALL.leaf_rows or len(tail.label) == LENGTHS[LAST_LEVEL]
+        above = len(head) + LENGTHS[LENGTHS.index(len(tail.label)) - 1]
+        assert above == len(head) or sum(name.startswith(newest[:above]) for name, _ in found) > SMALL.leaf_rows
     for key, value in rows:
         node = key[len(SUM_PREFIX) : -1]
         head = node[: node.rindex(b"!") + 1]
@@ -106,7 +115,10 @@ def test_rows_come_in_order_and_hold_what_their_ranges_hold(found: list[Row]) ->
         assert level < LAST_LEVEL
         within = [digest for name, digest in found if name.startswith(node)]
         assert len(within) > (SMALL.leaf_rows if level else 0)
-        parts = decode_parts(value, level)
+        tail, of_root = roots[head]
+        parts = decode_parts(
+            with_tail(of_root if node == head else value, node[len(head) :], len(within), tail), level
+        )
         assert sum(part.posts for part in parts) == len(within)
         for part in parts:
             numbers = [int.from_bytes(d, "big") for name, d in found if name.startswith(node + part.label)]

@@ -19,6 +19,7 @@ from people import ANN, BOB, CYD, START_MS, raws
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, decode_post
 from cablestore.body import LOCAL_ONLY, Block, Body, Moderation, Role, Unblock
 from cablestore.reader import Row
+from cablestore.summary import census_key
 from cablestore.tombstone import Skeleton, Tombstone
 from cablestore.tree import tree_rows
 from cablestore.view import Tree, View
@@ -119,6 +120,11 @@ def rows_of(view: View) -> list[list[str]]:
                     found += [
                         ["part", key.hex(), part.hex(), (fold.stored(part) or b"").hex()]
                         for key, part in fold.parts(post)
+                    ]
+                    found += [
+                        ["counts", census_key(fold, fold.census, key).hex(), str(fold.census.counts(part))]
+                        for key, part in fold.parts(post)
+                        if fold.census is not None
                     ]
             found += [["tally", tally.key(post).hex(), ""] for tally in view.tallies if post.type in tally.types]
     found += [["sum", key.hex(), value.hex()] for key, value in (tree_rows_of(view.tree) if view.tree else ())]

@@ -1,6 +1,7 @@
 """Channel membership: who is in a channel now (fold over channel state).
 
     !channel!member!<channel>!<pubkey> -> moment, type byte | moment, type byte
+    !channel!members!<channel>         -> u64, how many are in the channel (census)
 
 A moment is 8 bytes of timestamp and 32 of hash, big-endian, so that the greater bytes are the later post. The first pair
 is the latest of the user's joins, leaves, texts and topics in the channel: only a leave ends membership. The second is
@@ -19,12 +20,14 @@ from cablestore.keys import escape, unescape
 from cablestore.moment import MOMENT_SIZE_BYTES, moment, moment_of_row
 from cablestore.post import Post
 from cablestore.reader import Reader, Row
-from cablestore.view import Fold, View
+from cablestore.view import Census, Fold, View, decode_number
 from cablestore.views import channel_state
 
 PREFIX: Final = b"!channel!member!"
+COUNT_PREFIX: Final = b"!channel!members!"
 _SIZE = MOMENT_SIZE_BYTES + 1
 _NO_ANNOUNCEMENT = bytes(_SIZE)
+_LEFT = bytes((LEAVE,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +68,18 @@ def _part(post_type: int, when: bytes) -> bytes:
     return says + (says if post_type in (JOIN, LEAVE) else _NO_ANNOUNCEMENT)
 
 
+def is_member(value: bytes) -> bool:
+    """Tell whether the user in a row is a member."""
+    return value[_SIZE - 1 : _SIZE] != _LEFT
+
+
 def _decode(author_hex: bytes, value: bytes) -> Membership:
     if len(value) != 2 * _SIZE:
         raise CorruptStoreError(f"the membership of {author_hex.decode()} is damaged. Run `cablestore rebuild`")
     announced = value[_SIZE:]
     return Membership(
         author=bytes.fromhex(author_hex.decode()),
-        is_member=value[_SIZE - 1] != LEAVE,
+        is_member=is_member(value),
         decided_by=value[8:MOMENT_SIZE_BYTES],
         announced_by=None if announced == _NO_ANNOUNCEMENT else announced[8:MOMENT_SIZE_BYTES],
     )
@@ -91,6 +99,11 @@ def of_user(reader: Reader, channel: str, author: bytes) -> Membership | None:
     return None if value is None else _decode(author_hex, value)
 
 
+def count(reader: Reader, channel: str) -> int:
+    """Return how many are in a channel."""
+    return decode_number(reader.get(COUNT_PREFIX + escape(channel)))
+
+
 def groups(reader: Reader) -> Iterator[tuple[str, bytes]]:
     """Yield (channel, public key) of every membership."""
     for key, _ in reader.prefix(PREFIX):
@@ -100,8 +113,17 @@ def groups(reader: Reader) -> Iterator[tuple[str, bytes]]:
 
 VIEW: Final = View(
     name="membership",
-    version=1,
-    prefixes=(PREFIX,),
-    answers="Channel State Request (joins and leaves); members; joined channels",
-    folds=(Fold(prefix=PREFIX, types=LINKABLE_TYPES, parts=parts, refold=refold, merge=merge),),
+    version=2,
+    prefixes=(PREFIX, COUNT_PREFIX),
+    answers="Channel State Request (joins and leaves); members, and how many; joined channels",
+    folds=(
+        Fold(
+            prefix=PREFIX,
+            types=LINKABLE_TYPES,
+            parts=parts,
+            refold=refold,
+            merge=merge,
+            census=Census(prefix=COUNT_PREFIX, counts=is_member),
+        ),
+    ),
 )

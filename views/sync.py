@@ -4,13 +4,15 @@
     !sync!id!<channel>!<mono-ts> -> the same, for the posts of a channel but its post/text
     !sync!id!"!<mono-ts>         -> the same, for posts that belong to no channel: post/info, post/delete, moderation
     !sync!sum!<set>!<node>~      -> of each part of a node: label, count u64, XOR u8[32], sum modulo 2^256 u8[32]
+    !sync!sum!<set>!~            -> the same of a set's parts; before them, of its newest leaf: size of the name u8, name, the same numbers
 
 Each post is in two sets: in that of all posts, whose name is empty, and in its channel's, or in the one called `"`, which no
 channel can be. A channel's post/text stand in `!chat!text!` already. Local-only posts are in no set.
 
 Not in the seed. Set reconciliation asks for the fingerprint and the k-th post of any range (WAKU-SYNC). A node is a beginning
 of <mono-ts>; its parts are one digit longer. There is a row for the whole set and for each node with more than 128 posts, so any
-range is a few rows and the posts near its ends. Which rows there are follows from the posts alone.
+range is a few rows and the posts near its ends. What the newest posts come to, those of the last part without a row, stands in
+the row of the set alone, so that one more of them changes one row. Which rows there are follows from the posts alone.
 """
 
 from collections.abc import Iterator
@@ -99,7 +101,7 @@ TREE: Final = Tree(prefix=SUM_PREFIX, sets=sets, items=items, sources=(ID_PREFIX
 
 VIEW: Final = View(
     name="sync",
-    version=1,
+    version=2,
     prefixes=(ID_PREFIX, SUM_PREFIX),
     answers="Set reconciliation",
     types=ALL_TYPES,

@@ -21,7 +21,7 @@ from cablestore.moment import NS_PER_MS
 from cablestore.reader import Reader
 from cablestore.reconcile.ordered_set import Fingerprint, OrderedSet
 from cablestore.reconcile.sync_id import Bound, Range, SyncID, bound_between
-from cablestore.tree import LAST_LEVEL, LENGTHS, SUM_MODULUS, Part, decode_parts, total_of
+from cablestore.tree import LAST_LEVEL, LENGTHS, SUM_MODULUS, Part, decode_parts, split_root, total_of, with_tail
 from cablestore.view import Tree
 from cablestore.views.sync import TREE, posts_in, sets_of
 
@@ -142,6 +142,7 @@ class StoredSet:
         self._reads: list[tuple[_Branch, slice, int]] = []
         """The parts of nodes that are remembered, in the order in which they were read, and what each takes."""
         self._held_posts = 0
+        self._tails: dict[bytes, Part] = {}
         self._root = self._read_root()
         self._path = [_Step(self._root, 0, 0, 0)]
         """The way down to where the last answer was found: the next one is mostly near."""
@@ -296,10 +297,14 @@ class StoredSet:
         return joined
 
     def _read_root(self) -> _Branch:
-        values = [self._reader.get(self._tree.prefix + name + b"!~") for name in self._names]
-        return self._branch(
-            b"", [decode_parts(value or b"", 0) for value in values], [(name, 0) for name in self._names]
-        )
+        found = []
+        for name in self._names:
+            value = self._reader.get(self._tree.prefix + name + b"!~")
+            if value is not None:
+                self._tails[name], parts = split_root(value)
+                value = with_tail(parts, b"", 0, self._tails[name])
+            found.append(decode_parts(value or b"", 0))
+        return self._branch(b"", found, [(name, 0) for name in self._names])
 
     def _branch(self, node: bytes, found: list[list[Part]], sets: Sets) -> _Branch:
         """Return the node that has these parts in these sets."""
@@ -322,9 +327,7 @@ class StoredSet:
         level = LENGTHS.index(len(node))
         if posts > self._tree.leaf_rows:
             value = self._reader.get(self._tree.prefix + name + b"!" + node + b"~")
-            if value is None:
-                raise CorruptStoreError("the sums of a range are missing. Run `cablestore rebuild`")
-            return decode_parts(value, level)
+            return decode_parts(with_tail(value, node, posts, self._tails[name]), level)
         at, behind = LENGTHS[level], LENGTHS[level + 1]
         records = posts_in(self._reader, name, node, posts)
         numbered = groupby(records, lambda record: record[at:behind])
