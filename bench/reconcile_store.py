@@ -41,7 +41,7 @@ def drawn(rng: random.Random) -> Row:
 
 def filled(path: Path, items: list[Row]) -> LevelDB:
     """A database with these items and their tree."""
-    database = LevelDB(path)
+    database = LevelDB(path, create=True)
     with database.bulk_writer() as writer:
         for batch in batches(items, lambda row: len(row[0])):
             writer.put([(ID_PREFIX + key, digest) for key, digest in batch])

@@ -47,7 +47,7 @@ def simulated(conditions: Conditions, seed: int, *, leveldb: bool) -> Result:
 
         def database() -> Database:
             small = Tuning(write_buffer_size_bytes=2**20, block_cache_size_bytes=2**20)
-            opened.append(LevelDB(Path(folder) / str(len(opened)), small))
+            opened.append(LevelDB(Path(folder) / str(len(opened)), small, create=True))
             return opened[-1]
 
         try:

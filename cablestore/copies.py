@@ -36,7 +36,7 @@ class Origin:
     @contextmanager
     def opened(self) -> Iterator[tuple[Reader, int]]:
         """Open it; yields a reader and about how many bytes the database has."""
-        database = LevelDB(self.path, create=False)
+        database = LevelDB(self.path)
         try:
             with database.snapshot() as state:
                 yield Reader(state, self.dialect, self.unseal), database.approximate_size_bytes(b"", b"\xff")
@@ -54,7 +54,7 @@ class Copy:
         """Link the closed database at `path` into `scratch` and open the links."""
         copy = scratch / f"copy-{os.getpid()}"
         link_database(path, copy)
-        cls.opened = LevelDB(copy, create=False)
+        cls.opened = LevelDB(copy)
 
     @classmethod
     def reader(cls, origin: Origin) -> Reader:

@@ -13,9 +13,11 @@ from cablestore import arrival, meta, sizes
 from cablestore.check import CheckReport
 from cablestore.check_parts import check_database
 from cablestore.copies import Origin
+from cablestore.crypto import Identity
 from cablestore.dialect import Dialect
 from cablestore.errors import CorruptStoreError
 from cablestore.folder import FORMAT, Folder
+from cablestore.identity import Owner
 from cablestore.kv import LevelDB, Tuning, salvaged
 from cablestore.memory import MemoryDB
 from cablestore.plan import Changes, Plan
@@ -24,8 +26,6 @@ from cablestore.reader import Database, Reader, SnapshotSource
 from cablestore.rebuild import RebuildReport, rebuild
 from cablestore.rebuild_parts import rebuild_database, rebuild_into
 from cablestore.view import Catalog
-
-_SCRATCH: Final = ".readable"
 
 
 class Transaction:
@@ -49,12 +49,18 @@ class Engine:
     """An open database of one store, in a folder or in memory. Thread-safe: one writer at a time, any readers."""
 
     def __init__(
-        self, database: Database, folder: Folder | None, dialect: Dialect, catalog: Catalog, tuning: Tuning
+        self,
+        database: Database,
+        folder: Folder | None,
+        dialect: Dialect,
+        catalog: Catalog,
+        tuning: Tuning,
+        identity: Identity | None,
     ) -> None:
         self.catalog: Final = catalog
         self.dialect: Final = dialect
         self.folder: Final = folder
-        self.unseal: Callable[[bytes], bytes] | None = None
+        self.owner: Final = Owner(identity, None if folder is None else folder.identity_path)
         self._tuning = tuning
         self._database = database
         self._writing = threading.RLock()
@@ -65,11 +71,11 @@ class Engine:
         self._load()
 
     @classmethod
-    def in_memory(cls, dialect: Dialect, catalog: Catalog) -> Self:
+    def in_memory(cls, dialect: Dialect, catalog: Catalog, identity: Identity) -> Self:
         """Make an engine that keeps nothing."""
         database = MemoryDB()
         database.write(dict([meta.meta_row(catalog, dialect, FORMAT)]), sync=False)
-        return cls(database, None, dialect, catalog, Tuning())
+        return cls(database, None, dialect, catalog, Tuning(), identity)
 
     @classmethod
     def open(
@@ -80,6 +86,7 @@ class Engine:
         create: bool,
         dialect: Dialect | None,
         tuning: Tuning,
+        identity: Identity | None = None,
         any_views: bool = False,
     ) -> Self:
         """Open the store's live database, making it where `create` allows it.
@@ -88,10 +95,12 @@ class Engine:
         """
         folder = Folder.open(path, create=create, dialect=dialect)
         try:
+            if folder.is_new:
+                _make_database(folder, catalog, tuning)
             database = LevelDB(folder.database_path, tuning)
             try:
                 _check_meta(database, folder, catalog, any_views=any_views)
-                return cls(database, folder, folder.header.dialect, catalog, tuning)
+                return cls(database, folder, folder.header.dialect, catalog, tuning, identity)
             except BaseException:
                 database.close()
                 raise
@@ -109,7 +118,7 @@ class Engine:
         """Return the present state, to be closed by the caller, and a reader of it."""
         with self._present:
             state = self._database.snapshot()
-        return state, Reader(state, self.dialect, self.unseal)
+        return state, Reader(state, self.dialect, self.owner.unseal)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -175,31 +184,39 @@ class Engine:
                 self.folder.close()
 
 
+def _make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:
+    """Make the first database of a new store; the header comes when it is on the disk."""
+    name = folder.begin()
+    database = LevelDB(folder.path / name, tuning, create=True)
+    try:
+        database.write(dict([meta.meta_row(catalog, folder.header.dialect, FORMAT)]), sync=True)
+    finally:
+        database.close()
+    folder.activate(name)
+
+
 def _check_meta(database: Database, folder: Folder, catalog: Catalog, *, any_views: bool) -> None:
-    """Raise where the database is not this store's, or its views are outdated. A new one gets its row."""
+    """Raise where the database is not this store's, or its views are outdated."""
     with database.snapshot() as state:
         value = state.get(meta.KEY)
-        is_empty = value is None and next(state.scan(b"", b"\xff"), None) is None
-    if value is None and not is_empty:
+    if value is None:
         raise CorruptStoreError(
             f"the database in {folder.database_path} does not say what it is. `cablestore rebuild` makes a new one"
         )
-    if value is None:
-        database.write(dict([meta.meta_row(catalog, folder.header.dialect, FORMAT)]), sync=True)
-    elif not any_views:
+    if not any_views:
         meta.check_meta(value, catalog, folder.header.dialect, str(folder.path))
 
 
 def _build_generation(folder: Folder, build: Callable[[Path, Path], RebuildReport]) -> RebuildReport:
     """Have the next generation built at a path, with another one for work under way, and make it the live one."""
-    name = folder.next_generation()
+    name = folder.begin()
     try:
         with folder.scratch() as scratch:
             report = build(folder.path / name, scratch)
     except BaseException:
         folder.remove(name)
         raise
-    folder.activate(name)
+    folder.activate(name, keep=bool(report.damaged))
     return report
 
 
@@ -223,7 +240,7 @@ def rebuild_closed(
         try:
             report = _build_generation(folder, partial(rebuild_database, origin, catalog, row, progress, processes))
         except CorruptStoreError:
-            with salvaged(folder.database_path, folder.path / f"{old}{_SCRATCH}") as readable:
+            with folder.scratch() as scratch, salvaged(folder.database_path, scratch / "readable") as readable:
                 reader = Reader(readable, origin.dialect, origin.unseal)
                 report = _build_generation(folder, partial(rebuild_into, reader, catalog, row, progress))
             report.lose("unreadable part of the database")
@@ -245,7 +262,7 @@ def check_closed(
     """Check a store that is not open, a large one in so many processes, as many as there are cores without a number."""
     folder = Folder.open(path, create=False, dialect=None)
     try:
-        database = LevelDB(folder.database_path, create=False)
+        database = LevelDB(folder.database_path)
         try:
             _check_meta(database, folder, catalog, any_views=False)
         finally:
@@ -263,4 +280,5 @@ def _clear_away(folder: Folder, old: str, report: RebuildReport) -> None:
     """Remove the generation that was rebuilt; one from which something was lost is kept aside."""
     if report.damaged:
         report.kept_aside = folder.set_aside(old)
-    folder.remove_others()
+    else:
+        folder.remove(old)

@@ -59,6 +59,10 @@ class CorruptStoreError(StorageError):
     """What the disk holds is damaged."""
 
 
+class MissingDatabaseError(StorageError):
+    """The folder of a store lacks its header, or the database that the header names. Nothing is made in its place."""
+
+
 class StoreClosedError(CableStoreError):
     """The store, or the snapshot, was closed before this call."""
 

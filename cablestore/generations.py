@@ -11,22 +11,28 @@ from pathlib import Path
 
 from cablestore import arrival, meta
 from cablestore.dialect import Dialect
-from cablestore.errors import NotAStoreError
-from cablestore.folder import Folder
+from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError
+from cablestore.folder import FORMAT, Folder
 from cablestore.identity import load_identity
+from cablestore.keys import after_prefix
 from cablestore.kv import LevelDB
 from cablestore.reader import Reader
 from cablestore.succession import Succession, succeed
 from cablestore.view import Catalog
 from cablestore.views import CATALOG
+from cablestore.views.data import VIEW as DATA
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One database of a store: its name, whether it is the live one, its size, when it was made (ISO 8601)."""
+    """One database of a store: its name, its size, when it was made (ISO 8601).
+
+    `state` is "live"; "kept", to go back to; "missing" where the header keeps one that is not there; or "unnamed": the
+    header does not know it, so nothing is done with it.
+    """
 
     name: str
-    is_live: bool
+    state: str
     size_bytes: int
     made: str
 
@@ -44,7 +50,7 @@ def open_folder(path: Path, *, create: bool = False, dialect: Dialect | None = N
 @contextmanager
 def open_reader(folder: Folder, generation: str) -> Iterator[tuple[LevelDB, Reader]]:
     """Open one generation of a locked store."""
-    database = LevelDB(folder.path / generation, create=False)
+    database = LevelDB(folder.path / generation)
     try:
         with database.snapshot() as state:
             yield database, Reader(state, folder.header.dialect, partial(unseal_with, folder.identity_path))
@@ -55,15 +61,17 @@ def open_reader(folder: Folder, generation: str) -> Iterator[tuple[LevelDB, Read
 def list_generations(path: Path) -> list[Generation]:
     """Return the generations of a store that is not open, oldest first."""
     with open_folder(path) as folder:
-        names = sorted({*folder.header.kept, folder.header.generation})
-        return [_describe(folder.path / name, is_live=name == folder.header.generation) for name in names]
+        return [_describe(folder, name) for name in folder.generations]
 
 
-def _describe(path: Path, *, is_live: bool) -> Generation:
+def _describe(folder: Folder, name: str) -> Generation:
+    path = folder.path / name
+    state = "kept" if name in folder.header.kept else "unnamed"
+    state = "live" if name == folder.header.generation else state if path.exists() else "missing"
     files = [file.stat() for file in path.iterdir()] if path.is_dir() else []
     made = min((file.st_mtime for file in files), default=0)
     when = datetime.fromtimestamp(made, UTC).isoformat(timespec="seconds")
-    return Generation(path.name, is_live, sum(file.st_size for file in files), when)
+    return Generation(name, state, sum(file.st_size for file in files), when)
 
 
 def roll_back(path: Path, generation: str, catalog: Catalog = CATALOG) -> Succession:
@@ -88,11 +96,58 @@ def roll_back(path: Path, generation: str, catalog: Catalog = CATALOG) -> Succes
 
 
 def remove_generation(path: Path, generation: str) -> None:
-    """Remove a kept generation of a store that is not open, or all of them with "kept"."""
+    """Remove a generation of a store that is not open and that is not the live one, or with "kept" all that are kept."""
     with open_folder(path) as folder:
         for name in folder.header.kept if generation == "kept" else (generation,):
-            _require_kept(folder, name)
+            if name not in folder.generations or name == folder.header.generation:
+                _require_kept(folder, name)
             folder.remove(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What came back: `posts`, local-only ones included, None where the database cannot be read whole."""
+
+    posts: int | None
+
+
+def recover(path: Path, generation: str, dialect: Dialect | None = None) -> Recovered:
+    """Make a generation the live one of a store whose header is lost, overwritten, or names what is not there.
+
+    The dialect comes from the database itself. Where that part of it is damaged, `dialect` must say it; `rebuild_closed`
+    then brings back what can be read. Other generations stay as they are. Raises NotAStoreError for a generation that is
+    not there or is unfinished, or where the dialect is needed, FormatError for another one than the database's.
+    """
+    folder = Folder.open_without_header(path, generation)
+    try:
+        said, posts = _read_whole(folder.database_path)
+        known = said or dialect
+        if known is None:
+            raise NotAStoreError(
+                f"the database in {folder.database_path} is damaged and does not say its dialect: say it with --dialect"
+            )
+        if dialect not in {None, known}:
+            raise FormatError(f"the database in {folder.database_path} is for the dialect {known.name}")
+        folder.restore(known)
+    finally:
+        folder.close()
+    return Recovered(posts)
+
+
+def _read_whole(path: Path) -> tuple[Dialect | None, int | None]:
+    """Return the dialect and the number of posts of a database, None for what cannot be read."""
+    dialect = None
+    try:
+        database = LevelDB(path)
+        try:
+            with database.snapshot() as state:
+                dialect = meta.dialect_of(state.get(meta.KEY), FORMAT, str(path))
+                posts = sum(1 for prefix in DATA.prefixes for _ in state.scan(prefix, after_prefix(prefix)))
+        finally:
+            database.close()
+    except CorruptStoreError:
+        return dialect, None
+    return dialect, None if dialect is None else posts
 
 
 def _require_kept(folder: Folder, generation: str) -> None:

@@ -7,7 +7,7 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from cablestore.crypto import SEED_SIZE_BYTES, Identity
 from cablestore.errors import DecodeError, IdentityError
@@ -61,16 +61,20 @@ class Owner:
     def unseal(self, sealed: bytes) -> bytes:
         """Decrypt a local-only post. Raises IdentityError where there is no identity."""
         identity = self.known()
-        if identity is None:
-            raise IdentityError(
-                "the store holds local-only posts but no identity to read them with: put its key file back"
-            )
-        return identity.unseal(sealed)
+        return _no_identity(sealed) if identity is None else identity.unseal(sealed)
 
 
 def unseal_of(identity: Identity | None, key_file: Path) -> Callable[[bytes], bytes]:
-    """Return what decrypts the local-only posts of a store that is not open."""
-    return (identity or (load_identity(key_file) if key_file.exists() else Identity.generate())).unseal
+    """Return what decrypts the local-only posts of a store that is not open, in other processes too."""
+    known = Owner(identity, key_file).known()
+    return _no_identity if known is None else known.unseal
+
+
+def _no_identity(_: bytes) -> NoReturn:
+    raise IdentityError(
+        "the store holds local-only posts but no identity to read them with: put its key file back. If it is lost, "
+        "`cablestore export` brings all other posts into a new store"
+    )
 
 
 def save_identity(identity: Identity, path: Path) -> None:

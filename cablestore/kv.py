@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 import threading
 import weakref
@@ -21,7 +22,7 @@ from typing import Final, Self
 
 import plyvel
 
-from cablestore.errors import CorruptStoreError, StorageError, StoreClosedError
+from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError, StoreClosedError
 from cablestore.reader import Row
 
 _FIRST_CHUNK_ROWS: Final = 1
@@ -30,6 +31,10 @@ _BLOCK_ROWS: Final = 4096
 """What `blocks` holds in memory: about 600 kB."""
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK})
+
+_NO_DAMAGE: Final = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Why a file that is whole may not be read."""
+_CURRENT: Final = "CURRENT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,17 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except plyvel.Error as error:
-        raise _damaged(error) from None
+        raise _unreadable(error) from None
+
+
+def _unreadable(error: plyvel.Error) -> StorageError:
+    """Return what is wrong where reading failed: damage, or that we may not read."""
+    text = _text(error)
+    if any(text.endswith(os.strerror(number)) for number in _NO_DAMAGE):
+        return StorageError(
+            f"the database cannot be read: {text}. Mend permissions or limits, then open the store again"
+        )
+    return _damaged(error)
 
 
 def _damaged(error: plyvel.Error) -> CorruptStoreError:
@@ -79,6 +94,11 @@ def _text(error: plyvel.Error) -> str:
     return first.decode(errors="replace") if isinstance(first, bytes) else str(first)
 
 
+def holds_database(path: Path) -> bool:
+    """Tell whether a folder holds a LevelDB, or what a damaged one left. Raises OSError where it cannot be read."""
+    return path.is_dir() and ((path / _CURRENT).exists() or _holds_data(path))
+
+
 def _holds_data(path: Path) -> bool:
     return any(path.glob("*.ldb")) or any(log.stat().st_size for log in path.glob("*.log"))
 
@@ -86,13 +106,18 @@ def _holds_data(path: Path) -> bool:
 class LevelDB:
     """One LevelDB folder, open in this process. Thread-safe."""
 
-    def __init__(self, path: Path, tuning: Tuning | None = None, *, create: bool = True, paranoid: bool = True) -> None:
+    def __init__(
+        self, path: Path, tuning: Tuning | None = None, *, create: bool = False, paranoid: bool = True
+    ) -> None:
         """Open the folder, or make it where `create` allows it.
 
-        `paranoid` refuses a damaged log instead of dropping what stands behind the damage.
+        `paranoid` refuses a damaged log instead of dropping what stands behind the damage. Raises MissingDatabaseError
+        where there is none and none is to be made, CorruptStoreError, StorageError where the disk refuses.
         """
         tuning = tuning or Tuning()
         try:
+            if not create and not holds_database(path):  # LevelDB would write into the folder before it says so
+                raise MissingDatabaseError(f"there is no database at {path}: put it back from a backup")
             self._db = plyvel.DB(
                 str(path),
                 # Where its CURRENT file is lost, LevelDB would make a new database over the old one and remove its files.
@@ -109,6 +134,8 @@ class LevelDB:
             )
         except plyvel.Error as error:
             raise _refused(error) from None
+        except OSError as error:
+            raise StorageError(f"the database at {path} cannot be read: {error.strerror}") from None
         self._lock = threading.Lock()
         self._snapshots: weakref.WeakSet[LevelSnapshot] = weakref.WeakSet()
         self._failure: StorageError | None = None
@@ -263,7 +290,7 @@ class LevelSnapshot:
             try:
                 value: bytes | None = self._snapshot.get(key, verify_checksums=True)
             except plyvel.Error as error:
-                raise _damaged(error) from None
+                raise _unreadable(error) from None
             return value
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
@@ -352,7 +379,7 @@ class LevelSnapshot:
 
 
 def join_tables(parts: Sequence[Path], path: Path) -> None:
-    """Make one LevelDB in the new folder `path` of several closed ones whose ranges of keys do not meet.
+    """Make one LevelDB in the folder `path`, which has none yet, of several closed ones whose ranges of keys do not meet.
 
     Their tables are linked, not copied, under numbers that differ; LevelDB's own repair writes the list of them. The
     parts stay as they are: a table never changes. Raises StorageError where a part has rows outside of its tables, because
@@ -363,9 +390,8 @@ def join_tables(parts: Sequence[Path], path: Path) -> None:
             raise StorageError(
                 f"the disk refused rows of {part}: they are not in its tables. Check free space, then run again"
             )
-    shutil.rmtree(path, ignore_errors=True)
     try:
-        path.mkdir()
+        path.mkdir(exist_ok=True)
         tables = [table for part in parts for table in sorted(part.glob("*.ldb"))]
         for number, table in enumerate(tables, 1):
             _link(table, path / f"{number:06d}.ldb")
@@ -405,17 +431,19 @@ def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
 
     The damaged database itself is not touched.
     """
-    shutil.rmtree(scratch, ignore_errors=True)
-    shutil.copytree(path, scratch)
+    try:
+        shutil.copytree(path, scratch)
+    except OSError as error:
+        raise StorageError(f"the damaged database cannot be copied to be read: {_first_of(error)}") from None
     try:
         try:
-            database = LevelDB(scratch, create=False, paranoid=False)
+            database = LevelDB(scratch, paranoid=False)
         except StorageError:
             try:
                 plyvel.repair_db(str(scratch))
             except plyvel.Error as error:
                 raise _damaged(error) from None
-            database = LevelDB(scratch, create=False, paranoid=False)
+            database = LevelDB(scratch, paranoid=False)
         try:
             with database.snapshot() as snapshot:
                 yield ReadableSource(snapshot)
@@ -423,6 +451,11 @@ def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
             database.close()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _first_of(error: OSError) -> str:
+    """Return what is wrong with a file: copying a folder goes on after each, and raises all of them in one."""
+    return str(error.args[0][0][2]) if isinstance(error, shutil.Error) else str(error)
 
 
 class ReadableSource:

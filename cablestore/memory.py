@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
@@ -19,7 +20,8 @@ class MemoryDB:
         self._keys: list[bytes] = []
         self._lock = threading.Lock()
         self._is_open = True
-        self._shared: list[MemorySnapshot] = []
+        self._snapshots: weakref.WeakSet[MemorySnapshot] = weakref.WeakSet()
+        """Those that somebody may still read, of the present state or an older one."""
 
     def snapshot(self) -> MemorySnapshot:
         """Return the present state."""
@@ -27,7 +29,7 @@ class MemoryDB:
             if not self._is_open:
                 raise StoreClosedError("the store is closed")
             snapshot = MemorySnapshot(self._rows, self._keys)
-            self._shared.append(snapshot)
+            self._snapshots.add(snapshot)
             return snapshot
 
     def write(
@@ -40,9 +42,8 @@ class MemoryDB:
         with self._lock:
             if not self._is_open:
                 raise StoreClosedError("the store is closed")
-            if any(snapshot.is_open for snapshot in self._shared):
+            if any(snapshot.reads(self._rows) for snapshot in self._snapshots):
                 self._rows, self._keys = dict(self._rows), list(self._keys)
-            self._shared.clear()
             for key, value in rows.items():
                 self._write_row(key, value)
 
@@ -75,7 +76,7 @@ class MemoryDB:
         """Close the database. What it held is gone."""
         with self._lock:
             self._is_open = False
-            for snapshot in self._shared:
+            for snapshot in list(self._snapshots):
                 snapshot.close()
 
 
@@ -101,9 +102,7 @@ class MemorySnapshot:
     """One state of a MemoryDB."""
 
     def __init__(self, rows: dict[bytes, bytes], keys: list[bytes]) -> None:
-        self._rows = rows
-        self._keys = keys
-        self.is_open = True
+        self._state: tuple[dict[bytes, bytes], list[bytes]] | None = rows, keys
 
     def __enter__(self) -> Self:
         """Return the snapshot."""
@@ -115,24 +114,29 @@ class MemorySnapshot:
 
     def close(self) -> None:
         """Let go of the state."""
-        self.is_open = False
+        self._state = None
+
+    def reads(self, rows: dict[bytes, bytes]) -> bool:
+        """Tell whether it is open on these very rows."""
+        return self._state is not None and self._state[0] is rows
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value at `key`, None where there is none."""
-        self._check()
-        return self._rows.get(key)
+        return self._open_state()[0].get(key)
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002 - all are in memory
         """Yield the rows with start <= key < stop in key order, or backwards."""
-        keys = self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, stop)]
+        rows, keys = self._open_state()
+        keys = keys[bisect_left(keys, start) : bisect_left(keys, stop)]
         for key in reversed(keys) if reverse else keys:
-            self._check()
-            yield key, self._rows[key]
+            self._open_state()
+            yield key, rows[key]
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
         """Yield the rows with start <= key < stop, all at once."""
         yield list(self.scan(start, stop))
 
-    def _check(self) -> None:
-        if not self.is_open:
+    def _open_state(self) -> tuple[dict[bytes, bytes], list[bytes]]:
+        if self._state is None:
             raise StoreClosedError("the store, or this snapshot of it, is closed")
+        return self._state

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cablestore.dialect import Dialect
-from cablestore.errors import FormatError, OutdatedViewError
+from cablestore.dialect import Dialect, dialect_named
+from cablestore.errors import CorruptStoreError, FormatError, OutdatedViewError
 from cablestore.packing import pack, unpack
 from cablestore.reader import Row
 from cablestore.view import Catalog
@@ -19,6 +19,23 @@ KEY: Final = b"!meta"
 def meta_row(catalog: Catalog, dialect: Dialect, format_version: int) -> Row:
     """Return the row that a database made by this catalog has."""
     return KEY, pack({"format": format_version, "dialect": dialect.name, "views": catalog.versions})
+
+
+def dialect_of(value: bytes | None, format_version: int, where: str) -> Dialect | None:
+    """Return the dialect that a database says, None where it says nothing that can be read.
+
+    Raises FormatError where the database is of another format.
+    """
+    try:
+        said = None if value is None else unpack(value)
+    except CorruptStoreError:
+        return None
+    match said:
+        case {"format": int(found), "dialect": str(name)} if found == format_version:
+            return dialect_named(name)
+        case {"format": int(found)}:
+            raise FormatError(f"{where} has format {found}, this version of cablestore reads {format_version}")
+    return None
 
 
 def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> None:

@@ -44,8 +44,8 @@ class _Part:
 def rebuild_into(
     source: Reader, catalog: Catalog, meta: Row, progress: Progress, path: Path, scratch: Path
 ) -> RebuildReport:
-    """Build a new database at `path`, in this process alone."""
-    target = LevelDB(path)
+    """Build a new database in the folder `path`, which has none yet, in this process alone."""
+    target = LevelDB(path, create=True)
     try:
         return rebuild(source, target, catalog, meta, scratch, progress)
     finally:
@@ -61,7 +61,7 @@ def rebuild_database(
     path: Path,
     scratch: Path,
 ) -> RebuildReport:
-    """Build a new database at `path`, with work under way in `scratch`.
+    """Build a new database in the folder `path`, which has none yet, with work under way in `scratch`.
 
     Without a number of processes a large one is shared out among as many as there are cores. Raises CorruptStoreError where
     the origin cannot be read whole.
@@ -126,7 +126,7 @@ def _build(work: Work, runs: tuple[Path, ...], index: int) -> _Part:
 @contextmanager
 def _written(path: Path, catalog: Catalog) -> Iterator[Loader]:
     """Make a database, to be closed at the end, and yield what loads rows into it."""
-    database = LevelDB(path)
+    database = LevelDB(path, create=True)
     try:
         with database.bulk_writer() as writer:
             yield Loader(writer, catalog)

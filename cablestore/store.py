@@ -22,7 +22,7 @@ from cablestore.errors import InvalidPostError, OutdatedViewError, StoreClosedEr
 from cablestore.export import Filters, Manifest
 from cablestore.export_import import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
 from cablestore.export_store import export_store
-from cablestore.identity import Owner, unseal_of
+from cablestore.identity import unseal_of
 from cablestore.intake import Batch, Intake
 from cablestore.keys import after_prefix
 from cablestore.kv import Tuning
@@ -50,16 +50,13 @@ class CableStore(Reads, Authoring):
     one that stands still. `text`, `join` and the like come from `Authoring`.
     """
 
-    def __init__(
-        self, engine: Engine, identity: Identity | None, clock: Callable[[], int], threads: int | None
-    ) -> None:
+    def __init__(self, engine: Engine, clock: Callable[[], int], threads: int | None) -> None:
         """Use `open` or `in_memory`."""
         self._engine = engine
-        self._owner = Owner(identity, None if engine.folder is None else engine.folder.identity_path)
+        self._owner = engine.owner
         self._verifier = Verifier(threads)
         self._intake = Intake(engine.dialect, self._verifier, clock, self._owner.known)
         self._composer = Composer(self._owner, clock)
-        engine.unseal = self._owner.unseal
 
     # --- opening and closing -------------------------------------------------------------------
 
@@ -84,18 +81,19 @@ class CableStore(Reads, Authoring):
         version is rebuilt first. `catalog` has the views to keep: all of cablestore's, and your own behind them.
         `clock` returns milliseconds since 1970.
 
-        Raises OpenError (its subclasses say why), StorageError where the disk refuses or is damaged.
+        Raises OpenError (its subclasses say why), StorageError where the disk refuses or is damaged, MissingDatabaseError
+        where the header or the database that it names is lost: nothing is made in its place.
         """
         path = Path(path)
         tuning = tuning or Tuning()
         try:
-            engine = Engine.open(path, catalog, create=create, dialect=dialect, tuning=tuning)
+            engine = Engine.open(path, catalog, create=create, dialect=dialect, tuning=tuning, identity=identity)
         except OutdatedViewError:
             if not rebuild_outdated:
                 raise
             cls.rebuild_closed(path, identity=identity, catalog=catalog)
-            engine = Engine.open(path, catalog, create=False, dialect=dialect, tuning=tuning)
-        return cls(engine, identity, clock, verify_threads)
+            engine = Engine.open(path, catalog, create=False, dialect=dialect, tuning=tuning, identity=identity)
+        return cls(engine, clock, verify_threads)
 
     @classmethod
     def in_memory(
@@ -108,8 +106,8 @@ class CableStore(Reads, Authoring):
         clock: Callable[[], int] = system_clock_ms,
     ) -> Self:
         """Make a store that keeps nothing once it is closed: for tests and throwaway clients."""
-        engine = Engine.in_memory(dialect, catalog)
-        return cls(engine, identity or Identity.generate(), clock, verify_threads)
+        engine = Engine.in_memory(dialect, catalog, identity or Identity.generate())
+        return cls(engine, clock, verify_threads)
 
     @classmethod
     def rebuild_closed(
@@ -124,7 +122,8 @@ class CableStore(Reads, Authoring):
         """Rebuild a store that is not open, also one that cannot be opened: outdated views, damaged files.
 
         A large one is rebuilt in so many processes, as many as there are cores without a number; 1 stays in this one. What
-        cannot be read is left out and reported; then the old database stays beside the new one.
+        cannot be read is left out and reported; then the old database stays beside the new one. Raises OpenError,
+        StorageError where files must not be read, IdentityError where the key of local-only posts is missing.
         """
         return rebuild_closed(Path(path), catalog, partial(unseal_of, identity), progress, processes)
 
@@ -403,7 +402,7 @@ class CableStore(Reads, Authoring):
         engine = Engine.open(
             Path(path), catalog, create=False, dialect=None, tuning=Tuning(), any_views=filters is None
         )
-        with cls(engine, None, system_clock_ms, 1) as store:
+        with cls(engine, system_clock_ms, 1) as store:
             return store.export(out, filters=filters, progress=progress)
 
     def import_exports(self, folders: Iterable[Path | str], *, progress: Progress = untold) -> ImportSummary:

@@ -115,7 +115,7 @@ def covered(manifests: Sequence[Manifest], out: Path) -> int:
     Raises ExportError where the store holds what no export has.
     """
     header = peek(out)
-    if header is None or not (out / header.generation).exists():
+    if header is None:
         return 0
     found = [
         arrivals[1]
@@ -177,7 +177,7 @@ class _New:
                     f"there is no store at {self._out} whose views could be built anew: leave --views out"
                 )
             self._refuse_later_posts(live)
-            target = LevelDB(path)
+            target = LevelDB(path, create=True)
             try:
                 with self._timed("load"):
                     rows = self._mix(live, target, views)
@@ -242,10 +242,8 @@ class _New:
 
     def _swap(self, folder: Folder, path: Path, rows: int, succession: Succession, checked: CheckReport) -> Reindexed:
         with self._timed("swap"):
-            has_old = folder.database_path.exists()
             name = folder.adopt(path)
-            folder.activate(name, keep=has_old)
-            folder.remove_others()
+            folder.activate(name, keep=True)
         return Reindexed(self._derived, name, rows, succession, checked, self._seconds)
 
     @contextmanager
@@ -272,7 +270,7 @@ def _row_size_bytes(row: Row) -> int:
 @contextmanager
 def _live(folder: Folder) -> Iterator[Reader | None]:
     """Read the live database of a store that is not open; None where there is none yet."""
-    if not folder.database_path.exists():
+    if folder.is_new:
         yield None
         return
     with open_reader(folder, folder.header.generation) as (_, reader):

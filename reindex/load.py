@@ -64,6 +64,7 @@ def load(
             for finished in as_completed([pool.submit(load_part, *arguments) for arguments in work]):
                 progress(finished.result())
     path = scratch / "joined"
+    shutil.rmtree(path, ignore_errors=True)
     join_tables(paths, path)
     return Loaded(path, sum(segment.rows for segment in segments), time.perf_counter() - started)
 
@@ -90,7 +91,7 @@ def load_part(path: Path, folder: Path, segments: tuple[RowSegment, ...]) -> int
         return rows
     mark.unlink(missing_ok=True)
     shutil.rmtree(path, ignore_errors=True)
-    database = LevelDB(path)
+    database = LevelDB(path, create=True)
     try:
         for segment in segments:
             for block in read_rows(folder, segment):

@@ -23,7 +23,7 @@ changes = st.dictionaries(keys, st.one_of(st.none(), st.binary(max_size=2)), max
 
 @pytest.fixture(params=["leveldb", "memory"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    opened: Database = LevelDB(tmp_path / "db") if request.param == "leveldb" else MemoryDB()
+    opened: Database = LevelDB(tmp_path / "db", create=True) if request.param == "leveldb" else MemoryDB()
     yield opened
     opened.close()
 
@@ -136,7 +136,7 @@ def test_the_twin_is_a_twin(batches: list[dict[bytes, bytes | None]], start: byt
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        real, twin = LevelDB(Path(folder), Tuning(write_buffer_size_bytes=65536)), MemoryDB()
+        real, twin = LevelDB(Path(folder), Tuning(write_buffer_size_bytes=65536), create=True), MemoryDB()
         for rows in batches:
             real.write(rows, sync=False)
             twin.write(rows, sync=False)
@@ -151,7 +151,7 @@ def test_the_twin_is_a_twin(batches: list[dict[bytes, bytes | None]], start: byt
 @pytest.mark.parametrize("reverse", [False, True])
 def test_rows_read_at_once_do_not_end_at_damage(tmp_path: Path, reverse: bool) -> None:
     rows: dict[bytes, bytes | None] = {b"%06d" % i: b"%d" % i * 10 for i in range(5000)}
-    database = LevelDB(tmp_path / "db")
+    database = LevelDB(tmp_path / "db", create=True)
     database.write(rows, sync=True)
     database.compact()
     database.close()
@@ -160,7 +160,7 @@ def test_rows_read_at_once_do_not_end_at_damage(tmp_path: Path, reverse: bool) -
     for at in (100, len(data) // 2, len(data) * 9 // 10):
         data[at] ^= 0xFF
     table.write_bytes(data)
-    database = LevelDB(tmp_path / "db")
+    database = LevelDB(tmp_path / "db", create=True)
     with database.snapshot() as state, pytest.raises(CorruptStoreError):
         list(state.scan(b"", b"\xff", reverse=reverse, at_once=10_000))
     database.close()
@@ -170,21 +170,21 @@ def test_a_folder_that_lost_its_current_file_is_not_overwritten(tmp_path: Path) 
     """LevelDB would make a new database there and remove the files of the old one."""
     from cablestore.errors import CorruptStoreError
 
-    LevelDB(tmp_path / "db").close()
-    database = LevelDB(tmp_path / "db")
+    LevelDB(tmp_path / "db", create=True).close()
+    database = LevelDB(tmp_path / "db", create=True)
     database.write(ROWS, sync=True)
     database.close()
     before = {file.name for file in (tmp_path / "db").glob("*.ldb")}
     assert before
     (tmp_path / "db" / "CURRENT").unlink()
     with pytest.raises(CorruptStoreError):
-        LevelDB(tmp_path / "db")
+        LevelDB(tmp_path / "db", create=True)
     assert {file.name for file in (tmp_path / "db").glob("*.ldb")} == before
 
 
 def test_rows_that_are_in_no_table_are_not_left_behind(tmp_path: Path) -> None:
     """A part whose last rows the disk refused, as a copy of one that is still open."""
-    database = LevelDB(tmp_path / "part")
+    database = LevelDB(tmp_path / "part", create=True)
     database.write({b"key": b"value"}, sync=True)
     shutil.copytree(tmp_path / "part", tmp_path / "refused")
     with pytest.raises(StorageError, match="not in its tables"):
@@ -192,7 +192,7 @@ def test_rows_that_are_in_no_table_are_not_left_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "joined").exists()
     database.close()
     join_tables([tmp_path / "part"], tmp_path / "joined")
-    joined = LevelDB(tmp_path / "joined", create=False)
+    joined = LevelDB(tmp_path / "joined")
     with joined.snapshot() as state:
         assert state.get(b"key") == b"value"
     joined.close()

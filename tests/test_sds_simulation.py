@@ -47,7 +47,7 @@ def test_members_on_leveldb() -> None:
         opened: list[LevelDB] = []
 
         def database() -> Database:
-            opened.append(LevelDB(Path(folder) / str(len(opened))))
+            opened.append(LevelDB(Path(folder) / str(len(opened)), create=True))
             return opened[-1]
 
         try:

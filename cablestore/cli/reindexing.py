@@ -22,7 +22,8 @@ from cablestore.cli.archive_options import (
 from cablestore.cli.archiving import archive
 from cablestore.cli.common import Key, Moment, Output, common_options, safe, size
 from cablestore.crypto import Identity
-from cablestore.generations import list_generations, remove_generation, roll_back
+from cablestore.dialect import DIALECTS, dialect_named
+from cablestore.generations import list_generations, recover, remove_generation, roll_back
 from cablestore.identity import load_identity
 from cablestore.store import CableStore, system_clock_ms
 
@@ -233,12 +234,25 @@ def tell_counts(out: Output, derived: Derived) -> None:
 
 @click.command()
 @click.option("--back-to", metavar="GENERATION", help="Make this one live again, with what arrived since.")
-@click.option("--remove", "removed", metavar="GENERATION", help="Remove one that is kept, or `kept` for all of them.")
+@click.option("--remove", "removed", metavar="GENERATION", help="Remove one, or `kept` for all that are kept.")
+@click.option("--recover", "recovered", metavar="GENERATION", help="Make this one live where the file STORE is lost.")
+@click.option(
+    "--dialect", type=click.Choice(list(DIALECTS)), help="With --recover: of a database that is too damaged to say it."
+)
 @common_options
-def generations(path: Path, out: Output, back_to: str | None, removed: str | None) -> None:
-    """List the databases that the store has: the live one, and those that reindexing left to go back to."""
-    if back_to is not None and removed is not None:
-        raise click.UsageError("say one thing: --back-to or --remove")
+def generations(
+    path: Path, out: Output, back_to: str | None, removed: str | None, recovered: str | None, dialect: str | None
+) -> int:
+    """List the databases that the store has: the live one, and those that reindexing left to go back to.
+
+    A store whose file STORE is lost, damaged or names what is not there goes on with any of its databases: --recover.
+    """
+    if sum(chosen is not None for chosen in (back_to, removed, recovered)) > 1:
+        raise click.UsageError("say one thing: --back-to, --remove or --recover")
+    if dialect is not None and recovered is None:
+        raise click.UsageError("--dialect goes with --recover")
+    if recovered is not None:
+        return _recover(path, out, recovered, dialect)
     if back_to is not None:
         succession = roll_back(path, back_to)
         out.note(f"{succession.arrived_since:,} entries of the log that came since were added")
@@ -247,13 +261,25 @@ def generations(path: Path, out: Output, back_to: str | None, removed: str | Non
     rows = [
         {
             "generation": found.name,
-            "state": "live" if found.is_live else "kept",
+            "state": found.state,
             "size": size(found.size_bytes),
             "made": found.made,
         }
         for found in list_generations(path)
     ]
     out.table(("generation", "state", "size", "made"), rows)
+    return 0
+
+
+def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> int:
+    posts = recover(path, generation, dialect_named(dialect) if dialect is not None else None).posts
+    found = (
+        "is damaged: `cablestore rebuild` brings back what can be read"
+        if posts is None
+        else f"{posts:,} post{'s' * (posts != 1)} came back"
+    )
+    out.say(f"{path} is now at {generation}: {found}", generation=generation, posts=posts)
+    return 1 if posts is None else 0
 
 
 @archive.command()

@@ -69,7 +69,7 @@ class CausalLog:
         except OSError as error:
             raise StorageError(f"the causal logs at {path} cannot be opened: {error.strerror}") from None
         try:
-            database = LevelDB(path, tuning)
+            database = LevelDB(path, tuning, create=create)
         except BaseException:
             os.close(lock)
             raise
