@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from history import NOW_MS
 from hypothesis import strategies as st
 from people import raws
+from waiting import LIMIT_S
 
 from cablestore import DRAFT8, LEGACY, CableStore, DecodeError, Dialect, Identity, NodeError, Post
 from cablestore.crypto import post_hash
@@ -35,7 +36,6 @@ from cablestore.node import Address, Node, NodeSettings
 from cablestore.node.wire import Connection
 
 HOST: Final = "127.0.0.1"
-DEADLINE_S: Final = 30.0
 QUICK: Final = NodeSettings(list_every_s=0.1, relays=False, reconciles=False)
 """New channels are heard of at once. Without forwarding and reconciling, so that what a node has, it fetched."""
 ANSWERS_ONLY: Final = NodeSettings(channels=frozenset(), reconciles=False)
@@ -71,11 +71,11 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 async def until(is_so: Callable[[], object], otherwise: Callable[[], object] = str) -> None:
-    """Wait until something is so, as long as it may take on a busy machine."""
+    """Wait until something is so, as `wait_until` outside of a loop."""
     loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + DEADLINE_S
+    end_s = loop.time() + LIMIT_S
     while not is_so():
-        assert loop.time() < deadline_s, f"not within {DEADLINE_S:g} s\n{otherwise()}"
+        assert loop.time() < end_s, f"nothing after {LIMIT_S} s\n{otherwise()}"
         await asyncio.sleep(0.01)
 
 
@@ -85,7 +85,7 @@ async def every(things: Iterable[T], is_so: Callable[[T], object]) -> None:
 
 
 async def soon(awaited: Awaitable[T]) -> T:
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(LIMIT_S):
         return await awaited
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from torrents import COMMUNITY, HERE, config, content, engine, fill, index_of, metainfo_of, now, opened, tracker
+from waiting import LIMIT_S
 
 from cablestore import limits
 from cablestore.archive.engine import Remote, Span
@@ -374,7 +375,7 @@ def test_aria2_downloads_it_intact(tmp_path: Path) -> None:
         ]
         torrent = tmp_path / "a t" / f"{COMMUNITY}.torrent"
         command = ["aria2c", *(f"--{switch}" for switch in switches), str(torrent)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert done.returncode == 0, done.stdout
         assert now(giver).uploaded_bytes >= 50 * PIECE
     assert metainfo_of(tmp_path / "aria") == metainfo_of(tmp_path / "a")

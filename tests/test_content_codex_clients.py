@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from content_nodes import ServedContent, served
+from waiting import LIMIT_S
 
 SDK = Path(__file__).parent / "codex_sdk.cjs"
 PAYLOAD_CID = "zDvZRwzmBEaJ338xaCHbKbGAJ4X41YyccS6eyorrYBbmPnWuLxCh"
@@ -68,7 +69,7 @@ def test_the_javascript_client_works_unchanged(node: ServedContent, tmp_path: Pa
     large, copy = tmp_path / "large", tmp_path / "copy"
     large.write_bytes(os.urandom(20_000_000))
     command = ["node", str(SDK), node.url, str(large), str(copy)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     assert told["cid"] == PAYLOAD_CID

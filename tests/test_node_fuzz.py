@@ -18,6 +18,7 @@ import pytest
 from by_hand import CABAL_KEY, ByHand, running
 from peering import HOST, Keeper, Network, logged, memory, network, raw_peer, run, until
 from people import START_MS, Person, raws
+from waiting import LIMIT_S
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
 from cablestore.body import Role
@@ -135,7 +136,7 @@ async def many(connections: int, one: Callable[[random.Random], Awaitable[None]]
     async def some() -> None:
         for number in numbers:
             try:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(LIMIT_S):
                     await one(random.Random(number))
             except BaseException as error:
                 error.add_note(f"random seed {number}")

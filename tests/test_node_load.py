@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from by_hand import ByHand
 from peering import run
+from waiting import LIMIT_S
 
 from cablestore import LEGACY, limits
 from cablestore.message import StateRequest, TimeRangeRequest, encode_message
@@ -84,7 +85,7 @@ def node_child(posts: int = POSTS, **settings: Any) -> Iterator[Child]:
             yield Child(process)
             assert process.stdin is not None
             process.stdin.close()
-            assert process.wait(30) == 0
+            assert process.wait(LIMIT_S) == 0
         finally:
             process.kill()
 

@@ -10,6 +10,7 @@ import pytest
 from by_hand import ALL, CABAL_KEY, LIVE, ByHand, on_loop
 from peering import HOST, Keeper, memory, raw_listener, until
 from people import ANN, Person
+from waiting import LIMIT_S
 
 from cablestore import DRAFT8, LEGACY, Dialect
 from cablestore.greeting import REQUESTS, Greeter
@@ -128,7 +129,7 @@ async def test_a_hello_that_comes_together_with_the_greeting_is_answered() -> No
             writer.write(b"".join([*asked, encode_extra(hello, LEGACY)]))
             heard: list[bytes] = []
             while not (extras := [extra for frame in heard if (extra := extra_of(frame)) is not None]):
-                heard += frames.feed(await asyncio.wait_for(reader.read(4096), 10))
+                heard += frames.feed(await asyncio.wait_for(reader.read(4096), LIMIT_S))
             number, answer = decode_frame(extras[0])
             assert (number, type(answer)) == (7, Accepted)
             writer.close()

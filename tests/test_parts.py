@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from people import ANN, START_MS
 from reindexing import conversation, digest_of, store_at
+from waiting import LIMIT_S, wait_until
 
 from cablestore import LEGACY, CableStore, StorageError, check_parts, copies, encode_post, limits, rebuild_parts
 from cablestore.body import LOCAL_ONLY, Block
@@ -234,13 +234,6 @@ def children(parent: int) -> list[int]:
     return found
 
 
-def wait_until(is_so: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-
-
 def test_a_process_that_is_killed_leaves_the_store_as_it_was(folder: Path) -> None:
     before = rows_of(folder)
 
@@ -313,7 +306,7 @@ def test_ctrl_c_says_one_line_at_any_instant(folder: Path, script: Path) -> None
         time.sleep(tenths / 10)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGINT)
-        said.add((job.communicate(timeout=60)[1].strip(), job.returncode))
+        said.add((job.communicate(timeout=LIMIT_S)[1].strip(), job.returncode))
         assert not children(job.pid)
         assert rows_of(folder) == before
     assert ("interrupted; what was stored stays stored", 130) in said
