@@ -278,7 +278,8 @@ def test_a_disk_that_is_full_is_told_everywhere(tmp_path: Path, serving: Callabl
     with limited("serve", *arguments) as two:
         assert two.stdout is not None
         url = f"http://{json.loads(two.stdout.readline())['metrics']}/healthz"
-        assert "the disk refused" in wait_until(lambda: (found := fetch(url))[0] == 503 and found)[1]
+        wait_until(lambda: fetch(url)[0] == 503)
+        assert "the disk refused" in fetch(url)[1]
         two.terminate()
         _, errors = two.communicate(timeout=LIMIT_S)
         assert two.returncode == 0
