@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import inspect
 import json
-import os
 import random
 import socket
 from collections.abc import Iterator
@@ -265,7 +264,7 @@ def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
     """STALL_TIMEOUT_S is what the server waits unless told otherwise; here it is made short."""
 
     async def work(server: ContentServer, client: ContentClient) -> None:
-        cid = (await client.upload_bytes(os.urandom(30_000_000))).cid
+        cid = (await client.upload_bytes(random.randbytes(30_000_000))).cid
         reader, writer = await asyncio.open_connection(*server.address)
         writer.write(b"POST /api/codex/v1/data HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\npay")
         assert b" 408 " in await asyncio.wait_for(reader.read(100), LIMIT_S)
@@ -287,7 +286,7 @@ def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
 
 
 def test_a_damaged_dataset_is_never_served_as_a_whole_one(tmp_path: Path) -> None:
-    data = os.urandom(3_000_000)
+    data = random.randbytes(3_000_000)
 
     async def work(server: ContentServer, client: ContentClient) -> None:
         uploaded = await client.upload_bytes(data)
@@ -330,7 +329,7 @@ def listens(node: ServedContent) -> bool:
 
 
 def test_it_ends_gracefully_while_a_client_downloads(tmp_path: Path) -> None:
-    data = os.urandom(20_000_000)
+    data = random.randbytes(20_000_000)
     with served(tmp_path / "store") as node:
         cid = put(node, data)
         with closing(http.client.HTTPConnection("127.0.0.1", node.port, timeout=LIMIT_S)) as connection:
@@ -348,7 +347,7 @@ def test_it_ends_gracefully_while_a_client_downloads(tmp_path: Path) -> None:
 
 def test_the_server_takes_the_same_memory_whatever_the_size(tmp_path: Path) -> None:
     def upload_and_download(node: ServedContent, size_bytes: int) -> None:
-        (tmp_path / "up").write_bytes(os.urandom(size_bytes))
+        (tmp_path / "up").write_bytes(random.randbytes(size_bytes))
         uploaded = upload_file(node.url, tmp_path / "up")
         download_file(node.url, uploaded.cid, tmp_path / "down")
 

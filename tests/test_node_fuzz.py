@@ -130,7 +130,7 @@ def conversation(choice: random.Random, frames: list[bytes]) -> list[bytes]:
 
 async def many(connections: int, one: Callable[[random.Random], Awaitable[None]]) -> None:
     """Have so many conversations, a few at once, each from its own seed."""
-    first = int(time.time())
+    first = int(time.time()) if SOAK else random.randrange(2**32)
     numbers = iter(range(first, first + connections))
 
     async def some() -> None:
