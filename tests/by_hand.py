@@ -10,6 +10,7 @@ from functools import lru_cache, wraps
 from itertools import count
 from typing import Any, ParamSpec
 
+from clock import StandingLoop
 from peering import HOST, memory, run
 from people import ANN, START_MS
 from waiting import LIMIT_S
@@ -47,6 +48,16 @@ def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     @wraps(test)
     def in_loop(*arguments: P.args, **options: P.kwargs) -> None:
         run(test(*arguments, **options))
+
+    return in_loop
+
+
+def on_standing_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """As `on_loop`, with a clock that moves by `pass_time` alone."""
+
+    @wraps(test)
+    def in_loop(*arguments: P.args, **options: P.kwargs) -> None:
+        run(test(*arguments, **options), StandingLoop)
 
     return in_loop
 

@@ -6,9 +6,11 @@ import asyncio
 import gc
 import logging
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
+from inspect import isawaitable
 from typing import Any, ClassVar, Final, TypeVar
 
 from history import NOW_MS
@@ -49,7 +51,7 @@ randoms = st.builds(random.Random, st.integers(0, 2**32))
 # --- running -----------------------------------------------------------------------------------
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
+def run(main: Coroutine[Any, Any, T], loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
     """Run a test; whatever the loop complains of, and whatever is left unclosed or unheard, fails it."""
     complaints: list[str] = []
 
@@ -65,18 +67,21 @@ def run(main: Coroutine[Any, Any, T]) -> T:
             await asyncio.sleep(0)
             gc.collect()  # exceptions that nobody asked for are told when their futures go
 
-    found = asyncio.run(watched())
+    with asyncio.Runner(loop_factory=loop) as runner:
+        found = runner.run(watched())
     assert not complaints, complaints
     return found
 
 
 async def until(is_so: Callable[[], object], otherwise: Callable[[], object] = str) -> None:
-    """Wait until something is so, as `wait_until` outside of a loop."""
-    loop = asyncio.get_running_loop()
-    end_s = loop.time() + LIMIT_S
-    while not is_so():
-        assert loop.time() < end_s, f"nothing after {LIMIT_S} s\n{otherwise()}"
-        await asyncio.sleep(0.01)
+    """Wait until something is so, as `wait_until` outside of a loop, also where the loop's clock stands."""
+    end_s = time.monotonic() + LIMIT_S
+    while True:
+        found = is_so()
+        if await found if isawaitable(found) else found:
+            return
+        assert time.monotonic() < end_s, f"nothing after {LIMIT_S} s\n{otherwise()}"
+        await asyncio.to_thread(time.sleep, 0.01)
 
 
 async def every(things: Iterable[T], is_so: Callable[[T], object]) -> None:
