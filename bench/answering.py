@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
-from common import chain10k, median, state1k, tell
+from common import chain10k, median, size, state1k, tell
 
 from cablestore import CableStore, answers
 
-REPEATS = 31
+REPEATS = size(31, tiny=1)
 
 
 def exhaust(items: Iterable[object]) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import chat, seconds, tell
+from common import chat, seconds, size, size_given, tell
 
 from cablestore import CableStore, Identity
 from cablestore.archive.creating import create_archives
@@ -21,7 +20,7 @@ from cablestore.archive.writer import Plan
 
 CONTROL = Identity.derive("bench", "control")
 KEY = bytes(range(32))
-REPEATS = 3
+REPEATS = size(3, tiny=1)
 LATE_MS = 2_000_000_000_000
 
 
@@ -82,7 +81,7 @@ def spread(number: int) -> Iterator[bytes]:
 
 def main() -> None:
     """Measure both profiles, sealed and not."""
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
+    number = size_given(200_000, tiny=400)
     print(f"# archives: {number:,} posts in a year, texts of 224 bytes")
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)

@@ -14,6 +14,18 @@ from cablestore import LEGACY, Body, Identity, Info, Join, Text, Topic, encode_p
 
 WORDS = ["lorem", "ipsum", "dolor", "sit", "amet", "consectetur", "adipiscing", "elit", "sed", "do", "eiusmod", "tempor", "incididunt", "ut", "labore", "et", "dolore", "magna", "aliqua", "enim", "ad", "minim", "veniam", "quis", "nostrud", "exercitation", "ullamco", "laboris", "nisi", "aliquip", "ex", "ea", "commodo", "consequat"]  # fmt: skip
 START_MS = 1_600_000_000_000
+IS_TINY = os.environ.get("CABLESTORE_BENCH") == "tiny"
+"""Whether this run only shows that the benchmarks work, as the tests do. Its figures mean nothing."""
+
+
+def size(number: int, *, tiny: int) -> int:
+    """How much to measure: a number, or a small one where the run is tiny."""
+    return tiny if IS_TINY else number
+
+
+def size_given(number: int, *, tiny: int) -> int:
+    """The first argument of the command, or `size`."""
+    return int(sys.argv[1]) if len(sys.argv) > 1 else size(number, tiny=tiny)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -91,12 +103,12 @@ def chat(
 def chain10k() -> list[bytes]:
     """10,000 texts in one channel by 20 authors, each linked to the one before: the known file, or ones like it."""
     known = known_posts("text10k_chain.bin")
-    if known is not None:
+    if known is not None and not IS_TINY:
         return known
     who, posts = authors(20), []
     rng = random.Random(1)
     links: tuple[bytes, ...] = ()
-    for i in range(10_000):
+    for i in range(size(10_000, tiny=200)):
         raw, digest = signed(Text("bench", sentence(rng, 90)), who[i % 20], START_MS + 1000 * i, links)
         posts.append(raw)
         links = (digest,)
@@ -106,10 +118,10 @@ def chain10k() -> list[bytes]:
 def state1k() -> list[bytes]:
     """A channel with 1,000 members, each joined and named, and a topic: the known file, or one like it."""
     known = known_posts("state1k.bin")
-    if known is not None:
+    if known is not None and not IS_TINY:
         return known
     posts = [signed(Topic("bench", "topic"), authors(1)[0], START_MS)[0]]
-    for i, who in enumerate(authors(1000)):
+    for i, who in enumerate(authors(size(1000, tiny=20))):
         posts += [signed(Join("bench"), who, START_MS + i)[0], signed(Info.of(name=f"user{i}"), who, START_MS + i)[0]]
     return posts
 

@@ -9,14 +9,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import median, tell
+from common import median, size, size_given, tell
 
 from cablestore.archive.cid import Cid, DatasetHasher, manifest_cid
 from cablestore.archive.content_client import download_file, upload_file
 from cablestore.archive.content_rest import ContentServer
 from cablestore.archive.content_store import ContentStore
 
-REPEATS = 5
+REPEATS = size(5, tiny=1)
 TARGET_MB_PER_S = 30
 """What the fetch of 50 MB over loopback is to reach at least."""
 
@@ -78,7 +78,7 @@ def measure_loopback(scratch: Path, data: bytes) -> None:
 
 def main() -> None:
     """Measure all with random bytes."""
-    size_mib = int(sys.argv[1]) if len(sys.argv) > 1 else 50
+    size_mib = size_given(50, tiny=1)
     data = os.urandom(size_mib << 20)
     print(f"# content ids: {size_mib} MiB of random bytes, medians of {REPEATS}")
     rate("content id (SHA-256 of each block, tree)", len(data), median(lambda: cid_of(data), REPEATS))

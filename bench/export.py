@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import START_MS, resident_mb, seconds, sentence, tell
+from common import START_MS, resident_mb, seconds, sentence, size_given, tell
 
 from cablestore import LEGACY, CableStore, Text, verify_export
 from cablestore.body import write_body
@@ -77,7 +77,7 @@ def tell_all(scratch: Path, number: int) -> float:
 
 def main() -> None:
     """Measure at a quarter of the size and at the whole, then read what was written."""
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
+    number = size_given(200_000, tiny=400)
     print(f"# export: texts of 224 bytes, segments of 64 MB, runs of 64 MB; {number:,} posts and a quarter of them")
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)

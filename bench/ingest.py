@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from common import chain10k, known_posts, seconds, tell
+from common import chain10k, known_posts, seconds, size, tell
 
 from cablestore import CableStore
 from cablestore.verify import Verifier
 
-ROUNDS = 7
+ROUNDS = size(7, tiny=1)
 
 
 def main() -> None:

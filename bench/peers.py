@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import cast
 
 import uvloop
-from common import chat, tell
+from common import chat, size, size_given, tell
 
 from cablestore import LEGACY, CableStore
-from cablestore.message import TimeRangeRequest, encode_message
+from cablestore.message import FrameReader, HashResponse, TimeRangeRequest, decode_message, encode_message
 from cablestore.node import Address, Node, NodeSettings, SyncReport
 
 HOST = "127.0.0.1"
-REQUESTS = 100_000
+REQUESTS = size(100_000, tiny=200)
 CONNECTIONS = 50
 HASHES = 50
+REQUEST_ID = b"load"
 SILENT = NodeSettings(channels=frozenset())
 """Follows nothing: answers only."""
 
@@ -53,7 +54,8 @@ class Client(asyncio.Protocol):
 
     def __init__(self, load: Load) -> None:
         self._load = load
-        self._received_bytes = 0
+        self._frames = FrameReader()
+        self._hashes = 0
         self._asked_s = 0.0
         self._transport: asyncio.Transport
 
@@ -63,16 +65,21 @@ class Client(asyncio.Protocol):
         self._ask()
 
     def _ask(self) -> None:
-        self._received_bytes = 0
+        self._hashes = 0
         self._asked_s = time.perf_counter()
         self._transport.write(self._load.request)
 
     def data_received(self, data: bytes) -> None:
-        """Count bytes: the answer's size is known."""
-        self._received_bytes += len(data)
-        if self._received_bytes < self._load.answer_size_bytes:
-            return
-        assert self._received_bytes == self._load.answer_size_bytes
+        """Count the hashes of the answer. A node asks, too: its announcement, and what it wants of a peer."""
+        for frame in self._frames.feed(data):
+            message = decode_message(frame, LEGACY)
+            if isinstance(message, HashResponse) and message.request_id == REQUEST_ID:
+                self._hashes += len(message.hashes)
+                if not message.hashes:
+                    self._answered()
+
+    def _answered(self) -> None:
+        assert self._hashes == HASHES
         self._load.took_s.append(time.perf_counter() - self._asked_s)
         if len(self._load.took_s) < REQUESTS:
             self._ask()
@@ -84,8 +91,7 @@ class Load:
     """What all clients do together."""
 
     def __init__(self, channel: str) -> None:
-        self.request = encode_message(TimeRangeRequest(b"load", channel, 0, 2**50, HASHES), LEGACY)
-        self.answer_size_bytes = 2 + 9 + 1 + HASHES * 32 + 1 + 9 + 1
+        self.request = encode_message(TimeRangeRequest(REQUEST_ID, channel, 0, 2**50, HASHES), LEGACY)
         self.took_s: list[float] = []
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -141,7 +147,7 @@ def main() -> None:
     if sys.argv[1:2] == ["--serve"]:
         uvloop.run(serve(Path(sys.argv[2])))
         return
-    posts = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    posts = size_given(100_000, tiny=400)
     print(f"# peers: {posts:,} posts")
     with tempfile.TemporaryDirectory() as scratch:
         source, target = Path(scratch) / "source", Path(scratch) / "target"

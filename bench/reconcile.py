@@ -5,11 +5,10 @@ from __future__ import annotations
 import gc
 import random
 import statistics
-import sys
 import time
 from typing import NamedTuple
 
-from common import resident_mb, tell
+from common import resident_mb, size_given, tell
 
 from cablestore.reconcile.dialects import NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.memory_set import MemorySet
@@ -134,7 +133,7 @@ def questions(number: int) -> None:
 
 def main() -> None:
     """Measure."""
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    number = size_given(1_000_000, tiny=30000)
     print(
         f"# reconciliation of sets in memory, {number:,} ids over an hour; sums of both sides, without building the sets"
     )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import gc
 import random
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from common import START_MS, chain10k, seconds, tell
+from common import START_MS, chain10k, seconds, size, size_given, tell
 
 from cablestore import LEGACY, CableStore
 from cablestore.batches import batches
@@ -30,7 +29,7 @@ from cablestore.views.sync import ID_PREFIX, TREE
 TARGETS = {1: (2_500, 0.020), 100: (150_000, 0.250), 10_000: (7_500_000, 8.0)}
 """Bytes and CPU seconds of both sides for so many differences among a million."""
 YEAR_MS = 365 * 86_400_000
-ROUNDS = 9
+ROUNDS = size(9, tiny=1)
 
 
 def drawn(rng: random.Random) -> Row:
@@ -158,7 +157,7 @@ def ingest() -> None:
 
 def main() -> None:
     """Measure."""
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    number = size_given(1_000_000, tiny=2000)
     print(f"# reconciliation over stores, {number:,} ids over a year; both sides together")
     ingest()
     sessions(number)

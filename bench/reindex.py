@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
 
-from common import seconds, tell
+from common import IS_TINY, seconds, tell
 from make_export import export_folders, make_exports
 
 from cablestore import CableStore
@@ -284,7 +284,7 @@ def run(posts: int, exports: Sequence[Path], scratch: Path, *, is_scaling: bool)
 def main() -> None:
     """Measure at every size."""
     parser = argparse.ArgumentParser(description="Measure the reindex job.")
-    parser.add_argument("posts", type=int, nargs="*", default=[100_000, 1_000_000])
+    parser.add_argument("posts", type=int, nargs="*", default=[300] if IS_TINY else [100_000, 1_000_000])
     parser.add_argument("--exports", type=int, default=1, help="cut the history into so many exports that overlap")
     parser.add_argument("--folder", type=Path, help="keep exports there and use those that are there")
     parser.add_argument("--scaling", action="store_true", help="only the stages on Spark, on one core and on two")

@@ -1,4 +1,7 @@
-"""Runs every benchmark, each in a process of its own. `run.py [--quick]`; `CABLESTORE_DATA` may name a folder with real data."""
+"""Runs every benchmark, each in a process of its own: `run.py [--quick] [SCRIPT...]`, all scripts without a name.
+
+`CABLESTORE_DATA` may name a folder with real data.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,12 @@ HERE = Path(__file__).parent
 def main() -> None:
     """Run them in turn."""
     quick = "--quick" in sys.argv
+    wanted = [name for name in sys.argv[1:] if name != "--quick"]
     logs = Path(os.environ.get("CABLESTORE_DATA", "data")) / "irc" / "raku.tar.xz"
     plan = [["ingest.py"], ["answering.py"], ["scale.py", "20000" if quick else "1000000"]]
     plan.append(["channels.py", "2000" if quick else "1000000"])
     plan.append(["export.py"] + (["20000"] if quick else []))
-    plan.append(["peers.py"] + (["20000"] if quick else []))
+    plan += [["peers.py", *(["20000"] if quick else [])], ["fairness.py"]]
     plan.append(["archive.py"] + (["20000"] if quick else []))
     plan += [["torrent.py"], ["content.py"]]
     plan += [[name, "20000" if quick else "1000000"] for name in ("reconcile.py", "reconcile_store.py")]
@@ -25,6 +29,8 @@ def main() -> None:
     plan.append(["reindex.py", *(["20000"] if quick else ["100000", "1000000", "2000000"])])
     plan.append(["importing.py", str(logs)] if logs.exists() and not quick else ["importing.py"])
     for name, *arguments in plan:
+        if wanted and name not in wanted:
+            continue
         subprocess.run([sys.executable, str(HERE / name), *arguments], check=True)
         print(flush=True)
 

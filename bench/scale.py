@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import chat, median, resident_mb, seconds, tell
+from common import chat, median, resident_mb, seconds, size_given, tell
 
 from cablestore import CableStore, answers
 
@@ -90,7 +90,7 @@ def tell_all(folder: Path) -> None:
 
 def main() -> None:
     """Build, then measure."""
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    number = size_given(1_000_000, tiny=400)
     print(f"# scale: {number:,} texts of 224 bytes")
     with tempfile.TemporaryDirectory() as folder:
         build(Path(folder), number)

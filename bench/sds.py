@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import resident_mb, tell
+from common import resident_mb, size_given, tell
 
 from cablestore.sds.effects import Deliver, Send
 from cablestore.sds.log import CausalLog, LogChannel
@@ -104,7 +103,7 @@ def memory(number: int) -> None:
 
 def main() -> None:
     """Measure."""
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
+    number = size_given(20_000, tiny=400)
     print(f"# causal logs: {number:,} messages of {len(CONTENT)} bytes, {BATCH} in a write, each write synced")
     for name, settings, most_overhead in SIZES:
         throughput(min(number, 20_000), name, settings, most_overhead)

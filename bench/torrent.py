@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import io
 import random
-import sys
 import tempfile
 from pathlib import Path
 
-from common import median, seconds, tell
+from common import median, seconds, size_given, tell
 
 from cablestore.archive.engine import Span
 from cablestore.archive.metainfo import make_metainfo
@@ -109,7 +108,7 @@ def hashing(folder: Path) -> None:
 
 def main() -> None:
     """Build a year and measure."""
-    megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else 52
+    megabytes = size_given(52, tiny=5)
     pieces_each = -(-megabytes * 1_000_000 // ARCHIVES // PIECE_SIZE_BYTES)
     print(
         f"# torrents over 127.0.0.1: {ARCHIVES} archives of {pieces_each} pieces of 100 KiB, index {INDEX_SIZE_BYTES:,} bytes"

@@ -51,16 +51,20 @@ async def ask_without_end(address: Address, kind: str) -> None:
     print("ended by the node", flush=True)
 
 
+def flood_of(peer: ByHand, kind: str) -> bytes:
+    """What is sent and not waited for."""
+    one, other = peer.new_id(), peer.new_id()
+    if kind == "taken back":
+        asked = encode_message(request("history")._replace(request_id=one), LEGACY)
+        return asked + encode_message(CancelRequest(other, one), LEGACY)
+    unknown = encode_message(HashResponse(one, ()), LEGACY)  # of a type that nobody knows: it is skipped
+    return unknown[:1] + b"\x63" + unknown[2:]
+
+
 async def flood(address: Address, kind: str) -> None:
     """Send what is not waited for, as fast as it is taken."""
     peer = await ByHand.connect(address)
-    one, other = peer.new_id(), peer.new_id()
-    if kind == "taken back":
-        sent = encode_message(request("history")._replace(request_id=one), LEGACY)
-        sent += encode_message(CancelRequest(other, one), LEGACY)
-    else:  # of a type that nobody knows: it is skipped
-        sent = encode_message(HashResponse(one, ()), LEGACY)
-        sent = sent[:1] + b"\x63" + sent[2:]
+    sent = flood_of(peer, kind)
     print("begun", flush=True)
     reading = asyncio.ensure_future(peer.is_ended(600))
     while not reading.done():

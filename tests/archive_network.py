@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 from archives import FIRST_MS
 from people import Person
 from serving import environment
+from waiting import LIMIT_S
 
 from cablestore import CableStore, Post
 from cablestore.archive.folder import ArchiveFolder
@@ -47,7 +48,12 @@ def started(*arguments: object, store: Path | None = None, output: Path | None =
 def archive(*arguments: object, store: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
     return subprocess.run(
-        command(*arguments, store=store), capture_output=True, text=True, env=environment(), check=False, timeout=180
+        command(*arguments, store=store),
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+        timeout=LIMIT_S,
     )
 
 
@@ -81,7 +87,7 @@ class Seed:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.process.terminate()
-        errors = self.process.communicate(timeout=60)[1]
+        errors = self.process.communicate(timeout=LIMIT_S)[1]
         assert kind or (self.process.returncode, errors) == (0, "")
 
 

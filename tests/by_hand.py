@@ -10,8 +10,10 @@ from functools import lru_cache, wraps
 from itertools import count
 from typing import Any, ParamSpec
 
+from clock import StandingLoop
 from peering import HOST, memory, run
 from people import ANN, START_MS
+from waiting import LIMIT_S
 
 from cablestore import LEGACY, CableStore, Dialect, Identity, Post
 from cablestore.message import (
@@ -31,7 +33,6 @@ from cablestore.node import Address, Node, NodeSettings
 from cablestore.node.wire import Connection
 from cablestore.noise import SecureChannel
 
-PATIENCE_S = 20.0
 CABAL_KEY = bytes(range(32))
 ALL = TimeRangeRequest(b"", "default", 0, 2**50, 0)
 LIVE = TimeRangeRequest(b"", "default", 0, 0, 0)
@@ -47,6 +48,16 @@ def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     @wraps(test)
     def in_loop(*arguments: P.args, **options: P.kwargs) -> None:
         run(test(*arguments, **options))
+
+    return in_loop
+
+
+def on_standing_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """As `on_loop`, with a clock that moves by `pass_time` alone."""
+
+    @wraps(test)
+    def in_loop(*arguments: P.args, **options: P.kwargs) -> None:
+        run(test(*arguments, **options), StandingLoop)
 
     return in_loop
 
@@ -158,7 +169,7 @@ class ByHand:
         if channel is not None:
             writer.write(channel.start())
             while not channel.is_established:
-                peer._take(await asyncio.wait_for(reader.read(2**16), PATIENCE_S))
+                peer._take(await asyncio.wait_for(reader.read(2**16), LIMIT_S))
         return peer
 
     def new_id(self) -> bytes:
@@ -186,7 +197,7 @@ class ByHand:
         for message in messages:
             self.frames += self._cutter.feed(message)
 
-    async def receive(self, within_s: float = PATIENCE_S) -> Message | None:
+    async def receive(self, within_s: float = LIMIT_S) -> Message | None:
         """The next message; None where the connection has ended."""
         while not self.frames:
             try:
@@ -230,7 +241,7 @@ class ByHand:
         assert not limit or len(found) <= limit
         return found
 
-    async def is_ended(self, within_s: float = PATIENCE_S) -> bool:
+    async def is_ended(self, within_s: float = LIMIT_S) -> bool:
         """Whether the node ends the connection; what comes before that is thrown away."""
         try:
             async with asyncio.timeout(within_s):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import seeds
 from exporting import copied, export, some_posts, stones_in
 from hypothesis import HealthCheck, settings
 from people import ANN, BOB, CYD, START_MS, raws
@@ -17,14 +19,32 @@ from cablestore import LEGACY, CableStore, verify_export
 from cablestore.cli import main
 
 settings.register_profile(
-    "normal", max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
+    "normal", max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
-settings.register_profile("soak", settings.get_profile("normal"), max_examples=5_000)
+settings.register_profile(
+    "soak", settings.get_profile("normal"), max_examples=5_000, derandomize=False, print_blob=True
+)
 settings.load_profile("soak" if os.environ.get("CABLESTORE_SOAK") else "normal")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts the tests in the background has them ignore Ctrl-C, and so would every process they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+seeds.replace_system()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
+    """What several tests share goes by its own name: which of them comes first is chance."""
+    if fixturedef.scope != "function":
+        seeds.begin(f"{fixturedef.baseid} {fixturedef.argname} {getattr(request, 'param_index', '')}")
+
+
+@pytest.fixture(autouse=True)
+def rng(request: pytest.FixtureRequest) -> random.Random:
+    """Seed all randomness of a test by its name; a generator for its own use."""
+    return seeds.begin(request.node.nodeid)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from waiting import LIMIT_S
 
 from cablestore.archive.cid import BLOCK_SIZE_BYTES, Cid, Manifest, leaf_of, manifest_cid, tree_cid
 from cablestore.archive.content_api import PREFIX, item_json
@@ -177,7 +177,7 @@ def ask(
 ) -> tuple[int, dict[str, str], bytes]:
     """Send a request by hand; returns status, headers and body."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    with closing(http.client.HTTPConnection("127.0.0.1", node.port, timeout=30)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", node.port, timeout=LIMIT_S)) as connection:
         connection.request(method, PREFIX + route, body, named)
         answer = connection.getresponse()
         return answer.status, dict(answer.headers), answer.read()
@@ -198,10 +198,3 @@ def with_server(folder: Path, work: Callable[[ContentServer, ContentClient], Awa
                 return await work(server, client)
 
     return asyncio.run(run())
-
-
-def wait_until(is_so: Callable[[], bool], timeout_s: float = 10) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

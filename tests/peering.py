@@ -6,14 +6,17 @@ import asyncio
 import gc
 import logging
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
+from inspect import isawaitable
 from typing import Any, ClassVar, Final, TypeVar
 
 from history import NOW_MS
 from hypothesis import strategies as st
 from people import raws
+from waiting import LIMIT_S
 
 from cablestore import DRAFT8, LEGACY, CableStore, DecodeError, Dialect, Identity, NodeError, Post
 from cablestore.crypto import post_hash
@@ -35,7 +38,6 @@ from cablestore.node import Address, Node, NodeSettings
 from cablestore.node.wire import Connection
 
 HOST: Final = "127.0.0.1"
-DEADLINE_S: Final = 30.0
 QUICK: Final = NodeSettings(list_every_s=0.1, relays=False, reconciles=False)
 """New channels are heard of at once. Without forwarding and reconciling, so that what a node has, it fetched."""
 ANSWERS_ONLY: Final = NodeSettings(channels=frozenset(), reconciles=False)
@@ -49,7 +51,7 @@ randoms = st.builds(random.Random, st.integers(0, 2**32))
 # --- running -----------------------------------------------------------------------------------
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
+def run(main: Coroutine[Any, Any, T], loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
     """Run a test; whatever the loop complains of, and whatever is left unclosed or unheard, fails it."""
     complaints: list[str] = []
 
@@ -65,18 +67,21 @@ def run(main: Coroutine[Any, Any, T]) -> T:
             await asyncio.sleep(0)
             gc.collect()  # exceptions that nobody asked for are told when their futures go
 
-    found = asyncio.run(watched())
+    with asyncio.Runner(loop_factory=loop) as runner:
+        found = runner.run(watched())
     assert not complaints, complaints
     return found
 
 
 async def until(is_so: Callable[[], object], otherwise: Callable[[], object] = str) -> None:
-    """Wait until something is so, as long as it may take on a busy machine."""
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + DEADLINE_S
-    while not is_so():
-        assert loop.time() < deadline_s, f"not within {DEADLINE_S:g} s\n{otherwise()}"
-        await asyncio.sleep(0.01)
+    """Wait until something is so, as `wait_until` outside of a loop, also where the loop's clock stands."""
+    end_s = time.monotonic() + LIMIT_S
+    while True:
+        found = is_so()
+        if await found if isawaitable(found) else found:
+            return
+        assert time.monotonic() < end_s, f"nothing after {LIMIT_S} s\n{otherwise()}"
+        await asyncio.to_thread(time.sleep, 0.01)
 
 
 async def every(things: Iterable[T], is_so: Callable[[T], object]) -> None:
@@ -85,7 +90,7 @@ async def every(things: Iterable[T], is_so: Callable[[T], object]) -> None:
 
 
 async def soon(awaited: Awaitable[T]) -> T:
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(LIMIT_S):
         return await awaited
 
 

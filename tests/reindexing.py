@@ -6,20 +6,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from people import ANN, BOB, CYD, raws
+from waiting import wait_until
 
 from cablestore import CableStore, Post, copies
 from cablestore.reindex import load, prepare
 from cablestore.reindex.spark import session
 
 HERE = Path(__file__).parent
-TIMEOUT_S = 300
 
 SHARES = {"PARTITION_POSTS": 400, "MAX_BUCKET_SIZE_BYTES": 60_000, "PART_ROWS": 2_000}
 """Limits with which some thousand posts are cut into several partitions, buckets and parts."""
@@ -92,13 +91,6 @@ def processes_of(marked: Path) -> dict[int, str]:
     return {pid: command for pid, command in found.items() if command}
 
 
-def wait_until(is_so: Callable[[], object], otherwise: str, seconds: float = 60) -> None:
-    deadline_s = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline_s, otherwise
-        time.sleep(0.01)
-
-
 def kill(*processes: int) -> None:
     for pid in processes:
         with suppress(ProcessLookupError):
@@ -111,8 +103,8 @@ def kill_python_workers(work: Path, marked: Path, job: subprocess.Popen[str]) ->
     def workers() -> list[int]:
         return [pid for pid, command in processes_of(marked).items() if "pyspark.daemon" in command]
 
-    wait_until(lambda: (work / "job.json").exists() or job.poll() is not None, "no job", TIMEOUT_S)
-    wait_until(lambda: len(workers()) > 1 or job.poll() is not None, "no worker", TIMEOUT_S)
+    wait_until(lambda: (work / "job.json").exists() or job.poll() is not None, "no job")
+    wait_until(lambda: len(workers()) > 1 or job.poll() is not None, "no worker")
     kill(*workers()[1:])
 
 
@@ -123,7 +115,7 @@ def kill_an_executor(marked: Path, job: subprocess.Popen[str]) -> None:
         commands = processes_of(marked)
         return [pid for pid, command in commands.items() if "CoarseGrainedExecutorBackend" in command]
 
-    wait_until(lambda: executors() or job.poll() is not None, "no executor", TIMEOUT_S)
+    wait_until(lambda: executors() or job.poll() is not None, "no executor")
     assert job.poll() is None
     kill(executors()[0])
 

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple, Self
 
 import pytest
 from sds_messages import unhex
+from waiting import LIMIT_S
 
 from cablestore.sds.bloom import FilterParameters
 from cablestore.sds.message import HistoryEntry, Kind, Message
@@ -108,7 +109,7 @@ class JsPeer:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
-            self._process.wait(10)
+            self._process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

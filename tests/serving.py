@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
+from waiting import LIMIT_S
 
 KEY, OTHER_KEY = "ab" * 32, "cd" * 32
 HERE = "127.0.0.1:0"
@@ -27,12 +28,14 @@ def environment(**more: str) -> dict[str, str]:
 
 def cablestore(*arguments: object, store: Path, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cablestore", *map(str, arguments), "-s", str(store)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment(**more), check=False, timeout=120)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment(**more), check=False, timeout=LIMIT_S
+    )
 
 
 def fetch(url: str, method: str = "GET") -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=30) as found:
+        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=LIMIT_S) as found:
             return found.status, found.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -78,4 +81,4 @@ class Served:
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(LIMIT_S)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyspark
+from waiting import wait_until
 
 from cablestore.reindex.java import find_java
 
-START_TIMEOUT_S = 120
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For processes that live for seconds: compiling code with more care would take a third of their time."""
 MASTER = "org.apache.spark.deploy.master.Master"
@@ -88,10 +87,7 @@ def _daemon(log: Path, environment: Mapping[str, str], name: str, *arguments: st
 
 
 def _wait_for(log: Path, pattern: str) -> str:
-    deadline_s = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline_s:
-        found = re.search(pattern, log.read_text())
-        if found:
-            return found[1]
-        time.sleep(0.1)
-    raise AssertionError(f"no {pattern!r} after {START_TIMEOUT_S} s in {log}:\n{log.read_text()}")
+    found = wait_until(
+        lambda: re.search(pattern, log.read_text()), lambda: f"no {pattern!r} in {log}:\n{log.read_text()}"
+    )
+    return str(found and found[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
+import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Self
@@ -27,7 +27,7 @@ class Side:
     def __init__(self, store: CableStore, terms: Terms | None = None, **options: Any) -> None:
         self.store = store
         self.snapshot = store.snapshot()
-        hooks = Hooks(lambda channels: stored_set(self.snapshot.reader, channels), store.post, os.urandom)
+        hooks = Hooks(lambda channels: stored_set(self.snapshot.reader, channels), store.post, random.randbytes)
         self.talk = Talk(terms or Terms(), hooks, options.pop("dialect", store.dialect.name), **options)
         self.said: list[Message] = []
         self.heard: list[bytes] = []

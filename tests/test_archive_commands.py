@@ -16,9 +16,9 @@ from typing import NamedTuple
 import pytest
 from archive_network import CABAL_KEY, HERE, Seed, Wire, archive, digest, free_port, made_store, posts_of, started, told
 from archives import FIRST_MS, some_weeks
-from content_nodes import wait_until
 from serving import HERE as ANY_PORT
 from serving import Served, cablestore
+from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, Identity
 from cablestore.archive.announcement import RESERVED_CHANNEL, parse_link
@@ -81,7 +81,7 @@ def content(folder: Path, *arguments: object, end: int = signal.SIGTERM, status:
         yield json.loads(line)["url"]
     finally:
         process.send_signal(end)
-        assert process.communicate(timeout=60) == ("", "")
+        assert process.communicate(timeout=LIMIT_S) == ("", "")
     assert process.returncode == status
 
 
@@ -249,9 +249,9 @@ def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(made: Made, tm
         with Wire(port, rate_bytes_per_s=150_000) as wire:
             source = ("--peer", wire.address) if kind == "magnet" else ("--node", f"http://{wire.address}")
             process = started("fetch", link, got, *made.of_member, *source, store=made.member)
-            wait_until(lambda: wire.to_members_bytes > 200_000, 60)
+            wait_until(lambda: wire.to_members_bytes > 200_000)
             process.send_signal(signal.SIGINT)
-            output, errors = process.communicate(timeout=60)
+            output, errors = process.communicate(timeout=LIMIT_S)
             assert process.returncode == 130
             said = " ".join(errors.split())
             assert said == "interrupted: what was fetched and imported is kept, the same command goes on from there"
@@ -277,7 +277,7 @@ def test_killed_while_archives_are_fetched_by_content_id(made: Made, tmp_path: P
         command = ("fetch", published["link"], got, *made.of_member, "--node", f"http://{wire.address}")
         for until in sorted(rng.uniform(0, size_bytes) for _ in range(KILLS)):
             process = started(*command, store=made.member)
-            wait_until(lambda until=until: wire.to_members_bytes > until, 60)  # type: ignore[misc]  # mypy does not see the default
+            wait_until(lambda until=until: wire.to_members_bytes > until)  # type: ignore[misc]  # mypy does not see the default
             process.kill()
             process.communicate()
         wire.rate_bytes_per_s = 0
@@ -423,7 +423,7 @@ def test_a_seed_ends_cleanly(made: Made) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("magnet:?")
         process.send_signal(number)
-        assert process.communicate(timeout=60) == ("", "")
+        assert process.communicate(timeout=LIMIT_S) == ("", "")
         assert process.returncode == status
 
 

@@ -31,6 +31,7 @@ from hostile import (
 )
 from serving import environment
 from torrents import HERE, engine, serving
+from waiting import LIMIT_S
 
 from cablestore import LEGACY, CableStore, limits
 from cablestore.archive.commitment import Commitment
@@ -396,7 +397,7 @@ def test_a_process_with_little_memory_refuses_a_bomb(made: Made, member: Path) -
         text=True,
         env=environment(),
         check=False,
-        timeout=60,
+        timeout=LIMIT_S,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (400_000_000, 400_000_000)),
     )
     assert (done.returncode, done.stdout) == (2, "")

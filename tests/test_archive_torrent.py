@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import shutil
 import socket
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from torrents import COMMUNITY, HERE, config, content, engine, fill, index_of, metainfo_of, now, opened, tracker
+from waiting import LIMIT_S, wait_until
 
 from cablestore import limits
 from cablestore.archive.engine import Remote, Span
@@ -306,18 +308,40 @@ def test_nothing_is_on_by_default(tmp_path: Path) -> None:
         assert session.get_torrents()[0].trackers() == []
 
 
-def threads() -> set[str]:
-    """Of this process, those of libtorrent too."""
-    return {path.name for path in Path("/proc/self/task").iterdir()}
+THREADS = """
+import json, os, sys
+from pathlib import Path
+from torrents import COMMUNITY, engine, fill
+folder = Path(sys.argv[1])
+def threads():
+    return [int(each) for each in os.listdir("/proc/self/task")]
+fill(folder, [1])
+before = threads()
+with engine(folder) as giver:
+    giver.seed(COMMUNITY)
+    during = threads()
+print(json.dumps([before, during]), flush=True)
+sys.stdin.read()
+"""
 
 
 def test_threads_end_with_the_engine(tmp_path: Path) -> None:
-    before = threads()
+    """In a process of its own, which starts no other ones. The system takes a moment to forget a thread that has ended."""
+    command = [sys.executable, "-c", THREADS, str(tmp_path / "a")]
+    path = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, **pipes) as child:  # type: ignore[call-overload]
+        before, during = json.loads(child.stdout.readline())
+        assert len(during) > len(before)
+        tasks = Path(f"/proc/{child.pid}/task")
+        wait_until(lambda: {int(each.name) for each in tasks.iterdir()} == {*before}, "a thread outlives the engine")
+        child.communicate()
+
+
+def test_an_engine_that_has_ended_is_closed(tmp_path: Path) -> None:
     fill(tmp_path / "a", [1])
     with engine(tmp_path / "a") as giver:
         giver.seed(COMMUNITY)
-        assert threads() > before
-    assert threads() == before
     with pytest.raises(ArchiveError, match="closed"):
         giver.seed(COMMUNITY)
 
@@ -374,7 +398,7 @@ def test_aria2_downloads_it_intact(tmp_path: Path) -> None:
         ]
         torrent = tmp_path / "a t" / f"{COMMUNITY}.torrent"
         command = ["aria2c", *(f"--{switch}" for switch in switches), str(torrent)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         assert done.returncode == 0, done.stdout
         assert now(giver).uploaded_bytes >= 50 * PIECE
     assert metainfo_of(tmp_path / "aria") == metainfo_of(tmp_path / "a")

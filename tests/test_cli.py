@@ -17,6 +17,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 from people import ANN, raws
+from waiting import LIMIT_S
 
 from cablestore import CableStore, Identity
 from cablestore.cli import cli, main
@@ -52,7 +53,9 @@ def lines(result: Result) -> list[dict[str, Any]]:
 def shell(*arguments: str, store: Path, **options: Any) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"CABLESTORE_STORE": str(store)}
     command = [sys.executable, "-m", "cablestore", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=60, **options)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment, check=False, timeout=LIMIT_S, **options
+    )
 
 
 def test_a_day_with_the_command_line(run: Run) -> None:
@@ -261,7 +264,7 @@ def test_follow_shows_what_another_process_writes(run: Run, tmp_path: Path) -> N
                 time.sleep(0.05)  # the follower had the store open for an instant
             assert json.loads(follower.stdout.readline())["text"] == word
         follower.send_signal(signal.SIGINT)
-        assert follower.wait(10) == 130
+        assert follower.wait(LIMIT_S) == 130
 
 
 def test_interrupting_an_import_keeps_what_was_stored(tmp_path: Path) -> None:
@@ -276,7 +279,7 @@ def test_interrupting_an_import_keeps_what_was_stored(tmp_path: Path) -> None:
         time.sleep(0.01)
     time.sleep(1)
     child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=30)
+    _, errors = child.communicate(timeout=LIMIT_S)
     assert child.returncode == 130, errors
     assert "what was stored stays stored" in errors
     assert "Traceback" not in errors

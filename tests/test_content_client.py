@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
+import random
 import signal
 import sys
 import time
@@ -125,7 +125,7 @@ def test_a_wrong_block_ends_a_download_at_once_where_there_are_leaves(tmp_path: 
             await response.write(wrong[at : at + (1 << 20)])
             sent = at
 
-    large = os.urandom(64 << 20)
+    large = random.randbytes(64 << 20)
     wrong = changed(large, 5)
     cid, manifest, leaves = described(large)
     node = Told(data=much, manifest=item_json(cid, manifest), leaves=leaves)
@@ -281,7 +281,7 @@ def wait_for_size(path: Path, size_bytes: int) -> None:
 
 
 def test_a_killed_download_goes_on(tmp_path: Path) -> None:
-    large = os.urandom(40 << 20)
+    large = random.randbytes(40 << 20)
     cid, manifest, leaves = described(large)
 
     async def slowly(response: web.StreamResponse) -> None:

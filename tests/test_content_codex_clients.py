@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 from content_nodes import ServedContent, served
+from waiting import LIMIT_S
 
 SDK = Path(__file__).parent / "codex_sdk.cjs"
 PAYLOAD_CID = "zDvZRwzmBEaJ338xaCHbKbGAJ4X41YyccS6eyorrYBbmPnWuLxCh"
@@ -30,7 +32,7 @@ def node(tmp_path: Path) -> Iterator[ServedContent]:
 
 def test_the_python_client_works_unchanged(node: ServedContent, tmp_path: Path) -> None:
     codex = pytest.importorskip("codex_api_client", reason="pip install codex-api-client")
-    large = os.urandom(5_000_000)
+    large = random.randbytes(5_000_000)
     (tmp_path / "large").write_bytes(large)
     with codex.ApiClient(codex.Configuration(host=f"{node.url}/api/codex/v1")) as api:
         data = codex.DataApi(api)
@@ -66,9 +68,9 @@ def test_the_javascript_client_works_unchanged(node: ServedContent, tmp_path: Pa
     if not modules:
         pytest.skip("CABLESTORE_NODE_MODULES names no folder with @codex-storage/sdk-js: npm install it there")
     large, copy = tmp_path / "large", tmp_path / "copy"
-    large.write_bytes(os.urandom(20_000_000))
+    large.write_bytes(random.randbytes(20_000_000))
     command = ["node", str(SDK), node.url, str(large), str(copy)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     assert told["cid"] == PAYLOAD_CID

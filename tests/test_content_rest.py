@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import inspect
 import json
-import os
 import random
 import socket
 from collections.abc import Iterator
@@ -16,9 +15,10 @@ from typing import Any
 
 import pytest
 from content_child import bytes_of
-from content_nodes import ServedContent, ask, described, put, served, wait_until, with_server
+from content_nodes import ServedContent, ask, described, put, served, with_server
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import LIMIT_S, wait_until
 
 from cablestore import limits
 from cablestore.archive.cid import BLOCK_SIZE_BYTES, CODEC_BLOCK, Cid, Generation, Manifest, manifest_cid
@@ -95,7 +95,7 @@ def test_what_is_uploaded_comes_back(
 
 def test_an_upload_in_chunks_has_the_same_id(node: ServedContent) -> None:
     data = bytes_of(4, 700_000)
-    with closing(http.client.HTTPConnection("127.0.0.1", node.port, timeout=30)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", node.port, timeout=LIMIT_S)) as connection:
         parts = (data[at : at + 33_333] for at in range(0, len(data), 33_333))
         connection.request("POST", f"{PREFIX}/data", parts, {"Transfer-Encoding": "chunked"}, encode_chunked=True)
         assert connection.getresponse().read().decode() == str(described(data, None)[0])
@@ -213,7 +213,7 @@ def test_bad_and_unknown_ids_have_their_statuses(node: ServedContent) -> None:
 @settings(max_examples=60)
 def test_no_bytes_on_a_connection_harm_the_server(node: ServedContent, noise: bytes) -> None:
     for head in (b"", b"POST /api/codex/v1/data HTTP/1.1\r\nHost: x\r\n", b"GET /api/codex/v1/data/"):
-        with socket.create_connection(("127.0.0.1", node.port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", node.port), timeout=LIMIT_S) as connection:
             connection.sendall(head + noise)
             connection.shutdown(socket.SHUT_WR)
             while connection.recv(65_536):
@@ -249,7 +249,7 @@ def test_uploads_at_once_are_limited(tmp_path: Path) -> None:
     head = b"POST /api/codex/v1/data HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\n"
     with served(tmp_path / "store") as node, ExitStack() as open_ones:
         for _ in range(limits.MAX_UPLOADS_AT_ONCE):
-            connection = open_ones.enter_context(socket.create_connection(("127.0.0.1", node.port), timeout=10))
+            connection = open_ones.enter_context(socket.create_connection(("127.0.0.1", node.port), timeout=LIMIT_S))
             connection.sendall(head + b"pay")
         incoming = tmp_path / "store" / "incoming"
         wait_until(lambda: len([*incoming.iterdir()]) == 2 * limits.MAX_UPLOADS_AT_ONCE)
@@ -264,17 +264,17 @@ def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
     """STALL_TIMEOUT_S is what the server waits unless told otherwise; here it is made short."""
 
     async def work(server: ContentServer, client: ContentClient) -> None:
-        cid = (await client.upload_bytes(os.urandom(30_000_000))).cid
+        cid = (await client.upload_bytes(random.randbytes(30_000_000))).cid
         reader, writer = await asyncio.open_connection(*server.address)
         writer.write(b"POST /api/codex/v1/data HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\npay")
-        assert b" 408 " in await asyncio.wait_for(reader.read(100), 5)
+        assert b" 408 " in await asyncio.wait_for(reader.read(100), LIMIT_S)
         writer.close()
         reader, writer = await asyncio.open_connection(*server.address, limit=1_000)
         writer.write(f"GET {PREFIX}/data/{cid} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         await asyncio.sleep(1.5)
         got = 0
         try:
-            while part := await asyncio.wait_for(reader.read(1 << 20), 5):
+            while part := await asyncio.wait_for(reader.read(1 << 20), LIMIT_S):
                 got += len(part)
         except ConnectionError:
             pass
@@ -286,7 +286,7 @@ def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
 
 
 def test_a_damaged_dataset_is_never_served_as_a_whole_one(tmp_path: Path) -> None:
-    data = os.urandom(3_000_000)
+    data = random.randbytes(3_000_000)
 
     async def work(server: ContentServer, client: ContentClient) -> None:
         uploaded = await client.upload_bytes(data)
@@ -329,10 +329,10 @@ def listens(node: ServedContent) -> bool:
 
 
 def test_it_ends_gracefully_while_a_client_downloads(tmp_path: Path) -> None:
-    data = os.urandom(20_000_000)
+    data = random.randbytes(20_000_000)
     with served(tmp_path / "store") as node:
         cid = put(node, data)
-        with closing(http.client.HTTPConnection("127.0.0.1", node.port, timeout=30)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", node.port, timeout=LIMIT_S)) as connection:
             connection.request("GET", f"{PREFIX}/data/{cid}")
             answer = connection.getresponse()
             got = answer.read(1_000_000)
@@ -340,14 +340,14 @@ def test_it_ends_gracefully_while_a_client_downloads(tmp_path: Path) -> None:
             wait_until(lambda: not listens(node))
             got += answer.read()
         assert got == data
-        assert node.process.wait(30) == 0
+        assert node.process.wait(LIMIT_S) == 0
     with ContentStore.open(tmp_path / "store") as store:
         assert [str(found) for found, _ in store.datasets()] == [cid]
 
 
 def test_the_server_takes_the_same_memory_whatever_the_size(tmp_path: Path) -> None:
     def upload_and_download(node: ServedContent, size_bytes: int) -> None:
-        (tmp_path / "up").write_bytes(os.urandom(size_bytes))
+        (tmp_path / "up").write_bytes(random.randbytes(size_bytes))
         uploaded = upload_file(node.url, tmp_path / "up")
         download_file(node.url, uploaded.cid, tmp_path / "down")
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from content_child import bytes_of
-from content_nodes import Told, all_told, ask, described, honest, put, served, wait_until, without_end
+from content_nodes import Told, all_told, ask, described, honest, put, served, without_end
+from waiting import LIMIT_S, wait_until
 
 from cablestore import limits
 from cablestore.archive.content_api import item_json
@@ -48,9 +49,9 @@ def test_nodes_that_have_each_other_as_upstream_do_not_ask_in_a_circle(tmp_path:
                 ContentClient(first.url, network=True) as client,
             ):
                 with pytest.raises(NoSuchContentError):
-                    await asyncio.wait_for(client.manifest(unknown), 5)
+                    await asyncio.wait_for(client.manifest(unknown), LIMIT_S)
                 with pytest.raises(NoSuchContentError):
-                    await asyncio.wait_for(client.request_fetch(unknown), 5)
+                    await asyncio.wait_for(client.request_fetch(unknown), LIMIT_S)
 
     asyncio.run(run())
 

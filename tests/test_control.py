@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import LIMIT_S
 
 from cablestore import CableStore, StorageError, StoreLockedError
 from cablestore.cli.common import Output
@@ -29,7 +30,7 @@ CHILD = Path(__file__).parent / "control_child.py"
 
 def cablestore(*arguments: str, store: Path, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "cablestore", *arguments]
-    settings: dict[str, Any] = {"env": environment(store), "capture_output": True, "text": True, "timeout": 60}
+    settings: dict[str, Any] = {"env": environment(store), "capture_output": True, "text": True, "timeout": LIMIT_S}
     if "input" not in options:
         options.setdefault("stdin", subprocess.DEVNULL)
     return subprocess.run(command, check=False, **(settings | options))
@@ -50,7 +51,7 @@ def holding(store: Path) -> Iterator[subprocess.Popen[str]]:
         assert child.stdin is not None
         with suppress(BrokenPipeError):
             child.stdin.close()
-        assert child.wait(30) in (0, -signal.SIGKILL)
+        assert child.wait(LIMIT_S) in (0, -signal.SIGKILL)
 
 
 @contextmanager
@@ -187,7 +188,7 @@ def on_a_terminal(words: list[str], store: Path, **more: str) -> bytes:
         while part := os.read(ours, 65536):
             found += part
     os.close(ours)
-    assert child.wait(20) == 0
+    assert child.wait(LIMIT_S) == 0
     return found
 
 
@@ -213,7 +214,7 @@ def test_a_follower_sees_what_other_clients_and_peers_store(folder: Path) -> Non
         for follower in (one, two):
             assert texts(follower, 2) == ["from a client", "from the holder"]
             follower.send_signal(signal.SIGINT)
-            assert follower.wait(10) == 130
+            assert follower.wait(LIMIT_S) == 130
             assert follower.stderr is not None
             assert follower.stderr.read().strip() == "interrupted; what was stored stays stored"
 
@@ -236,11 +237,11 @@ def test_a_server_that_goes_away_is_told_in_one_line_with_status_3(folder: Path,
         else:
             assert holder.stdin is not None
             holder.stdin.close()
-        assert follower.wait(20) == 3
+        assert follower.wait(LIMIT_S) == 3
         assert follower.stderr is not None
         [line] = follower.stderr.read().splitlines()
         assert line.startswith("cablestore: the process that has the store open ended before")
-        holder.wait(20)
+        holder.wait(LIMIT_S)
     assert (folder / NAME).exists() is is_killed
     # What a killed process left is in nobody's way: commands work directly, and the next server takes its place.
     assert cablestore("post", "default", "after", store=folder).returncode == 0

@@ -9,13 +9,13 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from people import ANN, raws
+from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, StorageError, limits
 from cablestore.cli.remote import control
@@ -24,19 +24,12 @@ from cablestore.control import NAME, ControlServer, Reply, Request, ask, connect
 HELLO = Request("channels", {}, json=True, width=80, terminal=False)
 
 
-def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def said(folder: Path, line: bytes) -> list[dict[str, Any]]:
     """What the socket answers to any bytes."""
     connection = connect(folder)
     assert connection is not None
     with connection:
-        connection.settimeout(30)
+        connection.settimeout(LIMIT_S)
         with suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(line)
             connection.shutdown(socket.SHUT_WR)
@@ -49,7 +42,7 @@ def said(folder: Path, line: bytes) -> list[dict[str, Any]]:
 def hear(connection: socket.socket | None, text: bytes) -> socket.socket:
     """Read until a text comes."""
     assert connection is not None
-    connection.settimeout(20)
+    connection.settimeout(LIMIT_S)
     found = b""
     while text not in found:
         part = connection.recv(65536)
@@ -106,7 +99,7 @@ def test_only_the_same_user_gets_through(folder: Path, monkeypatch: pytest.Monke
             with socket.socket(socket.AF_UNIX) as stranger, monkeypatch.context() as patch:
                 patch.setattr(os, "geteuid", lambda: ours + 1)
                 stranger.connect(str(folder / NAME))
-                stranger.settimeout(20)
+                stranger.settimeout(LIMIT_S)
                 with suppress(ConnectionResetError):
                     assert stranger.recv(1) == b""
 
@@ -195,7 +188,7 @@ def test_more_clients_than_max_control_connections_are_refused(folder: Path) -> 
         for connection in waiting:
             assert connection is not None
             connection.close()
-        eventually(lambda: said(folder, line())[-1:] == [{"exit": 0}])
+        wait_until(lambda: said(folder, line())[-1:] == [{"exit": 0}])
 
 
 def test_a_client_that_goes_away_ends_what_runs_for_it(folder: Path) -> None:
@@ -206,9 +199,9 @@ def test_a_client_that_goes_away_ends_what_runs_for_it(folder: Path) -> None:
         quiet, talking = follow(folder), follow(folder, b"more " * 100)
         assert followers() == 2
         quiet.close()
-        eventually(lambda: followers() == 1)
+        wait_until(lambda: followers() == 1)
         talking.close()
-        eventually(lambda: followers() == 0)
+        wait_until(lambda: followers() == 0)
 
 
 def test_one_that_says_nothing_does_not_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +210,7 @@ def test_one_that_says_nothing_does_not_stay(folder: Path, monkeypatch: pytest.M
         connection = connect(folder)
         assert connection is not None
         with connection:
-            connection.settimeout(20)
+            connection.settimeout(LIMIT_S)
             assert connection.recv(1) == b""
 
 

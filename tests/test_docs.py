@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from waiting import LIMIT_S
 
 import cablestore
 from cablestore import limits
@@ -39,7 +40,7 @@ def test_python_in_the_documents_runs(document: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
 def test_examples_run(example: Path, tmp_path: Path) -> None:
     found = subprocess.run(
-        [sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S
     )
     assert found.returncode == 0, found.stderr
     assert found.stdout

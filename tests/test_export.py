@@ -18,6 +18,7 @@ from history import AUTHORS, Model, histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB, START_MS, raws
+from waiting import LIMIT_S
 
 from cablestore import (
     DRAFT8,
@@ -210,7 +211,7 @@ def test_writers_go_on_meanwhile(tmp_path: Path) -> None:
         begun, written = threading.Event(), threading.Event()
 
         def write() -> None:
-            begun.wait(10)
+            begun.wait(LIMIT_S)
             for number in range(50):
                 store.text("default", str(number), sync=False)
             store.ingest(raws(*(BOB.text("default", str(number)) for number in range(50))))
@@ -218,7 +219,7 @@ def test_writers_go_on_meanwhile(tmp_path: Path) -> None:
 
         def progress(_: int) -> None:
             begun.set()
-            assert written.wait(20)
+            assert written.wait(LIMIT_S)
 
         thread = threading.Thread(target=write)
         thread.start()

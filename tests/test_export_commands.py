@@ -10,6 +10,7 @@ from pathlib import Path
 
 from exporting import export, some_posts, stored
 from history import AUTHORS, NOW_MS, Model
+from waiting import LIMIT_S
 
 from cablestore import (
     DRAFT8,
@@ -83,9 +84,9 @@ export_store.merge, merge = interrupted, export_store.merge
 cli.main(["export", sys.argv[1], "--store", sys.argv[2]])
 """
     command = [sys.executable, "-c", code, str(tmp_path / "out"), str(tmp_path / "store")]
-    child = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    child = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert child.returncode == 130, child.stderr
     command = [sys.executable, "-m", "cablestore", "export", str(tmp_path / "out"), "--store", str(tmp_path / "store")]
-    child = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    child = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert child.returncode == 0, child.stderr
     assert verify_export(tmp_path / "out", signatures=True).posts == len(Model(some_posts()).live)

@@ -12,6 +12,7 @@ import pytest
 from exporting import SMALL, files_of, files_of_export, in_memory, some_posts, stored
 from history import AUTHORS, Model
 from people import ANN, raws
+from waiting import LIMIT_S
 
 from cablestore import (
     LEGACY,
@@ -62,7 +63,7 @@ def test_kill_9_at_any_instant(tmp_path: Path, when: str, instant: int) -> None:
     seen: dict[str, tuple[int, int]] = {}
     kills = 0
     while kills < 30:
-        child = subprocess.run(command, capture_output=True, check=False, timeout=60)
+        child = subprocess.run(command, capture_output=True, check=False, timeout=LIMIT_S)
         finished = {}
         if (out / "unfinished.json").exists():
             work = json.loads((out / "unfinished.json").read_text())
@@ -192,7 +193,7 @@ def test_a_full_disk(tmp_path: Path, limit_size_bytes: int) -> None:
     with stored(tmp_path / "store"):
         pass
     command = [sys.executable, "-c", FULL, str(tmp_path / "store"), str(tmp_path / "out"), str(limit_size_bytes)]
-    child = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    child = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert child.returncode == 0, child.stderr
     assert str(tmp_path / "out") in child.stdout
     assert "free space" in child.stdout

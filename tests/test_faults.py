@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from people import ANN, BOB, raws
+from waiting import LIMIT_S
 
 from cablestore import (
     CableStore,
@@ -60,7 +61,7 @@ print("closed", flush=True)
 def fill(folder: Path, how: str) -> list[list[str]]:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     command = [sys.executable, "-c", FILL, str(folder), how]
-    found = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
+    found = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=LIMIT_S)
     assert found.returncode == 0, found.stderr
     return [line.split(" ", 1) for line in found.stdout.splitlines()]
 

@@ -84,10 +84,10 @@ def _is_within(error: DecodeError, raw: bytes) -> bool:
     return False
 
 
-def run(work: Callable[[random.Random], object], inputs: int, seed: int | None = None) -> None:
-    """Run `work` on so many inputs, each from its own printed seed."""
-    first = int(time.time()) if seed is None else seed
-    rng = random.Random()
+def run(work: Callable[[random.Random], object], inputs: int) -> None:
+    """Run `work` on so many inputs, each from its own printed seed. A long run takes other ones each time."""
+    first = int(time.time()) if SOAK else random.randrange(2**32)
+    rng = random.Random(first)
     for number in range(inputs):
         rng.seed(first + number)
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 
@@ -20,7 +19,7 @@ from cablestore.session import Session
 ASK = ListRequest(b"", 0, 1)
 
 
-def greeting(dialect: Dialect, new_id: Callable[[int], bytes] = os.urandom, **named: bool) -> Session:
+def greeting(dialect: Dialect, new_id: Callable[[int], bytes] = random.randbytes, **named: bool) -> Session:
     return Session(dialect, Greeter(new_id), **named)
 
 
@@ -81,7 +80,7 @@ def test_who_changes_the_dialect_greets_anew(dialects: tuple[Dialect, Dialect]) 
 @ALL_REQUESTS
 def test_a_stranger_is_never_taken_for_a_store(dialect: Dialect, request_: Request) -> None:
     """Whatever it asks, what is said beside Cable is passed over, and nothing can be said to it."""
-    stranger, store = Session(dialect, os.urandom), greeting(dialect)
+    stranger, store = Session(dialect, random.randbytes), greeting(dialect)
     ask(store, times=REQUESTS)
     ask(stranger, request_, 30)
     carry(stranger, store)
@@ -135,7 +134,7 @@ def test_a_greeting_is_heard_behind_up_to_a_dozen_others(size_bytes: int, seed: 
 @pytest.mark.parametrize(("size_bytes", "needed"), [(4, 4), (8, 3)])
 def test_a_part_of_a_greeting_is_none(size_bytes: int, needed: int) -> None:
     """Chance makes three ids of 4 bytes, or two of 8, follow others with less than 2**-64."""
-    greeter, listener = Greeter(os.urandom), Listener()
+    greeter, listener = Greeter(random.randbytes), Listener()
     for number in range(needed):
         assert not listener.has_heard, number
         listener.hear(greeter(size_bytes))
@@ -147,7 +146,7 @@ def test_a_part_of_a_greeting_is_none(size_bytes: int, needed: int) -> None:
 def test_ids_look_random(dialect: Dialect) -> None:
     """Each bit is set in half of them, none comes twice, and none of draft 8 is taken for one of legacy."""
     size_bytes = dialect.request_id_size_bytes
-    greeters = [Greeter(os.urandom) for _ in range(2_000)]
+    greeters = [Greeter(random.randbytes) for _ in range(2_000)]
     ids = [greeter(size_bytes) for greeter in greeters for _ in range(REQUESTS + 1)]
     assert len(set(ids)) > len(ids) - 5
     for bit in range(8 * size_bytes):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from waiting import LIMIT_S
 
 from cablestore.errors import ReindexError
 from cablestore.reindex.java import ANSWER_TIMEOUT_S, find_java, major_version
@@ -241,7 +242,9 @@ def run_child(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
     environ = {"PATH": str(folder / "bin"), "HOME": str(folder), "CABLESTORE_TEST_MARK": str(folder)}
     environ |= {name: os.environ[name] for name in ("COVERAGE_PROCESS_START", "PYTHONPATH") if name in os.environ}
     command = [sys.executable, "child.py"]
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import LIMIT_S
 
 from cablestore.errors import CorruptStoreError, StorageError, StoreClosedError
 from cablestore.kv import LevelDB, Tuning, join_tables
@@ -108,7 +109,7 @@ def test_closing_while_others_read_is_safe(database: Database) -> None:
     started.wait()
     database.close()
     for thread in threads:
-        thread.join(30)
+        thread.join(LIMIT_S)
     assert len(ended) == 4
 
 

@@ -18,6 +18,7 @@ import pytest
 from by_hand import CABAL_KEY, ByHand, running
 from peering import HOST, Keeper, Network, logged, memory, network, raw_peer, run, until
 from people import START_MS, Person, raws
+from waiting import LIMIT_S
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
 from cablestore.body import Role
@@ -129,13 +130,13 @@ def conversation(choice: random.Random, frames: list[bytes]) -> list[bytes]:
 
 async def many(connections: int, one: Callable[[random.Random], Awaitable[None]]) -> None:
     """Have so many conversations, a few at once, each from its own seed."""
-    first = int(time.time())
+    first = int(time.time()) if SOAK else random.randrange(2**32)
     numbers = iter(range(first, first + connections))
 
     async def some() -> None:
         for number in numbers:
             try:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(LIMIT_S):
                     await one(random.Random(number))
             except BaseException as error:
                 error.add_note(f"random seed {number}")

@@ -11,6 +11,7 @@ import pytest
 from by_hand import ALL, LIVE, MANY, UNKNOWN, ByHand, listening, on_loop, only, peer_id, sizes_of, slow_reader, texts
 from peering import Keeper, logged, raw_peer, until
 from people import BOB, raws
+from waiting import LIMIT_S
 
 from cablestore import limits
 from cablestore.message import CancelRequest, HashResponse, PostRequest, PostResponse, TimeRangeRequest
@@ -151,7 +152,7 @@ class _Gate:
         store_all: Callable[..., bool] = workers.Writes._store_all
 
         def waiting(writes: Any, taken: Any) -> bool:
-            self.open.wait(20)
+            self.open.wait(LIMIT_S)
             return store_all(writes, taken)
 
         monkeypatch.setattr(workers.Writes, "_store_all", waiting)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import random
 from dataclasses import replace
 
 import pytest
 from by_hand import ALL, CABAL_KEY, LIVE, ByHand, on_loop
 from peering import HOST, Keeper, memory, raw_listener, until
 from people import ANN, Person
+from waiting import LIMIT_S
 
 from cablestore import DRAFT8, LEGACY, Dialect
 from cablestore.greeting import REQUESTS, Greeter
@@ -43,7 +44,7 @@ async def test_a_stranger_that_connects_hears_cable_alone(dialect: Dialect, key:
     with memory("a", dialect, [Person("ann", dialect).text("default", "x")]) as store:
         async with Node(store, replace(HASTY, cabal_key=key)) as node:
             peer = await ByHand.connect(await node.listen(Address(HOST, 0)), dialect=dialect, cabal_key=key)
-            ids = [os.urandom(dialect.request_id_size_bytes) for _ in range(30)]
+            ids = [random.randbytes(dialect.request_id_size_bytes) for _ in range(30)]
             requests: list[Request] = [ALL, LIVE, ListRequest(b"", 0, 1)]
             for number, each in enumerate(ids):
                 peer.send(requests[number % 3]._replace(request_id=each))
@@ -122,13 +123,13 @@ async def test_a_hello_that_comes_together_with_the_greeting_is_answered() -> No
             frames = FrameReader()
             while not frames.feed(await reader.read(4096)):
                 pass  # what it asks: it has greeted
-            greeter = Greeter(os.urandom)
+            greeter = Greeter(random.randbytes)
             asked = [encode_message(ListRequest(greeter(4), 0, 1), LEGACY) for _ in range(REQUESTS)]
             hello = encode_frame(7, Hello(VERSION, Purpose.RECONCILE, LEGACY.name, Terms()))
             writer.write(b"".join([*asked, encode_extra(hello, LEGACY)]))
             heard: list[bytes] = []
             while not (extras := [extra for frame in heard if (extra := extra_of(frame)) is not None]):
-                heard += frames.feed(await asyncio.wait_for(reader.read(4096), 10))
+                heard += frames.feed(await asyncio.wait_for(reader.read(4096), LIMIT_S))
             number, answer = decode_frame(extras[0])
             assert (number, type(answer)) == (7, Accepted)
             writer.close()

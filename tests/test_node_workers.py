@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from by_hand import ALL, CABAL_KEY, ByHand, listening, offered, on_loop, post_request, texts
 from peering import HOST, logged, memory, until
+from waiting import LIMIT_S
 
 from cablestore import CableStore, StorageError
 from cablestore.message import PostResponse
@@ -98,7 +99,7 @@ class Gate:
 
         def gated(store: CableStore, *arguments: Any, **options: Any) -> Any:
             self.waiting += 1
-            assert self._opened.wait(20)
+            assert self._opened.wait(LIMIT_S)
             return method(store, *arguments, **options)
 
         monkeypatch.setattr(CableStore, name, gated)

@@ -132,9 +132,9 @@ def test_own_messages_sent_back() -> None:
 
 def test_message_is_cut() -> None:
     ann, bob = pair()
-    cut = ann.send(bytes(100))[:-1]
-    assert bob.receive(cut) == ([], b"")
-    refused(bob, ann.send(bytes(100)), "message")
+    sent = ann.send(bytes(100))
+    assert bob.receive(sent[:-1]) == ([], b"")
+    refused(bob, bytes((sent[-1] ^ 1,)) + ann.send(bytes(100)), "message")  # what follows is not what was cut off
 
 
 @given(st.integers(0, 20 + 60 + 16 - 1), st.integers(0, 7))

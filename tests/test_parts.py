@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from people import ANN, START_MS
 from reindexing import conversation, digest_of, store_at
+from waiting import LIMIT_S, wait_until
 
 from cablestore import LEGACY, CableStore, StorageError, check_parts, copies, encode_post, limits, rebuild_parts
 from cablestore.body import LOCAL_ONLY, Block
@@ -234,13 +234,6 @@ def children(parent: int) -> list[int]:
     return found
 
 
-def wait_until(is_so: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-
-
 def test_a_process_that_is_killed_leaves_the_store_as_it_was(folder: Path) -> None:
     before = rows_of(folder)
 
@@ -291,18 +284,22 @@ def test_processes_end_with_the_one_that_started_them(folder: Path, script: Path
     assert not list(folder.glob("scratch-*"))
 
 
+INTERRUPTED = ("interrupted; what was stored stays stored", 130)
 COMMAND = """
 import sys
 from cablestore import copies
-from cablestore.cli import main
+from cablestore.__main__ import main
 copies.PARTITION_POSTS = 50
 copies.SHARED_OUT_FROM_SIZE_BYTES = 1
-main(sys.argv[1:])
+main()
 """
 
 
 def test_ctrl_c_says_one_line_at_any_instant(folder: Path, script: Path) -> None:
-    """A terminal sends it to all processes; those that share out the work keep silent, even while they start."""
+    """A terminal sends it to all processes; those that share out the work keep silent, even while they start.
+
+    An instant after all is done is one too: Python takes a moment to end.
+    """
     script.write_text(COMMAND)
     before = rows_of(folder)
     said = set()
@@ -313,11 +310,49 @@ def test_ctrl_c_says_one_line_at_any_instant(folder: Path, script: Path) -> None
         time.sleep(tenths / 10)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGINT)
-        said.add((job.communicate(timeout=60)[1].strip(), job.returncode))
+        said.add((job.communicate(timeout=LIMIT_S)[1].strip(), job.returncode))
         assert not children(job.pid)
         assert rows_of(folder) == before
-    assert ("interrupted; what was stored stays stored", 130) in said
-    assert said <= {("interrupted; what was stored stays stored", 130), ("", 0)}, said
+    assert INTERRUPTED in said
+    assert said <= {INTERRUPTED, ("", 0)}, said
+
+
+AT_AN_IMPORT = """
+import os, runpy, signal, sys
+at = sys.argv.pop(1)
+heard = []
+def interrupt(event, what):
+    if event == "import" and what[0] == at and not heard:
+        heard.append(at)
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(interrupt)
+runpy.run_module("cablestore", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("at", ["cablestore.cli", "click", "cablestore.cli.archiving", "plyvel", "cablestore.check"])
+def test_ctrl_c_says_one_line_while_the_command_line_loads(folder: Path, at: str) -> None:
+    """From the first line of ours. Earlier, when Python itself starts, it is Python that says or does not say a word."""
+    done = interrupted(AT_AN_IMPORT, at, "rebuild", "--store", folder)
+    assert (done.stderr.strip(), done.returncode) == INTERRUPTED
+
+
+AT_THE_END = """
+import atexit, os, runpy, signal, sys
+sys.argv.pop(1)
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+runpy.run_module("cablestore", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_ctrl_c_changes_nothing_when_all_is_done(folder: Path) -> None:
+    done = interrupted(AT_THE_END, "-", "channels", "--store", folder)
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def interrupted(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
 
 def has_begun(job: subprocess.Popen[str], folder: Path) -> bool:

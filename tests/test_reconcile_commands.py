@@ -14,6 +14,7 @@ from archive_network import digest
 from people import ANN, START_MS, raws
 from serving import HERE, KEY, OTHER_KEY, Served, cablestore, environment, fetch
 from talking import conversation, live, two_halves, vanishing
+from waiting import LIMIT_S
 
 from cablestore import CableStore, Dialect, Post
 from cablestore.dialect import DRAFT8, LEGACY
@@ -127,7 +128,7 @@ def test_a_full_disk_ends_it_and_leaves_what_was_stored(tmp_path: Path, serving:
     port = one.hear("reconciling")
     command = ["bash", "-c", 'ulimit -f 600; exec "$@"', "_", sys.executable, "-m", "cablestore"]
     command += ["reconcile", port, "--create", "-s", str(tmp_path / "b")]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False, timeout=60)
+    result = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False, timeout=LIMIT_S)
     assert result.returncode == 3
     assert "the disk refused" in result.stderr
     assert "Traceback" not in result.stderr

@@ -15,7 +15,6 @@ from people import Person
 from reindexing import (
     HERE,
     SHARES,
-    TIMEOUT_S,
     conversation,
     digest_of,
     digest_of_all,
@@ -24,6 +23,7 @@ from reindexing import (
     kill_python_workers,
     start_job,
 )
+from waiting import LIMIT_S
 
 pytest.importorskip("pyspark")
 
@@ -93,7 +93,7 @@ def test_a_standalone_cluster_of_which_processes_are_killed(master: str, scratch
     job = start_job(tmp_path / "job.py", *exports, *options)
     kill_python_workers(work, scratch, job)
     kill_an_executor(scratch, job)
-    output, errors = job.communicate(timeout=TIMEOUT_S)
+    output, errors = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 0, errors
     assert {folder.parts[-3] for folder in executors_of(scratch)} == {"worker-0", "worker-1"}
     assert digest_of(tmp_path / "store") == digest_of_all(posts)
@@ -159,7 +159,7 @@ def test_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
     small, large = (export_of(posts[:n], tmp_path / str(n), segment_size_bytes=500_000) for n in (1000, len(posts)))
     command = [sys.executable, "-c", PEAKS, str(tmp_path), str(small), str(small), str(large)]
     environment = os.environ | {"PYTHONPATH": str(HERE)}
-    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=240)
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=LIMIT_S)
     assert found.returncode == 0, found.stderr
     _, small_kb, large_kb = peaks_kb = [int(peak) for peak in found.stdout.split()]
     print(f"driver's peaks: {peaks_kb} kB")
@@ -187,7 +187,7 @@ def test_spark_submit_to_a_standalone_cluster(master: str, scratch: Path, tmp_pa
         command += ["--conf", f"{name}={value}"]
     command += [script, str(export), "--out", str(tmp_path / "store"), "--work", str(tmp_path / "work"), "--json"]
     before = executors_of(scratch)
-    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=200)
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=LIMIT_S)
     assert found.returncode == 0, found.stderr
     assert executors_of(scratch) - before, "no worker took part"
     assert digest_of(tmp_path / "store") == digest_of_all(posts)

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from people import ANN
 from reindexing import (
-    TIMEOUT_S,
     conversation,
     digest_of,
     digest_of_all,
@@ -25,8 +24,8 @@ from reindexing import (
     processes_of,
     start_job,
     store_at,
-    wait_until,
 )
+from waiting import LIMIT_S, wait_until
 
 pytest.importorskip("pyspark")
 
@@ -58,7 +57,7 @@ class Site:
 
     def end(self, job: subprocess.Popen[str]) -> tuple[int, str]:
         """Wait for a job and all its processes. Returns its status and what it said."""
-        output, errors = job.communicate(timeout=TIMEOUT_S)
+        output, errors = job.communicate(timeout=LIMIT_S)
         wait_until(lambda: not processes_of(self.script), "a process outlives the job")
         assert "Traceback" not in errors, errors
         return job.returncode, output + errors
@@ -110,10 +109,10 @@ def site(template: Site, tmp_path: Path) -> Site:
 
 def kill_when(site: Site, job: subprocess.Popen[str], is_due: Callable[[], object], delay_s: float = 0) -> None:
     """Kill the job's driver at an instant, unless it ends before. All its processes end with it."""
-    wait_until(lambda: is_due() or job.poll() is not None, "the instant never came", TIMEOUT_S)
+    wait_until(lambda: is_due() or job.poll() is not None, "the instant never came")
     time.sleep(delay_s)
     job.kill()
-    job.communicate(timeout=TIMEOUT_S)
+    job.communicate(timeout=LIMIT_S)
     wait_until(lambda: not processes_of(site.script), "a process outlives the driver")
 
 
@@ -199,7 +198,7 @@ def a_process_of_the_loader_killed(site: Site) -> None:
     def loaders() -> list[int]:
         return [pid for pid, command in processes_of(site.script).items() if "loky.backend.popen" in command]
 
-    wait_until(lambda: (site.loading.exists() and loaders()) or job.poll() is not None, "no loader", TIMEOUT_S)
+    wait_until(lambda: (site.loading.exists() and loaders()) or job.poll() is not None, "no loader")
     kill(*loaders())
     status, said = site.end(job)
     assert status in (2, 3), said

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from people import ANN, START_MS, raws
 from sds_people import content
+from waiting import LIMIT_S
 
 from cablestore import CableStore, StoreLockedError
 from cablestore.errors import NotAStoreError
@@ -33,7 +34,7 @@ def holding(store: Path, *options: str) -> Iterator[None]:
         yield
         assert child.stdin is not None
         child.stdin.close()
-        assert child.wait(30) == 0
+        assert child.wait(LIMIT_S) == 0
 
 
 def status(run: Run, store: Path) -> list[dict[str, Any]]:

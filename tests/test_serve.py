@@ -11,23 +11,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from people import ANN, BOB, raws
 from serving import HERE, KEY, OTHER_KEY, Served, cablestore, environment, fetch
+from waiting import LIMIT_S, wait_until
 
 from cablestore import LEGACY, CableStore
 from cablestore.message import TimeRangeRequest, encode_message
 from cablestore.node import Address
-
-
-def eventually(is_so: Callable[[], Any], within_s: float = 30) -> Any:
-    until = time.monotonic() + within_s
-    while not (found := is_so()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return found
 
 
 def history(path: Path, posts: int = 50) -> str:
@@ -64,7 +56,7 @@ def test_a_sync_gives_an_equal_store_and_metrics_say_so(
     [report] = [json.loads(line) for line in found.stdout.splitlines()]
     assert (report["posts"], report["channels"], report["refused"], report["missing"]) == (55, 2, 0, 0)
     assert digest(tmp_path / "b") == whole
-    eventually(lambda: one.metric("cablestore_peers") == 0)
+    wait_until(lambda: one.metric("cablestore_peers") == 0)
     assert one.metric("cablestore_received_bytes_total") == report["sent_size_bytes"]
     assert one.metric("cablestore_sent_bytes_total") == report["received_size_bytes"]
     assert one.metric("cablestore_connections_total", by="them") == 1
@@ -106,11 +98,11 @@ def test_ctrl_c_keeps_what_a_sync_brought(tmp_path: Path, serving: Callable[...,
     one = serving(tmp_path / "a", "--listen", HERE, "--metrics", HERE, "--no-follow", *slowly)
     command = [sys.executable, "-m", "cablestore", "sync", one.address, "--create", "-s", str(tmp_path / "b")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as syncing:
-        eventually(lambda: one.metric("cablestore_open_sent_bytes") > 600_000)
+        wait_until(lambda: one.metric("cablestore_open_sent_bytes") > 600_000)
         syncing.send_signal(signal.SIGINT)
         assert syncing.stderr is not None
         errors = syncing.stderr.read()
-        assert syncing.wait(30) == 130
+        assert syncing.wait(LIMIT_S) == 130
     assert errors.strip() == "interrupted; what was stored stays stored"
     with CableStore.open(tmp_path / "b") as store:
         assert store.check().is_clean
@@ -138,7 +130,7 @@ def test_commands_work_on_a_served_store_and_posts_reach_a_connected_one(
     assert posted is not None
     assert posted.returncode == 0, posted.stderr
     two = serving(tmp_path / "b", "--create", "--connect", one.address, "--metrics", HERE, "--list-every", "1s")
-    eventually(lambda: two.metric("cablestore_store_posts", type="text") == 1)
+    wait_until(lambda: two.metric("cablestore_store_posts", type="text") == 1)
     command = [sys.executable, "-m", "cablestore", "log", "default", "--follow", "--json", "-s", str(two.store)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as follower:
         assert follower.stdout is not None
@@ -146,9 +138,9 @@ def test_commands_work_on_a_served_store_and_posts_reach_a_connected_one(
         cablestore("post", "default", "and live", store=one.store)
         assert json.loads(follower.stdout.readline())["text"] == "and live"
         cablestore("post", "default", "from the other side", store=two.store)
-        eventually(lambda: "from the other side" in texts(one.store))
+        wait_until(lambda: "from the other side" in texts(one.store))
         assert two.stop() == 0
-        assert follower.wait(30) == 3  # its server is gone
+        assert follower.wait(LIMIT_S) == 3  # its server is gone
     assert one.stop() == 0
     assert digest(one.store) == digest(two.store)
     assert json.loads(cablestore("stats", "--json", store=one.store).stdout)["posts"]["text"] == 3
@@ -158,13 +150,13 @@ def test_sigterm_while_it_syncs_leaves_a_store_that_goes_on(tmp_path: Path, serv
     whole = history(tmp_path / "a", 20_000)
     one = serving(tmp_path / "a", "--listen", HERE, "--no-follow")
     two = serving(tmp_path / "b", "--create", "--connect", one.address, "--metrics", HERE)
-    eventually(lambda: two.metric("cablestore_posts_in_total", verdict="accepted") > 100)
+    wait_until(lambda: two.metric("cablestore_posts_in_total", verdict="accepted") > 100)
     assert two.stop() == 0
     with CableStore.open(two.store) as store:
         assert store.check().is_clean
         assert 100 < sum(store.stats().posts.values()) < 20_005
     two = serving(two.store, "--connect", one.address, "--metrics", HERE)
-    eventually(lambda: two.metric("cablestore_store_posts") == 20_005)
+    wait_until(lambda: two.metric("cablestore_store_posts") == 20_005)
     assert two.stop() == 0
     assert digest(two.store) == whole
 
@@ -199,9 +191,9 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, serving: Callable[..., 
         for number in range(60):
             request = TimeRangeRequest(number.to_bytes(4, "big"), "default", 0, 2**50, 0)
             peer.sendall(encode_message(request, LEGACY))
-        eventually(lambda: one.metric("cablestore_queued_bytes") > 0)
+        wait_until(lambda: one.metric("cablestore_queued_bytes") > 0)
         one.process.terminate()
-        eventually(lambda: one.logged("stopping"))
+        wait_until(lambda: one.logged("stopping"))
         assert one.process.poll() is None
         assert one.stop() == -signal.SIGTERM
     assert digest(tmp_path / "a")
@@ -214,8 +206,8 @@ def test_another_cabal_key_is_told_on_both_sides_and_nothing_is_synced(
     (tmp_path / "key").write_text(KEY + "\n")
     one = serving(tmp_path / "a", "--listen", HERE, "--cabal-key", f"@{tmp_path / 'key'}")
     two = serving(tmp_path / "b", "--create", "--connect", one.address, CABLESTORE_SERVE_CABAL_KEY=OTHER_KEY)
-    theirs = eventually(lambda: one.logged("disconnected"))
-    ours = eventually(lambda: two.logged("disconnected"))
+    theirs = wait_until(lambda: one.logged("disconnected"))
+    ours = wait_until(lambda: two.logged("disconnected"))
     assert "cabal key" in theirs[0]["reason"] + ours[0]["reason"]
     assert all(line["reason"] for line in theirs + ours)
     found = cablestore("sync", one.address, "--create", store=tmp_path / "c", CABLESTORE_SYNC_CABAL_KEY=OTHER_KEY)
@@ -254,7 +246,7 @@ def test_a_port_that_is_taken_has_status_2(tmp_path: Path, serving: Callable[...
 
 def test_quiet_says_nothing_and_text_is_for_people(tmp_path: Path, serving: Callable[..., Served]) -> None:
     quiet = serving(tmp_path / "a", "--create", "--listen", HERE, "-q")
-    eventually((tmp_path / "a" / "control.sock").exists)
+    wait_until((tmp_path / "a" / "control.sock").exists)
     time.sleep(1)
     assert quiet.stop() == 0
     assert quiet.process.stdout is not None
@@ -278,7 +270,7 @@ def test_a_disk_that_is_full_is_told_everywhere(tmp_path: Path, serving: Callabl
         store.ingest(raws(*(ANN.text("default", "x" * 4000) for _ in range(500))), verify=False)
     one = serving(tmp_path / "a", "--listen", HERE, "--no-follow")
     with limited("sync", one.address, "--create", "-s", str(tmp_path / "b")) as syncing:
-        _, errors = syncing.communicate(timeout=60)
+        _, errors = syncing.communicate(timeout=LIMIT_S)
         assert syncing.returncode == 3
         assert "the disk refused" in errors
         assert "Traceback" not in errors
@@ -286,9 +278,10 @@ def test_a_disk_that_is_full_is_told_everywhere(tmp_path: Path, serving: Callabl
     with limited("serve", *arguments) as two:
         assert two.stdout is not None
         url = f"http://{json.loads(two.stdout.readline())['metrics']}/healthz"
-        assert "the disk refused" in eventually(lambda: (found := fetch(url))[0] == 503 and found[1])
+        wait_until(lambda: fetch(url)[0] == 503)
+        assert "the disk refused" in fetch(url)[1]
         two.terminate()
-        _, errors = two.communicate(timeout=30)
+        _, errors = two.communicate(timeout=LIMIT_S)
         assert two.returncode == 0
     failed = [line for line in map(json.loads, errors.splitlines()) if line["event"] == "posts could not be stored"]
     assert "the disk refused" in failed[0]["reason"]

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from people import ANN, raws
+from waiting import LIMIT_S
 
 from cablestore import CableStore, Kind, limits
 
@@ -68,7 +69,7 @@ def test_a_subscriber_hears_what_others_write(store: CableStore) -> None:
     for i in range(30):
         sent.append(store.text("default", str(i), sync=False).hash)
         time.sleep(0.001 * (i % 3))
-    listener.join(20)
+    listener.join(LIMIT_S)
     assert heard == sent
 
 
@@ -84,7 +85,7 @@ def test_closing_the_store_ends_a_waiting_subscriber(tmp_path: Path) -> None:
     thread.start()
     time.sleep(0.05)
     store.close()
-    assert ended.wait(10)
+    assert ended.wait(LIMIT_S)
     thread.join()
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final, TypeVar
 
-LIMIT_S = 120
-_LOOK_S = 0.01
+LIMIT_S: Final = 300
+_LOOK_S: Final = 0.01
+
+T = TypeVar("T")
 
 
-def wait_until(is_so: Callable[[], object], otherwise: Callable[[], object] | str = "") -> None:
-    """Return when a condition holds. Fails after LIMIT_S, with what `otherwise` says."""
+def wait_until(is_so: Callable[[], T], otherwise: Callable[[], object] | str = "") -> T:
+    """Return what a condition gives when it holds. Fails after LIMIT_S, with what `otherwise` says."""
     end = time.monotonic() + LIMIT_S
-    while not is_so():
+    while not (found := is_so()):
         if time.monotonic() > end:
             what = otherwise if isinstance(otherwise, str) else otherwise()
             raise AssertionError(f"nothing after {LIMIT_S} s: {what or is_so}")
         time.sleep(_LOOK_S)
+    return found

@@ -1,0 +1,98 @@
+"""How much one peer that asks for all it can get slows another one: `fairness.py`. The node and the greedy peer are processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from common import size, tell
+
+TESTS = Path(__file__).resolve().parent.parent / "tests"
+sys.path.insert(0, str(TESTS))
+
+from by_hand import ByHand  # noqa: E402 - a peer of the tests
+from peering import run  # noqa: E402
+
+from cablestore.node import Address  # noqa: E402
+
+KINDS = ["history", "posts", "unknown posts", "moderation", "names", "taken back", "nonsense"]
+POSTS = size(4_000, tiny=200)
+ROUNDS = size(3, tiny=1)
+MEASURED_S = size(400, tiny=20) / 1_000
+USED_UP_S = size(700, tiny=20) / 1_000
+"""After which the greedy peer has used up what it has in advance."""
+
+
+def of_tests(script: str, *arguments: str) -> list[str]:
+    """The command of a process that the tests use too."""
+    return [sys.executable, str(TESTS / script), *arguments]
+
+
+@contextlib.contextmanager
+def served() -> Iterator[Address]:
+    """A node in a process of its own."""
+    command = of_tests("node_child.py", str(POSTS), json.dumps({"rows_in_advance": 100_000}))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield Address.parse(process.stdout.readline().strip())
+        process.communicate()
+
+
+@contextlib.asynccontextmanager
+async def abused(address: Address, kind: str) -> AsyncIterator[None]:
+    """While a peer asks without end."""
+    process = await asyncio.create_subprocess_exec(
+        *of_tests("abuse_child.py", str(address), kind), stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"begun\n"
+    await asyncio.sleep(USED_UP_S)
+    try:
+        yield
+        assert process.returncode is None, "the node ended it, so nothing was measured"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()
+
+
+async def rate(peer: ByHand) -> float:
+    """Requests a second of an honest peer, one after the other."""
+    began_s, count = time.perf_counter(), 0
+    while time.perf_counter() < began_s + MEASURED_S:
+        assert len(await peer.hashes(limit=50)) == 50
+        count += 1
+    return count / (time.perf_counter() - began_s)
+
+
+async def ratio(address: Address, kind: str) -> float:
+    """What is left of an honest peer's rate beside a greedy one; the median of several rounds."""
+    honest = await ByHand.connect(address)
+    found = []
+    for _ in range(ROUNDS):
+        alone = await rate(honest)
+        async with abused(address, kind):
+            found.append(await rate(honest) / alone)
+    await honest.close()
+    return statistics.median(found)
+
+
+def main() -> None:
+    """Measure each kind of greed."""
+    print(f"# fairness: one peer beside a greedy one, {os.cpu_count()} cores")
+    for kind in KINDS:
+        with served() as address:
+            left = run(ratio(address, kind))
+        tell(f"rate beside one that asks for {kind}", f"{left:.0%}", "at least half", left >= 0.5)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Every benchmark runs, at a tiny size: what its figures are is for `make bench` to say."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from waiting import LIMIT_S
+
+BENCH = Path(__file__).resolve().parent.parent / "bench"
+SCRIPTS: dict[str, tuple[str, ...]] = {
+    "answering.py": (),
+    "archive.py": (),
+    "content.py": (),
+    "export.py": (),
+    "fairness.py": (),
+    "importing.py": (),
+    "ingest.py": (),
+    "make_export.py": ("OUT", "--posts", "400", "--exports", "2"),
+    "peers.py": (),
+    "reconcile.py": (),
+    "reconcile_store.py": (),
+    "reindex.py": (),
+    "run.py": ("answering.py",),
+    "scale.py": (),
+    "sds.py": (),
+    "sds_simulator.py": ("--participants", "5", "--messages", "10", "--seconds", "10"),
+    "torrent.py": (),
+}
+NEEDS = {"torrent.py": "libtorrent", "content.py": "aiohttp", "reindex.py": "pyspark"}
+
+
+def test_every_benchmark_is_tried() -> None:
+    assert {path.name for path in BENCH.glob("*.py")} == {*SCRIPTS, "common.py"}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_benchmark_runs(tmp_path: Path, script: str) -> None:
+    if importlib.util.find_spec(NEEDS.get(script, "cablestore")) is None:
+        pytest.skip(f"{NEEDS[script]} is not installed")
+    arguments = [str(tmp_path / "out") if each == "OUT" else each for each in SCRIPTS[script]]
+    done = subprocess.run(
+        [sys.executable, str(BENCH / script), *arguments],
+        cwd=tmp_path, env=os.environ | {"CABLESTORE_BENCH": "tiny"}, capture_output=True, text=True, check=False, timeout=LIMIT_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout

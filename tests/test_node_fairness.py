@@ -1,0 +1,154 @@
+"""One peer that asks for all it can get has its share of the node's time and no more, and the others are served.
+
+On a clock that the test moves, with work that costs what the test says: what each peer was given is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from abuse_child import AT_ONCE, flood_of, request
+from by_hand import MANY, ByHand, is_last, listening, on_standing_loop, texts
+from clock import pass_time
+from peering import soon, until
+
+from cablestore import limits
+from cablestore.node import Node, workers
+from cablestore.node.held import Held
+from cablestore.node.stopwatch import Stopwatch
+from cablestore.node.wire import Connection
+
+READ_S = 0.001
+"""What the thread that reads spends on a part of an answer: 1,000 rows by the time that it takes."""
+BYTE_S = 0.000_000_1
+"""What the loop spends on a byte of a peer."""
+IN_ADVANCE = 60_000
+FLOODS = ["taken back", "nonsense"]
+ASKS = ["history", "posts", "unknown posts", "moderation", "names"]
+STEP_S = 0.1
+STEPS = 5
+
+
+class Reading(Stopwatch):
+    """Each piece of work takes the same time."""
+
+    def spent_s(self, began_s: float) -> float:
+        return READ_S
+
+
+class Hearing(Stopwatch):
+    """A piece of work takes time by what was received meanwhile."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self._node = node
+
+    def begin(self) -> float:  # type: ignore[override] # it is static there
+        return sum(known.received_size_bytes for known in self._node.connections) * BYTE_S
+
+    def spent_s(self, began_s: float) -> float:
+        return self.begin() - began_s
+
+
+class Spent:
+    """How much of the node's time each peer was given, in seconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reading_s: Counter[Connection] = Counter()
+        answered = Connection.answered
+
+        def counted(connection: Connection, answer: object, part: object) -> None:
+            self.reading_s[connection] += READ_S  # type: ignore[assignment] # a Counter of seconds
+            answered(connection, answer, part)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Connection, "answered", counted)
+
+    def on(self, peer: Connection) -> float:
+        return self.reading_s[peer] + peer.received_size_bytes * BYTE_S
+
+    def used_up(self, peer: Connection) -> tuple[float, float]:
+        """What can be no more before the clock moves: of reading the store for the peer, and of hearing it."""
+        is_answered_no_more = peer._wakes_up is not None or Held.SHARE in peer._held
+        return (
+            self.reading_s[peer] if is_answered_no_more else 0.0,
+            peer.received_size_bytes * BYTE_S if Held.SHARE in peer._held else 0.0,
+        )
+
+
+async def ask_without_end(peer: ByHand, kind: str) -> None:
+    asked = request(kind)
+    peer.send(*[asked] * AT_ONCE)
+    while (message := await peer.receive()) is not None:
+        if is_last(message):
+            peer.send(asked)
+
+
+async def flood_without_end(peer: ByHand, kind: str) -> None:
+    sent = flood_of(peer, kind)
+    while True:
+        peer.writer.write(sent * 2_000)
+        await peer.writer.drain()
+
+
+@asynccontextmanager
+async def greedy(node: Node, address: object, kind: str) -> AsyncIterator[Connection]:
+    """A peer that asks for all it can get, as the node knows it."""
+    before = node.connections.copy()
+    peer = await ByHand.connect(address)  # type: ignore[arg-type]
+    await until(lambda: len(node.connections) > len(before))
+    [known] = [each for each in node.connections if each not in before]
+    work = asyncio.ensure_future((flood_without_end if kind in FLOODS else ask_without_end)(peer, kind))
+    try:
+        yield known
+        assert not work.done(), "the node ended it, so nothing was shared"
+    finally:
+        await peer.close()
+        with suppress(OSError):  # it ends with its connection
+            await soon(work)
+
+
+def has_had_its_share(peer: Connection) -> bool:
+    """Whether the node serves the peer no further before the clock has moved."""
+    waits_to_be_answered = peer._wakes_up is not None
+    is_answered = not (peer._pending or peer._answer or peer._is_reading)
+    return waits_to_be_answered or (Held.SHARE in peer._held and is_answered)
+
+
+async def serve_others(honest: ByHand, times: int) -> None:
+    for _ in range(times):
+        assert len(await honest.hashes(limit=50)) == 50
+
+
+@pytest.mark.parametrize("kind", [*ASKS, *FLOODS])
+def test_a_peer_that_asks_for_all_gets_its_share_and_others_are_served(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """ROWS_PER_S and LOOP_SHARE of one peer together leave more than half of the time to the others."""
+    monkeypatch.setattr(workers, "Stopwatch", Reading)
+    spent = Spent(monkeypatch)
+
+    @on_standing_loop
+    async def scenario() -> None:
+        async with listening(texts(MANY), rows_in_advance=IN_ADVANCE) as (node, address):
+            node.watch = Hearing(node)
+            honest = await ByHand.connect(address)
+            async with greedy(node, address, kind) as peer:
+                await until(lambda: has_had_its_share(peer), lambda: vars(peer))
+                at_first_s = spent.on(peer)
+                for _ in range(STEPS):
+                    before_s = spent.used_up(peer)
+                    await serve_others(honest, 3)
+                    assert spent.used_up(peer) == before_s, "it is served beyond its share"
+                    await pass_time(STEP_S, STEP_S)
+                    await until(lambda: has_had_its_share(peer), lambda: vars(peer))
+                seconds = STEPS * STEP_S
+                share = (spent.on(peer) - at_first_s) / seconds
+                assert 0.05 < share < 0.5
+            await honest.close()
+
+    scenario()
+    assert limits.LOOP_SHARE + limits.ROWS_PER_S * READ_S / 1_000 < 0.5
