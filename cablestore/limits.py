@@ -115,6 +115,12 @@ MAX_LIVE_ALIKE: Final = 64
 MAX_LIVE_CHANNELS: Final = 1_024
 """Channels of which a node asks one peer to hear at once, two requests each. Of further ones it asks every minute."""
 
+LIST_EVERY_S: Final = 10.0
+"""Seconds between two questions to a peer for its channels. Stores like this one tell of new ones, and are asked every sixth time."""
+
+CHANNELS_ASKED_EVERY_S: Final = 0.5
+"""Seconds after a question for channels in which a store that tells of new ones is not asked again: then once for all of them."""
+
 MAX_HASHES_PER_REQUEST: Final = 10_000
 """Posts that one post request may ask for; a request of more ends at once. Existing clients ask for 4,096 at most."""
 

@@ -133,9 +133,9 @@ def test_dates_rise_whatever_the_clock_does(tmp_path: Path) -> None:
         for _ in range(60):
             now_ms += rng.choice((-3, -1, 0, 0, 1, 1, 2, 5))
             channel = rng.choice("abc")
-            rng.choice((store.join, store.leave, lambda name: store.text(name, "x"), lambda name: store.topic(name, "y")))(
-                channel
-            )
+            rng.choice(
+                (store.join, store.leave, lambda name: store.text(name, "x"), lambda name: store.topic(name, "y"))
+            )(channel)
         posts = written(store)
         assert sum(isinstance(post.body, Join) for post in posts) > 10
         assert all(one.timestamp_ms < other.timestamp_ms for one, other in pairwise(posts))
@@ -143,4 +143,3 @@ def test_dates_rise_whatever_the_clock_does(tmp_path: Path) -> None:
         store.text("d", "after the clock was set back")
         join, text = written(store)[-2:]
         assert (join.timestamp_ms, text.timestamp_ms) == (now_ms - 1, now_ms)
-

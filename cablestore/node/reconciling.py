@@ -25,7 +25,7 @@ from cablestore.node.marks import Mark
 from cablestore.node.reconcile_metrics import ReconcileMetrics
 from cablestore.node.report import ReconcileReport
 from cablestore.node.talking import Link, LostError, SilentError, Talking
-from cablestore.reconcile.frames import HELLO, Ended, Purpose, Reason, Terms, decode_frame, encode_frame
+from cablestore.reconcile.frames import HELLO, NEW_CHANNEL, Ended, Purpose, Reason, Terms, decode_frame, encode_frame
 from cablestore.store import system_clock_ms
 
 if TYPE_CHECKING:
@@ -165,9 +165,11 @@ class Reconciling:
         await self._run(talking, report, is_ours=True)
 
     def received(self, link: Link, frame: bytes) -> None:
-        """Take a frame of a peer: of the talk under way, or the beginning of one. What is left over of another is passed over."""
+        """Take a frame of a peer: of the talk under way, the beginning of one, or news. What is left over of another is passed over."""
         talking = self._talking.get(link)
-        if frame.startswith(HELLO) and not link.is_ours:
+        if frame == NEW_CHANNEL:
+            self._node.sync.told_of_channel(link)
+        elif frame.startswith(HELLO) and not link.is_ours:
             self._asked(link, frame)
         elif talking is not None:
             talking.received(frame)
