@@ -378,7 +378,14 @@ MAX_TALK_S: Final = 3_600.0
 """Seconds from a conversation's first frame to its last: 250,000 posts over 1 Mbit/s take half of that."""
 
 MAX_TALKS: Final = 8
-"""Conversations of one node at a time, begun by either side: each has a snapshot and up to 60 MB. Others are told to come again."""
+"""Conversations of one node at a time, begun by either side: each has a snapshot and up to 60 MB. Where all addresses have their
+share of them and none is slow, others are told to come again."""
+
+TALK_SLOW_AFTER_S: Final = 20.0
+"""Seconds of waiting for a peer behind which a conversation gives way to another one, if it is slow."""
+
+TALK_SLOW_BYTES_PER_S: Final = 500
+"""Bytes that a conversation moves for each second of waiting for the peer; one that moves less is slow. 2G carries more."""
 
 GREETING_TIMEOUT_S: Final = 5.0
 """Seconds in which a peer is recognised as a store that reconciles, when that is all that it was called for."""

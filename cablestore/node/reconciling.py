@@ -22,6 +22,7 @@ from cablestore.errors import (
 from cablestore.exchange import Asker
 from cablestore.message import ListRequest
 from cablestore.node.marks import Mark
+from cablestore.node.places import gives_way
 from cablestore.node.reconcile_metrics import ReconcileMetrics
 from cablestore.node.report import ReconcileReport
 from cablestore.node.talking import Link, LostError, SilentError, Talking
@@ -157,7 +158,7 @@ class Reconciling:
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """Reconcile once with a peer, adding to the report. Raises CableStoreError; what came is stored none the less."""
-        refusal = self._refusal() or self._is_under_way(link)
+        refusal = self._is_under_way(link) or self._refusal(link)
         if refusal:
             raise PeerRefusedError("busy", f"this node cannot reconcile now: {refusal}")
         talking = Talking(self._node, link, terms, purpose, progress)
@@ -176,7 +177,7 @@ class Reconciling:
 
     def _asked(self, link: Link, frame: bytes) -> None:
         """Answer who begins a talk, when the one before with the same peer is over: it may not have heard yet that it is."""
-        refusal = self._refusal()
+        refusal = self._refusal(link)
         if refusal:
             self._refuse(link, frame, refusal)
             return
@@ -199,12 +200,17 @@ class Reconciling:
             del self._peers[_peer_of(talking.link)]
         talking.over.set_result(None)
 
-    def _refusal(self) -> str:
-        """Why no talk can begin now, "" where one can."""
+    def _refusal(self, link: Link) -> str:
+        """Why no talk with this peer can begin now, "" where one can: there is a place, or another talk gives way."""
         if self._node.writes.failure:
             return "the disk refuses to store more"
-        if len(self._talking) >= self._node.settings.max_talks:
-            return f"{len(self._talking)} reconciliations are under way"
+        others = [talking for talking in self._talking.values() if talking.link is not link and not talking.gives_way]
+        if len(others) < self._node.settings.max_talks:
+            return ""
+        slowest = gives_way(others, link.host, self._node.loop.time())
+        if slowest is None:
+            return f"{len(others)} reconciliations are under way"
+        slowest.give_way()
         return ""
 
     def _is_under_way(self, link: Link) -> str:
