@@ -11,7 +11,7 @@ from cablestore.body import Body, Info, Join, Leave, Text, Topic
 from cablestore.identity import Owner
 from cablestore.post import Post, encode_post
 from cablestore.reader import Reader
-from cablestore.views import author, links
+from cablestore.views import author, links, membership
 
 
 class Authoring(ABC):
@@ -19,7 +19,10 @@ class Authoring(ABC):
 
     @abstractmethod
     def write(self, body: Body, *, sync: bool = True) -> Post:
-        """Sign and store a post, linked to what is the latest of its channel here."""
+        """Sign and store a post, linked to what is the latest of its channel here.
+
+        A text or a topic by who is no member of the channel is preceded by a post/join, in the same write (wire.md 5.4.3).
+        """
 
     def text(self, channel: str, text: str, *, sync: bool = True) -> Post:
         """Write a message of at most 4096 bytes to a channel."""
@@ -58,28 +61,40 @@ class Composer:
         self._clock = clock
         self._last_ms: int | None = None
 
-    def compose(self, reader: Reader, body: Body) -> Post:
-        """Return a signed post, linked to the heads of its channel, dated now or just after the last own post."""
+    def compose(self, reader: Reader, body: Body) -> list[Post]:
+        """Return signed posts that belong into one write, in their order: the last is the one that `body` is for.
+
+        It is linked to the heads of its channel, and dated now or just after the last own post. Before a text or a topic
+        by who is no member stands a post/join, a millisecond earlier (wire.md 5.4.3).
+        """
         heads: tuple[bytes, ...] = ()
         if isinstance(body, Text | Topic | Join | Leave):
             channel = reader.dialect.channel_id(body.channel)
             heads = tuple(islice(links.heads(reader, channel), limits.MAX_LINKS_WRITTEN))
-        identity = self._owner.identity
-        post = encode_post(
-            body, links=heads, timestamp_ms=self._time_ms(reader), identity=identity, dialect=reader.dialect
-        )
-        if post.is_local_only:
-            post.sealed = identity.seal(post.raw)
-        return post
+            if isinstance(body, Text | Topic) and not self._is_member(reader, channel):
+                join_ms = self._time_ms(reader, self._clock() - 1)
+                join = self._signed(reader, Join(body.channel), heads, join_ms)
+                return [join, self._signed(reader, body, (join.hash,), join_ms + 1)]
+        return [self._signed(reader, body, heads, self._time_ms(reader, self._clock()))]
 
     def written(self, post: Post) -> None:
         """Date the next post behind this one, which is stored now."""
         self._last_ms = post.timestamp_ms
 
-    def _time_ms(self, reader: Reader) -> int:
+    def _is_member(self, reader: Reader, channel: str) -> bool:
+        own = membership.of_user(reader, channel, self._owner.identity.public_key)
+        return own is not None and own.is_member
+
+    def _signed(self, reader: Reader, body: Body, heads: tuple[bytes, ...], timestamp_ms: int) -> Post:
+        identity = self._owner.identity
+        post = encode_post(body, links=heads, timestamp_ms=timestamp_ms, identity=identity, dialect=reader.dialect)
+        if post.is_local_only:
+            post.sealed = identity.seal(post.raw)
+        return post
+
+    def _time_ms(self, reader: Reader, now_ms: int) -> int:
         """Return now, or one millisecond after the last own post where the clock has not gone on since."""
         if self._last_ms is None:
             self._last_ms = author.latest_time(reader, self._owner.identity.public_key)
-        now_ms = self._clock()
         behind_ms = self._last_ms - now_ms
         return self._last_ms + 1 if 0 <= behind_ms < limits.MAX_OWN_CLOCK_STEP_MS else now_ms

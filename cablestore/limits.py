@@ -115,6 +115,12 @@ MAX_LIVE_ALIKE: Final = 64
 MAX_LIVE_CHANNELS: Final = 1_024
 """Channels of which a node asks one peer to hear at once, two requests each. Of further ones it asks every minute."""
 
+LIST_EVERY_S: Final = 10.0
+"""Seconds between two questions to a peer for its channels. Stores like this one tell of new ones, and are asked every sixth time."""
+
+CHANNELS_ASKED_EVERY_S: Final = 0.5
+"""Seconds after a question for channels in which a store that tells of new ones is not asked again: then once for all of them."""
+
 MAX_HASHES_PER_REQUEST: Final = 10_000
 """Posts that one post request may ask for; a request of more ends at once. Existing clients ask for 4,096 at most."""
 
@@ -372,7 +378,14 @@ MAX_TALK_S: Final = 3_600.0
 """Seconds from a conversation's first frame to its last: 250,000 posts over 1 Mbit/s take half of that."""
 
 MAX_TALKS: Final = 8
-"""Conversations of one node at a time, begun by either side: each has a snapshot and up to 60 MB. Others are told to come again."""
+"""Conversations of one node at a time, begun by either side: each has a snapshot and up to 60 MB. Where all addresses have their
+share of them and none is slow, others are told to come again."""
+
+TALK_SLOW_AFTER_S: Final = 20.0
+"""Seconds of waiting for a peer behind which a conversation gives way to another one, if it is slow."""
+
+TALK_SLOW_BYTES_PER_S: Final = 500
+"""Bytes that a conversation moves for each second of waiting for the peer; one that moves less is slow. 2G carries more."""
 
 GREETING_TIMEOUT_S: Final = 5.0
 """Seconds in which a peer is recognised as a store that reconciles, when that is all that it was called for."""

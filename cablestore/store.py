@@ -268,14 +268,18 @@ class CableStore(Reads, Authoring):
         return post.is_local_only
 
     def write(self, body: Body, *, sync: bool = True) -> Post:
-        """Sign and store a post, linked to the heads of its channel, dated now or just after the last own post."""
+        """Sign and store a post, linked to the heads of its channel, dated now or just after the last own post.
+
+        A text or a topic by who is no member of the channel is preceded by a post/join, in the same write (wire.md 5.4.3).
+        """
         with self._engine.transaction() as transaction:
-            post = self._composer.compose(transaction.reader, body)
+            posts = self._composer.compose(transaction.reader, body)
             plan = transaction.plan()
-            plan.add(post)
+            for post in posts:
+                plan.add(post)
             transaction.commit(plan.finish(), sync=sync)
-            self._composer.written(post)
-        return post
+            self._composer.written(posts[-1])
+        return posts[-1]
 
     # --- removing without a trace --------------------------------------------------------------
 

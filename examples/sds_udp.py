@@ -14,7 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cablestore import CableStore
+from cablestore import CableStore, Text
+from cablestore.body import TEXT
 from cablestore.sds import COMPACT_FILTER, Backoff, CausalLog, PostChannel, RepairParameters, Send, Settings, causal_log
 
 CHANNEL, LOSS, LINES = "default", 0.3, 15
@@ -72,7 +73,7 @@ def now_ms() -> int:
 def chat(store: CableStore, log: CausalLog, name: str, transport: Lossy) -> None:
     """Write a line now and then, and hear the other one, until standard input ends. Says how long the log is."""
     posts = PostChannel(store, log, CHANNEL, name, SETTINGS)
-    own = sorted(store.posts_by(store.identity.public_key), key=lambda post: post.timestamp_ms)
+    own = list(store.posts_by(store.identity.public_key, post_type=TEXT))
     for post in own:  # a kill may have come between storing a line and sending it
         posts.send(post, now_ms())
     written, length, ticked_ms = len(own), 0, 0
@@ -98,7 +99,7 @@ def chat(store: CableStore, log: CausalLog, name: str, transport: Lossy) -> None
     for message in posts.channel.log():
         line = store.post(bytes.fromhex(message.message_id))
         assert line is not None
-        print(message.lamport_ms, message.message_id[:12], store.resolve(line).text)
+        print(message.lamport_ms, message.message_id[:12], line.body.text if isinstance(line.body, Text) else line.type_name)
 
 
 def client(folder: str, name: str, port: str, other: str) -> None:
@@ -138,7 +139,7 @@ def main(folder: Path) -> None:
     print("bob was killed, and is started again")
     bob = start(folder, "bob", *reversed(ports))
     for process in (ann, bob):
-        wait_for(process, 2 * LINES)
+        wait_for(process, 2 * (1 + LINES))  # each joins the channel before its first line
     logs = [process.communicate()[0].splitlines() for process in (ann, bob)]
     print(*logs[0], sep=os.linesep)
     assert logs[0] == logs[1], logs

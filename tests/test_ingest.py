@@ -248,7 +248,7 @@ def test_a_deleted_head_stays_a_head_until_it_is_answered(store: CableStore) -> 
     last = ANN.text("default", "last", links=(first.hash,))
     store.ingest(raws(first, last, ANN.delete(last)))
     assert store.heads("default") == [last.hash]
-    answer = store.text("default", "answer")
+    answer = store.join("default")
     assert answer.links == (last.hash,)
     assert store.heads("default") == [answer.hash]
 
@@ -303,7 +303,7 @@ def test_many_writers_and_readers_at_once(store: CableStore) -> None:
     def write(own: list[bytes]) -> None:
         for at in range(0, len(own), 5):
             store.ingest(own[at : at + 5])
-        store.text("mine", "x")
+        store.text("mine", "x")  # the first of them joins
 
     def read() -> None:
         while not done.is_set():
@@ -321,9 +321,9 @@ def test_many_writers_and_readers_at_once(store: CableStore) -> None:
             done.set()
         for reader in readers:
             reader.result()
-    assert store.stats().posts == {"text": 180 + 6}
+    assert store.stats().posts == {"text": 180 + 6, "join": 1}
     own = list(store.posts_by(store.identity.public_key))
-    assert len({post.timestamp_ms for post in own}) == 6
+    assert len({post.timestamp_ms for post in own}) == 7
     assert len(store.heads("mine")) == 1
 
 

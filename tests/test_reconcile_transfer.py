@@ -15,8 +15,9 @@ from reconciling import ALL, VECTORS, converse, session
 
 from cablestore import CableStore, limits
 from cablestore.archive.message import PUBSUB_TOPIC, message_of
+from cablestore.archive.protobuf import fields
 from cablestore.errors import ReconcileError
-from cablestore.reconcile.dialects import NWAKU_037, SPEC, SyncDialect
+from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.framing import FrameReader, batched, framed
 from cablestore.reconcile.sync_id import SyncID
 from cablestore.reconcile.transfer import (
@@ -29,6 +30,7 @@ from cablestore.reconcile.transfer import (
     waku_id,
     wrap,
 )
+from cablestore.varint import encode_varint
 
 FRAME_COLUMNS = {
     "spec": "spec_transfer_frame",
@@ -209,3 +211,27 @@ def test_two_stores_of_posts_become_equal(
                     store.ingest([found.payload])
             assert len(expected) == 0
         assert here.dump_digest() == there.dump_digest()
+
+
+def test_a_frame_without_a_topic() -> None:
+    """Both fields are optional in WAKU-SYNC: the post is what counts. Deployed nodes require both. Without a message there is nothing."""
+    post = ANN.text("default", "x")
+    message = message_of(post)
+    for dialect in (SPEC, NWAKU_036, NWAKU_037):
+        whole = encode_message(message, dialect)
+        form = FORMS[dialect.name]
+        parts = dict(fields(whole, "transferred message"))
+        alone = {
+            number: encode_varint(number << 3 | 2) + encode_varint(len(part)) + part
+            for number, part in parts.items()
+            if isinstance(part, bytes)
+        }
+        with pytest.raises(ReconcileError, match="has no message"):
+            decode_message(alone[form.topic_field], dialect)
+        if dialect is SPEC:
+            found = decode_message(alone[form.message_field], dialect)
+            assert (found.payload, found.pubsub_topic) == (post.raw, "")
+            assert found.post_id == decode_message(whole, dialect).post_id
+        else:
+            with pytest.raises(ReconcileError, match="has no topic"):
+                decode_message(alone[form.message_field], dialect)

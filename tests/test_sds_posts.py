@@ -9,7 +9,7 @@ from people import ANN, BOB, Person
 from sds_people import CHANNEL, PATIENT, START_MS, changed, content
 
 from cablestore import CableStore
-from cablestore.body import LOCAL_ONLY, Block
+from cablestore.body import LOCAL_ONLY, Block, Join
 from cablestore.crypto import post_hash
 from cablestore.errors import SdsError
 from cablestore.sds.channel import Verdict
@@ -149,3 +149,27 @@ def test_a_private_post_is_not_sent(clients: tuple[Client, Client]) -> None:
     with pytest.raises(SdsError, match="local-only"):
         ann.posts.send(ANN.post(block), START_MS)
     assert not ann.effects()
+
+
+def test_the_join_that_the_store_wrote_before_a_text_is_sent_before_it(clients: tuple[Client, Client]) -> None:
+    """wire.md 5.4.3: also where the members hear of each other by the causal log alone; after a leave again."""
+    ann, bob = clients
+    first, second = ann.store.text("default", "first"), ann.store.text("default", "second")
+    left = ann.store.leave("default")
+    third = ann.store.topic("default", "third")
+    for post in (first, second, left, third):
+        assert ann.posts.send(post, START_MS)
+        assert not ann.posts.send(post, START_MS)
+    for sent in ann.sent():
+        assert bob.posts.receive(sent.data, START_MS).verdict is Verdict.DELIVERED
+    bob.effects()
+    assert [event.post.body for event in bob.store.events() if event.post is not None] == [
+        Join("default"),
+        first.body,
+        second.body,
+        left.body,
+        Join("default"),
+        third.body,
+    ]
+    assert [user.public_key for user in bob.store.members("default")] == [ANN.key]
+    assert ann.store.dump_digest() == bob.store.dump_digest()

@@ -55,10 +55,12 @@ def test_events_tell_what_happened_in_order(store: CableStore) -> None:
 
 
 def test_a_subscriber_hears_what_others_write(store: CableStore) -> None:
+    store.join("default")
+    after = store.last_sequence
     heard: list[bytes] = []
 
     def listen() -> None:
-        for event in store.subscribe():
+        for event in store.subscribe(after):
             heard.append(event.hash)
             if len(heard) == 30:
                 return

@@ -196,7 +196,7 @@ _limit_options = all_of(
         "--list-every",
         type=Duration(),
         metavar="DURATION",
-        default="60s",
+        default=f"{limits.LIST_EVERY_S:.0f}s",
         show_default=True,
         help="How often peers are asked for new channels.",
     ),

@@ -8,12 +8,14 @@ from typing import Final
 
 import click
 
+from cablestore.body import Text, Topic
 from cablestore.cli.common import Output, common_options, full_hash, safe, with_store
 from cablestore.cli.remote import offered
 from cablestore.dialect import DIALECTS, dialect_named
 from cablestore.identity import load_identity, save_identity
 from cablestore.post import Post
 from cablestore.store import CableStore
+from cablestore.views import membership
 
 
 def _absolute(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
@@ -30,6 +32,16 @@ def _tell(out: Output, post: Post, text: str) -> None:
     out.say(
         f"{text} ({post.hash.hex()[:12]})", hash=post.hash.hex(), type=post.type_name, timestamp_ms=post.timestamp_ms
     )
+
+
+def _write(store: CableStore, out: Output, body: Text | Topic, done: str) -> None:
+    """Write to a channel, and say so where that joined it."""
+    with store.snapshot() as state:
+        before = membership.of_user(state.reader, store.dialect.channel_id(body.channel), store.identity.public_key)
+    post = store.write(body)
+    if before is None or not before.is_member:
+        out.note(f"joined {safe(body.channel)}")
+    _tell(out, post, done)
 
 
 @click.command()
@@ -77,10 +89,7 @@ def identity(store: CableStore, out: Output, target: Path | None) -> None:
 @with_store
 def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
     """Write TEXT to CHANNEL, or what stands on standard input. Joins the channel first if you are not in it."""
-    if store.dialect.channel_id(channel) not in store.joined_channels(store.identity.public_key):
-        store.join(channel)
-        out.note(f"joined {safe(channel)}")
-    _tell(out, store.text(channel, " ".join(text)), "posted")
+    _write(store, out, Text(channel, " ".join(text)), "posted")
 
 
 @offered()
@@ -89,8 +98,8 @@ def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) ->
 @click.argument("text", nargs=-1)
 @with_store
 def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
-    """Set the topic of CHANNEL to TEXT; without TEXT, clear it."""
-    _tell(out, store.topic(channel, " ".join(text)), "topic set" if text else "topic cleared")
+    """Set the topic of CHANNEL to TEXT; without TEXT, clear it. Joins the channel first if you are not in it."""
+    _write(store, out, Topic(channel, " ".join(text)), "topic set" if text else "topic cleared")
 
 
 @offered()

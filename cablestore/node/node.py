@@ -87,9 +87,10 @@ class Node:
         self.reads = Reads(self.store, self.loop)
         self.writes = Writes(self.store, self.loop)
         self._feed = Feed(
-            self.store, self.loop, lambda: self.live.count > 0, lambda: self.live.state_channels, self._deliver
+            self.store, self.loop, lambda: bool(self.connections), lambda: self.live.state_channels, self._deliver
         )
         self.run(self._tick())
+        self.run(self.sync.look_at_channels())
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -372,6 +373,7 @@ class Node:
                 self.dropped(owner.exchange)
 
     def _deliver(self, news: list[News]) -> None:
+        self.sync.heard(news)
         for live in self.live.deliver(news):
             live.connection.flush()
             if live.exchange.is_over:

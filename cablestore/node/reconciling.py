@@ -22,10 +22,11 @@ from cablestore.errors import (
 from cablestore.exchange import Asker
 from cablestore.message import ListRequest
 from cablestore.node.marks import Mark
+from cablestore.node.places import gives_way
 from cablestore.node.reconcile_metrics import ReconcileMetrics
 from cablestore.node.report import ReconcileReport
 from cablestore.node.talking import Link, LostError, SilentError, Talking
-from cablestore.reconcile.frames import HELLO, Ended, Purpose, Reason, Terms, decode_frame, encode_frame
+from cablestore.reconcile.frames import HELLO, NEW_CHANNEL, Ended, Purpose, Reason, Terms, decode_frame, encode_frame
 from cablestore.store import system_clock_ms
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class Reconciling:
         progress: Callable[[int], None] | None = None,
     ) -> None:
         """Reconcile once with a peer, adding to the report. Raises CableStoreError; what came is stored none the less."""
-        refusal = self._refusal() or self._is_under_way(link)
+        refusal = self._is_under_way(link) or self._refusal(link)
         if refusal:
             raise PeerRefusedError("busy", f"this node cannot reconcile now: {refusal}")
         talking = Talking(self._node, link, terms, purpose, progress)
@@ -165,16 +166,18 @@ class Reconciling:
         await self._run(talking, report, is_ours=True)
 
     def received(self, link: Link, frame: bytes) -> None:
-        """Take a frame of a peer: of the talk under way, or the beginning of one. What is left over of another is passed over."""
+        """Take a frame of a peer: of the talk under way, the beginning of one, or news. What is left over of another is passed over."""
         talking = self._talking.get(link)
-        if frame.startswith(HELLO) and not link.is_ours:
+        if frame == NEW_CHANNEL:
+            self._node.sync.told_of_channel(link)
+        elif frame.startswith(HELLO) and not link.is_ours:
             self._asked(link, frame)
         elif talking is not None:
             talking.received(frame)
 
     def _asked(self, link: Link, frame: bytes) -> None:
         """Answer who begins a talk, when the one before with the same peer is over: it may not have heard yet that it is."""
-        refusal = self._refusal()
+        refusal = self._refusal(link)
         if refusal:
             self._refuse(link, frame, refusal)
             return
@@ -197,12 +200,17 @@ class Reconciling:
             del self._peers[_peer_of(talking.link)]
         talking.over.set_result(None)
 
-    def _refusal(self) -> str:
-        """Why no talk can begin now, "" where one can."""
+    def _refusal(self, link: Link) -> str:
+        """Why no talk with this peer can begin now, "" where one can: there is a place, or another talk gives way."""
         if self._node.writes.failure:
             return "the disk refuses to store more"
-        if len(self._talking) >= self._node.settings.max_talks:
-            return f"{len(self._talking)} reconciliations are under way"
+        others = [talking for talking in self._talking.values() if talking.link is not link and not talking.gives_way]
+        if len(others) < self._node.settings.max_talks:
+            return ""
+        slowest = gives_way(others, link.host, self._node.loop.time())
+        if slowest is None:
+            return f"{len(others)} reconciliations are under way"
+        slowest.give_way()
         return ""
 
     def _is_under_way(self, link: Link) -> str:

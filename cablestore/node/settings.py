@@ -59,8 +59,8 @@ class NodeSettings:
     """How far back posts are asked for, None from the beginning."""
     page_hashes: int = PAGE_HASHES
     """Hashes of one page of history; older ones are asked for page by page."""
-    list_every_s: float = 60.0
-    """How often peers are asked for channels that are new."""
+    list_every_s: float = limits.LIST_EVERY_S
+    """How often peers are asked for channels that are new; those that tell of them, every sixth time."""
     reconciles: bool = True
     """Whether stores like this one are kept in step by reconciliation. Other peers notice nothing of it."""
     reconcile_every_s: float = 300.0

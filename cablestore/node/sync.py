@@ -2,26 +2,33 @@
 
 Of each peer first the names of its channels; then for each channel that is followed its state, its history page by page
 from the newest back, and live what it learns from then on. What peers offer goes to `fetch`.
+
+Channels that are new do not wait until peers are asked again: when the store gets one, all peers are asked for it at once, and
+those that reconcile are told that there is one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from cablestore import answers, limits
 from cablestore.errors import NodeError, StoreClosedError
 from cablestore.exchange import Exchange, Step
 from cablestore.message import ListRequest, ModerationRequest, Request, StateRequest, TimeRangeRequest
+from cablestore.news import News, Subject
 from cablestore.node.fetch import Fetch, Fetches
 from cablestore.node.marks import Mark
 from cablestore.node.paging import Paging
 from cablestore.node.question import Question
 from cablestore.node.report import SyncReport
 from cablestore.node.settings import FULL_PASS_EVERY_MS, SYNC_OVERLAP_MS, Address
+from cablestore.node.talking import Link
 from cablestore.reader import Reader
+from cablestore.reconcile.frames import NEW_CHANNEL
 from cablestore.store import system_clock_ms
 
 if TYPE_CHECKING:
@@ -29,6 +36,9 @@ if TYPE_CHECKING:
     from cablestore.node.wire import Connection
 
 _CHANNELS_AT_ONCE: Final = 8
+_ROUNDS: Final = 6
+"""Peers are asked for their channels each round. Once in so many rounds, those that tell of new ones are asked too, and channels
+without live requests are passed again."""
 _MODERATION_TIMEOUT_S: Final = 5.0
 """cable.rs does not know this request and says nothing."""
 
@@ -40,6 +50,8 @@ class Sync:
         self._node = node
         self.fetches: Final = Fetches(node)
         self._peers: Final[dict[Connection, PeerSync]] = {}
+        self._channels: Final[set[str]] = set()
+        """Those that the store is known to have."""
 
     def __len__(self) -> int:
         """Return how many peers are synced with."""
@@ -56,6 +68,29 @@ class Sync:
         fetch = self.fetches.begin(connection, progress)
         peer = self._peers[connection] = PeerSync(self._node, connection, fetch, is_live=is_live)
         return peer
+
+    # --- channels that are new ------------------------------------------------------------------
+
+    async def look_at_channels(self) -> None:
+        """Find out which channels the store has, so that they are not taken for new ones."""
+        self._channels.update(await self._node.reads.call(_own_channels))
+
+    def heard(self, news: Iterable[News]) -> None:
+        """Notice a channel that is new to the store: ask all peers for it, and tell those that reconcile."""
+        found = {item.channel for item in news if item.subject in (Subject.CHAT, Subject.STATE)} - self._channels
+        if not found:
+            return
+        self._channels.update(found)
+        for peer in self._peers.values():
+            peer.look(asks=False)
+        for connection in list(self._node.connections):
+            connection.send_frames([NEW_CHANNEL])
+
+    def told_of_channel(self, link: Link) -> None:
+        """A store that reconciles has got a new channel: ask it for its channels."""
+        for connection, peer in self._peers.items():
+            if connection is link:
+                peer.look(asks=True)
 
     def lost(self, connection: Connection) -> None:
         """Ask others for what a lost peer owes."""
@@ -93,6 +128,10 @@ class Sync:
         return report
 
 
+def _own_channels(reader: Reader) -> list[str]:
+    return list(answers.channel_list(reader))
+
+
 class PeerSync:
     """The syncing of one peer, begun at once. What it offers goes to `fetch`."""
 
@@ -109,6 +148,9 @@ class PeerSync:
         """Channels that are followed by passes alone: there are too many for live requests."""
         self._passed: dict[str, Mark] = {}
         self._moderating: Exchange | None = None
+        self._word = asyncio.Event()
+        self._asks = False
+        """Whether the word of new channels came from the peer."""
         self.task: Final[asyncio.Task[None]] = node.run(self._run())
 
     # --- what is asked -------------------------------------------------------------------------
@@ -116,16 +158,50 @@ class PeerSync:
     async def _run(self) -> None:
         """Sync all channels; stay for what is new where the sync is live."""
         with suppress(StoreClosedError):
+            await self._follow(asks=True)
+            await self._settle()
+            if self._is_live:
+                await self._together([self._by_rounds(), self._when_told()])
+
+    async def _by_rounds(self) -> None:
+        """Ask for new channels again and again."""
+        for number in count(1):
+            await asyncio.sleep(self._node.settings.list_every_s)
+            is_long_round = number % _ROUNDS == 0
+            again = self._followed if self._fetch.take_overflow() else self._quiet if is_long_round else set[str]()
+            await self._together([self._history(channel) for channel in sorted(again)])
+            if is_long_round or not self._tells:
+                await self._follow(asks=True)
+            await self._settle()
+
+    async def _when_told(self) -> None:
+        """Follow channels as soon as there is word of new ones."""
+        async with asyncio.TaskGroup() as group:
             while True:
-                channels = await self._new_channels()
-                self.report.channels += len(channels)
-                await self._together([self._channel(channel) for channel in channels], self._moderation(channels))
-                await self._settle()
-                if not self._is_live:
-                    return
-                await asyncio.sleep(self._node.settings.list_every_s)
-                again = self._followed if self._fetch.take_overflow() else self._quiet
-                await self._together([self._history(channel) for channel in sorted(again)])
+                await self._word.wait()
+                self._word.clear()
+                asks, self._asks = self._asks, False
+                group.create_task(self._follow(asks=asks))
+                if asks:
+                    await asyncio.sleep(limits.CHANNELS_ASKED_EVERY_S)
+
+    def look(self, *, asks: bool) -> None:
+        """Look for channels that are new: among those of the store, and where `asks` among those of the peer."""
+        self._asks |= asks
+        self._word.set()
+
+    @property
+    def _tells(self) -> bool:
+        """Whether the peer says by itself when it has a new channel."""
+        met = self._connection.met
+        return met.done() and met.result()
+
+    async def _follow(self, *, asks: bool) -> None:
+        """Follow what is not followed yet."""
+        channels = await self._new_channels(asks=asks)
+        self.report.channels += len(channels)
+        if channels or self._moderating is None:
+            await self._together([self._channel(channel) for channel in channels], self._moderation(channels))
 
     async def _settle(self) -> None:
         """Note what was passed, when all of it is here. Where news come without a break there is no such moment."""
@@ -139,18 +215,18 @@ class PeerSync:
             for work in (*works, *others):
                 group.create_task(work)
 
-    async def _new_channels(self) -> list[str]:
-        """Return the channels to follow that are not followed yet: those of the peer, and those of the store."""
+    async def _new_channels(self, *, asks: bool) -> list[str]:
+        """Return the channels to follow that are not followed yet: those of the peer, if it is asked, and those of the store."""
         question = Question(self._node.loop)
-        self._ask(ListRequest(b"", 0, 0), question)
-        await question.done
+        if asks:
+            self._ask(ListRequest(b"", 0, 0), question)
+            await question.done
         if self._is_live and not self._connection.session.is_recognised:
             return []  # it has not said a word: whoever it is, it is asked for channels when it does
         if self._node.settings.channels is not None:
             names = set(self._node.settings.channels)
         else:
-            known = await self._node.reads.call(lambda reader: list(answers.channel_list(reader)))
-            names = {*question.names, *known}
+            names = {*question.names, *await self._node.reads.call(_own_channels)}
         found = sorted({self._node.dialect.channel_id(name) for name in names} - self._followed)
         self._followed.update(found)
         return found

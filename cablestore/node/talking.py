@@ -44,6 +44,7 @@ class Link(Protocol):
     """A connection that carries frames to one peer, and says to `Reconciling.received` what comes."""
 
     name: str
+    host: str
     closed: asyncio.Future[str]
 
     @property
@@ -90,6 +91,34 @@ class Talking:
         self._snapshot: Snapshot | None = None
         self._jobs: asyncio.Queue[Callable[[], list[Arrived]]] = asyncio.Queue()
         self._storing = 0
+        self._waited_s = 0.0
+        self._waits_since_s: float | None = None
+        self.gives_way = False
+
+    @property
+    def host(self) -> str:
+        """The address of the peer."""
+        return self.link.host
+
+    @property
+    def moved_size_bytes(self) -> int:
+        """How much was moved, both ways."""
+        found = self.talk.findings
+        return sum(each.comparing + each.transferring for each in (found.sent, found.received))
+
+    def waited_s(self, now_s: float) -> float:
+        """For how long, in all, nothing was to be done here before the peer said something."""
+        return self._waited_s + (0.0 if self._waits_since_s is None else now_s - self._waits_since_s)
+
+    def give_way(self) -> None:
+        """End the talk for another one: the peer is told to come again."""
+        self.gives_way = True
+        self._jobs.put_nowait(self._end_for_another)
+
+    def _end_for_another(self) -> list[Arrived]:
+        why = "others wait, and this talk is slow or its address has more than its share"
+        self.talk.end(Reason.BUSY, why)
+        raise PeerRefusedError("busy", f"the talk gave way to another one: {why}. What came is stored")
 
     def received(self, frame: bytes) -> None:
         """Take a frame of the peer."""
@@ -132,10 +161,20 @@ class Talking:
         while True:
             try:
                 async with asyncio.timeout(silence_s):
-                    return await self._jobs.get()
+                    return await self._job()
             except TimeoutError:
                 if not self._storing:
                     raise SilentError(f"the peer says nothing for {silence_s:g} s. What came is stored") from None
+
+    async def _job(self) -> Callable[[], list[Arrived]]:
+        """Wait for a job, and count for how long that is the peer's turn."""
+        if not self._storing:
+            self._waits_since_s = self._node.loop.time()
+        try:
+            return await self._jobs.get()
+        finally:
+            self._waited_s = self.waited_s(self._node.loop.time())
+            self._waits_since_s = None
 
     async def _do(self, job: Callable[[], list[Arrived]]) -> None:
         arrived = await self._node.reconciling.in_thread(job)

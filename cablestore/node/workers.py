@@ -245,7 +245,7 @@ class Writes:
 
 
 class Feed:
-    """The thread that follows the arrival log and tells the loop what live requests may want to hear of.
+    """The thread that follows the arrival log and tells the loop what peers may want to hear of.
 
     `wants` tells whether there are any; without them, and before there were, nothing is read.
     """

@@ -14,6 +14,9 @@ that broke off is known as such:
     8 done:     number of posts sent varint
     9 question, 10 answer: of an audit
 
+A payload under the number 0, which no talk has, says that its sender's store has got a new channel. Stores that do not know
+that take it for left over.
+
     terms: takes posts u8 | from ms varint | until ms varint, 0 for no end | channels + 1 varint, 0 for all | each sized
 """
 
@@ -162,6 +165,7 @@ _KINDS: Final[dict[type[Message], int]] = {
 }
 HELLO: Final = bytes((_KINDS[Hello],))
 """How the frame begins that begins a talk."""
+_NO_TALK: Final = 0
 TRANSFERRING: Final = (PostsFrame, Stored)
 """Messages that move posts. The others compare."""
 
@@ -175,6 +179,10 @@ def encode_frame(number: int, message: Message) -> bytes:
     if len(frame) > MAX_TALK_FRAME_SIZE_BYTES:
         raise ReconcileError(f"a frame has {len(frame)} bytes, allowed are {MAX_TALK_FRAME_SIZE_BYTES}")
     return frame
+
+
+NEW_CHANNEL: Final = bytes((_KINDS[PayloadFrame], _NO_TALK))
+"""The frame that says that its sender's store has got a new channel: it can be asked for its channels."""
 
 
 def _body(message: Message) -> bytes:  # noqa: PLR0911 - one case a kind

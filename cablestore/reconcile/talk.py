@@ -184,7 +184,7 @@ class Talk:
     def begin(self) -> None:
         """Say hello."""
         self.is_initiator = True
-        self._number = int.from_bytes(self._hooks.draw(4), "big")
+        self._number = max(1, int.from_bytes(self._hooks.draw(4), "big"))
         self._say(Hello(VERSION, self.purpose, self._dialect, self._terms))
 
     def end(self, reason: Reason, text: str) -> None:

@@ -1,7 +1,7 @@
 """Posts on their way to a peer that lacks them (WAKU-SYNC, "Transfer Protocol"): a Waku message and its topic. Pure.
 
 A post travels as in archives, as the payload of a 14/WAKU2-MESSAGE. Deployed nodes have the two fields around it in the
-other order. Which hash an id has is not a matter of the codec:
+other order, and require both; in WAKU-SYNC both are optional, and a topic that is left out is empty. Which hash an id has is not a matter of the codec:
 
 * between stores like this one, the post's own (`post_id`). It is the key under which the post is found and the hash that
   ingest computes anyway; it covers all that is signed, and does not change when a topic is written otherwise.
@@ -30,17 +30,18 @@ _SIZED: Final = 2  # the wire type of strings, bytes and messages
 
 @dataclass(frozen=True, slots=True)
 class TransferForm:
-    """How WakuMessageAndTopic is written: the numbers of its fields, the lower one first, and how long a frame may be."""
+    """How WakuMessageAndTopic is written: the numbers of its fields, how long a frame may be, and whether it has to have a topic."""
 
     message_field: int
     topic_field: int
     max_size_bytes: int
+    has_topic: bool
 
 
 FORMS: Final = {
-    SPEC.name: TransferForm(1, 2, MAX_TRANSFER_FRAME_SIZE_BYTES),
-    NWAKU_036.name: TransferForm(2, 1, MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES),
-    NWAKU_037.name: TransferForm(2, 1, MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES),
+    SPEC.name: TransferForm(1, 2, MAX_TRANSFER_FRAME_SIZE_BYTES, has_topic=False),
+    NWAKU_036.name: TransferForm(2, 1, MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES, has_topic=True),
+    NWAKU_037.name: TransferForm(2, 1, MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES, has_topic=True),
 }
 
 
@@ -118,15 +119,18 @@ def wrap(waku_message: bytes, pubsub_topic: str, dialect: SyncDialect) -> bytes:
 
 
 def decode_message(content: bytes, dialect: SyncDialect) -> Transferred:
-    """Read a frame's content. Raises ReconcileError for one that is too large, not well-formed or not whole."""
+    """Read a frame's content; one of `spec` may have no topic. Raises ReconcileError for one that is too large or not well-formed."""
     form = FORMS[dialect.name]
     if len(content) > form.max_size_bytes:
         raise ReconcileError(f"a message takes {len(content)} bytes, {dialect.name} allows {form.max_size_bytes}")
     try:
         found = dict(fields(content, "transferred message"))
-        message, topic = found.get(form.message_field), found.get(form.topic_field)
-        if not isinstance(message, bytes) or not isinstance(topic, bytes):
-            raise ReconcileError(f"a transferred message has no message or no topic where {dialect.name} has them")
+        message = found.get(form.message_field)
+        topic = found.get(form.topic_field, None if form.has_topic else b"")
+        if not isinstance(message, bytes):
+            raise ReconcileError(f"a transferred frame has no message where {dialect.name} has it")
+        if not isinstance(topic, bytes):
+            raise ReconcileError(f"a transferred frame has no topic where {dialect.name} has it")
         waku = parsed(waku_pb2.WakuMessage, message)
         meta = waku.meta if waku.HasField("meta") else None
         return Transferred(

@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
 
+from cablestore.body import JOIN, TEXT, TOPIC
 from cablestore.crypto import HASH_SIZE_BYTES, post_hash
 from cablestore.errors import SdsError
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
@@ -64,15 +65,25 @@ class PostChannel:
     def send(self, post: Post, now_ms: int, *, retrieval_hint: bytes | None = None) -> bool:
         """Have a post of the store sent. False where the log has it, so that a send that was cut short can be repeated.
 
-        Raises SdsError for a post that never leaves its author's store.
+        The post/join with which its author came into the channel to write it is sent before it, in the same write. Raises
+        SdsError for a post that never leaves its author's store.
         """
         if post.is_local_only:
             raise SdsError(f"post {post.hash.hex()} is local-only: it is not for others")
-        message_id = post.hash.hex()
-        if self.channel.message(message_id) is not None:
+        if self.channel.message(post.hash.hex()) is not None:
             return False
-        self.channel.send(post.raw, now_ms, message_id=message_id, retrieval_hint=retrieval_hint)
+        joins = self._unsent_joins(post)
+        with self._log.batch():
+            for join in joins:
+                self.channel.send(join.raw, now_ms, message_id=join.hash.hex())
+            self.channel.send(post.raw, now_ms, message_id=post.hash.hex(), retrieval_hint=retrieval_hint)
         return True
+
+    def _unsent_joins(self, post: Post) -> list[Post]:
+        """Return the joins of its author that a text or a topic is linked to and the log does not have."""
+        linked = [self._store.post(digest) for digest in post.links] if post.type in (TEXT, TOPIC) else []
+        joins = [each for each in linked if each is not None and each.type == JOIN and each.author == post.author]
+        return [join for join in joins if self.channel.message(join.hash.hex()) is None]
 
     def receive(self, data: bytes, now_ms: int) -> Received:
         """Take what the transport brought. A message whose id is not its post's hash is refused."""

@@ -1,0 +1,145 @@
+"""A text or a topic of somebody who is no member is preceded by a post/join (wire.md 5.4.3)."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from people import ANN, BOB, raws
+
+from cablestore import (
+    DRAFT8,
+    CableStore,
+    InvalidPostError,
+    Join,
+    Kind,
+    Leave,
+    Post,
+    Text,
+    Topic,
+    answers,
+    limits,
+)
+from cablestore.archive.announcement import RESERVED_CHANNEL
+from cablestore.body import Body
+
+NOW_MS = 1_700_000_000_000
+BODIES = pytest.mark.parametrize("body", [Text("default", "hello"), Topic("default", "greetings")])
+
+
+def written(store: CableStore) -> list[Post]:
+    """The posts of the store, as the arrival log has them."""
+    return [event.post for event in store.events() if event.kind is Kind.ACCEPTED and event.post is not None]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CableStore:
+    return CableStore.open(tmp_path / "store", identity=ANN.identity, clock=lambda: NOW_MS)
+
+
+@BODIES
+def test_the_first_post_to_a_channel_joins_it(store: CableStore, body: Body) -> None:
+    """In the same write, a millisecond earlier; what is returned is what was asked for, linked to the join."""
+    with store:
+        store.ingest(raws(BOB.text("default", "before", at=1)))
+        heads = store.heads("default")
+        last = store.last_sequence
+        post = store.write(body)
+        events = list(store.events(last))
+        assert [event.kind for event in events] == [Kind.ACCEPTED] * 2
+        join, second = (event.post for event in events)
+        assert join is not None
+        assert second == post
+        assert post.body == body
+        assert join.body == Join("default")
+        assert (join.timestamp_ms, post.timestamp_ms) == (NOW_MS - 1, NOW_MS)
+        assert join.links == tuple(heads)
+        assert post.links == (join.hash,)
+        assert store.heads("default") == [post.hash]
+        assert join.hash in set(answers.channel_state(store.snapshot().reader, "default"))
+        assert store.check(signatures=True).is_clean
+
+
+@BODIES
+def test_a_member_does_not_join_again(store: CableStore, body: Body) -> None:
+    """Also one that is a member by what it wrote (5.4.3), here or elsewhere."""
+    with store:
+        store.join("default")
+        store.write(body)
+        store.write(body)
+        assert [post.body for post in written(store)] == [Join("default"), body, body]
+        store.ingest(raws(ANN.text("other", "from another device", at=1)))
+        store.text("other", "from here")
+        assert not any(post.body == Join("other") for post in written(store))
+
+
+@BODIES
+def test_who_left_joins_again(store: CableStore, body: Body) -> None:
+    with store:
+        store.write(body)
+        store.leave("default")
+        store.leave("default")
+        post = store.write(body)
+        *_, left, join, last = written(store)
+        assert (left.body, join.body, last) == (Leave("default"), Join("default"), post)
+        assert left.timestamp_ms < join.timestamp_ms < post.timestamp_ms
+        assert "default" in store.joined_channels(ANN.key)
+
+
+def test_channels_are_told_apart_as_the_dialect_does(tmp_path: Path) -> None:
+    with CableStore.open(tmp_path, dialect=DRAFT8) as store:
+        store.text("Cabal", "one")
+        store.text("cABAL", "two")
+        store.text("else", "three")
+        assert [post.body for post in written(store)] == [
+            Join("Cabal"),
+            Text("Cabal", "one"),
+            Text("cABAL", "two"),
+            Join("else"),
+            Text("else", "three"),
+        ]
+
+
+def test_the_reserved_channel_is_joined_as_any_other(store: CableStore) -> None:
+    """Other programs see it as a channel, and its posts as those of a member."""
+    with store:
+        store.text(RESERVED_CHANNEL, "archives 1 magnet:")
+        assert next(post.body for post in written(store)) == Join(RESERVED_CHANNEL)
+
+
+def test_what_cannot_be_written_joins_nothing(store: CableStore) -> None:
+    with store:
+        for body in (Text("default", "x" * 4097), Topic("default", "x" * 513)):
+            with pytest.raises(InvalidPostError):
+                store.write(body)
+        assert written(store) == []
+        assert list(store.channels()) == []
+
+
+def test_posts_of_others_are_joined_by_nothing(store: CableStore) -> None:
+    """What comes from peers and exports is taken as it is, also what the owner wrote elsewhere."""
+    with store:
+        store.ingest(raws(BOB.text("a", "x"), ANN.text("b", "y"), BOB.topic("c", "z")))
+        assert len(written(store)) == 3
+
+
+def test_dates_rise_whatever_the_clock_does(tmp_path: Path) -> None:
+    """Each own post is later than the one before, joins included, unless the clock was set back by more than a minute."""
+    rng = random.Random("dates of joins rise")
+    now_ms = NOW_MS
+    with CableStore.open(tmp_path, clock=lambda: now_ms) as store:
+        for _ in range(60):
+            now_ms += rng.choice((-3, -1, 0, 0, 1, 1, 2, 5))
+            channel = rng.choice("abc")
+            rng.choice(
+                (store.join, store.leave, lambda name: store.text(name, "x"), lambda name: store.topic(name, "y"))
+            )(channel)
+        posts = written(store)
+        assert sum(isinstance(post.body, Join) for post in posts) > 10
+        assert all(one.timestamp_ms < other.timestamp_ms for one, other in pairwise(posts))
+        now_ms -= 2 * limits.MAX_OWN_CLOCK_STEP_MS
+        store.text("d", "after the clock was set back")
+        join, text = written(store)[-2:]
+        assert (join.timestamp_ms, text.timestamp_ms) == (now_ms - 1, now_ms)

@@ -1,0 +1,152 @@
+"""New channels reach peers at once: no minute passes until somebody asks again. Waiting is for the posts, not for a time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from by_hand import on_loop
+from peering import Keeper, Network, memory, network, raw_listener, soon, until
+from people import ANN, BOB, raws
+
+from cablestore import limits
+from cablestore.message import ListRequest, StateRequest, TimeRangeRequest
+from cablestore.node import Node, NodeSettings
+from cablestore.node.question import Question
+from cablestore.reconcile.frames import NEW_CHANNEL
+
+SELDOM = NodeSettings(list_every_s=36_000, reconcile_every_s=36_000)
+"""Within a test nothing is done again because its time has come."""
+
+
+async def in_touch(net: Network) -> None:
+    """Wait until all links are between stores that know each other, and what they begin with is done."""
+    await until(lambda: all(link.met.done() and link.met.result() for link in net.links))
+    await until(lambda: not any(len(node.reconciling) for node in net.nodes))
+    for link in net.links:  # whose first questions are answered, since this one is
+        question = Question(link._node.loop)
+        link.ask(ListRequest(b"", 0, 1), question)
+        await soon(question.done)
+
+
+async def has(node: Node, channel: str, texts: set[str]) -> None:
+    await until(lambda: {message.text for message in node.store.messages(channel).messages} == texts)
+
+
+@on_loop
+async def test_a_new_channel_goes_through_a_line_of_stores() -> None:
+    """From either end, whichever side connected, and what is written to it later."""
+    async with network(*(memory(name) for name in "abcd"), settings=SELDOM) as net:
+        await net.line()
+        await in_touch(net)
+        await asyncio.to_thread(net.nodes[0].store.text, "from a", "one")
+        await has(net.nodes[-1], "from a", {"one"})
+        await asyncio.to_thread(net.nodes[-1].store.text, "from d", "two")
+        await has(net.nodes[0], "from d", {"two"})
+        await asyncio.to_thread(net.nodes[0].store.text, "from d", "three")
+        await has(net.nodes[-1], "from d", {"two", "three"})
+
+
+@on_loop
+async def test_both_sides_begin_the_same_channel() -> None:
+    async with network(memory("a"), memory("b"), settings=SELDOM) as net:
+        await net.line()
+        await in_touch(net)
+        for node in net.nodes:
+            await asyncio.to_thread(node.store.text, "new", "from both")
+        await net.are_alike()
+
+
+@on_loop
+async def test_who_asks_for_nothing_tells_all_the_same() -> None:
+    """A store that only answers, to which somebody posts."""
+    async with network(memory("a"), settings=replace(SELDOM, channels=frozenset())) as net:
+        giver = net.nodes[0]
+        with memory("b") as store:
+            other = await net.add(store, SELDOM)
+            await net.link(other, giver)
+            await in_touch(net)
+            await asyncio.to_thread(giver.store.text, "new", "one")
+            await has(other, "new", {"one"})
+            await net.stop(other)
+
+
+@on_loop
+async def test_channels_that_are_not_followed_are_not_asked_for() -> None:
+    async with network(memory("a"), settings=SELDOM) as net:
+        with memory("b") as store:
+            other = await net.add(store, replace(SELDOM, channels=frozenset({"followed"})))
+            await net.link(other, net.nodes[0])
+            await in_touch(net)
+            for channel in ("other", "followed"):
+                await asyncio.to_thread(net.nodes[0].store.text, channel, "one")
+            await has(other, "followed", {"one"})
+            assert not store.messages("other").messages
+            await net.stop(other)
+
+
+@on_loop
+async def test_an_old_client_is_asked_for_a_channel_that_the_store_gets() -> None:
+    """It has posts in it too, and is not asked for the names of its channels first."""
+    async with (
+        raw_listener(Keeper, posts=[ANN.text("new", "old")]) as (address, peers),
+        network(memory("a"), settings=SELDOM) as net,
+    ):
+        [node] = net.nodes
+        node.keep_connected(address)
+        await has(node, "new", {"old"})
+        [peer] = peers
+        other = BOB.text("newer", "there")
+        peer.posts[other.hash] = other
+        asked = len(peer.asked(ListRequest))
+        node.store.ingest(raws(ANN.text("newer", "here")))
+        await has(node, "newer", {"here", "there"})
+        assert "newer" in {request.channel for request in peer.asked(StateRequest)}
+        assert len(peer.asked(ListRequest)) == asked
+
+
+@on_loop
+async def test_old_clients_are_asked_for_channels_again_and_again() -> None:
+    """Each LIST_EVERY_S; here it is shorter."""
+    assert NodeSettings().list_every_s == limits.LIST_EVERY_S == 10
+    async with (
+        raw_listener(Keeper, posts=[ANN.text("one", "1")]) as (address, peers),
+        network(memory("a"), settings=replace(SELDOM, list_every_s=0.05)) as net,
+    ):
+        [node] = net.nodes
+        node.keep_connected(address)
+        await has(node, "one", {"1"})
+        later = ANN.text("two", "2")
+        peers[0].posts[later.hash] = later
+        await has(node, "two", {"2"})
+
+
+def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CHANNELS_ASKED_EVERY_S: what is told meanwhile is one question later."""
+    monkeypatch.setattr("cablestore.limits.CHANNELS_ASKED_EVERY_S", 36_000.0)
+
+    @on_loop
+    async def scenario() -> None:
+        async with network(memory("a"), memory("b"), settings=SELDOM) as net:
+            await net.line()
+            await in_touch(net)
+            other = net.nodes[1]
+            [back] = other.connections
+            before = listed(other)
+            for _ in range(200):
+                back.send_frames([NEW_CHANNEL])
+            await until(lambda: listed(other) > before)
+            question = Question(other.loop)
+            back.ask(TimeRangeRequest(b"", "default", 0, 2**50, 1), question)
+            await soon(question.done)  # by now all 200 are heard, and what was asked because of them is answered
+            assert listed(other) == before + 1
+            assert not net.log.faults()
+
+    scenario()
+
+
+def listed(node: Node) -> float:
+    """How often a node was asked for its channels."""
+    name = "cablestore_requests_total"
+    return node.metrics.registry.get_sample_value(name, {"type": "channel_list_request"}) or 0.0

@@ -1,0 +1,142 @@
+"""Places for reconciliations: who holds many or is slow gives way to others. The clock is the test's own, or does not matter."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from by_hand import on_loop
+from peering import HOST, memory, until
+from people import ANN, START_MS
+from talking import hello
+from test_node_reconcile_hostile import Peer, attacked
+
+from cablestore import limits
+from cablestore.node import Address, Node
+from cablestore.node.places import gives_way
+from cablestore.reconcile.frames import Ended, Reason
+
+
+@dataclass(eq=False)
+class Held:
+    """A reconciliation that began at a time and moves so many bytes a second of waiting."""
+
+    host: str
+    began_s: float
+    bytes_per_s: float
+    now_s: list[float] = field(repr=False)
+
+    def waited_s(self, now_s: float) -> float:
+        return now_s - self.began_s
+
+    @property
+    def moved_size_bytes(self) -> int:
+        return int(self.bytes_per_s * self.waited_s(self.now_s[0]))
+
+
+class Places:
+    """As many places as a node has, on a clock."""
+
+    def __init__(self) -> None:
+        self.now_s = [0.0]
+        self.held: list[Held] = []
+
+    def comes(self, host: str, bytes_per_s: float = 1e6) -> bool:
+        if len(self.held) == limits.MAX_TALKS:
+            loser = gives_way(self.held, host, self.now_s[0])
+            if loser is None:
+                return False
+            self.held.remove(loser)
+        self.held.append(Held(host, self.now_s[0], bytes_per_s, self.now_s))
+        return True
+
+
+def test_one_address_has_all_places_until_another_one_comes() -> None:
+    places = Places()
+    assert all(places.comes("one", 1e6 + number) for number in range(limits.MAX_TALKS))
+    places.now_s[0] = 1.0
+    assert not places.comes("one")
+    assert places.comes("two")
+    assert Counter(held.host for held in places.held) == {"one": limits.MAX_TALKS - 1, "two": 1}
+    assert min(held.bytes_per_s for held in places.held if held.host == "one") == 1e6 + 1  # the slowest went
+
+
+def test_places_are_shared_out_among_those_who_come() -> None:
+    """However often they come, and in whatever order: nobody has two places more than another, and nobody is put out for ever."""
+    rng = random.Random("places are shared out")
+    places = Places()
+    for _ in range(500):
+        places.now_s[0] += rng.random()
+        places.comes(rng.choice(["one", "one", "one", "one", "one", "two", "three"]))
+    shares = Counter(held.host for held in places.held)
+    assert set(shares) == {"one", "two", "three"}
+    assert max(shares.values()) - min(shares.values()) <= 1
+    before = list(places.held)
+    for host in ("one", "two", "three"):
+        if shares[host] == max(shares.values()):
+            assert not places.comes(host)
+    assert places.held == before
+
+
+def test_slow_ones_give_way_to_anyone() -> None:
+    """TALK_SLOW_AFTER_S, TALK_SLOW_BYTES_PER_S: a frame each 15 s from eight addresses. Those that move more keep their places."""
+    places = Places()
+    slow_bytes_per_s = limits.TALK_SLOW_BYTES_PER_S - 1
+    for number in range(limits.MAX_TALKS):
+        places.comes(f"{number}", slow_bytes_per_s if number < 5 else limits.TALK_SLOW_BYTES_PER_S)
+    places.now_s[0] = limits.TALK_SLOW_AFTER_S
+    assert not places.comes("another")
+    places.now_s[0] += 1
+    assert [places.comes(f"new {number}") for number in range(8)] == [True] * 5 + [False] * 3
+    assert {held.host for held in places.held} == {"5", "6", "7"} | {f"new {number}" for number in range(5)}
+
+
+async def from_address(to: Address, host: str) -> Peer:
+    return Peer(*await asyncio.open_connection(*to, local_addr=(host, 0)))
+
+
+@on_loop
+async def test_eight_from_one_address_do_not_keep_others_out() -> None:
+    """They say hello and nothing else. One of them is told to come again, and another address reconciles."""
+    async with attacked() as (node, address, _):
+        crowd = [await from_address(address, HOST) for _ in range(limits.MAX_TALKS)]
+        for peer in crowd:
+            peer.say(hello())
+        await until(lambda: len(node.reconciling) == limits.MAX_TALKS)
+        late = await from_address(address, HOST)
+        late.say(hello())
+        heard = await late.hear()
+        assert heard is not None
+        assert isinstance(heard[1], Ended)
+        assert heard[1].reason == Reason.BUSY
+        other = await from_address(address, "127.0.0.2")
+        other.say(hello())
+        await until(lambda: "127.0.0.2" in {talking.host for talking in node.reconciling._talking.values()})
+        await until(lambda: len(node.reconciling) == limits.MAX_TALKS)
+        for peer in [*crowd, late, other]:
+            await peer.close()
+
+
+def test_those_that_keep_us_waiting_give_way_to_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here as soon as they do. What was moved before is stored, and the store that comes gets everything."""
+    monkeypatch.setattr("cablestore.limits.TALK_SLOW_AFTER_S", 0.0)
+    monkeypatch.setattr("cablestore.limits.TALK_SLOW_BYTES_PER_S", 2**60)
+
+    @on_loop
+    async def scenario() -> None:
+        async with attacked() as (node, address, _):
+            crowd = [await from_address(address, HOST) for _ in range(limits.MAX_TALKS)]
+            for peer in crowd:
+                peer.say(hello())
+            await until(lambda: len(node.reconciling) == limits.MAX_TALKS)
+            with memory("honest", posts=[ANN.text("default", "new", at=START_MS + 10**6)]) as store:
+                async with Node(store) as other:
+                    report = await other.reconcile_once(address)
+                assert (report.posts_sent, report.posts_received) == (1, 50)
+            for peer in crowd:
+                await peer.close()
+
+    scenario()
