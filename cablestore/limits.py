@@ -106,6 +106,9 @@ MAX_MESSAGE_SIZE_BYTES: Final = 8_388_608
 MAX_NAMES_PER_MESSAGE: Final = 65_536
 """Channels that one message names. They are decoded one by one, 40 ms of the loop; further ones are asked for by offset."""
 
+MAX_EMPTY_MESSAGES: Final = 16
+"""Messages of length 0 that may follow each other. cable.rs writes one after some of its messages; more are noise."""
+
 MAX_REQUESTS_ALIVE: Final = 4_096
 """Requests of one peer that wait for an answer or are live: two for each of 2,000 channels. Others end at once."""
 
