@@ -208,6 +208,9 @@ MAX_QUEUED_TOTAL_SIZE_BYTES: Final = 268_435_456
 MAX_INGEST_QUEUE_SIZE_BYTES: Final = 16_777_216
 """Bytes of posts that wait to be verified and stored; peers that send more are not read from meanwhile."""
 
+MAX_INSPECTED_QUEUE_SIZE_BYTES: Final = 16_777_216
+"""Bytes of posts and hashes for other peers that wait to be looked at; peers that give more are not read from meanwhile."""
+
 MAX_FAULTS: Final = 100
 """What one peer may do against the protocol before it is disconnected: honest ones may be late or confused at times."""
 

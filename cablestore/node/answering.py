@@ -69,7 +69,7 @@ class Answer:
         self.names: list[str] = []
         """Names of channels: there may be one response only, so they are collected."""
         self.found: set[bytes] = set()
-        """Of a post request that may be forwarded, the hashes that are here."""
+        """Of a post request that may be forwarded, the hashes that are here, or known to be deleted."""
         self.error: Exception | None = None
         self.cpu_s = 0.0
         """Seconds that the reading thread spent on the last part."""
@@ -100,7 +100,7 @@ class Answer:
         if self.exchange.is_over:
             self._part, self.is_whole = [], True
         elif isinstance(request, PostRequest):
-            self._read_posts(self._items)
+            self._read_posts(state.reader, self._items, request)
         else:
             self._part = list(islice(self._items, limits.PART_ROWS_ANSWERED))
             self.is_whole = len(self._part) < limits.PART_ROWS_ANSWERED
@@ -116,10 +116,10 @@ class Answer:
             del self.names[request.limit :]
             self.is_whole = True
 
-    def _read_posts(self, posts: Iterator[bytes]) -> None:
+    def _read_posts(self, reader: Reader, posts: Iterator[bytes], request: PostRequest) -> None:
         self._part = []
         size_bytes = 0
-        is_forwarded = self.exchange.request.ttl > 0
+        is_forwarded = request.ttl > 0
         for post in posts:
             self._part.append(post)
             if is_forwarded:
@@ -128,6 +128,9 @@ class Answer:
             if size_bytes >= limits.PART_SIZE_ANSWERED_BYTES:
                 return
         self.is_whole = True
+        if is_forwarded:
+            missing = (digest for digest in request.hashes if digest not in self.found)
+            self.found.update([digest for digest in missing if answers.is_deleted_here(reader, digest)])
 
     def _let_go(self) -> None:
         if self._state is not None:

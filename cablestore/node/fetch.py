@@ -19,7 +19,7 @@ from cablestore.message import PostRequest
 from cablestore.node.held import Held
 from cablestore.node.report import SyncReport
 from cablestore.post import peek_type
-from cablestore.verdict import Outcome, Verdict
+from cablestore.verdict import LIES, Outcome, Verdict
 from cablestore.wanted import Wanted
 
 if TYPE_CHECKING:
@@ -33,8 +33,6 @@ _USELESS: Final = frozenset(
     {Verdict.MALFORMED, Verdict.UNKNOWN_TYPE, Verdict.BAD_SIGNATURE, Verdict.TOO_FAR_AHEAD, Verdict.LOCAL_ONLY}
 )
 """Posts that are not asked for again."""
-_LIES: Final = frozenset({Verdict.MALFORMED, Verdict.BAD_SIGNATURE})
-"""Posts that no honest peer passes on."""
 
 
 class Fetches:
@@ -241,7 +239,7 @@ class Fetch(Asker):
             self.report.refused += 1
             self._all.refuse(outcome.hash)
         # post/info of the other dialect cannot be read here, and is no lie.
-        if outcome.verdict in _LIES and (is_ours or peek_type(post) != INFO):
+        if outcome.verdict in LIES and (is_ours or peek_type(post) != INFO):
             self._connection.gave_invalid_posts(1, outcome.reason)
 
     # --- waiting -------------------------------------------------------------------------------

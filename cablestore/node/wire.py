@@ -350,7 +350,7 @@ class Connection(asyncio.Protocol):
             self._look_at_requests(now_s)
 
     def _look_at_requests(self, now_s: float) -> None:
-        if Held.STORING not in self._held:  # what we do not read cannot be late
+        if self._held.isdisjoint((Held.STORING, Held.INSPECTING)):  # what we do not read cannot be late
             events = self.session.expire(now_s)
             if events:
                 self._take(events)
