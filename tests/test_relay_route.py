@@ -201,6 +201,7 @@ def test_an_answer_that_is_still_being_looked_at_is_waited_for(kind: str, is_los
     if is_lost:
         network.cut(ORIGIN, 1)
     assert node.inspector.release()
+    node.take(node.sessions[2], [])
     network.run()
     if not is_lost:
         assert [*question.hashes, *map(post_hash, question.posts)][-1:] == [digest]
