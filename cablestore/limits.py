@@ -28,7 +28,7 @@ MAX_REASON_CODEPOINTS: Final = 128
 """moderation.md 5.1.1."""
 
 MAX_RECIPIENTS: Final = 16
-"""moderation.md 5.1.4 and 5.1.5: users that one post/block or post/unblock names (at least 1)."""
+"""moderation.md 5.1.4 and 5.1.5: users that one post/block or post/unblock names (at least 1). cable.js bears no post/moderation of more."""
 
 MAX_FUTURE_MS: Final = 604_800_000
 """wire.md 5.1.4.3: posts dated a week or more ahead are refused at ingest."""
@@ -234,6 +234,20 @@ PART_ROWS_ANSWERED: Final = 2_000
 
 PART_SIZE_ANSWERED_BYTES: Final = 262_144
 """Posts read for one peer at a time, in bytes; then it is the next one's turn."""
+
+# --- of cable.js, which ends at more -------------------------------------------------------------
+
+MAX_CABLE_JS_CHANNEL_SIZE_BYTES: Final = 64
+"""A channel's name in UTF-8: cable.js counts bytes where the protocol counts code points, here and in what follows."""
+
+MAX_CABLE_JS_NAME_SIZE_BYTES: Final = 32
+"""A user's name in UTF-8."""
+
+MAX_CABLE_JS_TOPIC_SIZE_BYTES: Final = 512
+"""A topic in UTF-8."""
+
+MAX_CABLE_JS_REASON_SIZE_BYTES: Final = 128
+"""The reason of a moderation post in UTF-8."""
 
 # --- of archives -------------------------------------------------------------------------------
 

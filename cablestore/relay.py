@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final, Protocol
 from weakref import ref
 
-from cablestore import limits
+from cablestore import cable_js, limits
 from cablestore.crypto import post_hash
 from cablestore.exchange import Asker, Exchange, Step
 from cablestore.message import ListRequest, PostRequest, Request
@@ -83,13 +83,16 @@ class Route:
             )
         if self.exchange.is_over or (isinstance(request, PostRequest) and not request.hashes):
             return
+        if self.origin.is_spared and cable_js.bearable(request) is None:
+            return  # whatever came could not be passed on
         # Whoever is nearer to the first to ask waits longer, or would give up just before what it waits for comes.
         timeout_s = limits.RELAY_TIMEOUT_S * (7 + ttl) / 8
         for session in sessions:
-            if session is not self.origin and self._may_ask(session, request):
+            said = cable_js.bearable(request) if session.is_spared else request
+            if session is not self.origin and said is not None and self._may_ask(session, said):
                 self.hold()
                 forward = Forward(self, session)
-                self._forwards.append((session, session.ask(request, now_s, forward, timeout_s=timeout_s)))
+                self._forwards.append((session, session.ask(said, now_s, forward, timeout_s=timeout_s)))
 
     @staticmethod
     def _may_ask(session: Session, request: Request) -> bool:
@@ -147,7 +150,8 @@ class Route:
             self.end()
 
     def _wanted_names(self, request: ListRequest) -> list[str]:
-        names = sorted(self.names, key=str.encode)
+        known = filter(cable_js.bears_channel, self.names) if self.origin.is_spared else self.names
+        names = sorted(known, key=str.encode)
         return names[request.offset : request.offset + request.limit] if request.limit else names[request.offset :]
 
 

@@ -220,12 +220,13 @@ class Node:
 
     # --- connections ---------------------------------------------------------------------------
 
-    def new_session(self) -> Session:
-        """Make the session of a connection. It speaks when it is told to."""
+    def new_session(self, *, greets: bool) -> Session:
+        """Make the session of a connection. It speaks when it is told to, with `greets` so that it can be recognised."""
         return Session(
             self.dialect,
-            Greeter(new_request_id) if self.settings.reconciles else new_request_id,
+            Greeter(new_request_id) if greets else new_request_id,
             speaks_first=False,
+            spares=self.settings.spares_cable_js and self.settings.cabal_key is None,
             max_requests_alive=self.settings.max_requests_alive,
             answer_timeout_s=self.settings.answer_timeout_s,
         )
