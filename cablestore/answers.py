@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
+from cablestore import cable_js
 from cablestore.body import BLOCK, MODERATION_TYPES, UNBLOCK
 from cablestore.dialect import Dialect
 from cablestore.post import Post
@@ -44,22 +45,34 @@ def channel_time_range(
     return islice(found, min(limit, _ENDLESS)) if limit > 0 else found
 
 
-def channel_state(reader: Reader, channel: str) -> Iterator[bytes]:
+def channel_state(reader: Reader, channel: str, *, is_spared: bool = False) -> Iterator[bytes]:
     """Yield the hashes that describe a channel now (wire.md 5.4.4, 6.3.2.4).
 
     The latest post/topic; then for each user who was ever in the channel the latest post/join or post/leave, and for
-    members the latest post/info. Each costs one row, whatever the length of the history.
+    members the latest post/info. Each costs one row, whatever the length of the history. With `is_spared`, topics and infos
+    that end cable.js are left out.
     """
     channel = reader.dialect.channel_id(channel)
     topic = channel_topic.latest(reader, channel)
-    if topic is not None:
+    if topic is not None and not (is_spared and not cable_js.bears_topic(topic[0])):
         yield topic[1]
     for member in membership.of_channel(reader, channel):
         if member.announced_by is not None:
             yield member.announced_by
         info = user_info.latest_hash(reader, member.author) if member.is_member else None
-        if info is not None:
+        if info is not None and not (is_spared and not _bears_info_of(reader, member.author)):
             yield info
+
+
+def _bears_info_of(reader: Reader, author: bytes) -> bool:
+    latest = user_info.latest(reader, author)
+    return latest is None or cable_js.bears_info(latest[0])
+
+
+def is_bearable(reader: Reader, digest: bytes) -> bool:
+    """Tell whether cable.js bears a post, as far as it is here."""
+    raw = reader.get(data_key(digest.hex().encode()))
+    return raw is None or cable_js.bears_post(raw)
 
 
 def channel_list(reader: Reader, offset: int = 0, limit: int = 0) -> Iterator[str]:
@@ -115,14 +128,18 @@ def is_relevant_moderation(reader: Reader, post: Post) -> bool:
 
 
 def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield those hashes of a response that the store lacks and that are not known to be deleted, each once.
+    """Yield those hashes of a response that the store lacks and that are not known to be deleted, each once."""
+    for digest in dict.fromkeys(hashes):
+        if not reader.has(digest.hex().encode()) and not is_deleted_here(reader, digest):
+            yield digest
+
+
+def is_deleted_here(reader: Reader, digest: bytes) -> bool:
+    """Tell whether the store knows that a post was deleted: it is not requested, and not passed from one peer to another.
 
     A deletion that waits for its target does not count: anyone can write one, and who wrote the target is not known yet.
     """
-    for digest in dict.fromkeys(hashes):
-        hash_hex = digest.hex().encode()
-        if not reader.has(hash_hex) and reader.burial(digest) is None:
-            yield digest
+    return reader.burial(digest) is not None
 
 
 def time_of(reader: Reader, digest: bytes) -> int | None:

@@ -18,6 +18,7 @@ from cablestore.verify import Verifier, Verifying
 _REASONS: Final = {
     Verdict.DELETED: "its author deleted it",
     Verdict.BAD_SIGNATURE: "its signature is not its author's",
+    Verdict.LOCAL_ONLY: "its author marked it as never to be sent",
 }
 
 
@@ -102,6 +103,20 @@ class Intake:
         """Begin to verify the signatures of a batch."""
         batch.verifying = [self.verifier.start([post.raw for post in batch.posts])]
 
+    def appraise(self, raws: list[bytes], is_deleted: Callable[[bytes], bool]) -> list[Outcome]:
+        """Tell what posts are that go from one peer to another and are not stored. Those that are ACCEPTED may go on."""
+        batch = self.decode(raws)
+        self.verify(batch)
+        verdicts = []
+        for post, is_right in zip(batch.posts, batch.signed(), strict=True):
+            if not is_right:
+                verdicts.append(Verdict.BAD_SIGNATURE)
+            elif post.is_local_only:
+                verdicts.append(Verdict.LOCAL_ONLY)
+            else:
+                verdicts.append(Verdict.DELETED if is_deleted(post.hash) else Verdict.ACCEPTED)
+        return batch.settle(verdicts)
+
     def _refusal(self, post: Post, newest_ms: int) -> Outcome | None:
         if post.timestamp_ms >= newest_ms:
             reason = f"dated {post.timestamp_ms}, accepted are posts dated before {newest_ms}"
@@ -109,6 +124,6 @@ class Intake:
         if post.is_local_only:
             identity = self.identity()
             if identity is None or identity.public_key != post.author:
-                return Outcome(post.hash, Verdict.LOCAL_ONLY, "its author marked it as never to be sent")
+                return Outcome(post.hash, Verdict.LOCAL_ONLY, _REASONS[Verdict.LOCAL_ONLY])
             post.sealed = identity.seal(post.raw)
         return None

@@ -28,7 +28,7 @@ MAX_REASON_CODEPOINTS: Final = 128
 """moderation.md 5.1.1."""
 
 MAX_RECIPIENTS: Final = 16
-"""moderation.md 5.1.4 and 5.1.5: users that one post/block or post/unblock names (at least 1)."""
+"""moderation.md 5.1.4 and 5.1.5: users that one post/block or post/unblock names (at least 1). cable.js bears no post/moderation of more."""
 
 MAX_FUTURE_MS: Final = 604_800_000
 """wire.md 5.1.4.3: posts dated a week or more ahead are refused at ingest."""
@@ -105,6 +105,9 @@ MAX_MESSAGE_SIZE_BYTES: Final = 8_388_608
 
 MAX_NAMES_PER_MESSAGE: Final = 65_536
 """Channels that one message names. They are decoded one by one, 40 ms of the loop; further ones are asked for by offset."""
+
+MAX_EMPTY_MESSAGES: Final = 16
+"""Messages of length 0 that may follow each other. cable.rs writes one after some of its messages; more are noise."""
 
 MAX_REQUESTS_ALIVE: Final = 4_096
 """Requests of one peer that wait for an answer or are live: two for each of 2,000 channels. Others end at once."""
@@ -211,6 +214,9 @@ MAX_QUEUED_TOTAL_SIZE_BYTES: Final = 268_435_456
 MAX_INGEST_QUEUE_SIZE_BYTES: Final = 16_777_216
 """Bytes of posts that wait to be verified and stored; peers that send more are not read from meanwhile."""
 
+MAX_INSPECTED_QUEUE_SIZE_BYTES: Final = 16_777_216
+"""Bytes of posts and hashes for other peers that wait to be looked at; peers that give more are not read from meanwhile."""
+
 MAX_FAULTS: Final = 100
 """What one peer may do against the protocol before it is disconnected: honest ones may be late or confused at times."""
 
@@ -234,6 +240,20 @@ PART_ROWS_ANSWERED: Final = 2_000
 
 PART_SIZE_ANSWERED_BYTES: Final = 262_144
 """Posts read for one peer at a time, in bytes; then it is the next one's turn."""
+
+# --- of cable.js, which ends at more -------------------------------------------------------------
+
+MAX_CABLE_JS_CHANNEL_SIZE_BYTES: Final = 64
+"""A channel's name in UTF-8: cable.js counts bytes where the protocol counts code points, here and in what follows."""
+
+MAX_CABLE_JS_NAME_SIZE_BYTES: Final = 32
+"""A user's name in UTF-8."""
+
+MAX_CABLE_JS_TOPIC_SIZE_BYTES: Final = 512
+"""A topic in UTF-8."""
+
+MAX_CABLE_JS_REASON_SIZE_BYTES: Final = 128
+"""The reason of a moderation post in UTF-8."""
 
 # --- of archives -------------------------------------------------------------------------------
 

@@ -179,6 +179,8 @@ class FrameReader:
         self._rest = bytearray()
         self._needed = 1
         """Bytes with which it is worth looking again: a large message is not looked at for each of its pieces."""
+        self._empty = 0
+        """Messages of length 0 that came one after the other."""
 
     @property
     def held_size_bytes(self) -> int:
@@ -186,7 +188,11 @@ class FrameReader:
         return len(self._rest)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take the next bytes, return the messages that are whole now. Raises DecodeError; then the stream is lost."""
+        """Take the next bytes, return the messages that are whole now. Raises DecodeError; then the stream is lost.
+
+        Messages of length 0 say nothing and are passed over: cable.rs writes some lengths one too small, and the 0 that
+        ends such a message comes after it.
+        """
         if self._rest:
             self._rest += data
             if len(self._rest) < self._needed:
@@ -197,7 +203,11 @@ class FrameReader:
         at = 0
         while (found := self._next(data, at)) is not None:
             start, at = found
-            frames.append(data[start:at])
+            self._empty = self._empty + 1 if start == at else 0
+            if self._empty > limits.MAX_EMPTY_MESSAGES:
+                raise DecodeError(at, f"more than {limits.MAX_EMPTY_MESSAGES} messages of length 0 follow each other")
+            if start < at:
+                frames.append(data[start:at])
         if at < len(data):
             self._rest += data[at:]
         return frames
@@ -270,11 +280,13 @@ def _hash_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tupl
 
 
 def _post_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tuple[Message, int]:
+    """Read posts until one of length 0, or until the message ends: cable.rs writes some lengths one too small."""
     posts = []
-    post, at = read_sized(frame, at, "post")
-    while post:
-        posts.append(post)
+    while at < len(frame):
         post, at = read_sized(frame, at, "post")
+        if not post:
+            break
+        posts.append(post)
     return PostResponse(request_id, tuple(posts)), at
 
 
@@ -329,14 +341,15 @@ def _moderation_request(frame: bytes, at: int, request_id: bytes, dialect: Diale
 
 
 def _names(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:
-    """Read names until one of length 0."""
-    names = []
-    name, at = read_text(frame, at, "channel", 0, limits.MAX_CHANNEL_CODEPOINTS)
-    while name:
+    """Read names until one of length 0, or until the message ends, as with posts."""
+    names: list[str] = []
+    while at < len(frame):
+        name, at = read_text(frame, at, "channel", 0, limits.MAX_CHANNEL_CODEPOINTS)
+        if not name:
+            break
         names.append(name)
         if len(names) > limits.MAX_NAMES_PER_MESSAGE:
             raise DecodeError(at, f"more than {limits.MAX_NAMES_PER_MESSAGE} channels are named")
-        name, at = read_text(frame, at, "channel", 0, limits.MAX_CHANNEL_CODEPOINTS)
     return tuple(names), at
 
 

@@ -11,7 +11,7 @@ from enum import Enum
 from itertools import islice
 from typing import Final, NamedTuple
 
-from cablestore import answers, arrival
+from cablestore import answers, arrival, cable_js
 from cablestore.arrival import Kind
 from cablestore.body import INFO, JOIN, LEAVE, MODERATION_TYPES, TEXT, TOPIC, Delete
 from cablestore.post import Post
@@ -46,6 +46,8 @@ class News(NamedTuple):
     timestamp_ms: int
     post: Post | None = None
     sequence: int = 0
+    is_bearable: bool = True
+    """Whether cable.js bears the post."""
 
 
 def news_of(reader: Reader, after: int, state_channels: frozenset[str]) -> tuple[list[News], int]:
@@ -64,7 +66,15 @@ def news_of(reader: Reader, after: int, state_channels: frozenset[str]) -> tuple
             stone = reader.burial(entry.hash)
             if stone is not None and stone.skeleton is not None:
                 _note(found, entry.sequence, _of_deletion(reader, stone, stone.skeleton, state_channels))
-    return list(found.values()), after
+    return [item if _is_bearable(reader, item) else item._replace(is_bearable=False) for item in found.values()], after
+
+
+def _is_bearable(reader: Reader, item: News) -> bool:
+    """Tell whether cable.js bears what the news are of. Of texts and deletions only the channel can be too much for it."""
+    if item.subject is Subject.MODERATION_AGAIN:
+        return True
+    is_plain = item.subject is Subject.CHAT
+    return cable_js.bears_channel(item.channel) and (is_plain or answers.is_bearable(reader, item.hash))
 
 
 def _note(found: dict[tuple[Subject, str, bytes], News], sequence: int, news: Iterable[News]) -> None:

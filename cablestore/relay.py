@@ -1,9 +1,9 @@
 """Forwarding of legacy requests by their ttl, and the way of the answers back to whoever asked. Pure.
 
 A request with ttl > 0 goes on to all other peers that speak the legacy dialect, under its own id and with a ttl of one
-less (wire.md draft 1, 5.2.1). What they answer goes to the peer that asked us, and to nobody else. The limit of a
-request is shared by the store and all of them, a hash is passed on once, and a request that comes back over another
-way is not taken up again.
+less (wire.md draft 1, 5.2.1). What they answer goes to the peer that asked us, and to nobody else, after an `Inspector`
+has looked at it: what we would not take ourselves is not passed on. The limit of a request is shared by the store and
+all of them, a hash is passed on once, and a request that comes back over another way is not taken up again.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 from weakref import ref
 
-from cablestore import limits
+from cablestore import cable_js, limits
 from cablestore.crypto import post_hash
 from cablestore.exchange import Asker, Exchange, Step
 from cablestore.message import ListRequest, PostRequest, Request
@@ -22,12 +22,49 @@ from cablestore.session import Session
 from cablestore.varint import MAX_VARINT
 
 
-class Route(Asker):
+class Inspector(Protocol):
+    """Looks at what peers give for others, now or later, and hands to the route what may go on, even where that is nothing."""
+
+    def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
+        """Hand those that may go on to `route.pass_hashes`."""
+
+    def look_at_posts(self, route: Route, giver: Session, posts: list[bytes]) -> None:
+        """Hand those that may go on to `route.pass_posts`."""
+
+
+class Forward(Asker):
+    """A request that was forwarded to one peer."""
+
+    def __init__(self, route: Route, giver: Session) -> None:
+        self.route: Final = route
+        self._giver: Final = giver
+
+    def on_hashes(self, hashes: tuple[bytes, ...]) -> None:
+        """Have hashes looked at."""
+        self.route.hold()
+        self.route.inspector.look_at_hashes(self.route, self._giver, hashes)
+
+    def on_posts(self, posts: list[bytes]) -> None:
+        """Have posts looked at."""
+        self.route.hold()
+        self.route.inspector.look_at_posts(self.route, self._giver, posts)
+
+    def on_names(self, names: tuple[str, ...]) -> None:
+        """Keep names until all peers have given theirs: there may be only one response."""
+        self.route.names.update(names[: limits.ROUTE_HASHES_REMEMBERED])
+
+    def on_concluded(self, exchange: Exchange, step: Step) -> None:  # noqa: ARG002 - one source less, for whatever reason
+        """Hear that this peer has no more."""
+        self.route.let_go()
+
+
+class Route:
     """One forwarded request: who asked us, and whom we asked."""
 
-    def __init__(self, origin: Session, exchange: Exchange) -> None:
+    def __init__(self, origin: Session, exchange: Exchange, inspector: Inspector) -> None:
         self.origin: Final = origin
         self.exchange: Final = exchange
+        self.inspector: Final = inspector
         self.names: Final[set[str]] = set()
         self._forwards: list[tuple[Session, Exchange]] = []
         self._passed: set[bytes] = set()
@@ -46,12 +83,16 @@ class Route(Asker):
             )
         if self.exchange.is_over or (isinstance(request, PostRequest) and not request.hashes):
             return
+        if self.origin.is_spared and cable_js.bearable(request) is None:
+            return  # whatever came could not be passed on
         # Whoever is nearer to the first to ask waits longer, or would give up just before what it waits for comes.
         timeout_s = limits.RELAY_TIMEOUT_S * (7 + ttl) / 8
         for session in sessions:
-            if session is not self.origin and self._may_ask(session, request):
-                self.exchange.holds += not self._is_live  # a live answer of others has no end to wait for
-                self._forwards.append((session, session.ask(request, now_s, self, timeout_s=timeout_s)))
+            said = cable_js.bearable(request) if session.is_spared else request
+            if session is not self.origin and said is not None and self._may_ask(session, said):
+                self.hold()
+                forward = Forward(self, session)
+                self._forwards.append((session, session.ask(said, now_s, forward, timeout_s=timeout_s)))
 
     @staticmethod
     def _may_ask(session: Session, request: Request) -> bool:
@@ -75,25 +116,27 @@ class Route(Asker):
             session.cancel(exchange)
         self._forwards.clear()
 
-    def on_hashes(self, hashes: tuple[bytes, ...]) -> None:
-        """Pass hashes on."""
+    def hold(self) -> None:
+        """Wait for one source more: a peer, or what it gave and is being looked at. A live answer of others has no end."""
+        self.exchange.holds += not self._is_live
+
+    def let_go(self) -> None:
+        """Wait for it no longer."""
+        if not self._is_live:
+            self.finish()
+
+    def pass_hashes(self, hashes: Iterable[bytes]) -> None:
+        """Pass on hashes that were looked at."""
         self.origin.answer_hashes(self.exchange, self.fresh(hashes))
         if self.exchange.is_over:
             self.end()
+        self.let_go()
 
-    def on_posts(self, posts: list[bytes]) -> None:
-        """Pass posts on."""
-        fresh = set(self.fresh(map(post_hash, posts)))
-        self.origin.answer_posts(self.exchange, [post for post in posts if post_hash(post) in fresh])
-
-    def on_names(self, names: tuple[str, ...]) -> None:
-        """Keep names until all peers have given theirs: there may be only one response."""
-        self.names.update(names[: limits.ROUTE_HASHES_REMEMBERED])
-
-    def on_concluded(self, exchange: Exchange, step: Step) -> None:  # noqa: ARG002 - one source less, for whatever reason
-        """Hear that one peer has no more."""
-        if not self._is_live:
-            self.finish()
+    def pass_posts(self, posts: Iterable[bytes]) -> None:
+        """Pass on posts that were looked at."""
+        by_hash = {post_hash(post): post for post in posts}
+        self.origin.answer_posts(self.exchange, [by_hash[digest] for digest in self.fresh(by_hash)])
+        self.let_go()
 
     def finish(self) -> None:
         """Hear that one source, a peer or the store, has no more."""
@@ -107,7 +150,8 @@ class Route(Asker):
             self.end()
 
     def _wanted_names(self, request: ListRequest) -> list[str]:
-        names = sorted(self.names, key=str.encode)
+        known = filter(cable_js.bears_channel, self.names) if self.origin.is_spared else self.names
+        names = sorted(known, key=str.encode)
         return names[request.offset : request.offset + request.limit] if request.limit else names[request.offset :]
 
 

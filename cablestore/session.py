@@ -61,7 +61,7 @@ class Session:
     both spoke at once, each in its own dialect, and both followed the other, legacy is what stays: a word of it takes
     either back for good, and what is said in draft 8 meanwhile is passed over. Without
     `speaks_first` nothing goes out before the peer has spoken or `speak` is called: some existing clients end when they
-    are addressed in a dialect that they do not know.
+    are addressed in a dialect that they do not know. With `spares`, the peer may be cable.js.
     """
 
     def __init__(
@@ -70,11 +70,15 @@ class Session:
         new_id: Callable[[int], bytes],
         *,
         speaks_first: bool = True,
+        spares: bool = False,
         max_requests_alive: int = limits.MAX_REQUESTS_ALIVE,
         answer_timeout_s: float = limits.ANSWER_TIMEOUT_S,
     ) -> None:
         self.dialect = dialect
         self.is_recognised = False
+        self.reads_everything = False
+        """Whether the peer is known to bear what ends cable.js: it said such things itself."""
+        self._spares = spares
         self.asked: Final[dict[bytes, Exchange]] = {}
         """Our requests that are alive, by id."""
         self.to_answer: Final[dict[bytes, Exchange]] = {}
@@ -174,6 +178,11 @@ class Session:
     def has_greeted(self) -> bool:
         """Whether we have greeted the peer, in the dialect that is spoken."""
         return self._said.has_heard
+
+    @property
+    def is_spared(self) -> bool:
+        """Whether what ends cable.js is kept from the peer, which may be that program as far as is known (`cable_js`)."""
+        return self._spares and self.dialect is LEGACY and not self.is_cablestore and not self.reads_everything
 
     def send_extra(self, content: bytes) -> None:
         """Say something beside Cable. Raises ValueError where the peer does not know what we are, or we what it is."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Self
 
-from cablestore import limits, retention, sizes
+from cablestore import answers, limits, retention, sizes
 from cablestore.authoring import Authoring, Composer
 from cablestore.batches import batches
 from cablestore.body import DELETE, TYPE_NAMES, Body, Delete
@@ -215,6 +216,11 @@ class CableStore(Reads, Authoring):
             outcomes = batch.settle(plan.add_all(batch.posts, signed))
             transaction.commit(plan.finish(), sync=sync)
         return outcomes
+
+    def appraise(self, posts: list[bytes], dialect: Dialect) -> list[Outcome]:
+        """Tell what posts of this dialect are that go from one peer to another. Those that are ACCEPTED may; none is stored."""
+        with self._reading() as reader:
+            return replace(self._intake, dialect=dialect).appraise(posts, partial(answers.is_deleted_here, reader))
 
     def admit(self, posts: Iterable[Post]) -> Batch:
         """Begin to verify decoded posts that `replace` is to store, while further ones are still read. Writes nothing."""

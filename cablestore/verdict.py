@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Verdict(Enum):
@@ -31,6 +31,10 @@ class Verdict(Enum):
     """A post/delete, which is never discarded: it is the proof of its tombstones (wire.md 5.1.5)."""
     UNKNOWN = "unknown"
     """Not held."""
+
+
+LIES: Final = frozenset({Verdict.MALFORMED, Verdict.BAD_SIGNATURE})
+"""What becomes of posts that no honest peer passes on: it would have verified them."""
 
 
 class Outcome(NamedTuple):

@@ -49,20 +49,22 @@ class Verifying:
 
 
 class Verifier:
-    """Threads that verify. They start with the first batch that is worth them and end with `close`."""
+    """Threads that verify. They start with the first batch that is worth them and end with `close`. Any thread may use them."""
 
     def __init__(self, threads: int | None = None) -> None:
         self._helpers = min(threads or os.cpu_count() or 1, MAX_THREADS) - 1
         self._pool: ThreadPoolExecutor | None = None
+        self._starting = threading.Lock()
 
     def start(self, raws: list[bytes]) -> Verifying:
         """Begin to verify posts."""
         verifying = Verifying(raws, self._helpers + 1)
         helpers = min(self._helpers, len(raws) - 1)
         if helpers > 0:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._helpers, thread_name_prefix="cablestore-verify")
-            verifying.helpers = [self._pool.submit(verifying.work) for _ in range(helpers)]
+            with self._starting:
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(self._helpers, thread_name_prefix="cablestore-verify")
+                verifying.helpers = [self._pool.submit(verifying.work) for _ in range(helpers)]
         return verifying
 
     def close(self) -> None:

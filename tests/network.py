@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from cablestore import LEGACY, Dialect
 from cablestore.crypto import post_hash
@@ -62,6 +62,33 @@ class Question(Asker):
         self.ends.append(step)
 
 
+class Unlooked:
+    """Passes on what comes (an `Inspector`), at once or, where `later`, when `release` is called."""
+
+    def __init__(self) -> None:
+        self.later = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
+        self._do(lambda: route.pass_hashes(hashes))
+
+    def look_at_posts(self, route: Route, giver: Session, posts: list[bytes]) -> None:
+        self._do(lambda: route.pass_posts(posts))
+
+    def _do(self, work: Callable[[], None]) -> None:
+        if self.later:
+            self._waiting.append(work)
+        else:
+            work()
+
+    def release(self) -> bool:
+        """Let go on what waits; tell whether anything did."""
+        waiting, self._waiting = self._waiting, []
+        for work in waiting:
+            work()
+        return bool(waiting)
+
+
 class Node:
     """One host: the posts, hashes and names that it has, a session with each neighbour."""
 
@@ -72,6 +99,7 @@ class Node:
         self.names = [f"channel {number}"]
         self.sessions: dict[int, Session] = {}
         self.loops = Loops()
+        self.inspector = Unlooked()
         self.routes: dict[Exchange, Route] = {}
         self.asked = 0
         self.is_silent = False
@@ -103,7 +131,7 @@ class Node:
         if request.ttl == 0:
             self.give(session, exchange, None)
             return
-        route = self.routes[exchange] = Route(session, exchange)
+        route = self.routes[exchange] = Route(session, exchange, self.inspector)
         missing = None
         if isinstance(request, PostRequest):
             missing = tuple(digest for digest in request.hashes if digest not in self.posts)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cable_rs import varint_size, written_by_cable_rs
 from hypothesis import example, given
 from hypothesis import strategies as st
 from test_fuzz import INTERESTING, VARINTS, run
@@ -201,7 +202,7 @@ FRAMES = st.lists(st.one_of(st.binary(max_size=5), st.integers(0, 20_000).map(la
 def test_any_cut_gives_the_same_frames(frames: list[bytes], cuts: list[int]) -> None:
     data = b"".join(map(sized, frames))
     reader = FrameReader()
-    assert [frame for piece in split(data, cuts) for frame in reader.feed(piece)] == frames
+    assert [frame for piece in split(data, cuts) for frame in reader.feed(piece)] == [*filter(None, frames)]
 
 
 @given(st.lists(st.binary(max_size=200), max_size=4))
@@ -211,7 +212,54 @@ def test_byte_by_byte_every_frame_comes_with_its_last_byte(frames: list[bytes]) 
         message = sized(frame)
         for at in range(len(message) - 1):
             assert reader.feed(message[at : at + 1]) == []
-        assert reader.feed(message[-1:]) == [frame]
+        assert reader.feed(message[-1:]) == [frame] * bool(frame)
+
+
+@given(st.lists(st.integers(0, 6), max_size=6), st.lists(st.integers(0, 60), max_size=12))
+def test_messages_of_length_0_are_passed_over_as_far_as_the_limit_goes(stray: list[int], cuts: list[int]) -> None:
+    """However the stream is cut: the frames before what is too much, then the error."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_EMPTY_MESSAGES", 4)
+        reader = FrameReader()
+        found: list[bytes] = []
+        pieces = split(b"".join(b"\x02hi" + bytes(count) for count in stray), cuts)
+
+        def read() -> None:
+            for piece in pieces:
+                found.extend(reader.feed(piece))
+
+        if max(stray, default=0) <= 4:
+            read()
+            assert found == [b"hi"] * len(stray)
+        else:
+            with pytest.raises(DecodeError, match="length 0"):
+                read()
+            too_many = next(at for at, count in enumerate(stray) if count > 4)
+            assert found == [b"hi"] * len(found)
+            assert len(found) <= too_many + 1
+
+
+SHORT_BY_ONE = (127, 16_382, 16_383)
+"""Sizes of messages whose length cable.rs writes one too small."""
+
+
+@pytest.mark.parametrize("size_bytes", [126, *SHORT_BY_ONE, 128, 16_381, 16_384])
+def test_what_cable_rs_writes_is_read(size_bytes: int) -> None:
+    """Of the last byte of such a message, the 0 that ends its list, the length knows nothing."""
+    size = size_bytes - 9 - 1
+    most = size - varint_size(size)
+    messages: list[Message] = [PostResponse(b"abcd", (b"p" * (most - (varint_size(most) + most > size)),))]
+    if size_bytes < 200:
+        messages.append(ListResponse(b"abcd", ("é" * 30, "c" * (size - 62))))
+    for message in messages:
+        assert len(frame_of(encode_message(message, LEGACY))) == size_bytes
+        written = written_by_cable_rs(message)
+        assert (written == encode_message(message, LEGACY)) == (size_bytes not in SHORT_BY_ONE)
+        for step in (1, len(written)):
+            reader = FrameReader()
+            pieces = split(written * 2, [*range(step, 2 * len(written), step)])
+            frames = [frame for piece in pieces for frame in reader.feed(piece)]
+            assert [decode_message(frame, LEGACY) for frame in frames] == [message] * 2
 
 
 class Counted(FrameReader):
@@ -255,7 +303,7 @@ def test_a_size_above_the_limit_is_refused_before_its_bytes_come(
 ) -> None:
     reader = FrameReader(most)
     if len(before) <= most:
-        assert reader.feed(sized(before)) == [before]
+        assert reader.feed(sized(before)) == [before] * bool(before)
     announced = encode_varint(min(most + excess, MAX_VARINT))
     if is_cut:
         for at in range(len(announced) - 1):
@@ -265,7 +313,7 @@ def test_a_size_above_the_limit_is_refused_before_its_bytes_come(
         reader.feed(announced)
 
 
-@given(st.integers(0, 5_000))
+@given(st.integers(1, 5_000))
 def test_a_size_at_the_limit_is_taken(most: int) -> None:
     assert FrameReader(most).feed(sized(bytes(most))) == [bytes(most)]
 
@@ -301,7 +349,9 @@ def check(frame: bytes, dialect: Dialect) -> bool:
         return False
     assert TYPE_IDS[type(message)] == type_id
     circuit = dialect.circuit_id_size_bytes  # whatever stands there: it means nothing
-    assert encode_message(message, dialect) == sized(frame[:at] + bytes(circuit) + frame[at + circuit :])
+    whole = frame[:at] + bytes(circuit) + frame[at + circuit :]
+    lists = isinstance(message, PostResponse | ListResponse)
+    assert encode_message(message, dialect) in (sized(whole), *([sized(whole + b"\x00")] if lists else []))
     return True
 
 
@@ -373,11 +423,17 @@ def test_unknown_types_are_skipped(dialect: Dialect, type_id: int, rest: bytes) 
 @DIALECTS
 @given(st.data())
 def test_no_message_may_be_longer_or_shorter_than_it_is(dialect: Dialect, data: st.DataObject) -> None:
+    """But for a list of posts or names, which the end of the message may end too."""
     frame = frame_of(encode_message(data.draw(messages(dialect)), dialect))
     with pytest.raises(DecodeError):
         decode_message(frame + data.draw(st.binary(min_size=1, max_size=3)), dialect)
-    with pytest.raises(DecodeError):
-        decode_message(frame[: data.draw(st.integers(0, len(frame) - 1))], dialect)
+    short = frame[: data.draw(st.integers(0, len(frame) - 1))]
+    try:
+        message = decode_message(short, dialect)
+    except DecodeError:
+        return
+    assert isinstance(message, PostResponse | ListResponse)
+    assert frame_of(encode_message(message, dialect)) == short + b"\x00"
 
 
 @given(st.integers(0, MAX_VARINT), st.binary(max_size=7))
@@ -414,8 +470,9 @@ DAMAGED = {
     "hashes beyond the end": (response(0, b"\x02" + bytes(63)), "are left"),
     "2**64-1 hashes": (request(2, b"\xff" * 9 + b"\x01"), "are left"),
     "post beyond the end": (response(1, b"\x05abcd"), "are left"),
-    "posts without an end": (response(1, b"\x01a"), "bytes end"),
-    "names without an end": (response(7, b"\x01a"), "bytes end"),
+    "posts that end in a length": (response(1, b"\x01a\x80"), "bytes end"),
+    "names that end in a length": (response(7, b"\x01a\x80"), "bytes end"),
+    "names of a request without an end": (request(8, b"\x01a"), "bytes end"),
     "short cancel id": (request(3, b"wxy"), "cancel id"),
     "cancel id of draft 8": (request(3, b"12345678"), "follow the end"),
     "trailing bytes": (request(6, b"\x00\x00\x00"), "1 bytes follow"),

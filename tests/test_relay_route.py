@@ -9,11 +9,20 @@ from weakref import ref
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from network import LINE, ORIGIN, Network, Question, hash_of
+from network import LINE, ORIGIN, Network, Question, Unlooked, hash_of
 
 from cablestore import DRAFT8, LEGACY, Dialect, limits
+from cablestore.crypto import post_hash
 from cablestore.exchange import Asked, Exchange, State
-from cablestore.message import CancelRequest, HashResponse, ListRequest, Request, StateRequest, encode_message
+from cablestore.message import (
+    CancelRequest,
+    HashResponse,
+    ListRequest,
+    PostRequest,
+    Request,
+    StateRequest,
+    encode_message,
+)
 from cablestore.relay import Loops, Route
 from cablestore.session import Session
 from cablestore.varint import MAX_VARINT
@@ -84,7 +93,7 @@ def asked_of_the_first(network: Network, request: Request) -> tuple[Session, Exc
 def test_times_grow_towards_the_origin_and_stay_below_its_own(ttl: int) -> None:
     network = Network(LINE)
     _, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, ttl))
-    route = Route(network.nodes[1].sessions[0], theirs)
+    route = Route(network.nodes[1].sessions[0], theirs, Unlooked())
     route.forward(network.nodes[1].sessions.values(), 0)
     (forwarded,) = network.nodes[1].sessions[2].asked.values()
     assert forwarded.deadline_s is not None
@@ -97,7 +106,7 @@ def test_times_grow_towards_the_origin_and_stay_below_its_own(ttl: int) -> None:
 def test_any_offset_and_limit_can_be_forwarded(offset: int, limit: int) -> None:
     network = Network([(0, 1), (1, 2)])
     session, theirs = asked_of_the_first(network, ListRequest(b"abcd", offset, limit, 2))
-    Route(session, theirs).forward(network.nodes[1].sessions.values(), 0)
+    Route(session, theirs, Unlooked()).forward(network.nodes[1].sessions.values(), 0)
     network.flush()
     (request,) = [message for near, _, message in network.log if near == 1 and isinstance(message, ListRequest)]
     assert (request.offset, request.ttl) == (0, 1)
@@ -111,7 +120,7 @@ def test_a_peer_that_has_said_nothing_is_not_forwarded_to(dialect: Dialect, spea
     network = Network([(0, 1)])
     session, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2))
     stranger = Session(dialect, lambda size_bytes: b"\x01" * size_bytes, speaks_first=speaks_first)
-    route = Route(session, theirs)
+    route = Route(session, theirs, Unlooked())
     route.forward([session, stranger], 0)
     route.finish()
     assert theirs.is_over
@@ -125,7 +134,7 @@ def test_half_of_what_a_peer_takes_is_left_for_our_own_requests(monkeypatch: pyt
     network = Network([(0, 1), (1, 2)])
     for number in range(5):
         session, theirs = asked_of_the_first(network, StateRequest(bytes((number,)) * 4, "a", 1, 2))
-        Route(session, theirs).forward(network.nodes[1].sessions.values(), 0)
+        Route(session, theirs, Unlooked()).forward(network.nodes[1].sessions.values(), 0)
     assert len(network.nodes[1].sessions[2].asked) == 3
 
 
@@ -140,7 +149,7 @@ def test_a_peer_that_knows_the_request_is_not_asked_it_again(is_asked: bool) -> 
     else:
         far.receive(encode_message(request, LEGACY), 0)
     far.output()
-    Route(session, theirs).forward([session, far], 0)
+    Route(session, theirs, Unlooked()).forward([session, far], 0)
     assert far.output() == session.output() == []
     assert theirs.holds == 1
     assert far.asked == ({b"abcd": known} if is_asked else {})
@@ -154,7 +163,7 @@ def test_a_hash_is_passed_on_once_as_far_as_memory_goes(parts: list[list[int]], 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "ROUTE_HASHES_REMEMBERED", most)
         network = Network([(0, 1)])
-        route = Route(*asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2)))
+        route = Route(*asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2)), Unlooked())
         kept: list[bytes] = []
         for part in parts:
             hashes = [hash_of(0, number) for number in part]
@@ -166,7 +175,7 @@ def test_a_hash_is_passed_on_once_as_far_as_memory_goes(parts: list[list[int]], 
 def test_a_live_request_is_caught_up_when_the_store_is_and_not_before() -> None:
     network = Network([(0, 1), (1, 2)])
     session, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 1, 2))
-    route = Route(session, theirs)
+    route = Route(session, theirs, Unlooked())
     far = network.nodes[1].sessions[2]
     route.forward([far], 0)
     network.nodes[1].take(far, far.receive(encode_message(HashResponse(b"abcd", ()), LEGACY), 0))
@@ -174,3 +183,28 @@ def test_a_live_request_is_caught_up_when_the_store_is_and_not_before() -> None:
     states = [theirs.state]
     route.finish()
     assert [*states, theirs.state] == [State.OPEN, State.LIVE]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("kind", ["hashes", "posts"])
+def test_an_answer_that_is_still_being_looked_at_is_waited_for(kind: str, is_lost: bool) -> None:
+    """The giver is done before anyone has looked; whoever asked may be gone by then."""
+    network = Network([(0, 1), (1, 2)])
+    node = network.nodes[1]
+    node.inspector.later = True
+    digest = hash_of(2)
+    request: Request = StateRequest(b"", "a", 0, 1) if kind == "hashes" else PostRequest(b"", (digest,), 1)
+    _, question = network.ask(request)
+    network.run()
+    assert question.ends == []
+    assert (question.hashes, question.posts) == ([hash_of(1)] if kind == "hashes" else [], [])
+    if is_lost:
+        network.cut(ORIGIN, 1)
+    assert node.inspector.release()
+    node.take(node.sessions[2], [])
+    network.run()
+    if not is_lost:
+        assert [*question.hashes, *map(post_hash, question.posts)][-1:] == [digest]
+        assert len(question.ends) == 1
+    network.assert_nothing_is_left()
+    assert not node.inspector.release()

@@ -260,7 +260,7 @@ def test_a_malformed_message_does_not_end_the_stream() -> None:
     good = encode_message(ListRequest(b"abcd", 0, 0), LEGACY)
     bad = good[:-1] + b"\x80"
     unknown = b"\x0a\x09" + bytes(4) + b"abcd!"
-    events = b.receive(bad + b"\x00" + unknown + good, 0)
+    events = b.receive(bad + b"\x01\x00" + unknown + good, 0)
     assert faults(events) == [Fault.MALFORMED] * 2
     assert [type(event) for event in events] == [Violation, Violation, Asked]
     assert a.output() == []

@@ -223,6 +223,7 @@ def settings_of(chosen: dict[str, Any]) -> NodeSettings:
             "reconcile_delay_ms": chosen["reconcile_delay"],
             "reconcile_all_every_s": chosen["reconcile_all_every"] / 1000,
             "relays": chosen["relay"],
+            "spares_cable_js": chosen["spare_cable_js"],
             "idle_timeout_s": chosen["idle_timeout"] / 1000,
             "list_every_s": chosen["list_every"] / 1000,
             "max_queued_total_size_bytes": chosen["max_queued_size"],
@@ -263,6 +264,11 @@ def settings_of(chosen: dict[str, Any]) -> NodeSettings:
 @_sync_options
 @click.option("--follow/--no-follow", default=True, help="Ask peers for posts, or only answer them [default: ask].")
 @click.option("--relay/--no-relay", default=True, help="Forward requests of legacy peers by their ttl [default: do].")
+@click.option(
+    "--spare-cable-js/--no-spare-cable-js",
+    default=True,
+    help="Keep from legacy peers what ends cable.js: names, topics and channels that are long in bytes [default: do].",
+)
 @click.option(
     "--metrics", type=AddressType(), metavar="HOST:PORT", help="Tell Prometheus how it goes [default: do not]."
 )

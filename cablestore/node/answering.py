@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from cablestore import answers, arrival, limits
+from cablestore import answers, arrival, cable_js, limits
 from cablestore.body import INFO
 from cablestore.crypto import post_hash
 from cablestore.exchange import Exchange
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
     from cablestore.node.wire import Connection
 
 
-def items_of(reader: Reader, request: Request) -> Iterator[Any]:
-    """Return what answers a request: hashes, posts or names."""
+def items_of(reader: Reader, request: Request, *, is_spared: bool) -> Iterator[Any]:
+    """Return what answers a request: hashes, posts or names. Of channels that end cable.js, a peer that is spared gets none."""
     match request:
+        case TimeRangeRequest(_, channel) | StateRequest(_, channel) if is_spared and not _bears(reader, channel):
+            pass
         case TimeRangeRequest(_, channel, start_ms, end_ms, limit):
             return answers.channel_time_range(reader, channel, start_ms, end_ms, limit)
         case PostRequest(_, hashes):
             return answers.post_request(reader, hashes)
         case StateRequest(_, channel):
-            return answers.channel_state(reader, channel)
+            return answers.channel_state(reader, channel, is_spared=is_spared)
         case ListRequest():
             return answers.channel_list(reader)
         case ModerationRequest(_, channels, _, oldest_ms):
@@ -42,10 +44,25 @@ def items_of(reader: Reader, request: Request) -> Iterator[Any]:
     return iter(())
 
 
+def _bears(reader: Reader, channel: str) -> bool:
+    return cable_js.bears_channel(reader.dialect.channel_id(channel))
+
+
+def bearable(reader: Reader, request: Request, part: list[Any]) -> list[Any]:
+    """Leave out of a part of an answer what ends cable.js, as far as `items_of` has not."""
+    match request:
+        case ModerationRequest():
+            return [digest for digest in part if answers.is_bearable(reader, digest)]
+        case ListRequest():
+            return list(filter(cable_js.bears_channel, part))
+    return part
+
+
 class Answer:
     """A request that is being answered (a `Job`). Between its parts it holds on to the state that it began in."""
 
     __slots__ = (
+        "_is_spared",
         "_items",
         "_part",
         "_state",
@@ -65,11 +82,12 @@ class Answer:
         self.connection: Final = connection
         self.exchange: Final = exchange
         self.began_s: Final = now_s
+        self._is_spared: Final = connection.session.is_spared
         self._to_skip = exchange.request.offset if isinstance(exchange.request, ListRequest) else 0
         self.names: list[str] = []
         """Names of channels: there may be one response only, so they are collected."""
         self.found: set[bytes] = set()
-        """Of a post request that may be forwarded, the hashes that are here."""
+        """Of a post request that may be forwarded, the hashes that are here, or known to be deleted."""
         self.error: Exception | None = None
         self.cpu_s = 0.0
         """Seconds that the reading thread spent on the last part."""
@@ -94,16 +112,18 @@ class Answer:
     def _read_part(self, state: SharedState) -> None:
         request = self.exchange.request
         if self._items is None:
-            self._items = items_of(state.reader, request)
+            self._items = items_of(state.reader, request, is_spared=self._is_spared)
             if request.is_live:
                 self.sequence = arrival.next_sequence(state.reader) - 1
         if self.exchange.is_over:
             self._part, self.is_whole = [], True
         elif isinstance(request, PostRequest):
-            self._read_posts(self._items)
+            self._read_posts(state.reader, self._items, request)
         else:
             self._part = list(islice(self._items, limits.PART_ROWS_ANSWERED))
             self.is_whole = len(self._part) < limits.PART_ROWS_ANSWERED
+            if self._is_spared:
+                self._part = bearable(state.reader, request, self._part)
             if isinstance(request, ListRequest):
                 self._collect(self._part, request)
 
@@ -116,18 +136,22 @@ class Answer:
             del self.names[request.limit :]
             self.is_whole = True
 
-    def _read_posts(self, posts: Iterator[bytes]) -> None:
+    def _read_posts(self, reader: Reader, posts: Iterator[bytes], request: PostRequest) -> None:
         self._part = []
         size_bytes = 0
-        is_forwarded = self.exchange.request.ttl > 0
+        is_forwarded = request.ttl > 0
         for post in posts:
-            self._part.append(post)
             if is_forwarded:
                 self.found.add(post_hash(post))
+            if not self._is_spared or cable_js.bears_post(post):
+                self._part.append(post)
             size_bytes += len(post)
             if size_bytes >= limits.PART_SIZE_ANSWERED_BYTES:
                 return
         self.is_whole = True
+        if is_forwarded:
+            missing = (digest for digest in request.hashes if digest not in self.found)
+            self.found.update([digest for digest in missing if answers.is_deleted_here(reader, digest)])
 
     def _let_go(self) -> None:
         if self._state is not None:

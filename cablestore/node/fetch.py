@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cablestore import answers, limits
+from cablestore import answers, cable_js, limits
 from cablestore.body import INFO
 from cablestore.crypto import post_hash
 from cablestore.exchange import Asker, Exchange, Step
@@ -19,7 +19,7 @@ from cablestore.message import PostRequest
 from cablestore.node.held import Held
 from cablestore.node.report import SyncReport
 from cablestore.post import peek_type
-from cablestore.verdict import Outcome, Verdict
+from cablestore.verdict import LIES, Outcome, Verdict
 from cablestore.wanted import Wanted
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ _USELESS: Final = frozenset(
     {Verdict.MALFORMED, Verdict.UNKNOWN_TYPE, Verdict.BAD_SIGNATURE, Verdict.TOO_FAR_AHEAD, Verdict.LOCAL_ONLY}
 )
 """Posts that are not asked for again."""
-_LIES: Final = frozenset({Verdict.MALFORMED, Verdict.BAD_SIGNATURE})
-"""Posts that no honest peer passes on."""
+_GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED})
 
 
 class Fetches:
@@ -240,8 +239,11 @@ class Fetch(Asker):
         if outcome.verdict in _USELESS:
             self.report.refused += 1
             self._all.refuse(outcome.hash)
+        session = self._connection.session
+        if session.is_spared and outcome.verdict in _GENUINE and not cable_js.bears_post(post):
+            session.reads_everything = True
         # post/info of the other dialect cannot be read here, and is no lie.
-        if outcome.verdict in _LIES and (is_ours or peek_type(post) != INFO):
+        if outcome.verdict in LIES and (is_ours or peek_type(post) != INFO):
             self._connection.gave_invalid_posts(1, outcome.reason)
 
     # --- waiting -------------------------------------------------------------------------------

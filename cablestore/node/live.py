@@ -31,6 +31,8 @@ class Live:
 
     def tell(self, news: Iterable[News]) -> None:
         """Tell the peer what is news to it, now or when the history is sent."""
+        if self.connection.session.is_spared:
+            news = [item for item in news if item.is_bearable]
         is_live = self.exchange.state is State.LIVE
         if is_live:
             self._answer([item.hash for item in news if item.sequence > self._known])

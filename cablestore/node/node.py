@@ -16,6 +16,7 @@ from cablestore.message import ListRequest, PostRequest, Request
 from cablestore.news import News
 from cablestore.node.answering import Answer
 from cablestore.node.held import Held
+from cablestore.node.inspecting import Inspecting
 from cablestore.node.live import LiveRequests
 from cablestore.node.marks import Marks
 from cablestore.node.metrics import Metrics
@@ -30,7 +31,7 @@ from cablestore.node.sync import Sync
 from cablestore.node.wire import Connection, new_request_id
 from cablestore.node.workers import Feed, Reads, Writes
 from cablestore.noise import SecureChannel
-from cablestore.relay import Loops, Route
+from cablestore.relay import Forward, Loops, Route
 from cablestore.session import Session
 from cablestore.store import CableStore
 
@@ -67,6 +68,7 @@ class Node:
         self.sync: Final = Sync(self)
         self.reconciling: Final = Reconciling(self)
         self.own_port: Final = OwnPort(self)
+        self._inspecting: Final = Inspecting(self)
         self._feed: Feed
         self._by_session: Final[dict[Session, Connection]] = {}
         self._by_host: Final[Counter[str]] = Counter()
@@ -111,6 +113,7 @@ class Node:
         await self.own_port.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.reconciling.close()
+        await self._inspecting.close()
         for worker in (self._feed, self.writes):
             await self.loop.run_in_executor(None, worker.close)
         await self.reads.close()
@@ -218,12 +221,13 @@ class Node:
 
     # --- connections ---------------------------------------------------------------------------
 
-    def new_session(self) -> Session:
-        """Make the session of a connection. It speaks when it is told to."""
+    def new_session(self, *, greets: bool) -> Session:
+        """Make the session of a connection. It speaks when it is told to, with `greets` so that it can be recognised."""
         return Session(
             self.dialect,
-            Greeter(new_request_id) if self.settings.reconciles else new_request_id,
+            Greeter(new_request_id) if greets else new_request_id,
             speaks_first=False,
+            spares=self.settings.spares_cable_js and self.settings.cabal_key is None,
             max_requests_alive=self.settings.max_requests_alive,
             answer_timeout_s=self.settings.answer_timeout_s,
         )
@@ -285,6 +289,10 @@ class Node:
         self.log.info("disconnected", extra={"peer": connection.name, "reason": reason})
         self.sync.lost(connection)
 
+    def connection_of(self, session: Session) -> Connection | None:
+        """Return the connection that a session is of, None when it is over."""
+        return self._by_session.get(session)
+
     # --- answering -----------------------------------------------------------------------------
 
     def takes_up(self, connection: Connection, exchange: Exchange) -> bool:
@@ -297,7 +305,7 @@ class Node:
                 return False
             is_forwarded = not (isinstance(request, ListRequest) and request.offset > 0)
             if is_forwarded and connection.is_within_its_share():
-                route = self._routes[exchange] = Route(connection.session, exchange)
+                route = self._routes[exchange] = Route(connection.session, exchange, self._inspecting)
                 if not isinstance(request, PostRequest):
                     self._forward(route)
         if request.is_live:
@@ -365,12 +373,16 @@ class Node:
 
     def relayed(self, owner: Asker) -> None:
         """Send on what came from one peer for another."""
-        if isinstance(owner, Route):
-            origin = self._by_session.get(owner.origin)
-            if origin is not None:
-                origin.flush()
-            if owner.exchange.is_over:
-                self.dropped(owner.exchange)
+        if isinstance(owner, Forward):
+            self.sent_on(owner.route)
+
+    def sent_on(self, route: Route) -> None:
+        """Send what a route has passed on, and forget the request where that was the end."""
+        origin = self._by_session.get(route.origin)
+        if origin is not None:
+            origin.flush()
+        if route.exchange.is_over:
+            self.dropped(route.exchange)
 
     def _deliver(self, news: list[News]) -> None:
         self.sync.heard(news)

@@ -75,6 +75,8 @@ class NodeSettings:
     talk_silence_s: float = limits.TALK_SILENCE_S
     relays: bool = True
     """Whether requests of legacy peers go on to others by their ttl."""
+    spares_cable_js: bool = True
+    """Whether what ends cable.js is kept from legacy peers that may be it: not encrypted, and not known to be cablestore."""
     max_peers: int = limits.MAX_PEERS
     max_peers_per_address: int = limits.MAX_PEERS_PER_ADDRESS
     max_handshakes: int = limits.MAX_HANDSHAKES

@@ -15,7 +15,7 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from cablestore import answers, limits
+from cablestore import answers, cable_js, limits
 from cablestore.errors import NodeError, StoreClosedError
 from cablestore.exchange import Exchange, Step
 from cablestore.message import ListRequest, ModerationRequest, Request, StateRequest, TimeRangeRequest
@@ -107,6 +107,7 @@ class Sync:
             connection = await self._node.connect(address)
         finally:
             self._node.once.discard(address)
+        self._node.reconciling.greet(connection)  # to a store like this one everything can be given
         peer = self._begin(connection, is_live=False, progress=progress)
         try:
             ends: set[asyncio.Future[Any]] = {peer.task, connection.closed}
@@ -218,15 +219,19 @@ class PeerSync:
     async def _new_channels(self, *, asks: bool) -> list[str]:
         """Return the channels to follow that are not followed yet: those of the peer, if it is asked, and those of the store."""
         question = Question(self._node.loop)
+        session = self._connection.session
         if asks:
             self._ask(ListRequest(b"", 0, 0), question)
             await question.done
-        if self._is_live and not self._connection.session.is_recognised:
+            session.reads_everything |= any(map(cable_js.is_too_long, question.names))
+        if self._is_live and not session.is_recognised:
             return []  # it has not said a word: whoever it is, it is asked for channels when it does
         if self._node.settings.channels is not None:
             names = set(self._node.settings.channels)
         else:
             names = {*question.names, *await self._node.reads.call(_own_channels)}
+        if session.is_spared:
+            names = set(filter(cable_js.bears_channel, names))  # the others when it is known to bear them
         found = sorted({self._node.dialect.channel_id(name) for name in names} - self._followed)
         self._followed.update(found)
         return found

@@ -21,13 +21,11 @@ from cablestore.reconcile.frames import Purpose, Reason, Terms
 from cablestore.reconcile.ordered_set import OrderedSet
 from cablestore.reconcile.stored_set import stored_set
 from cablestore.reconcile.talk import Arrived, Hooks, Talk
-from cablestore.verdict import Outcome, Verdict
+from cablestore.verdict import LIES, Outcome, Verdict
 
 if TYPE_CHECKING:
     from cablestore.node.node import Node
 
-LIES: Final = frozenset({Verdict.MALFORMED, Verdict.BAD_SIGNATURE})
-"""Posts that no honest store passes on."""
 _HELD: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED})
 """What becomes of posts that are none the less in order."""
 

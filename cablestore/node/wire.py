@@ -59,7 +59,7 @@ class Connection(asyncio.Protocol):
         self.began_s = self.heard_s = node.loop.time()
         self.received_size_bytes = self.sent_size_bytes = 0
         self.faults = self.invalid_posts = 0
-        self.session: Final = node.new_session()
+        self.session: Final = node.new_session(greets=node.settings.reconciles or self.is_once)
         self._transport: asyncio.Transport | None = None
         self._channel: SecureChannel | None = None
         self.news_waiting = 0
@@ -350,7 +350,7 @@ class Connection(asyncio.Protocol):
             self._look_at_requests(now_s)
 
     def _look_at_requests(self, now_s: float) -> None:
-        if Held.STORING not in self._held:  # what we do not read cannot be late
+        if self._held.isdisjoint((Held.STORING, Held.INSPECTING)):  # what we do not read cannot be late
             events = self.session.expire(now_s)
             if events:
                 self._take(events)

@@ -1,0 +1,26 @@
+"""How cable.rs writes messages: its lengths are one too small where the length before a message grows by a byte, for tests."""
+
+from __future__ import annotations
+
+from cablestore import LEGACY
+from cablestore.message import Message, encode_message
+from cablestore.varint import encode_varint, read_varint
+
+
+def varint_size(number: int) -> int:
+    return len(encode_varint(number))
+
+
+def written_by_cable_rs(message: Message) -> bytes:
+    """A message as cable.rs writes it.
+
+    Its room is the message and a length of the message's size; the length that it writes is that room less the size of
+    the room's own length. At 127 bytes, and at 16,382 and 16,383, the room takes a longer length than the message does.
+    """
+    encoded = encode_message(message, LEGACY)
+    _, start = read_varint(encoded, 0)
+    content = encoded[start:]
+    room = varint_size(len(content)) + len(content)
+    written = encode_varint(room - varint_size(room)) + content
+    assert len(written) == room
+    return written

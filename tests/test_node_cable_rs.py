@@ -1,0 +1,80 @@
+"""cabin users among peers: cable.rs concludes little, and writes the lengths of some messages one too small."""
+
+from __future__ import annotations
+
+from cable_rs import written_by_cable_rs
+from peering import QUICK, Keeper, memory, network, raw_listener, raw_peer, run, until
+from people import ANN, BOB
+
+from cablestore import LEGACY, Post, limits
+from cablestore.message import (
+    HashResponse,
+    ListRequest,
+    Message,
+    PostRequest,
+    PostResponse,
+    StateRequest,
+    TimeRangeRequest,
+    encode_message,
+)
+
+
+class Cabin(Keeper):
+    """A cabin user. The state of its channel is all that is no text."""
+
+    concludes = False
+
+    def say(self, *messages: Message) -> None:
+        self.write(b"".join(map(written_by_cable_rs, messages)))
+
+    def answer(self, message: Message) -> None:
+        if isinstance(message, StateRequest):
+            self.say(
+                HashResponse(message.request_id, tuple(digest for digest, post in self.posts.items() if post.type))
+            )
+        else:
+            super().answer(message)
+
+
+def is_short_by_one(*posts: Post) -> bool:
+    """Whether the length that cable.rs writes before these posts leaves out the 0 that ends them."""
+    message = PostResponse(b"abcd", tuple(post.raw for post in posts))
+    return written_by_cable_rs(message) != encode_message(message, LEGACY)
+
+
+def test_a_cabin_user_with_a_name_of_five_bytes_is_known_by_it() -> None:
+    async def main() -> None:
+        here = memory("here", posts=[ANN.join("default"), BOB.join("default")])
+        named, text = BOB.named("Bobby"), BOB.text("default", "hello")
+        assert is_short_by_one(named)
+        async with network(here, settings=QUICK) as net, raw_listener(Cabin, posts=[named]) as (address, peers):
+            net.nodes[0].keep_connected(address)
+            await until(lambda: here.user(BOB.key).name == "Bobby")
+            (cabin,) = peers
+            assert (named.hash,) in [asked.hashes for asked in cabin.asked(PostRequest)]
+            await until(lambda: [asked for asked in cabin.asked(TimeRangeRequest) if asked.is_live])
+            (live,) = [asked for asked in cabin.asked(TimeRangeRequest) if asked.is_live]
+            cabin.posts[text.hash] = text
+            cabin.say(HashResponse(live.request_id, (text.hash,)))
+            await until(lambda: here.post(text.hash))  # what follows on the stream is read too
+            assert not net.log.faults()
+
+    run(main())
+
+
+def test_messages_of_length_0_are_passed_over_and_a_stream_of_them_is_not() -> None:
+    async def main() -> None:
+        async with network(memory()) as net:
+            peer = await raw_peer(net.addresses[net.nodes[0]])
+            for _ in range(3):
+                peer.write(bytes(limits.MAX_EMPTY_MESSAGES))
+                names = peer.ask(ListRequest(b"", 0, 0))
+                await until(lambda names=names: peer.is_concluded(names))  # type: ignore[misc]
+            assert not net.log.faults()
+            peer.write(bytes(limits.MAX_EMPTY_MESSAGES + 1))
+            await until(lambda: peer.is_over)
+            await until(net.log.reasons)
+            assert "length 0" in net.log.reasons()[0]
+            await peer.close()
+
+    run(main())

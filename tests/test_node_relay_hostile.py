@@ -1,0 +1,219 @@
+"""What a node passes on from one peer to another: nothing that it would not take itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from history import NOW_MS
+from peering import ANSWERS_ONLY, Keeper, Network, Raw, hashes_of, memory, network, raw_peer, run, until
+from people import ANN, BOB, CYD, Person, raws
+
+from cablestore import DRAFT8, CableStore, Dialect, Post, limits
+from cablestore.body import LOCAL_ONLY, PUBLIC, Block, Role
+from cablestore.crypto import post_hash
+from cablestore.message import (
+    HashResponse,
+    ListRequest,
+    Message,
+    PostRequest,
+    PostResponse,
+    StateRequest,
+    TimeRangeRequest,
+)
+
+RELAYS = replace(ANSWERS_ONLY, relays=True)
+WEEK_MS = limits.MAX_FUTURE_MS
+GOOD = [ANN.text("default", "hello"), ANN.named("Ann"), BOB.join("default"), BOB.topic("default", "greetings")]
+DELETED = CYD.text("default", "gone")
+DELETION = CYD.delete(DELETED)
+
+
+class Giver(Keeper):
+    """A peer that gives what it has, of which nothing need be a post."""
+
+    def __init__(self, *streams: Any, bytes_of: Iterable[bytes] = (), **options: Any) -> None:
+        self.bytes_of = {post_hash(raw): raw for raw in bytes_of}
+        super().__init__(*streams, **options)
+
+    def answer(self, message: Message) -> None:
+        match message:
+            case PostRequest(request_id, hashes):
+                found = tuple(self.bytes_of[digest] for digest in hashes if digest in self.bytes_of)
+                self.say(PostResponse(request_id, found), PostResponse(request_id, ()))
+            case TimeRangeRequest(request_id) | StateRequest(request_id):
+                self.say(HashResponse(request_id, tuple(self.bytes_of)))
+                if not message.is_live:
+                    self.say(HashResponse(request_id, ()))
+            case _:
+                super().answer(message)
+
+
+@asynccontextmanager
+async def between(
+    store: CableStore, *posts: bytes, may_complain: bool = False
+) -> AsyncIterator[tuple[Network, Raw, Giver]]:
+    """A node, a peer that asks it, and one that it asks for that peer."""
+    async with network(store, settings=RELAYS, may_complain=may_complain) as net:
+        address = net.addresses[net.nodes[0]]
+        asker, giver = await raw_peer(address), await raw_peer(address, Giver, bytes_of=posts)
+        for peer in (asker, giver):
+            said = peer.ask(ListRequest(b"", 0, 0))
+            await until(lambda peer=peer, said=said: peer.is_concluded(said))  # type: ignore[misc]
+        yield net, asker, giver
+        await asker.close()
+        await giver.close()
+
+
+async def posts_asked_for(asker: Raw, hashes: Iterable[bytes]) -> set[bytes]:
+    """Hashes of the posts that come, when all has come."""
+    wanted = asker.ask(PostRequest(b"", tuple(hashes), 1))
+    await until(lambda: asker.is_concluded(wanted))
+    return hashes_of(
+        raw for answer in asker.answers_to(wanted) if isinstance(answer, PostResponse) for raw in answer[1]
+    )
+
+
+async def hashes_asked_for(asker: Raw) -> set[bytes]:
+    asked = asker.ask(TimeRangeRequest(b"", "default", 0, 2**50, 0, 1))
+    await until(lambda: asker.is_concluded(asked))
+    return set(asker.hashes(asked))
+
+
+def tampered(post: Post) -> bytes:
+    return post.raw[:40] + bytes([post.raw[40] ^ 1]) + post.raw[41:]
+
+
+def of_type(post_type: int) -> bytes:
+    """A text, signed, that says to be of a type that there is not."""
+    content = ANN.text("default", "x").raw[96:]
+    changed = content[:1] + bytes([post_type]) + content[2:]
+    return ANN.key + ANN.identity.sign(changed) + changed
+
+
+WRONG = {
+    "bad signature": tampered(ANN.text("default", "forged")),
+    "random bytes": b"this is no post at all" * 9,
+    "short bytes": b"\x00",
+    "unknown type": of_type(10),
+    "somebody's local-only post": BOB.post(Role("", LOCAL_ONLY, "default", CYD.key, 1)).raw,
+    "somebody's local-only block": BOB.post(Block("", LOCAL_ONLY, (CYD.key,), 0, 0)).raw,
+    "far in the future": ANN.text("default", "later", at=NOW_MS + 2 * WEEK_MS).raw,
+    "deleted here": DELETED.raw,
+}
+ARE_LIES = {"bad signature", "random bytes", "short bytes"}
+
+
+def store_that_saw_a_deletion() -> CableStore:
+    store = memory("here")
+    store.ingest(raws(DELETED))
+    store.ingest(raws(DELETION))
+    return store
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_not_passed_on_and_lies_count_against_the_giver(case: str) -> None:
+    async def main() -> None:
+        wrong = WRONG[case]
+        async with between(store_that_saw_a_deletion(), wrong, *raws(*GOOD)) as (net, asker, giver):
+            wanted = [post_hash(wrong), *(post.hash for post in GOOD)]
+            assert await posts_asked_for(asker, wanted) == {post.hash for post in GOOD}
+            asked = [digest for request in giver.asked(PostRequest) for digest in request.hashes]
+            assert (post_hash(wrong) in asked) == (case != "deleted here")
+            assert sum(peer.invalid_posts for peer in net.nodes[0].connections) == (case in ARE_LIES)
+
+    run(main())
+
+
+def test_a_store_of_draft_8_passes_on_what_legacy_peers_say_of_themselves() -> None:
+    """It cannot read such a post, and stores none; between two that can it goes on."""
+
+    async def main() -> None:
+        forged = tampered(ANN.named("Ann"))
+        async with between(memory("here", DRAFT8), forged, *raws(*GOOD)) as (net, asker, _):
+            wanted = [post_hash(forged), *(post.hash for post in GOOD)]
+            assert await posts_asked_for(asker, wanted) == {post.hash for post in GOOD}
+            assert sum(peer.invalid_posts for peer in net.nodes[0].connections) == 1
+
+    run(main())
+
+
+def test_own_local_only_posts_do_not_go_on_either() -> None:
+    """Another copy of this identity's store may have given it away."""
+
+    async def main() -> None:
+        store = memory("here")
+        here = Person("here")
+        here.identity = store.identity
+        own = here.post(Role("", LOCAL_ONLY, "default", CYD.key, 1))
+        public = here.post(Role("", PUBLIC, "default", CYD.key, 1))
+        async with between(store, own.raw, public.raw) as (_, asker, _giver):
+            assert await posts_asked_for(asker, [own.hash, public.hash]) == {public.hash}
+
+    run(main())
+
+
+def test_hashes_of_what_is_deleted_here_are_left_out() -> None:
+    async def main() -> None:
+        async with between(store_that_saw_a_deletion(), DELETED.raw, *raws(*GOOD)) as (_, asker, giver):
+            assert await hashes_asked_for(asker) == {DELETION.hash, *(post.hash for post in GOOD)}
+            live = asker.ask(TimeRangeRequest(b"", "default", 0, 0, 0, 1))
+            await until(lambda: len(asker.hashes(live)) == len(GOOD) + 1)
+            (asked,) = [request for request in giver.asked(TimeRangeRequest) if request.is_live]
+            news = ANN.text("default", "news")
+            giver.say(HashResponse(asked.request_id, (DELETED.hash,)), HashResponse(asked.request_id, (news.hash,)))
+            await until(lambda: news.hash in asker.hashes(live))
+            assert DELETED.hash not in asker.hashes(live)
+
+    run(main())
+
+
+def test_one_who_goes_on_lying_is_disconnected() -> None:
+    async def main() -> None:
+        lies = [tampered(ANN.text("default", str(number))) for number in range(limits.MAX_INVALID_POSTS)]
+        async with between(memory(), *lies) as (net, asker, giver):
+            assert await posts_asked_for(asker, hashes_of(lies)) == set()
+            await until(lambda: giver.is_over)
+            assert not asker.is_over
+            await until(net.log.reasons)
+            assert f"{limits.MAX_INVALID_POSTS} invalid posts" in net.log.reasons()[0]
+
+    run(main())
+
+
+def test_who_gives_more_than_can_be_looked_at_is_not_read_from_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that looks stands still for a while: the node answers others all the same, and all comes in the end."""
+    monkeypatch.setattr(limits, "MAX_INSPECTED_QUEUE_SIZE_BYTES", 100)
+
+    async def main() -> None:
+        posts = [ANN.text("default", str(number)) for number in range(20)]
+        goes_on = threading.Event()
+        store = memory()
+        appraise = store.appraise
+
+        def appraise_later(raws: list[bytes], dialect: Dialect) -> Any:
+            goes_on.wait()
+            return appraise(raws, dialect)
+
+        monkeypatch.setattr(store, "appraise", appraise_later)
+        async with between(store, *raws(*posts)) as (net, asker, _):
+            wanted = asker.ask(PostRequest(b"", tuple(post.hash for post in posts), 1))
+            try:
+                await until(lambda: any(connection._held for connection in net.nodes[0].connections))
+                names = asker.ask(ListRequest(b"", 0, 0))
+                await until(lambda: asker.is_concluded(names))
+                assert not asker.answers_to(wanted)
+            finally:
+                goes_on.set()
+            await until(lambda: asker.is_concluded(wanted))
+            given = [
+                raw for answer in asker.answers_to(wanted) if isinstance(answer, PostResponse) for raw in answer[1]
+            ]
+            assert hashes_of(given) == {post.hash for post in posts}
+            await until(lambda: not any(connection._held for connection in net.nodes[0].connections))
+
+    run(main())
