@@ -17,6 +17,7 @@ import pytest
 from archive_network import CABAL_KEY, HERE, Seed, Wire, archive, digest, free_port, made_store, posts_of, started, told
 from archives import FIRST_MS, some_weeks
 from content_nodes import wait_until
+from people import Person
 from serving import HERE as ANY_PORT
 from serving import Served, cablestore
 
@@ -332,8 +333,56 @@ def test_what_is_here_can_be_used_whatever_becomes_of_a_fetch(made: Made, tmp_pa
     assert (len(problems), last["damaged"], verified.returncode) == (1, 1, 1)
     assert problems[0]["problem"].endswith("is not here: fetch it")
     done = archive("import", got, *made.of_member, store=made.member)
-    assert (done.returncode, done.stdout.count("week of")) == (0, WEEKS - 2)
-    assert "1 archives are not here: fetch them" in done.stderr
+    assert (done.returncode, done.stdout.count("week of")) == (1, WEEKS - 2 + 1)
+    assert "1 archives are not here: fetch them" in " ".join(done.stderr.split())
+
+
+def test_an_archive_that_is_damaged_is_told_and_older_weeks_are_imported(made: Made) -> None:
+    """By `import` and by `fetch`, with exit status 1; once it is mended the same command goes on."""
+    data = made.folder / made.community / "data"
+    entries = told("list", made.folder, *made.of_member)
+    at = sum(entry["size_bytes"] for entry in entries[:-1]) + 100
+    right = data.read_bytes()
+    data.write_bytes(right[:at] + bytes([right[at] ^ 1]) + right[at + 1 :])
+    done = archive("import", made.folder, *made.of_member, "--json", store=made.member)
+    first, *others = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, first["archive"]) == (1, entries[-1]["archive"])
+    assert "SHA-256" in first["problem"]
+    assert [line["from_ms"] for line in others] == [entry["from_ms"] for entry in entries[-2::-1]]
+    with Seed(made.folder, made.community) as seed:
+        peer = ("--peer", f"{HERE}:{seed.port}")
+        done = archive("fetch", seed.magnet, made.folder.with_name("got"), *made.of_member, *peer, store=made.member)
+        assert done.returncode == 1
+        assert "1 archives are damaged, and nothing of them was imported" in " ".join(done.stderr.split())
+        assert "Traceback" not in done.stderr
+    data.write_bytes(right)
+    assert len(told("import", made.folder, *made.of_member, store=made.member)) == 1
+    assert digest(made.member) == digest(made.store)
+
+
+def test_a_fetch_says_which_posts_a_deletion_took_away(made: Made, tmp_path: Path) -> None:
+    """No archive is new to the member: the deletion is in the index alone."""
+    with CableStore.open(made.store) as store:
+        mine = store.text("default", "a word that I regret")
+    at = FIRST_MS + WEEK_MS
+    regret = Person("ann").text("default", "a word that she regrets", at=at)
+    for path in (made.store, made.member):
+        with CableStore.open(path) as store:
+            store.ingest([regret.raw])
+    told("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
+    with Seed(made.folder, made.community) as seed:
+        fetch = ("fetch", seed.magnet, tmp_path / "got", *made.of_member, "--peer", f"{HERE}:{seed.port}")
+        told(*fetch, store=made.member)
+    with CableStore.open(made.store) as store:
+        assert store.ingest([Person("ann").delete(regret, at=FIRST_MS + WEEKS * WEEK_MS).raw])
+        assert store.post(regret.hash) is None
+        assert store.post(mine.hash) is not None
+    told("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
+    with Seed(made.folder, made.community) as seed:
+        fetch = ("fetch", seed.magnet, tmp_path / "got", *made.of_member, "--peer", f"{HERE}:{seed.port}")
+        first, *_ = told(*fetch, store=made.member)
+        assert first == {"deleted_posts": [regret.hash.hex()]}
+        assert "deleted_posts" not in str(told(*fetch, store=made.member))
 
 
 # --- bad input -------------------------------------------------------------------------------------------
