@@ -244,7 +244,7 @@ def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(made: Made, tm
     [published] = told(
         "publish", made.folder, "--content-folder", tmp_path / "content", "--cabal-key", CABAL_KEY, store=made.store
     )
-    with Seed(made.folder, made.community) as seed, content(tmp_path / "content") as url:
+    with Seed(made.folder, made.community) as seed, content(tmp_path / "content", "--name", HERE) as url:
         port = seed.port if kind == "magnet" else int(url.rpartition(":")[2])
         link = seed.magnet if kind == "magnet" else published["link"]
         with Wire(port, rate_bytes_per_s=150_000) as wire:
@@ -274,7 +274,7 @@ def test_killed_while_archives_are_fetched_by_content_id(made: Made, tmp_path: P
     [published] = told("publish", made.folder, *arguments, store=made.store)
     size_bytes = sum(line["size_bytes"] for line in told("list", made.folder, *made.of_member))
     rng = random.Random(5)
-    with content(tmp_path / "content") as url, Wire(int(url.rpartition(":")[2]), rate_bytes_per_s=400_000) as wire:
+    with content(tmp_path / "content", "--name", HERE) as url, Wire(int(url.rpartition(":")[2]), rate_bytes_per_s=400_000) as wire:
         command = ("fetch", published["link"], got, *made.of_member, "--node", f"http://{wire.address}")
         for until in sorted(rng.uniform(0, size_bytes) for _ in range(KILLS)):
             process = started(*command, store=made.member)
@@ -439,6 +439,7 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
         (("content", file), "is a file"),
         (("content", made.store), "not a content store"),
         (("content", tmp_path / "c", "--listen", "nonsense"), "expected IP:PORT"),
+        (("content", tmp_path / "c", "--name", "http://example.org/"), "no name of this node"),
         (("content", tmp_path / "c", "--listen", f"{HERE}:99999"), "expected IP:PORT"),
         (("seed", made.folder, "--community", "../x"), "no community id"),
         (("seed", made.folder, "--community", STRANGER), "cannot be seeded"),
