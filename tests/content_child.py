@@ -21,6 +21,9 @@ from cablestore.archive.cid import manifest_cid
 from cablestore.archive.content_store import ContentStore
 
 BLOCK = 65_536
+OWN_NAME = "127.0.0.1"
+"""By this name it is reached at any port: through the wires that tests put before it."""
+OWN_HOST = "archives.example.org"
 
 
 def bytes_of(seed: int, size_bytes: int) -> bytes:
@@ -34,7 +37,7 @@ async def serve(folder: Path, upstream: list[str]) -> None:
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     with ContentStore.open(folder) as store:
-        async with ContentServer(store, upstream=upstream) as server:
+        async with ContentServer(store, upstream=upstream, names=[OWN_NAME, f"{OWN_HOST}:81"]) as server:
             print(server.url, flush=True)
             await ended.wait()
         print("ended", flush=True)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 from archive_network import CABAL_KEY, HERE, Seed, Wire, archive, digest, free_port, made_store, posts_of, started, told
 from archives import FIRST_MS, some_weeks
+from people import Person
 from serving import HERE as ANY_PORT
 from serving import Served, cablestore
 from waiting import LIMIT_S, wait_until
@@ -243,7 +244,7 @@ def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(made: Made, tm
     [published] = told(
         "publish", made.folder, "--content-folder", tmp_path / "content", "--cabal-key", CABAL_KEY, store=made.store
     )
-    with Seed(made.folder, made.community) as seed, content(tmp_path / "content") as url:
+    with Seed(made.folder, made.community) as seed, content(tmp_path / "content", "--name", HERE) as url:
         port = seed.port if kind == "magnet" else int(url.rpartition(":")[2])
         link = seed.magnet if kind == "magnet" else published["link"]
         with Wire(port, rate_bytes_per_s=150_000) as wire:
@@ -273,7 +274,7 @@ def test_killed_while_archives_are_fetched_by_content_id(made: Made, tmp_path: P
     [published] = told("publish", made.folder, *arguments, store=made.store)
     size_bytes = sum(line["size_bytes"] for line in told("list", made.folder, *made.of_member))
     rng = random.Random(5)
-    with content(tmp_path / "content") as url, Wire(int(url.rpartition(":")[2]), rate_bytes_per_s=400_000) as wire:
+    with content(tmp_path / "content", "--name", HERE) as url, Wire(int(url.rpartition(":")[2]), rate_bytes_per_s=400_000) as wire:
         command = ("fetch", published["link"], got, *made.of_member, "--node", f"http://{wire.address}")
         for until in sorted(rng.uniform(0, size_bytes) for _ in range(KILLS)):
             process = started(*command, store=made.member)
@@ -332,8 +333,56 @@ def test_what_is_here_can_be_used_whatever_becomes_of_a_fetch(made: Made, tmp_pa
     assert (len(problems), last["damaged"], verified.returncode) == (1, 1, 1)
     assert problems[0]["problem"].endswith("is not here: fetch it")
     done = archive("import", got, *made.of_member, store=made.member)
-    assert (done.returncode, done.stdout.count("week of")) == (0, WEEKS - 2)
-    assert "1 archives are not here: fetch them" in done.stderr
+    assert (done.returncode, done.stdout.count("week of")) == (1, WEEKS - 2 + 1)
+    assert "1 archives are not here: fetch them" in " ".join(done.stderr.split())
+
+
+def test_an_archive_that_is_damaged_is_told_and_older_weeks_are_imported(made: Made) -> None:
+    """By `import` and by `fetch`, with exit status 1; once it is mended the same command goes on."""
+    data = made.folder / made.community / "data"
+    entries = told("list", made.folder, *made.of_member)
+    at = sum(entry["size_bytes"] for entry in entries[:-1]) + 100
+    right = data.read_bytes()
+    data.write_bytes(right[:at] + bytes([right[at] ^ 1]) + right[at + 1 :])
+    done = archive("import", made.folder, *made.of_member, "--json", store=made.member)
+    first, *others = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (done.returncode, first["archive"]) == (1, entries[-1]["archive"])
+    assert "SHA-256" in first["problem"]
+    assert [line["from_ms"] for line in others] == [entry["from_ms"] for entry in entries[-2::-1]]
+    with Seed(made.folder, made.community) as seed:
+        peer = ("--peer", f"{HERE}:{seed.port}")
+        done = archive("fetch", seed.magnet, made.folder.with_name("got"), *made.of_member, *peer, store=made.member)
+        assert done.returncode == 1
+        assert "1 archives are damaged, and nothing of them was imported" in " ".join(done.stderr.split())
+        assert "Traceback" not in done.stderr
+    data.write_bytes(right)
+    assert len(told("import", made.folder, *made.of_member, store=made.member)) == 1
+    assert digest(made.member) == digest(made.store)
+
+
+def test_a_fetch_says_which_posts_a_deletion_took_away(made: Made, tmp_path: Path) -> None:
+    """No archive is new to the member: the deletion is in the index alone."""
+    with CableStore.open(made.store) as store:
+        mine = store.text("default", "a word that I regret")
+    at = FIRST_MS + WEEK_MS
+    regret = Person("ann").text("default", "a word that she regrets", at=at)
+    for path in (made.store, made.member):
+        with CableStore.open(path) as store:
+            store.ingest([regret.raw])
+    told("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
+    with Seed(made.folder, made.community) as seed:
+        fetch = ("fetch", seed.magnet, tmp_path / "got", *made.of_member, "--peer", f"{HERE}:{seed.port}")
+        told(*fetch, store=made.member)
+    with CableStore.open(made.store) as store:
+        assert store.ingest([Person("ann").delete(regret, at=FIRST_MS + WEEKS * WEEK_MS).raw])
+        assert store.post(regret.hash) is None
+        assert store.post(mine.hash) is not None
+    told("create", made.folder, "--cabal-key", CABAL_KEY, store=made.store)
+    with Seed(made.folder, made.community) as seed:
+        fetch = ("fetch", seed.magnet, tmp_path / "got", *made.of_member, "--peer", f"{HERE}:{seed.port}")
+        first, *_ = told(*fetch, store=made.member)
+        assert first == {"deleted_posts": [regret.hash.hex()]}
+        assert "deleted_posts" not in str(told(*fetch, store=made.member))
 
 
 # --- bad input -------------------------------------------------------------------------------------------
@@ -390,6 +439,7 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
         (("content", file), "is a file"),
         (("content", made.store), "not a content store"),
         (("content", tmp_path / "c", "--listen", "nonsense"), "expected IP:PORT"),
+        (("content", tmp_path / "c", "--name", "http://example.org/"), "no name of this node"),
         (("content", tmp_path / "c", "--listen", f"{HERE}:99999"), "expected IP:PORT"),
         (("seed", made.folder, "--community", "../x"), "no community id"),
         (("seed", made.folder, "--community", STRANGER), "cannot be seeded"),

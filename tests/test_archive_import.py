@@ -162,3 +162,71 @@ def test_replace_is_all_or_nothing() -> None:
         (good.hash, "accepted"),
         (here.hash, "discarded"),
     ]
+
+
+def test_one_damaged_archive_keeps_no_other_away(tmp_path: Path) -> None:
+    """It leaves no trace and is told; nothing of its week is removed; the weeks beside it are imported whole."""
+    plan = plan_of()
+    source = store_of(some_weeks())
+    late = BOB.text("default", "late", at=FIRST_MS + 2 * WEEK_MS + 5)
+    folder = archived(source, tmp_path, plan)
+    source.ingest([late.raw])
+    archived(source, tmp_path, plan)
+    verified = plan.verified(folder)
+    assert verified is not None
+    entries = verified.index.entries
+    for damaged in [entry for entry in entries if entry.period.holds(late.timestamp_ms)]:
+        extra = BOB.text("default", "never archived", at=late.timestamp_ms + 1)
+        member, told = store_of([extra]), []
+        fetched = [
+            (entry, folder.stored(entry)[::-1] if entry is damaged else folder.stored(entry)) for entry in entries
+        ]
+        found = import_archives(member, verified, fetched, on_damaged=lambda entry, _: told.append(entry))  # noqa: B023 - called at once
+        assert [entry for entry, _ in found] == [entry for entry in entries if entry is not damaged]
+        assert told == [damaged]
+        assert member.post(extra.hash) is not None
+        assert (member.post(late.hash) is None) == (damaged is not entries[2])
+        whole = import_archives(member, verified, [(entry, folder.stored(entry)) for entry in entries])
+        assert extra.hash in [digest for _, each in whole for digest in each.removed]
+        assert member.dump_digest() == source.dump_digest()
+
+
+def test_a_post_that_its_author_did_not_sign_is_told_with_its_archive(tmp_path: Path) -> None:
+    """The control node vouches for the archive, and the author's signature is wrong all the same."""
+    forged = bytearray(BOB.text("default", "forged", at=FIRST_MS + WEEK_MS + 5).raw)
+    forged[SIGNED_FROM - 1] ^= 1
+    plan = plan_of()
+    source = store_of([*some_weeks(), decode_post(bytes(forged), LEGACY)])
+    folder = archived(source, tmp_path, plan)
+    verified = plan.verified(folder)
+    assert verified is not None
+    extra = BOB.text("default", "never archived", at=FIRST_MS + WEEK_MS + 6)
+    member, told = store_of([extra]), []
+    fetched = [(entry, folder.stored(entry)) for entry in reversed(verified.index.entries)]
+    found = [
+        *import_archives(member, verified, fetched, on_damaged=lambda entry, error: told.append((entry, str(error))))
+    ]
+    assert len(found) == WEEKS - 1
+    [(entry, words)] = told
+    assert entry.period.from_ms == FIRST_MS + WEEK_MS
+    assert "not signed" in words or "signature" in words
+    assert member.post(extra.hash) is not None
+
+
+def test_deletions_tell_what_they_took_away(tmp_path: Path) -> None:
+    """Those of the index, which hit earlier weeks, and those of an archive, which hit posts of its own."""
+    plan = plan_of()
+    text, other, kept = (ANN.text("default", words, at=FIRST_MS + n) for n, words in enumerate(("a", "b", "c")))
+    later = ANN.text("default", "later", at=FIRST_MS + WEEK_MS)
+    gone = [ANN.delete(text, at=FIRST_MS + WEEK_MS + 1), ANN.delete(later, at=FIRST_MS + WEEK_MS + 2)]
+    foreign = BOB.delete(kept, at=FIRST_MS + WEEK_MS + 3)
+    source = store_of([text, other, kept, later, *gone, foreign])
+    folder = archived(source, tmp_path, plan)
+    verified = plan.verified(folder)
+    assert verified is not None
+    member = store_of([text, later, kept])
+    assert import_deletions(member, verified) == [text.hash]
+    assert import_deletions(member, verified) == []
+    assert bring(member, folder, plan, merges=True).deleted_here == 1
+    assert [member.post(post.hash) is None for post in (text, later, kept)] == [True, True, False]
+    assert bring(member, folder, plan).deleted_here == 0

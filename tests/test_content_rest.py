@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from content_child import bytes_of
+from content_child import OWN_HOST, bytes_of
 from content_nodes import ServedContent, ask, described, put, served, with_server
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -318,6 +318,54 @@ def test_it_listens_on_this_machine_alone_unless_told_otherwise(tmp_path: Path) 
                     pass
 
     with_server(tmp_path / "store", work)
+
+
+ROUTES = [("GET", "/data"), ("POST", "/data"), ("GET", "/space"), ("DELETE", f"/data/{PAYLOAD_CID}"), ("GET", "/none")]
+
+
+@pytest.mark.parametrize(("method", "route"), ROUTES)
+def test_a_host_that_is_not_its_own_is_refused(node: ServedContent, method: str, route: str) -> None:
+    """A page in a browser whose name was made to point here (DNS rebinding) says its own name, at whatever port."""
+    body = b"x" if method == "POST" else None
+    foreign = ["evil.example", "localhost.evil.example", "evil.example@localhost", "127.0.0.1.nip.io", "", "[::1", "*"]
+    for host in [*foreign, *(f"{name}:{node.port}" for name in foreign), f"{OWN_HOST}:82", OWN_HOST, "localhost"]:
+        status, _, words = ask(node, method, route, body, Host=host)
+        assert (status, b"not known by that name" in words) == (403, True), host
+    own = ["localhost", "LocalHost", "127.0.0.1", "[::1]"]
+    for host in [*(f"{name}:{node.port}" for name in own), "127.0.0.1:9", f"{OWN_HOST}:81", f"{OWN_HOST.upper()}:81"]:
+        assert ask(node, method, route, body, Host=host)[0] != 403, host
+
+
+def test_each_of_several_hosts_and_none_are_refused(node: ServedContent) -> None:
+    for lines in ("", f"Host: localhost:{node.port}\r\nHost: evil.example\r\n"):
+        with socket.create_connection(("127.0.0.1", node.port), 30) as connection:
+            connection.sendall(f"GET {PREFIX}/data HTTP/1.0\r\n{lines}\r\n".encode())
+            answer = b"".join(iter(lambda: connection.recv(65_536), b""))  # noqa: B023 - called at once
+        assert answer.split()[1] in (b"403", b"400"), answer
+
+
+def test_the_address_of_a_connection_is_its_own_and_no_other_is(tmp_path: Path) -> None:
+    """Bound to all addresses, it is known by that on which a request came, and within the machine by localhost."""
+
+    async def work() -> None:
+        with ContentStore.open(tmp_path / "store") as store:
+            async with ContentServer(store, host="0.0.0.0") as server:
+                port = server.address[1]
+                for to, host, status in [
+                    ("127.0.0.2", f"127.0.0.2:{port}", 200),
+                    ("127.0.0.2", f"localhost:{port}", 200),
+                    ("127.0.0.2", f"127.0.0.3:{port}", 403),
+                    ("127.0.0.2", f"127.0.0.2:{port + 1}", 403),
+                    ("127.0.0.2", "127.0.0.2", 403),
+                ]:
+                    reader, writer = await asyncio.open_connection(to, port)
+                    writer.write(f"GET {PREFIX}/data HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+                    assert (await reader.readline()).split()[1] == str(status).encode(), (to, host)
+                    writer.close()
+            with pytest.raises(NodeError, match="no name of this node"):
+                ContentServer(store, names=["a b"])
+
+    asyncio.run(work())
 
 
 def listens(node: ServedContent) -> bool:

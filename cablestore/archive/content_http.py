@@ -1,4 +1,6 @@
-"""A connection of aiohttp that takes what Codex' Python client sends: two headers Content-Type, its caller's and its own.
+"""HTTP as the content endpoint needs it: connections that take what Codex' clients send, and names that are the endpoint's own.
+
+A connection of aiohttp that takes what Codex' Python client sends: two headers Content-Type, its caller's and its own.
 
 aiohttp answers 400 to that before a handler is asked, in C code that has no switch for it. Its Python parser, which tests
 without compiler run on, is the same in everything else; only the copies are taken out of what it gets.
@@ -6,11 +8,19 @@ without compiler run on, is the same in everything else; only the copies are tak
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+from ipaddress import ip_address
 from typing import Final
 
 from aiohttp import web
 from aiohttp.http_parser import HttpRequestParserPy, RawRequestMessage
 
+from cablestore.errors import NodeError
+
+_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[0-9a-z._-]+)(?::([0-9]{1,5}))?")
+_LOCALHOST: Final = ("localhost", "127.0.0.1", "::1")
+_HTTP_PORT: Final = 80
 _NAME: Final = b"content-type"
 _MAX_MESSAGES_WAITING: Final = 16
 """Requests that a client may send before the first is answered."""
@@ -46,3 +56,27 @@ def one_content_type(connection: web.RequestHandler) -> web.RequestHandler:
         max_msg_queue_size=_MAX_MESSAGES_WAITING,
     )
     return connection
+
+
+def check_name(text: str) -> str:
+    """Return a name that clients may use, NAME or NAME:PORT, in lower case. Raises NodeError."""
+    if _HOST.fullmatch(text.lower()) is None:
+        raise NodeError(f"{text[:80]!r} is no name of this node: expected NAME or NAME:PORT, as in archives.example.org")
+    return text.lower()
+
+
+def is_own_host(request: web.Request, names: Collection[str]) -> bool:
+    """Tell whether a request names where it came to: the address and port of its connection, or one of `names`.
+
+    On a connection within this machine localhost is the same address. A name without a port stands for all ports. A page
+    whose name was made to point to us after a browser loaded it (DNS rebinding) still says that name, and is told here.
+    """
+    hosts = request.headers.getall("Host", [])
+    found = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
+    if found is None or request.transport is None:
+        return False
+    if found[0] in names or found[1] in names:
+        return True
+    address, port = request.transport.get_extra_info("sockname")[:2]
+    own = _LOCALHOST if ip_address(address).is_loopback else (address,)
+    return int(found[2] or _HTTP_PORT) == port and found[1].strip("[]") in {address, *own}

@@ -21,7 +21,7 @@ from cablestore import limits
 from cablestore.archive.cid import Cid, Generation, Manifest, check_filename, check_media_type, manifest_cid
 from cablestore.archive.content_api import LEAVES_ROUTE, PREFIX, VIA, disposition, item_json
 from cablestore.archive.content_files import PART_SIZE_BYTES
-from cablestore.archive.content_http import one_content_type
+from cablestore.archive.content_http import check_name, is_own_host, one_content_type
 from cablestore.archive.content_store import ContentStore
 from cablestore.archive.content_upstream import Upstream
 from cablestore.errors import (
@@ -47,8 +47,9 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class ContentServer:
     """The REST API on an open store, while its `async with` runs; `address` tells where. The store stays open.
 
-    `upstream` names nodes with the same API that are asked for what is not here. `generation` is how manifests of uploads are
-    written. Raises NodeError where nothing can listen there.
+    `upstream` names nodes with the same API that are asked for what is not here. `names` are those by which clients reach it
+    beside its address, NAME or NAME:PORT: through a proxy, by a host name. `generation` is how manifests of uploads are
+    written. Raises NodeError for what is no name, and where nothing can listen there.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class ContentServer:
         host: str = "127.0.0.1",
         port: int = 0,
         upstream: Sequence[str] = (),
+        names: Sequence[str] = (),
         generation: Generation = Generation.CODEX,
         stall_timeout_s: float = limits.STALL_TIMEOUT_S,
         stop_timeout_s: float = 5.0,
@@ -68,7 +70,8 @@ class ContentServer:
         self._stall_timeout_s = stall_timeout_s
         self._uploads = 0
         self._upstream = Upstream(store, upstream)
-        app = web.Application(middlewares=[_in_words])
+        self._names = frozenset(map(check_name, names))
+        app = web.Application(middlewares=[self._own_alone, _in_words])
         app.add_routes(self._routes())
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_timeout_s)
         self._server: asyncio.Server | None = None
@@ -121,6 +124,13 @@ class ContentServer:
             *(web.get(f"{PREFIX}/{route}", _no_network, allow_head=False) for route in ("spr", "peerid")),
             web.get(f"{PREFIX}/connect/{{peer}}", _no_network, allow_head=False),
         ]
+
+    @web.middleware
+    async def _own_alone(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Refuse a request to somebody else: see `is_own_host`."""
+        if not is_own_host(request, self._names):
+            raise web.HTTPForbidden(text="this node is not known by that name: see --name of `cablestore archive content`")
+        return await handler(request)
 
     # --- putting ---------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ removed with the last one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,9 +19,11 @@ from cablestore.archive.message import content_topic
 from cablestore.archive.period import Period
 from cablestore.archive.profile import Entry, Profile
 from cablestore.archive.reading import verified_posts
+from cablestore.body import Delete
 from cablestore.collector import without_collector
 from cablestore.errors import ArchiveError, CableStoreError, InvalidPostError
 from cablestore.intake import Batch
+from cablestore.post import Post, decode_post
 from cablestore.reader import Reader
 from cablestore.store import CableStore
 from cablestore.tombstone import Tombstone
@@ -31,6 +33,8 @@ from cablestore.views import activity, author
 
 Fetched = Iterable[tuple[Entry, bytes]]
 """Archives with their bytes, in any order."""
+OnDamaged = Callable[[Entry, ArchiveError], None]
+"""Told of an archive that is not what its index says, and why."""
 
 
 @dataclass(slots=True)
@@ -43,6 +47,8 @@ class Imported:
     known: int = 0
     deleted: int = 0
     """Posts of the archive that their authors have deleted since."""
+    deleted_here: int = 0
+    """Posts that were here and that a post/delete of the archive took away."""
     removed: list[bytes] = field(default_factory=list)
     """Hashes of posts that were here and that the archive lacks."""
 
@@ -53,13 +59,30 @@ class Imported:
             self.posts + other.posts,
             self.known + other.known,
             self.deleted + other.deleted,
+            self.deleted_here + other.deleted_here,
             self.removed + other.removed,
         )
 
 
-def import_deletions(store: CableStore, verified: VerifiedIndex) -> int:
-    """Store the post/deletes that an index carries, before any archive. Returns how many were new."""
-    return sum(outcome.verdict is Verdict.ACCEPTED for outcome in store.ingest(verified.deletions, sync=True))
+def import_deletions(store: CableStore, verified: VerifiedIndex) -> list[bytes]:
+    """Store the post/deletes that an index carries, before any archive. Returns the hashes of posts that they took away."""
+    posts = [decode_post(raw, store.dialect) for raw in verified.deletions]
+    with store.snapshot() as snapshot:
+        here = _held_targets(snapshot.reader, posts)
+    store.ingest(verified.deletions, sync=True)
+    return [digest for digest in here if store.post(digest) is None]
+
+
+def _held_targets(reader: Reader, posts: Iterable[Post]) -> list[bytes]:
+    """Return what post/deletes among these posts take away of what is here: posts of their own authors."""
+    targets = (
+        (digest, post.author) for post in posts if isinstance(post.body, Delete) for digest in post.body.hashes
+    )
+    return [
+        digest
+        for digest, author_key in dict.fromkeys(targets)
+        if (held := reader.post(digest)) is not None and held.author == author_key
+    ]
 
 
 def import_archives(
@@ -69,29 +92,30 @@ def import_archives(
     *,
     key: bytes | None = None,
     merges: bool = False,
+    on_damaged: OnDamaged | None = None,
 ) -> Iterator[tuple[Entry, Imported]]:
     """Import archives one by one, each in one atomic write; yields what came of each.
 
     While one is written the next is read and verified. Something is removed only where all archives of its period are
-    given, and never with `merges`. Raises ArchiveError at the first archive that is not what its index says; it leaves no
-    trace, those before it stay.
+    given, and never with `merges`. An archive that is not what its index says leaves no trace: `on_damaged` is told, and
+    the others are imported. Without it ArchiveError is raised at the first; those before it stay.
     """
     import_deletions(store, verified)
     periods = None if merges else _Periods(verified)
-    reads = (_read(store, verified, entry, stored, key) for entry, stored in fetched)
+    reads = _reads(store, verified, fetched, key, on_damaged)
     error: CableStoreError | None = None
     with ThreadPoolExecutor(1, thread_name_prefix="cablestore-import") as writer:
-        under_way: Future[tuple[Entry, Imported]] | None = None
+        under_way: Future[tuple[Entry, Imported] | None] | None = None
         while error is None:
             try:
                 read = next(reads, None)
             except CableStoreError as found:  # told when what came before is written
                 read, error = None, found
-            if under_way is not None:
-                yield under_way.result()
+            if under_way is not None and (written := under_way.result()) is not None:
+                yield written
             if read is None:
                 break
-            under_way = writer.submit(_write, store, verified.index.profile, periods, read)
+            under_way = writer.submit(_write, store, verified.index.profile, periods, read, on_damaged)
     if error is not None:
         raise error
 
@@ -104,6 +128,20 @@ class _Read(NamedTuple):
     stones: list[Tombstone]
 
 
+def _reads(
+    store: CableStore, verified: VerifiedIndex, fetched: Fetched, key: bytes | None, on_damaged: OnDamaged | None
+) -> Iterator[_Read]:
+    for entry, stored in fetched:
+        try:
+            read = _read(store, verified, entry, stored, key)
+        except ArchiveError as error:
+            if on_damaged is None:
+                raise
+            on_damaged(entry, error)
+        else:
+            yield read
+
+
 def _read(store: CableStore, verified: VerifiedIndex, entry: Entry, stored: bytes, key: bytes | None) -> _Read:
     stones: list[Tombstone] = []
     with without_collector():
@@ -111,19 +149,30 @@ def _read(store: CableStore, verified: VerifiedIndex, entry: Entry, stored: byte
     return _Read(entry, admitted, stones)
 
 
-def _write(store: CableStore, profile: Profile, periods: _Periods | None, read: _Read) -> tuple[Entry, Imported]:
+def _write(
+    store: CableStore, profile: Profile, periods: _Periods | None, read: _Read, on_damaged: OnDamaged | None
+) -> tuple[Entry, Imported] | None:
+    """Store an archive; None where one of its posts is not signed by its author, and `on_damaged` was told."""
     entry = read.entry
+    deleted_here: list[bytes] = []
     hashes = (post.hash for post in read.admitted.posts)
     whole = periods.whole_with(entry, hashes) if periods else None
 
     def surplus(reader: Reader) -> list[bytes]:
+        deleted_here.extend(_held_targets(reader, read.admitted.posts))
         return [] if whole is None else list(posts_beside(reader, profile, entry, whole))
 
     try:
         with without_collector():
             outcomes, discarded = store.replace(read.admitted, surplus)
     except InvalidPostError as error:
-        raise ArchiveError(f"archive {entry.archive_id} was not imported: {error}") from None
+        refused = ArchiveError(f"archive {entry.archive_id} was not imported: {error}")
+        if on_damaged is None:
+            raise refused from None
+        if periods is not None:
+            periods.miss(entry)
+        on_damaged(entry, refused)
+        return None
     if read.stones:
         store.lay_skeletons(read.stones)
     found = [outcome.verdict for outcome in outcomes]
@@ -132,6 +181,7 @@ def _write(store: CableStore, profile: Profile, periods: _Periods | None, read: 
         posts=found.count(Verdict.ACCEPTED),
         known=found.count(Verdict.DUPLICATE),
         deleted=found.count(Verdict.DELETED),
+        deleted_here=len(deleted_here),
         removed=[outcome.hash for outcome in discarded if outcome.verdict is Verdict.DISCARDED],
     )
 
@@ -172,3 +222,7 @@ class _Periods:
         missing.discard(entry.archive_id)
         hashes.update(posts)
         return None if missing else self._hashes.pop(entry.period)
+
+    def miss(self, entry: Entry) -> None:
+        """Take note that an archive is not imported after all: nothing of its period is removed."""
+        self._missing[entry.period].add(entry.archive_id)

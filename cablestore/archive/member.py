@@ -25,7 +25,7 @@ from cablestore.archive.announcement import (
 )
 from cablestore.archive.commitment import Commitment
 from cablestore.archive.engine import PlaceT, Progress, Remote, Span
-from cablestore.archive.importing import Imported, import_archives
+from cablestore.archive.importing import Imported, OnDamaged, import_archives
 from cablestore.archive.index import VerifiedIndex, verify_index
 from cablestore.archive.magnet import Magnet
 from cablestore.archive.profile import PROFILES, Entry
@@ -218,8 +218,9 @@ def import_noted(
     *,
     key: bytes | None = None,
     merges: bool = False,
+    on_damaged: OnDamaged | None = None,
 ) -> Iterator[tuple[Entry, Imported]]:
-    """Import archives and note each; yields what came of each. Raises what `import_archives` raises."""
-    for entry, found in import_archives(store, verified, fetched, key=key, merges=merges):
+    """Import archives and note each; yields what came of each. Takes `on_damaged` and raises as `import_archives` does."""
+    for entry, found in import_archives(store, verified, fetched, key=key, merges=merges, on_damaged=on_damaged):
         imported.add(verified.commitments[entry.archive_id])
         yield entry, found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -44,7 +44,10 @@ if TYPE_CHECKING:
     from cablestore.archive.fetching import Sources
     from cablestore.archive.importing import Imported
     from cablestore.archive.index import VerifiedIndex
+    from cablestore.archive.member import ImportLog
     from cablestore.archive.profile import Entry
+
+    _Imports = Iterator[tuple[Entry, Imported]]
 
 _INTERRUPTED: Final = 130
 _TELL_EVERY_S: Final = 1.0
@@ -99,11 +102,11 @@ def fetch(
     sources = Sources(tuple(map(address, peers)), trackers, dht, nodes, timeout_s)
     try:
         found = _link(store, bytes.fromhex(control), link, out)
-        _fetch(store, out, found, writable(folder), control, key_of(cabal_key), sources, **choice)
+        damaged = _fetch(store, out, found, writable(folder), control, key_of(cabal_key), sources, **choice)
     except KeyboardInterrupt:
         out.note("interrupted: what was fetched and imported is kept, the same command goes on from there")
         return _INTERRUPTED
-    return 0
+    return 1 if damaged else 0
 
 
 def _link(store: CableStore, control_key: bytes, text: str, out: Output) -> Link:
@@ -134,10 +137,11 @@ def _fetch(
     start_ms: int | None,
     end_ms: int | None,
     merge: bool,
-) -> None:
+) -> int:
+    """Fetch and import; return how many archives were damaged."""
     from cablestore.archive.cid import Cid  # noqa: PLC0415 - an extra
     from cablestore.archive.fetching import fetching  # noqa: PLC0415 - as above
-    from cablestore.archive.member import ImportLog, import_noted, wanted  # noqa: PLC0415 - as above
+    from cablestore.archive.member import ImportLog, wanted  # noqa: PLC0415 - as above
 
     if isinstance(link, Cid) and not sources.nodes:
         raise click.UsageError(f"codex:{link} is fetched from a node: name one, --node http://127.0.0.1:8080")
@@ -149,38 +153,79 @@ def _fetch(
         verified = community.verified
         entries = wanted(verified, imported, latest=latest, start_ms=start_ms, end_ms=end_ms)
         with FetchProgress(out, len(entries)) as progress:
-            sizes: dict[Entry, int] = {}
-            fetched = sized(community.fetch(entries, progress.moved), sizes)
-            imports = import_noted(store, verified, fetched, imported, key=key, merges=merge)
-            tell_imports(out, verified, progress.counted(imports), sizes)
+            fetched = community.fetch(entries, progress.moved)
+            return import_and_tell(store, out, verified, fetched, imported, key, merges=merge, count=progress.counted)
 
 
-def sized(fetched: Iterator[tuple[Entry, bytes]], sizes: dict[Entry, int]) -> Iterator[tuple[Entry, bytes]]:
+def import_and_tell(
+    store: CableStore,
+    out: Output,
+    verified: VerifiedIndex,
+    fetched: Iterator[tuple[Entry, bytes]],
+    imported: ImportLog,
+    key: bytes | None,
+    *,
+    merges: bool,
+    count: Callable[[_Imports], _Imports] = lambda imports: imports,
+) -> int:
+    """Import an index's deletions and archives as they come, tell what came of each and of all; return how many are damaged."""
+    from cablestore.archive.importing import Imported, import_deletions  # noqa: PLC0415 - an extra
+    from cablestore.archive.member import import_noted  # noqa: PLC0415 - as above
+
+    _tell_deletions(out, import_deletions(store, verified))
+    sizes: dict[Entry, int] = {}
+    damaged: list[Entry] = []
+
+    def on_damaged(entry: Entry, error: ArchiveError) -> None:
+        damaged.append(entry)
+        tell_problem(out, entry, str(error))
+
+    total = Imported()
+    sized = _sized(fetched, sizes)
+    for entry, found in count(
+        import_noted(store, verified, sized, imported, key=key, merges=merges, on_damaged=on_damaged)
+    ):
+        total += found
+        more = f", {found.deleted_here:,} deleted here" if found.deleted_here else ""
+        more += f", {len(found.removed):,} removed" if found.removed else ""
+        out.say(
+            f"week of {week_of(entry)}: {found.posts:,} new posts, {found.known:,} known, {found.deleted:,} deleted{more}",
+            **row(verified, entry, sizes[entry]),
+            new=found.posts,
+            known=found.known,
+            deleted=found.deleted,
+            deleted_here=found.deleted_here,
+            removed=[digest.hex() for digest in found.removed],
+        )
+    out.note(f"{total.archives:,} archives imported, {total.posts:,} new posts, {len(total.removed):,} removed")
+    if damaged:
+        out.note(f"{len(damaged):,} archives are damaged, and nothing of them was imported: fetch them again")
+    return len(damaged)
+
+
+def _sized(fetched: Iterator[tuple[Entry, bytes]], sizes: dict[Entry, int]) -> Iterator[tuple[Entry, bytes]]:
     """Pass on archives, and note their sizes in bytes, which an index by content id does not have."""
     for entry, stored in fetched:
         sizes[entry] = len(stored)
         yield entry, stored
 
 
-def tell_imports(
-    out: Output, verified: VerifiedIndex, imports: Iterator[tuple[Entry, Imported]], sizes: Mapping[Entry, int]
-) -> None:
-    """Import, and tell what came of each archive and of all."""
-    from cablestore.archive.importing import Imported  # noqa: PLC0415 - an extra
-
-    total = Imported()
-    for entry, found in imports:
-        total += found
-        removed = f", {len(found.removed):,} removed" if found.removed else ""
+def _tell_deletions(out: Output, gone: list[bytes]) -> None:
+    if gone:
         out.say(
-            f"week of {week_of(entry)}: {found.posts:,} new posts, {found.known:,} known, {found.deleted:,} deleted{removed}",
-            **row(verified, entry, sizes[entry]),
-            new=found.posts,
-            known=found.known,
-            deleted=found.deleted,
-            removed=[digest.hex() for digest in found.removed],
+            f"{len(gone):,} posts of earlier weeks are deleted, as their authors wished",
+            deleted_posts=[digest.hex() for digest in gone],
         )
-    out.note(f"{total.archives:,} archives imported, {total.posts:,} new posts, {len(total.removed):,} removed")
+
+
+def tell_problem(out: Output, entry: Entry, problem: str) -> None:
+    """Tell what is wrong with an archive."""
+    out.say(
+        f"✗ week of {week_of(entry)}, {entry.archive_id}: {problem}",
+        week=week_of(entry),
+        archive=entry.archive_id,
+        problem=problem,
+    )
 
 
 class FetchProgress:
@@ -225,7 +270,7 @@ class FetchProgress:
         if time.monotonic() - self._told_at_s >= _TELL_EVERY_S:
             self._tell()
 
-    def counted(self, imports: Iterator[tuple[Entry, Imported]]) -> Iterator[tuple[Entry, Imported]]:
+    def counted(self, imports: _Imports) -> _Imports:
         """Pass on what is imported, and show how many archives that are."""
         for each in imports:
             self._done += 1

@@ -120,9 +120,18 @@ def _target(stack: ExitStack, node: str | None, content_folder: Path | None) -> 
 @click.option(
     "--quota", type=click.IntRange(1), metavar="BYTES", help="How much is stored at most [default: 21474836480]."
 )
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME[:PORT]",
+    help="How clients call it beside its address, through a proxy or by a host name; repeatable. Others get 403.",
+)
 @json_option
 @needs_extra
-def content(folder: Path, listen: str, upstream: tuple[str, ...], quota: int | None, as_json: bool) -> int:
+def content(
+    folder: Path, listen: str, upstream: tuple[str, ...], quota: int | None, names: tuple[str, ...], as_json: bool
+) -> int:
     """Serve a content store over Codex' REST API /api/codex/v1 until SIGTERM or Ctrl-C.
 
     DIR is made if it is not there. There is no password: whoever can connect can read, put and delete.
@@ -138,7 +147,7 @@ def content(folder: Path, listen: str, upstream: tuple[str, ...], quota: int | N
         async def serve() -> int:
             from cablestore.archive.content_rest import ContentServer  # noqa: PLC0415 - an extra
 
-            async with ContentServer(store, host=host, port=port, upstream=upstream) as server:
+            async with ContentServer(store, host=host, port=port, upstream=upstream, names=names) as server:
                 return await _stopped(lambda: out.say(f"serving {folder} on {server.url}", url=server.url))
 
         return asyncio.run(serve())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cablestore.cli import archive_fetching, archive_giving
-from cablestore.cli.archive_fetching import sized, tell_imports
+from cablestore.cli.archive_fetching import import_and_tell, tell_problem
 from cablestore.cli.archive_options import (
     cabal_key_option,
     choice_options,
@@ -131,20 +131,24 @@ def import_(
     start_ms: int | None,
     end_ms: int | None,
     merge: bool,
-) -> None:
-    """Import archives that are below FOLDER: in their weeks and channels the store then has what they have."""
-    from cablestore.archive.member import ImportLog, import_noted, wanted  # noqa: PLC0415 - as above
+) -> int:
+    """Import archives that are below FOLDER: in their weeks and channels the store then has what they have.
+
+    Exit status 1 when some are not here, or damaged; the others are imported all the same.
+    """
+    from cablestore.archive.member import ImportLog, wanted  # noqa: PLC0415 - as above
 
     found = read_archives(folder, control, cabal_key, store.dialect)
     imported = ImportLog(folder / control, store.identity.public_key)
     entries = wanted(found.verified, imported, latest=latest, start_ms=start_ms, end_ms=end_ms)
     missing: list[Entry] = []
-    sizes: dict[Entry, int] = {}
-    fetched = sized(_here(found, entries, missing), sizes)
-    imports = import_noted(store, found.verified, fetched, imported, key=key_of(cabal_key), merges=merge)
-    tell_imports(out, found.verified, imports, sizes)
+    fetched = _here(found, entries, missing)
+    damaged = import_and_tell(store, out, found.verified, fetched, imported, key_of(cabal_key), merges=merge)
+    for entry in missing:
+        tell_problem(out, entry, "not here")
     if missing:
         out.note(f"{len(missing):,} archives are not here: fetch them")
+    return 1 if missing or damaged else 0
 
 
 def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> Iterator[tuple[Entry, bytes]]:
