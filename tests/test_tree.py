@@ -116,9 +116,7 @@ def test_rows_come_in_order_and_hold_what_their_ranges_hold(found: list[Row]) ->
         within = [digest for name, digest in found if name.startswith(node)]
         assert len(within) > (SMALL.leaf_rows if level else 0)
         tail, of_root = roots[head]
-        parts = decode_parts(
-            with_tail(of_root if node == head else value, node[len(head) :], len(within), tail), level
-        )
+        parts = decode_parts(with_tail(of_root if node == head else value, node[len(head) :], len(within), tail), level)
         assert sum(part.posts for part in parts) == len(within)
         for part in parts:
             numbers = [int.from_bytes(d, "big") for name, d in found if name.startswith(node + part.label)]
