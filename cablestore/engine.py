@@ -25,20 +25,23 @@ from cablestore.progress import Progress
 from cablestore.reader import Database, Reader, SnapshotSource
 from cablestore.rebuild import RebuildReport, rebuild
 from cablestore.rebuild_parts import rebuild_database, rebuild_into
+from cablestore.recent import RecentRows
 from cablestore.view import Catalog
 
 
 class Transaction:
     """Plans over one state, and the write of one of them. Nobody else writes meanwhile."""
 
-    def __init__(self, engine: Engine, reader: Reader) -> None:
+    def __init__(self, engine: Engine, reader: Reader, known: Reader) -> None:
         self.reader: Final = reader
         self._engine = engine
+        self._known = known
+        """The same state, of which some rows are in memory."""
 
     def plan(self) -> Plan:
         """Return an empty plan."""
         engine = self._engine
-        return Plan(self.reader, engine.catalog, engine.sizes, engine.next_sequence)
+        return Plan(self._known, engine.catalog, engine.sizes, engine.next_sequence)
 
     def commit(self, changes: Changes, *, sync: bool) -> None:
         """Write all that a plan changes, or nothing."""
@@ -68,6 +71,7 @@ class Engine:
         """Guards which database is the present one."""
         self._arrived = threading.Condition()
         self._is_open = True
+        self._recent = RecentRows()
         self._load()
 
     @classmethod
@@ -109,6 +113,7 @@ class Engine:
             raise
 
     def _load(self) -> None:
+        self._recent.forget()
         with self._database.snapshot() as state:
             reader = Reader(state, self.dialect)
             self.sizes: sizes.Sizes = sizes.decode_sizes(reader.get(sizes.KEY))
@@ -126,11 +131,16 @@ class Engine:
         with self._writing:
             state, reader = self.snapshot()
             with state:
-                yield Transaction(self, reader)
+                yield Transaction(self, reader, reader.over(self._recent.over(state)))
 
     def write(self, changes: Changes, *, sync: bool) -> None:
         """Write what a plan changes: the one write of the store."""
-        self._database.write(changes.rows, sync=sync)
+        try:
+            self._database.write(changes.rows, sync=sync)
+            self._recent.remember(changes.combined)
+        except BaseException:
+            self._recent.forget()
+            raise
         self.sizes = changes.sizes
         with self._arrived:
             if changes.next_sequence is not None:

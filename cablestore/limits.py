@@ -53,6 +53,12 @@ MAX_BATCH_POSTS: Final = 1_000
 MAX_BATCH_SIZE_BYTES: Final = 4_194_304
 """Bytes of posts in one atomic write; the rows of a batch take about five times that in memory."""
 
+MAX_ROWS_REMEMBERED: Final = 4_096
+"""Counts, sums and folds that a writer keeps in memory from batch to batch: what a few hundred single posts change."""
+
+MAX_ROW_REMEMBERED_SIZE_BYTES: Final = 2_048
+"""Bytes of one of them. All together are at most 8 MB; a larger row is read again."""
+
 MAX_OWN_CLOCK_STEP_MS: Final = 60_000
 """How far an own post may be dated after the clock so that own posts keep their order. Beyond it the clock was set back."""
 

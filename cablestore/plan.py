@@ -43,6 +43,8 @@ class Changes:
     """One atomic write: rows to put, and None where a row is deleted; then the state behind it."""
 
     rows: dict[bytes, bytes | None]
+    combined: dict[bytes, bytes | None]
+    """Those of `rows` that follow from many posts."""
     sizes: Sizes
     next_sequence: int | None
 
@@ -61,6 +63,7 @@ class Plan:
         self._next_sequence = next_sequence
         self._changes: Final = overlay.changes
         self._reader: Final = base.over(overlay)
+        self._combined: dict[bytes, bytes | None] = {}
         self._parts: dict[bytes, tuple[Fold, bytes]] = {}
         self._refolds: dict[bytes, Fold] = {}
         self._counts: defaultdict[tuple[bytes, int], int] = defaultdict(int)
@@ -133,7 +136,7 @@ class Plan:
         sizes = add_sizes(self._sizes, self._grown)
         if self._changes:
             self._changes[SIZES_KEY] = encode_sizes(sizes)
-        return Changes(self._changes, sizes, self._append_log())
+        return Changes(self._changes, self._combined, sizes, self._append_log())
 
     def _add_rows(self, post: Post) -> None:
         """Put the rows of a post that is new, so none of them is there yet."""
@@ -158,7 +161,13 @@ class Plan:
         self._changes[key] = value
         rows = (value is not None) - (before is not None)
         size_bytes = len(value or b"") - len(before or b"") + rows * len(key)
-        self._grow(self._catalog.view_of(key), rows, size_bytes)
+        if rows or size_bytes:
+            self._grow(self._catalog.view_of(key), rows, size_bytes)
+
+    def _combine(self, key: bytes, before: bytes | None, value: bytes | None) -> None:
+        """Change a row that follows from many posts. Nothing else changes one."""
+        self._combined[key] = value
+        self._change(key, before, value)
 
     def _grow(self, view: str, rows: int, size_bytes: int) -> None:
         known = self._grown.get(view)
@@ -175,7 +184,7 @@ class Plan:
         self._change_fold(fold, key, before, fold.stored(part if known is None else fold.merge(known, part)))
 
     def _change_fold(self, fold: Fold, key: bytes, before: bytes | None, value: bytes | None) -> None:
-        self._change(key, before, value)
+        self._combine(key, before, value)
         census = fold.census
         if census is not None:
             more = (value is not None and census.counts(value)) - (before is not None and census.counts(before))
@@ -198,18 +207,18 @@ class Plan:
                 known[key] = (before, decode_counts(before))
             known[key][1][post_type] += change
         for key, (before, counts) in known.items():
-            self._change(key, before, encode_counts(counts))
+            self._combine(key, before, encode_counts(counts))
 
     def _write_census(self) -> None:
         for key, change in self._census.items():
             before = self._base.get(key)
-            self._change(key, before, encode_number(decode_number(before) + change))
+            self._combine(key, before, encode_number(decode_number(before) + change))
 
     def _write_trees(self) -> None:
         """Add up anew the ranges that posts were added to and taken out of."""
         for tree, moves in self._moved:
             for key, before, after in changed(self._base, tree, moves):
-                self._change(key, before, after)
+                self._combine(key, before, after)
 
     def _bury(self, post: Post) -> None:
         """Record, once, that the target of a tombstone was seen."""

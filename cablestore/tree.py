@@ -20,7 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, reduce
+from functools import reduce
 from heapq import merge
 from itertools import accumulate, islice
 from operator import add, xor
@@ -282,8 +282,34 @@ def changed(reader: Reader, tree: Tree, moves: list[Move]) -> Iterator[Change]:
     while at < len(keys):
         head = keys[at][:-SORT_TIME_SIZE_BYTES]
         behind = bisect_left(keys, head + b"~", at)
-        yield from _SetChange(reader, tree, head, moves[at:behind]).run()
+        root_key = tree.prefix + head + b"~"
+        root = reader.get(root_key)
+        grown = None if root is None else _grown(root, head, moves[at:behind], tree.leaf_rows)
+        if grown is None:
+            yield from _SetChange(reader, tree, head, root, moves[at:behind]).run()
+        else:
+            yield root_key, root, grown
         at = behind
+
+
+def _grown(root: bytes, head: bytes, moves: list[Move], leaf_rows: int) -> bytes | None:
+    """Return the row of a set after moves, None where they are more than posts added to its tail."""
+    start = 1 + root[0] if root else 0
+    stop = start + _SUMS.size
+    if len(root) < stop:
+        return None
+    tail = head + root[1:start]
+    posts, xor_bytes, sum_bytes = _SUMS.unpack_from(root, start)
+    xor_, sum_ = int.from_bytes(xor_bytes, "big"), int.from_bytes(sum_bytes, "big")
+    for key, digest, sign in moves:
+        if sign < 0 or not key.startswith(tail):
+            return None
+        number = int.from_bytes(digest, "big")
+        posts, xor_, sum_ = posts + 1, xor_ ^ number, sum_ + number
+    if posts > leaf_rows:
+        return None
+    sums = _SUMS.pack(posts, xor_.to_bytes(32, "big"), (sum_ % SUM_MODULUS).to_bytes(32, "big"))
+    return root[:start] + sums + root[stop:]
 
 
 class _Sums:
@@ -320,35 +346,28 @@ class _Sums:
 class _SetChange:
     """What a batch changes about the tree of one set. `head` is its name and what parts that from places."""
 
-    def __init__(self, reader: Reader, tree: Tree, head: bytes, moves: list[Move]) -> None:
+    def __init__(self, reader: Reader, tree: Tree, head: bytes, root: bytes | None, moves: list[Move]) -> None:
         self._reader = reader
+        self._root = root
         self._tree = tree
         self._head = head
         self._moves = moves
         self._key = tree.prefix + head
+        self._changes = _Sums(moves)
         self._tail: Part | None = None
         self._found: dict[bytes, bytes | None] = {}
         """The rows of nodes as they are, by name."""
         self._rows: dict[bytes, bytes | None] = {}
         """The same rows with the tail in them, or as they will be once they are changed."""
 
-    @cached_property
-    def _changes(self) -> _Sums:
-        return _Sums(self._moves)
-
     def run(self) -> Iterator[Change]:
         """Yield the changed rows."""
-        key = self._key + b"~"
-        root = self._reader.get(key)
+        key, root = self._key + b"~", self._root
         if root is None:
             self._make(self._head, 0, 0, len(self._moves))
             tail = self._newest()
         else:
             self._tail, parts = split_root(root)
-            grown = self._grown(self._tail)
-            if grown is not None:
-                yield key, root, encode_root(grown, parts)
-                return
             self._rows[b""] = with_tail(parts, b"", 0, self._tail)
             tail = self._altered_tail(self._tail)
         self._leave_out(tail)
@@ -356,19 +375,6 @@ class _SetChange:
         yield key, root, None if tail is None else encode_root(tail, after or b"")
         for name, after in self._rows.items():
             yield self._key + name + b"~", self._found[name], after
-
-    def _grown(self, tail: Part) -> Part | None:
-        """Return the tail after the moves, None where more than the tail changes."""
-        node = self._head + tail.label
-        grown = tail
-        for key, digest, sign in self._moves:
-            if sign < 0 or not key.startswith(node):
-                return None
-            number = int.from_bytes(digest, "big")
-            grown = Part(tail.label, grown.posts + 1, grown.xor ^ number, grown.sum + number)
-        if grown.posts > self._tree.leaf_rows:
-            return None
-        return grown._replace(sum=grown.sum % SUM_MODULUS)
 
     def _altered_tail(self, tail: Part) -> Part | None:
         """Change all nodes but for the tail, and return what it is then, None where no post is left."""

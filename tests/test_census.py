@@ -184,6 +184,7 @@ def test_a_census_that_cannot_be_right_says_what_to_do_and_nothing_is_written(va
         database = store._engine._database
         assert isinstance(database, MemoryDB)
         database.write({COUNT_KEY: value}, sync=False)
+        store._engine._load()
         before = list(store.dump())
         with pytest.raises(CorruptStoreError, match="cablestore rebuild"):
             store.ingest(raws(ANN.leave("default")))

@@ -116,9 +116,7 @@ def test_rows_come_in_order_and_hold_what_their_ranges_hold(found: list[Row]) ->
         within = [digest for name, digest in found if name.startswith(node)]
         assert len(within) > (SMALL.leaf_rows if level else 0)
         tail, of_root = roots[head]
-        parts = decode_parts(
-            with_tail(of_root if node == head else value, node[len(head) :], len(within), tail), level
-        )
+        parts = decode_parts(with_tail(of_root if node == head else value, node[len(head) :], len(within), tail), level)
         assert sum(part.posts for part in parts) == len(within)
         for part in parts:
             numbers = [int.from_bytes(d, "big") for name, d in found if name.startswith(node + part.label)]
@@ -166,3 +164,24 @@ def test_a_store_keeps_its_trees_whatever_happens_to_posts(small_store: CableSto
     assert sum(key.startswith(SUM_PREFIX) for key, _ in before) > 10
     store.rebuild()
     assert list(store.dump()) == before
+
+
+def test_posts_that_come_in_order_change_one_row_mostly() -> None:
+    """Each row that a post changes costs as much as a row of its own: three hundred posts, a second apart."""
+    tree = replace(TREE, leaf_rows=16)
+    database = MemoryDB()
+    rows_changed = 0
+    for number in range(300):
+        at = 1_600_000_000_000 + 1000 * number
+        digest = ANN.text("default", f"{number}", at=at).hash
+        key = b"!" + sort_time(at, digest.hex().encode())
+        with database.snapshot() as state:
+            changes = list(changed(Reader(state, LEGACY), tree, [(key, digest, 1)]))
+        rows_changed += sum(before != after for _, before, after in changes)
+        rows: dict[bytes, bytes | None] = {key: after for key, _, after in changes}
+        database.write({**rows, ID_PREFIX + key: digest}, sync=False)
+    assert rows_changed < 2 * 300
+    with database.snapshot() as state:
+        reader = Reader(state, LEGACY)
+        assert list(reader.prefix(SUM_PREFIX)) == list(tree_rows(tree, all_items(reader, tree)))
+        assert len(list(reader.prefix(SUM_PREFIX))) > 3
