@@ -66,6 +66,11 @@ class RebuildReport:
     kept_aside: Path | None = None
     """Where the database is from which something was lost."""
 
+    @property
+    def has_all_posts(self) -> bool:
+        """Whether all posts that there were are known to be carried over."""
+        return self.lost_posts == 0 and (not self.damaged or self.posts_before is not None)
+
     def lose(self, what: str) -> None:
         """Count something that could not be carried over."""
         self.damaged[what] = self.damaged.get(what, 0) + 1

@@ -236,6 +236,7 @@ def test_posts_that_vanished_without_a_trace_are_counted(folder: Path) -> None:
     database.close()
     report: RebuildReport = CableStore.rebuild_closed(folder)
     assert report.lost_posts == 2
+    assert not report.has_all_posts
     assert report.kept_aside is not None
 
 

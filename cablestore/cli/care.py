@@ -41,7 +41,7 @@ def check(path: Path, out: Output, signatures: bool) -> int:
 @click.command()
 @common_options
 def rebuild(path: Path, out: Output) -> int:
-    """Build every view anew from the posts. Exit status 1 when something was lost.
+    """Build every view anew from the posts. Exit status 1 when posts were lost.
 
     It works on stores that do not open too, because views are outdated or files damaged.
     """
@@ -59,7 +59,7 @@ def rebuild(path: Path, out: Output) -> int:
         lost_posts=report.lost_posts,
         posts_before=report.posts_before,
     )
-    return 1 if report.damaged else 0
+    return 0 if report.has_all_posts else 1
 
 
 def _lost(report: RebuildReport) -> str:
