@@ -31,7 +31,7 @@ os.execv(sys.executable, [sys.executable, "-m", "cablestore", *sys.argv[1:]])
 
 
 def as_anybody(*arguments: object) -> tuple[int, str, str]:
-    """Run a command for whom the modes of files count, whoever runs the tests."""
+    """Run a command for whom the modes of files count, also where the tests run as root."""
     found = subprocess.run(
         [sys.executable, "-c", WITHOUT_PRIVILEGES, *map(str, arguments)], capture_output=True, text=True, check=False
     )
@@ -339,8 +339,16 @@ def test_the_greatest_numbers_work(run: Run, folder: Path) -> None:
 
 def test_bytes_that_are_no_text_on_a_real_command_line(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "log").write_text("")
-    command = [sys.executable, "-m", "cablestore", "import-irc", str(tmp_path / "log"), "--seed-phrase", b"\xff\xfe"]
-    found = subprocess.run([*command, "-s", str(folder)], capture_output=True, text=True, check=False)
+    words: list[str | bytes] = [
+        sys.executable,
+        "-m",
+        "cablestore",
+        "import-irc",
+        str(tmp_path / "log"),
+        "-s",
+        str(folder),
+    ]
+    found = subprocess.run([*words, "--seed-phrase", b"\xff\xfe"], capture_output=True, text=True, check=False)
     assert found.returncode == 2
     assert "--seed-phrase" in found.stderr
     assert "Traceback" not in found.stderr

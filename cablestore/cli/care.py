@@ -41,7 +41,7 @@ def check(path: Path, out: Output, signatures: bool) -> int:
 @click.command()
 @common_options
 def rebuild(path: Path, out: Output) -> int:
-    """Build every view anew from the posts. Exit status 1 when posts were lost.
+    """Build every view again from the posts. Exit status 1 when posts were lost.
 
     It works on stores that do not open too, because views are outdated or files damaged.
     """
