@@ -87,7 +87,7 @@ class Folder:
         """Lock the folder and read its header, or begin a new store where there is none and `create` allows it.
 
         Raises NotAStoreError, StoreLockedError, FormatError, MissingDatabaseError where the header or what it names is
-        lost, or StorageError where the disk refuses. Where it raises, it wrote nothing.
+        lost, or StorageError where the disk fails. Where it raises, it wrote nothing.
         """
         path = path.absolute()
         with _disk(f"the store at {path} cannot be opened"):
@@ -391,7 +391,7 @@ def _unmark(database: Path) -> None:
 
 @contextmanager
 def _disk(what: str) -> Iterator[None]:
-    """Raise StorageError where the disk refuses what is done in a `with`."""
+    """Raise StorageError where what is done in a `with` fails on the disk."""
     try:
         yield
     except OSError as error:

@@ -36,6 +36,11 @@ class Generation:
     size_bytes: int
     made: str
 
+    @property
+    def is_live(self) -> bool:
+        """Whether the store goes on in it."""
+        return self.state == "live"
+
 
 @contextmanager
 def open_folder(path: Path, *, create: bool = False, dialect: Dialect | None = None) -> Iterator[Folder]:

@@ -112,7 +112,7 @@ class LevelDB:
         """Open the folder, or make it where `create` allows it.
 
         `paranoid` refuses a damaged log instead of dropping what stands behind the damage. Raises MissingDatabaseError
-        where there is none and none is to be made, CorruptStoreError, StorageError where the disk refuses.
+        where there is none and none is to be made, CorruptStoreError, StorageError where the disk fails.
         """
         tuning = tuning or Tuning()
         try:

@@ -7,6 +7,7 @@ written in order of keys, beside the old database; the caller swaps the two when
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -38,9 +39,12 @@ from cablestore.sizes import Sizes, add_sizes, decode_sizes, encode_sizes
 from cablestore.summary import Summary, summaries, summary_rows
 from cablestore.tombstone import Tombstone
 from cablestore.view import Catalog
+from cablestore.views.data import VIEW as DATA
 from cablestore.views.deleted import is_borne_out, tombstones
 
 _POSTS_TOLD: Final = 1_000
+_LOST_POSTS: Final = ("post ", "local-only post ")
+"""How that begins which a rebuild says of posts that it lost."""
 _ROWS_WRITTEN: Final = 1_000
 """Rows of one write: about 200 kB."""
 
@@ -50,6 +54,10 @@ class RebuildReport:
     """What a rebuild carried over. `damaged` names what it could not, by what is wrong."""
 
     posts: int = 0
+    lost_posts: int = 0
+    """How many posts could not be carried over, as far as is known."""
+    posts_before: int | None = None
+    """How many posts the source said that it had, None where that is lost too."""
     tombstones: int = 0
     arrivals: int = 0
     damaged: dict[str, int] = field(default_factory=dict)
@@ -57,6 +65,11 @@ class RebuildReport:
     """Whether the tombstones of some deletions had to be laid anew."""
     kept_aside: Path | None = None
     """Where the database is from which something was lost."""
+
+    @property
+    def has_all_posts(self) -> bool:
+        """Whether all posts that there were are known to be carried over."""
+        return self.lost_posts == 0 and (not self.damaged or self.posts_before is not None)
 
     def lose(self, what: str) -> None:
         """Count something that could not be carried over."""
@@ -107,10 +120,22 @@ def add_rest(
     source: Reader, target: Database, catalog: Catalog, meta: Row, sizes: Sizes, report: RebuildReport
 ) -> None:
     """Add to a target with all that follows from posts and tombstones what does not."""
+    _count_lost_posts(source, report)
     write_head(target, meta, sizes)
     if report.has_late_tombstones:
         _lay_late_tombstones(source, target, catalog)
     _copy_arrivals(source, target, report)
+
+
+def _count_lost_posts(source: Reader, report: RebuildReport) -> None:
+    """Hold the posts that could be read against how many the source says that it has."""
+    with suppress(CorruptStoreError):
+        known = decode_sizes(source.get(SIZES_KEY)).get(DATA.name)
+        report.posts_before = None if known is None else known.rows
+    damaged = sum(count for what, count in report.damaged.items() if what.startswith(_LOST_POSTS))
+    report.lost_posts = max(damaged, (report.posts_before or 0) - report.posts)
+    if report.lost_posts > damaged:
+        report.damaged["post that is not there any more"] = report.lost_posts - damaged
 
 
 def write_head(target: Database, meta: Row, sizes: Sizes) -> None:

@@ -5,6 +5,7 @@ No post/delete is ever named: without it, what it deleted could come back, and n
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
@@ -36,7 +37,7 @@ def beyond_newest(reader: Reader, keep: int) -> Iterator[bytes]:
     """Yield the hashes of every channel's texts but the `keep` newest."""
     for channel in messages.channels(reader):
         found = messages.texts(reader, channel, newest_first=True)
-        yield from (digest for _, digest in islice(found, keep, None))
+        yield from (digest for _, digest in islice(found, min(keep, sys.maxsize), None))
 
 
 def written_by(reader: Reader, author: bytes) -> Iterator[bytes]:

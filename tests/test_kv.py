@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +88,36 @@ def test_after_close_every_call_says_so(database: Database) -> None:
         state.get(b"a")
     with pytest.raises(StoreClosedError):
         list(scan)
+
+
+def test_an_older_state_ends_with_the_database_too(database: Database) -> None:
+    database.write(ROWS, sync=False)
+    older = database.snapshot()
+    scan = older.scan(b"", b"\xff")
+    next(scan)
+    database.write({b"a": b"new"}, sync=False)
+    with database.snapshot():
+        database.write({b"a": b"newer"}, sync=False)
+    assert older.get(b"a") == b"1"
+    database.close()
+    with pytest.raises(StoreClosedError):
+        older.get(b"a")
+    with pytest.raises(StoreClosedError):
+        list(scan)
+    with pytest.raises(StoreClosedError):
+        list(older.scan(b"", b"\xff"))
+
+
+def test_a_closed_state_is_not_kept(database: Database) -> None:
+    database.write(ROWS, sync=False)
+    states = [database.snapshot() for _ in range(10)]
+    held = [weakref.ref(state) for state in states]
+    for state in states:
+        state.close()
+    del state
+    states.clear()
+    gc.collect()
+    assert [reference() for reference in held] == [None] * 10
 
 
 def test_closing_while_others_read_is_safe(database: Database) -> None:

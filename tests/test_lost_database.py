@@ -83,8 +83,8 @@ COMMANDS = [
     "generations",
     "generations --remove kept",
     "generations --back-to generation-000001",
-    "serve",
-    "serve --create",
+    "serve --listen 127.0.0.1:0",
+    "serve --create --listen 127.0.0.1:0",
     "sync 127.0.0.1:1",
     "sds status",
     "archive create OUT",
@@ -142,6 +142,21 @@ def test_where_no_generation_is_left_it_says_so(run: Run, folder: Path) -> None:
     assert status == 3
     assert "no other generation" in complaint
     assert "backup" in complaint
+    key = (folder / "identity").read_text()
+    (folder / "STORE").unlink()
+    assert run("init", "-s", folder)[0] == 0
+    assert (folder / "identity").read_text() == key
+
+
+def test_a_database_that_lost_all_its_rows_is_not_taken_for_a_new_one(run: Run, folder: Path) -> None:
+    """Nor is one whose making version 0.6 was killed in."""
+    shutil.rmtree(folder / FIRST)
+    LevelDB(folder / FIRST, create=True).close()
+    status, _, complaint = run("init", "-s", folder)
+    assert status == 3
+    assert "cablestore rebuild" in complaint
+    assert run("rebuild", "-s", folder)[0] == 0
+    assert run("post", "default", "x", "-s", folder)[0] == 0
 
 
 @pytest.mark.parametrize("create", [True, False])

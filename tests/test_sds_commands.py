@@ -172,8 +172,7 @@ def test_whatever_happens_to_the_store_keeps_the_logs(busy: Path, tmp_path: Path
 def test_going_back_to_a_generation_keeps_the_logs(busy: Path, run: Run) -> None:
     before = status(run, busy)
     with open_folder(busy) as folder:
-        first, second = folder.header.generation, folder.next_generation()
-        (busy / second).mkdir()
+        first, second = folder.header.generation, folder.begin()
         for file in (busy / first).iterdir():
             (busy / second / file.name).write_bytes(file.read_bytes())
         folder.activate(second, keep=True)

@@ -1,6 +1,6 @@
 """The command line: `cablestore COMMAND`.
 
-Exit status: 0; 1 when `check`, `verify-export` or `reconcile --audit` finds problems; 2 for bad input and for stores that cannot be opened; 3 when the disk
+Exit status: 0; 1 when `check`, `verify-export` or `reconcile --audit` finds problems or `rebuild` lost posts; 2 for bad input and for stores that cannot be opened; 3 when the disk
 refuses or is damaged; 130 when interrupted.
 """
 
@@ -24,7 +24,7 @@ from cablestore.cli import (
     serving,
     writing,
 )
-from cablestore.cli.common import exit_status
+from cablestore.cli.common import exit_status, strict
 from cablestore.errors import CableStoreError
 
 
@@ -36,13 +36,14 @@ def cli() -> None:
 
 for module in (writing, reading, serving, reconciling, care, importing, exporting, archiving, causal, reindexing, demo):
     for command in module.COMMANDS:
-        cli.add_command(command)
+        cli.add_command(strict(command))
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     try:
         status = cli.main(arguments, standalone_mode=False)
+        sys.stdout.flush()  # here, where it can be told that nobody gets it
     except click.ClickException as error:
         error.show()
         status = error.exit_code
@@ -55,4 +56,9 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stdout = None  # whoever reads our output has seen enough; nothing is left to flush to
         status = 0
+    except OSError as error:
+        sys.stdout = None
+        what = f"{error.filename}: " if error.filename else ""
+        click.echo(f"cablestore: cannot be written or read: {what}{error.strerror}", err=True)
+        status = 3
     sys.exit(status or 0)

@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from cablestore.cli.common import Key, Moment, Output, common_options, safe, with_store
+from cablestore.rebuild import RebuildReport
 from cablestore.store import CableStore
 
 
@@ -39,8 +40,8 @@ def check(path: Path, out: Output, signatures: bool) -> int:
 
 @click.command()
 @common_options
-def rebuild(path: Path, out: Output) -> None:
-    """Build every view anew from the posts.
+def rebuild(path: Path, out: Output) -> int:
+    """Build every view again from the posts. Exit status 1 when posts were lost.
 
     It works on stores that do not open too, because views are outdated or files damaged.
     """
@@ -51,11 +52,24 @@ def rebuild(path: Path, out: Output) -> None:
     if report.kept_aside:
         out.note(f"the damaged database is kept in {report.kept_aside}: remove it when you need it no longer")
     out.say(
-        f"rebuilt {report.posts:,} posts and {report.tombstones:,} tombstones",
+        f"rebuilt {report.posts:,} posts and {report.tombstones:,} tombstones{_lost(report)}",
         posts=report.posts,
         tombstones=report.tombstones,
         lost=sum(report.damaged.values()),
+        lost_posts=report.lost_posts,
+        posts_before=report.posts_before,
     )
+    return 0 if report.has_all_posts else 1
+
+
+def _lost(report: RebuildReport) -> str:
+    """Say how many posts a rebuild lost."""
+    if not report.damaged:
+        return ""
+    if report.posts_before is None:
+        found = f": at least {report.lost_posts:,}" if report.lost_posts else ""
+        return f"; how many posts were lost is not known{found}"
+    return f"; {report.lost_posts:,} post{'s' * (report.lost_posts != 1)} lost of {report.posts_before:,}"
 
 
 @click.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -186,6 +187,29 @@ class Duration(click.ParamType[int]):
         if not found:
             self.fail(f"{value!r} is no length of time: write 90s, 30m, 12h, 180d, 20w or 1y", param, ctx)
         return found // timedelta(milliseconds=1)
+
+
+class PlainText(click.types.StringParamType):
+    """Text in UTF-8. Other bytes of a command line are only what a file may be called."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the text."""
+        text = super().convert(value, param, ctx)
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            self.fail(f"{text[:80]!r} is not UTF-8", param, ctx)
+        return text
+
+
+def strict(command: click.Command) -> click.Command:
+    """Have a command refuse text that is not UTF-8, and numbers that no machine counts to."""
+    for each in command.commands.values() if isinstance(command, click.Group) else ():
+        strict(each)
+    for param in command.params:
+        if param.type is click.STRING:
+            param.type = PlainText()
+        elif isinstance(param.type, click.IntRange) and param.type.max is None:
+            param.type = click.IntRange(param.type.min, sys.maxsize)
+    return command
 
 
 class Key(click.ParamType[bytes]):

@@ -175,7 +175,7 @@ class _Reindexing:
             if store.dump_digest() != by_spark:
                 raise CableStoreError("what Spark made is not what a rebuild in this process makes")
         for found in list_generations(self._folder):
-            self._stages.out.say(f"{found.name}: {'live' if found.is_live else 'kept'}, {size(found.size_bytes)}")
+            self._stages.out.say(f"{found.name}: {found.state}, {size(found.size_bytes)}")
         return f"{len(targets)} more messages are gone; a rebuild in process gives the same dump"
 
 

@@ -49,8 +49,6 @@ def offered(
 
         @wraps(local)
         def here_or_there(*, path: Path, as_json: bool, **params: Any) -> Any:
-            for param in command.params:
-                _check_text(param, params.get(param.name or ""))
             try:
                 return local(path=path, as_json=as_json, **params)
             except StoreLockedError:
@@ -64,13 +62,6 @@ def offered(
         return command
 
     return offer
-
-
-def _check_text(param: click.Parameter, value: Any) -> None:
-    """Raise for bytes of the command line that are not UTF-8. In paths they are what a file may be called."""
-    for part in value if isinstance(value, tuple) else (value,):
-        if isinstance(part, str) and any("\ud800" <= character <= "\udfff" for character in part):
-            raise click.BadParameter(f"{part[:80]!r} is not UTF-8", param=param)
 
 
 # --- where the command is given -------------------------------------------------------------------
@@ -172,7 +163,6 @@ def _converted(context: click.Context, param: click.Parameter, value: Param) -> 
         raise click.BadParameter(f"{value!r}: {error}", context, param) from None
     if param.required and converted == ():
         raise click.MissingParameter(ctx=context, param=param)
-    _check_text(param, converted)
     return converted
 
 

@@ -1,0 +1,354 @@
+"""Folders and files that must not be read or written, full disks, and arguments that are none: an error, no traceback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+from people import ANN, BOB, raws
+from test_lost_database import COMMANDS
+
+from cablestore import CableStore, IdentityError, Tuning
+from cablestore.cli import cli
+from cablestore.rebuild import RebuildReport
+
+Run = Callable[..., tuple[int, str, str]]
+
+# --- files that must not be read or written ---------------------------------------------------------
+
+WITHOUT_PRIVILEGES = """
+import ctypes, os, sys
+for capability in (1, 2):  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, by which root reads and writes everything
+    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
+os.execv(sys.executable, [sys.executable, "-m", "cablestore", *sys.argv[1:]])
+"""
+
+
+def as_anybody(*arguments: object) -> tuple[int, str, str]:
+    """Run a command for whom the modes of files count, also where the tests run as root."""
+    found = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PRIVILEGES, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    return found.returncode, found.stdout, found.stderr
+
+
+@pytest.fixture
+def shared(folder: Path) -> Iterator[Path]:
+    """A closed store, of which something is to be forbidden."""
+    with CableStore.open(folder) as store:
+        store.compact()
+    yield folder
+    for file in [folder, *folder.rglob("*")]:
+        file.chmod(0o755 if file.is_dir() else 0o600)
+
+
+@pytest.mark.parametrize(
+    "command", ["check", "rebuild", "generations --recover generation-000001", "generations --remove generation-000001"]
+)
+def test_a_folder_that_must_not_be_written(shared: Path, command: str) -> None:
+    if "remove" in command:
+        CableStore.rebuild_closed(shared)
+        shutil.copytree(shared / "generation-000002", shared / "generation-000001")
+    shared.chmod(0o555)
+    status, said, complaint = as_anybody(*command.split(), "-s", shared)
+    assert (status, said) == (3, ""), complaint
+    assert complaint.count("\n") == 1
+    assert "Permission denied" in complaint
+    shared.chmod(0o755)
+    assert as_anybody("check", "-s", shared)[0] == 0
+
+
+@pytest.mark.parametrize("pattern", ["*.ldb", "CURRENT", "MANIFEST-*", "UNNAMED", "../STORE", "../lock", "."])
+@pytest.mark.parametrize("command", ["rebuild", "check"])
+def test_a_file_that_must_not_be_read_is_no_damage(shared: Path, command: str, pattern: str) -> None:
+    database = shared / "generation-000001"
+    (database / "UNNAMED").write_text("finished\n")
+    forbidden = (
+        database if pattern == "." else min(database.glob(pattern) if "/" not in pattern else [database / pattern])
+    )
+    forbidden.chmod(0)
+    before = sorted(path.name for path in shared.iterdir())
+    status, said, complaint = as_anybody(command, "-s", shared)
+    assert (status, said) == (3, ""), complaint
+    assert complaint.count("\n") == 1
+    assert "Permission denied" in complaint
+    assert "damaged" not in complaint
+    assert sorted(path.name for path in shared.iterdir()) == before
+    forbidden.chmod(0o755 if forbidden.is_dir() else 0o600)
+    assert as_anybody("check", "-s", shared)[0] == 0
+
+
+def test_a_damaged_store_that_must_not_be_copied(shared: Path) -> None:
+    database = shared / "generation-000001"
+    (database / "CURRENT").unlink()
+    min(database.glob("*.ldb")).chmod(0)
+    status, _, complaint = as_anybody("rebuild", "-s", shared)
+    assert status == 3
+    assert "Permission denied" in complaint
+    assert complaint.count("\n") == 1
+
+
+def test_too_many_open_files_are_no_damage(folder: Path) -> None:
+    """A table that cannot be opened now can be opened later."""
+    with CableStore.open(folder, tuning=Tuning(table_size_bytes=2**20)) as store:
+        store.ingest(raws(*(ANN.text("default", f"{i}" + "x" * 3000) for i in range(1000))), verify=False)
+        store.compact()
+    code = """
+import resource, sys
+from cablestore import CableStore, CorruptStoreError, StorageError
+store = CableStore.open(sys.argv[1])
+hold = []
+try:
+    while True:
+        hold.append(open("/dev/null"))
+        if len(hold) == 1:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hold[0].fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+except OSError:
+    pass
+try:
+    list(store.dump())
+except StorageError as error:
+    print(type(error).__name__, error)
+"""
+    found = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
+    assert found.stdout.startswith("StorageError"), found.stdout + found.stderr
+    assert "Too many open files" in found.stdout
+
+
+ALL_COMMANDS = """
+import ctypes, os, resource, shutil, signal, sys, traceback
+from pathlib import Path
+if sys.argv[3] == "full":
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # as on a full disk, no file grows
+if sys.argv[3] == "forbidden" and os.getuid() == 0 and "again" not in sys.argv:
+    for capability in (1, 2):
+        ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
+    os.execv(sys.executable, [sys.executable, "-c", Path(sys.argv[4]).read_text(), *sys.argv[1:], "again"])
+from cablestore.cli import main
+os.chdir(sys.argv[2])
+for line in Path(sys.argv[5]).read_text().splitlines():
+    try:
+        main([*line.split(), "-s", sys.argv[1]])
+    except SystemExit as exit_:
+        status = exit_.code
+    except BaseException:
+        traceback.print_exc()
+        status = "a traceback"
+    sys.stdout = sys.__stdout__
+    print("status", status, line, flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["forbidden", "full"])
+def test_every_command_on_a_disk_that_takes_nothing(shared: Path, tmp_path: Path, how: str) -> None:
+    CableStore.export_closed(shared, tmp_path / "EXPORT")
+    (tmp_path / "LOG").write_text("")
+    (tmp_path / "code").write_text(ALL_COMMANDS)
+    commands = [command for command in COMMANDS if not command.startswith("serve")]
+    (tmp_path / "commands").write_text("\n".join(commands))
+    with CableStore.open(shared) as store:
+        before = store.dump_digest()
+    if how == "forbidden":
+        for file in [shared, *shared.rglob("*")]:
+            file.chmod(0o555 if file.is_dir() else 0o400)
+    found = subprocess.run(
+        [sys.executable, "-c", ALL_COMMANDS, str(shared), str(tmp_path), how, tmp_path / "code", tmp_path / "commands"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in found.stderr, found.stderr
+    said = [line.split(" ", 2)[1:] for line in found.stdout.splitlines() if line.startswith("status ")]
+    assert [line for _, line in said] == commands
+    assert {status for status, _ in said} <= {"0", "2", "3"}, found.stdout
+    statuses = {line: status for status, line in said}
+    assert statuses["rebuild"] == statuses["post default x"] == "3"
+    for file in [shared, *shared.rglob("*")]:
+        file.chmod(0o755 if file.is_dir() else 0o600)
+    with CableStore.open(shared) as store:
+        assert store.dump_digest() == before
+        assert store.check().is_clean
+
+
+@pytest.mark.parametrize("command", [["dump"], ["log", "default"], ["stats", "--json"], ["--help"], ["channels"]])
+def test_output_that_cannot_be_written(folder: Path, command: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        found = subprocess.run(
+            [sys.executable, "-m", "cablestore", *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=os.environ | {"CABLESTORE_STORE": str(folder)},
+        )
+    assert found.returncode == 3
+    assert found.stderr == "cablestore: cannot be written or read: No space left on device\n"
+
+
+# --- what a rebuild lost ----------------------------------------------------------------------------
+
+
+def test_a_rebuild_that_lost_posts_says_how_many_and_ends_with_status_1(run: Run, folder: Path) -> None:
+    with CableStore.open(folder) as store:
+        store.ingest(raws(*(BOB.text("default", f"{i}" + "x" * 3000) for i in range(300))), verify=False)
+        store.compact()
+        held = sum(store.stats().posts.values())
+    for table in (folder / "generation-000001").glob("*.ldb"):
+        with table.open("r+b") as file:  # in the range of the posts, not where the number of them stands
+            at = table.read_bytes().find(b"xxxx" * 100)
+            file.seek(max(at, 0))
+            file.write(b"\0" * 64 if at >= 0 else b"")
+    status, said, _ = run("rebuild", "-s", folder)
+    assert status == 1
+    with CableStore.open(folder) as store:
+        lost = held - sum(store.stats().posts.values())
+        assert store.check().is_clean
+    assert 0 < lost < held
+    assert f"{lost} post{'s' * (lost > 1)} lost" in said
+    assert (folder / "damaged-000001").is_dir()
+    assert run("rebuild", "-s", folder)[0] == 0
+
+
+def test_a_rebuild_that_cannot_know_says_at_least(run: Run, folder: Path) -> None:
+    with CableStore.open(folder) as store:
+        store.compact()
+    for table in (folder / "generation-000001").glob("*.ldb"):
+        os.truncate(table, table.stat().st_size // 2)
+    status, said, _ = run("rebuild", "-s", folder)
+    assert status == 1
+    assert "how many posts were lost is not known" in said
+
+
+def test_posts_that_vanished_without_a_trace_are_counted(folder: Path) -> None:
+    from cablestore.kv import LevelDB
+
+    with CableStore.open(folder) as store:
+        digests = [post.hash for post in store.posts_by(ANN.key)][:2]
+    database = LevelDB(folder / "generation-000001")
+    database.write({b"!data!" + digest.hex().encode(): None for digest in digests}, sync=True)
+    database.close()
+    report: RebuildReport = CableStore.rebuild_closed(folder)
+    assert report.lost_posts == 2
+    assert not report.has_all_posts
+    assert report.kept_aside is not None
+
+
+# --- local-only posts without a key -----------------------------------------------------------------
+
+
+def test_no_identity_is_made_up_for_sealed_posts(run: Run, folder: Path) -> None:
+    from cablestore.body import Block
+
+    with CableStore.open(folder) as store:
+        store.write(Block("unwanted", 1, (ANN.key,), 0, 0))
+        sealed = len(list(store.local_only()))
+    assert sealed == 1
+    (folder / "identity").rename(folder.with_name("key"))
+    for work in (CableStore.rebuild_closed, CableStore.check_closed):
+        with pytest.raises(IdentityError, match="put its key file back"):
+            work(folder)
+    for command in ("rebuild", "check"):
+        status, _, complaint = run(command, "-s", folder)
+        assert (status, complaint.count("\n")) == (2, 1)
+    folder.with_name("key").rename(folder / "identity")
+    assert CableStore.rebuild_closed(folder, processes=2).damaged == {}
+    with CableStore.open(folder) as store:
+        assert len(list(store.local_only())) == sealed
+
+
+# --- arguments --------------------------------------------------------------------------------------
+
+
+def parameters() -> list[tuple[tuple[str, ...], click.Command, click.Parameter]]:
+    """Return every parameter of every command."""
+
+    def walk(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+        if isinstance(command, click.Group):
+            for name, each in command.commands.items():
+                yield from walk(each, (*words, name))
+        else:
+            yield words, command
+
+    return [(words, command, param) for words, command in walk(cli, ()) for param in command.params]
+
+
+def command_line(words: tuple[str, ...], command: click.Command, chosen: click.Parameter, value: str) -> list[str]:
+    """Return a command line that gives `value` to one parameter, and something to those that must be there."""
+    line = list(words)
+    if isinstance(chosen, click.Option):
+        line += [chosen.opts[-1], value]
+    for param in command.params:
+        if isinstance(param, click.Argument):
+            line.append(value if param is chosen else "1.1.1.1:1" if "Address" in str(param.type) else "x" * 4)
+    return line
+
+
+NUMBERS = [found for found in parameters() if isinstance(found[2].type, click.types.IntParamType)]
+TEXTS = [
+    found
+    for found in parameters()
+    if not isinstance(found[2].type, click.Path | click.types.BoolParamType | click.Tuple) and found[2].name != "path"
+]
+
+
+def named(found: tuple[tuple[str, ...], click.Command, click.Parameter]) -> str:
+    return " ".join((*found[0], found[2].name or ""))
+
+
+@pytest.mark.parametrize("found", NUMBERS, ids=named)
+def test_numbers_beyond_all_bounds_are_bad_input(
+    run: Run, folder: Path, found: tuple[tuple[str, ...], click.Command, click.Parameter]
+) -> None:
+    line = command_line(*found, "9" * 24)
+    status, said, complaint = run(*line, *store_option(found, folder))
+    assert (status, said) == (2, "")
+    assert found[2].opts[-1] in complaint, complaint
+    assert "9" * 24 in complaint
+
+
+@pytest.mark.parametrize("found", TEXTS, ids=named)
+def test_bytes_that_are_no_text_are_bad_input(
+    run: Run, folder: Path, found: tuple[tuple[str, ...], click.Command, click.Parameter]
+) -> None:
+    line = command_line(*found, "ab\udcff\udcfecd")
+    status, said, complaint = run(*line, *store_option(found, folder))
+    complaint = complaint.encode("ascii", "backslashreplace").decode()  # what comes to the terminal
+    assert (status, said) == (2, ""), complaint
+    assert "Traceback" not in complaint
+    if isinstance(found[2].type, click.types.StringParamType):
+        assert "UTF-8" in complaint, complaint
+
+
+def store_option(found: tuple[tuple[str, ...], click.Command, click.Parameter], folder: Path) -> tuple[object, ...]:
+    return ("-s", folder) if any(param.name == "path" for param in found[1].params) else ()
+
+
+def test_the_greatest_numbers_work(run: Run, folder: Path) -> None:
+    assert run("prune", "--keep", str(2**63 - 1), "-s", folder)[0] == 0
+    assert run("log", "default", "--after", str(2**63 - 1), "-s", folder)[0] == 0
+    with CableStore.open(folder) as store:
+        assert store.prune(keep_newest=10**24) == 0
+
+
+def test_bytes_that_are_no_text_on_a_real_command_line(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("")
+    words: list[str | bytes] = [
+        sys.executable,
+        "-m",
+        "cablestore",
+        "import-irc",
+        str(tmp_path / "log"),
+        "-s",
+        str(folder),
+    ]
+    found = subprocess.run([*words, "--seed-phrase", b"\xff\xfe"], capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert "--seed-phrase" in found.stderr
+    assert "Traceback" not in found.stderr
