@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import START_MS, resident_mb, seconds, sentence, size_given, tell
+from common import START_MS, resident_mb, seconds, sentence, size, size_given, tell
 
 from cablestore import LEGACY, CableStore, Text, verify_export
 from cablestore.body import write_body
@@ -26,7 +26,7 @@ def unsigned(number: int) -> Iterator[bytes]:
     """Texts of 224 bytes in 50 channels by 1,000 people, each linked to the one before it."""
     rng = random.Random(1)
     people = [rng.randbytes(32) for _ in range(1000)]
-    words = sentence(rng, 1_000_000)
+    words = sentence(rng, size(1_000_000, tiny=10_000))
     last: dict[int, tuple[bytes, ...]] = {}
     for i in range(number):
         channel = min(int(rng.paretovariate(1.0)) - 1, 49)

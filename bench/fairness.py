@@ -23,7 +23,7 @@ from peering import run  # noqa: E402
 
 from cablestore.node import Address  # noqa: E402
 
-KINDS = ["history", "posts", "unknown posts", "moderation", "names", "taken back", "nonsense"]
+KINDS = ["history", "posts", "unknown posts", "moderation", "names", "taken back", "nonsense"][:: size(1, tiny=5)]
 POSTS = size(4_000, tiny=200)
 ROUNDS = size(3, tiny=1)
 MEASURED_S = size(400, tiny=20) / 1_000

@@ -157,7 +157,7 @@ def ingest() -> None:
 
 def main() -> None:
     """Measure."""
-    number = size_given(1_000_000, tiny=2000)
+    number = size_given(1_000_000, tiny=20_000)
     print(f"# reconciliation over stores, {number:,} ids over a year; both sides together")
     ingest()
     sessions(number)

@@ -91,12 +91,6 @@ class Seed:
         assert kind or (self.process.returncode, errors) == (0, "")
 
 
-def free_port() -> int:
-    """A port on which nobody listens now."""
-    with socket.create_server((HERE, 0)) as free:
-        return int(free.getsockname()[1])
-
-
 class Wire:
     """Stands between members and a seed while the `with` lasts: counts every byte, and holds them to a rate."""
 

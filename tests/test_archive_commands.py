@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from archive_network import CABAL_KEY, HERE, Seed, Wire, archive, digest, free_port, made_store, posts_of, started, told
+from archive_network import CABAL_KEY, HERE, Seed, Wire, archive, digest, made_store, posts_of, started, told
 from archives import FIRST_MS, some_weeks
 from people import Person
 from serving import HERE as ANY_PORT
@@ -74,7 +74,7 @@ def made(template: Path, tmp_path: Path) -> Made:
 @contextmanager
 def content(folder: Path, *arguments: object, end: int = signal.SIGTERM, status: int = 0) -> Iterator[str]:
     """`archive content` while the `with` lasts; its URL. It has to end as it is told."""
-    process = started("content", folder, "--listen", f"{HERE}:{free_port()}", "--json", *arguments)
+    process = started("content", folder, "--listen", f"{HERE}:0", "--json", *arguments)
     assert process.stdout is not None
     line = process.stdout.readline()
     try:
@@ -456,7 +456,7 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
 def test_what_another_process_uses_is_said_to_be_in_use(made: Made, tmp_path: Path, run: Run) -> None:
     with content(tmp_path / "node") as url:
         port = url.rpartition(":")[2]
-        status, _, errors = run("archive", "content", tmp_path / "node", "--listen", f"{HERE}:{free_port()}")
+        status, _, errors = run("archive", "content", tmp_path / "node", "--listen", f"{HERE}:0")
         assert (status, "is open in process" in errors) == (2, True)
         status, _, errors = run("archive", "content", tmp_path / "other", "--listen", f"{HERE}:{port}")
         assert (status, "cannot listen on" in errors) == (2, True)
@@ -469,7 +469,7 @@ def test_what_another_process_uses_is_said_to_be_in_use(made: Made, tmp_path: Pa
 
 def test_a_seed_ends_cleanly(made: Made) -> None:
     for number, status in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
-        process = started("seed", made.folder, "--community", made.community, "--listen", f"{HERE}:{free_port()}")
+        process = started("seed", made.folder, "--community", made.community, "--listen", f"{HERE}:0")
         assert process.stdout is not None
         assert process.stdout.readline().startswith("magnet:?")
         process.send_signal(number)

@@ -28,6 +28,7 @@ from archive_network import (
 )
 from archives import FIRST_MS
 from people import BOB
+from waiting import wait_until
 
 from cablestore import LEGACY, CableStore, decode_post
 from cablestore.archive.folder import ArchiveFolder, end_of
@@ -70,9 +71,8 @@ def is_killed(
 ) -> bool:
     """Start a command, kill it some time after it came so far, and farther than before; whether it was at work until then."""
     process = started(*command, "--json", store=store, output=said_in(store))
-    least, deadline_s = max(until, progress()), time.monotonic() + 120
-    while process.poll() is None and progress() <= least and time.monotonic() < deadline_s:
-        time.sleep(0.001)
+    least = max(until, progress())
+    wait_until(lambda: process.poll() is not None or progress() > least)
     time.sleep(then_s)
     process.send_signal(signal.SIGKILL)
     _, errors = process.communicate()

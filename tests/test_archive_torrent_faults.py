@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -106,10 +105,8 @@ def test_flipped_bits_do_not_get_in(tmp_path: Path) -> None:
         with engine(tmp_path / "b", stall_timeout_s=2.0) as member:
             remote = opened(member, str(metainfo.magnet()), port)
             found: list[tuple[Span, bytes]] = []
-            began_s = time.monotonic()
             with pytest.raises(ArchiveError, match=r"banned.*try again later"):
                 found += remote.fetch(spans)
-            assert 1.5 < time.monotonic() - began_s < 10
             assert found in ([], [(spans[0], content(tmp_path / "a", spans[0]))])
             assert now(member).pieces_refused > 0
         with engine(tmp_path / "a") as giver, engine(tmp_path / "b", stall_timeout_s=40.0) as member:

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 from people import ANN, raws
-from waiting import LIMIT_S
+from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, Identity
 from cablestore.cli import cli, main
@@ -259,9 +258,8 @@ def test_follow_shows_what_another_process_writes(run: Run, tmp_path: Path) -> N
         assert follower.stdout is not None
         assert json.loads(follower.stdout.readline())["text"] == "before"
         for word in ("one", "two"):
-            deadline = time.monotonic() + 20
-            while shell("post", "default", word, store=store).returncode != 0 and time.monotonic() < deadline:
-                time.sleep(0.05)  # the follower had the store open for an instant
+            # The follower may have the store open for an instant.
+            wait_until(lambda word=word: shell("post", "default", word, store=store).returncode == 0)  # type: ignore[misc]  # mypy does not see the default
             assert json.loads(follower.stdout.readline())["text"] == word
         follower.send_signal(signal.SIGINT)
         assert follower.wait(LIMIT_S) == 130
@@ -274,10 +272,7 @@ def test_interrupting_an_import_keeps_what_was_stored(tmp_path: Path) -> None:
     environment = os.environ | {"CABLESTORE_STORE": str(tmp_path / "store")}
     command = [sys.executable, "-m", "cablestore", "import-irc", str(tmp_path / "logs")]
     child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 20
-    while not list(tmp_path.glob("store/generation-*/CURRENT")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(1)
+    wait_until(lambda: sum(log.stat().st_size for log in tmp_path.glob("store/generation-*/*.log")) > 500_000)
     child.send_signal(signal.SIGINT)
     _, errors = child.communicate(timeout=LIMIT_S)
     assert child.returncode == 130, errors

@@ -271,8 +271,8 @@ def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
         writer.close()
         reader, writer = await asyncio.open_connection(*server.address, limit=1_000)
         writer.write(f"GET {PREFIX}/data/{cid} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        await asyncio.sleep(1.5)
-        got = 0
+        got = len(await reader.readexactly(1))
+        await asyncio.to_thread(wait_until, lambda: not server._runner.server.connections)
         try:
             while part := await asyncio.wait_for(reader.read(1 << 20), LIMIT_S):
                 got += len(part)

@@ -8,7 +8,6 @@ import socket
 import stat
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -220,10 +219,8 @@ def test_closing_ends_everything_and_can_be_repeated(folder: Path) -> None:
         reading, stuck = follow(folder), follow(folder)
         store.ingest(raws(*(ANN.text("default", f"{number} " + "x" * 4000) for number in range(400))))
         hear(reading, b'"out": "')  # the other one reads no more: its thread waits for it
-        started = time.monotonic()
         server.close()
         server.close()
-        assert time.monotonic() - started < 5
         assert connect(folder) is None
         assert not (folder / NAME).exists()
         for connection in (reading, stuck):

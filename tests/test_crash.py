@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from people import ANN, raws
+from waiting import wait_until
 
 from cablestore import CableStore
 from cablestore.body import DELETE
@@ -26,10 +27,10 @@ def run_and_kill(folder: Path, seed: int, work: str) -> list[list[str]]:
         child = subprocess.Popen(
             [sys.executable, str(CHILD), str(folder), str(seed), work], stdout=said, stderr=subprocess.PIPE
         )
-        deadline = time.monotonic() + 30
-        while "open" not in Path(said.name).read_text() and time.monotonic() < deadline and child.poll() is None:
-            time.sleep(0.005)
-        time.sleep(random.Random(seed).uniform(0, 0.4))
+        rng = random.Random(seed)
+        until = rng.randrange(4, 9)  # acknowledgements; then at any instant of what comes next
+        wait_until(lambda: Path(said.name).read_text().count("\n") >= until or child.poll() is not None)
+        time.sleep(rng.uniform(0, 0.1))
         child.send_signal(signal.SIGKILL)
         _, errors = child.communicate()
         assert child.returncode == -signal.SIGKILL, errors.decode()

@@ -47,7 +47,7 @@ class Hearing(Stopwatch):
         super().__init__()
         self._node = node
 
-    def begin(self) -> float:  # type: ignore[override] # it is static there
+    def begin(self) -> float:
         return sum(known.received_size_bytes for known in self._node.connections) * BYTE_S
 
     def spent_s(self, began_s: float) -> float:

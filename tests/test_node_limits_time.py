@@ -6,11 +6,24 @@ Who takes too long goes, who asks for too much waits, and there is room for othe
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
-from by_hand import ALL, CABAL_KEY, LIVE, MANY, ByHand, listening, on_loop, only, peer_id, slow_reader, texts
+from by_hand import (
+    ALL,
+    CABAL_KEY,
+    LIVE,
+    MANY,
+    ByHand,
+    listening,
+    on_loop,
+    on_standing_loop,
+    only,
+    peer_id,
+    slow_reader,
+    texts,
+)
+from clock import pass_time
 from peering import Keeper, logged, raw_peer, until
 from people import ANN
 
@@ -24,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("quick_clock")
 # --- time --------------------------------------------------------------------------------------
 
 
-@on_loop
+@on_standing_loop
 async def test_handshake_timeout_s_and_max_handshakes() -> None:
     """HANDSHAKE_TIMEOUT_S and MAX_HANDSHAKES: who does not get on with the handshake makes room for others."""
     with logged() as log:
@@ -35,11 +48,13 @@ async def test_handshake_timeout_s_and_max_handshakes() -> None:
             assert await one_more.is_ended()
             assert log.reasons() == ["more than 3 handshakes in progress"]
             idlers[0].raw(b"half of one")
+            await until(lambda: any(known.received_size_bytes for known in node.connections))
+            await pass_time(2.0)
             for idler in idlers:
                 assert await idler.is_ended()
             honest = await ByHand.connect(address, cabal_key=CABAL_KEY)
             assert await honest.hashes() == []
-            await asyncio.sleep(0.6)
+            await pass_time(2.0)
             assert await honest.hashes() == []  # it is done with its handshake
             await honest.close()
             assert log.reasons()[1:] == ["the handshake took too long"] * 3
@@ -60,15 +75,16 @@ async def test_max_handshakes_per_address() -> None:
             assert await honest.hashes() == []
 
 
-@on_loop
+@on_standing_loop
 async def test_idle_timeout_s() -> None:
     with logged() as log:
         async with listening(idle_timeout_s=0.3) as (node, address):
             silent, live, talker = [await ByHand.connect(address) for _ in range(3)]
             live.send(LIVE)
+            await until(lambda: len(node.connections) == 3 and node.live.count == 1)
             for _ in range(10):
                 assert await talker.hashes() == []
-                await asyncio.sleep(0.05)
+                await pass_time(0.1)
             assert await silent.is_ended()
             assert log.reasons() == ["idle"]
             assert len(node.connections) == 2
@@ -89,7 +105,7 @@ async def test_a_silent_peer_is_asked_for_no_channel_and_is_idle() -> None:
         assert not {TimeRangeRequest, StateRequest} & {type(message) for message in heard}
 
 
-@on_loop
+@on_standing_loop
 async def test_answer_timeout_s() -> None:
     """ANSWER_TIMEOUT_S: who says nothing to a request has it cancelled. Not while it is us who do not read."""
     async with listening(channels=None, answer_timeout_s=0.2) as (node, address):
@@ -97,8 +113,10 @@ async def test_answer_timeout_s() -> None:
         asked = await peer.receive()
         assert isinstance(asked, ListRequest)
         only(node).hold_back(Held.STORING, holds=True)
-        assert await peer.is_silent(0.5)
+        await pass_time(0.5)
+        assert only(node).session.asked, "what is not read cannot be late"
         only(node).hold_back(Held.STORING, holds=False)
+        await pass_time(0.5)
         cancel = await peer.receive()
         assert isinstance(cancel, CancelRequest)
         assert cancel.cancel_id == asked.request_id
@@ -107,16 +125,21 @@ async def test_answer_timeout_s() -> None:
         assert only(node).faults == 0
 
 
-@on_loop
+@on_standing_loop
 async def test_dialect_wait_s() -> None:
     """DIALECT_WAIT_S: a node of draft 8 lets the peer speak first; a legacy client never hears a word of draft 8."""
-    async with listening(dialect=DRAFT8, channels=None) as (_, address):
+    async with listening(dialect=DRAFT8, channels=None) as (node, address):
         silent = await ByHand.connect(address, DRAFT8)
-        began_s = time.monotonic()
+        await until(lambda: len(node.connections) == 1)
+        await pass_time(limits.DIALECT_WAIT_S * 0.9)
+        assert only(node).sent_size_bytes == 0
+        await pass_time(limits.DIALECT_WAIT_S * 0.2)
         assert isinstance(await silent.receive(), ListRequest)
-        assert time.monotonic() - began_s > limits.DIALECT_WAIT_S * 0.9
         legacy = await ByHand.connect(address, LEGACY)
-        assert await legacy.is_silent(limits.DIALECT_WAIT_S / 2)
+        await until(lambda: len(node.connections) == 2)
+        [new] = [known for known in node.connections if not known.sent_size_bytes]
+        await pass_time(limits.DIALECT_WAIT_S / 2)
+        assert new.sent_size_bytes == 0
         legacy.send(ALL)
         assert isinstance(await legacy.receive(), ListRequest)
 
@@ -185,27 +208,26 @@ async def test_max_peers_and_max_peers_per_address() -> None:
 # --- shares ------------------------------------------------------------------------------------
 
 
-@on_loop
+@on_standing_loop
 async def test_rows_per_s_and_rows_in_advance() -> None:
     """ROWS_PER_S and ROWS_IN_ADVANCE: a peer that asks for more waits, and the others do not."""
-    async with listening(texts(MANY), rows_in_advance=MANY, rows_per_s=2 * MANY) as (_, address):
+    async with listening(texts(MANY), rows_in_advance=MANY, rows_per_s=2 * MANY) as (node, address):
         greedy = await ByHand.connect(address)
-        began_s = time.monotonic()
         await greedy.hashes()
-        in_advance_s = time.monotonic() - began_s
+        [known] = node.connections
         greedy.send(*[ALL] * 2)
-        began_s = time.monotonic()
+        await until(lambda: known._wakes_up)  # it waits for its share, and the clock stands
         for _ in range(5):
             other = await ByHand.connect(address)
             assert len(await other.hashes(limit=100)) == 100
             await other.close()
-        others_s = time.monotonic() - began_s
-        for number in (2, 3):
-            await greedy.concluded(peer_id(greedy, number))
-        took_s = time.monotonic() - began_s
-        assert took_s > 0.75  # twice as many, or their microseconds where reading takes longer
-        assert others_s < took_s / 2
-        assert in_advance_s < took_s
+        assert len(known.session.to_answer) == 2
+        answers = [asyncio.ensure_future(greedy.concluded(peer_id(greedy, 2)))]
+        while not answers[0].done():
+            await pass_time(0.1)
+            await until(lambda: known._wakes_up or not known.session.to_answer)
+        loop = asyncio.get_running_loop()
+        assert loop.time() > known.began_s + 0.3
 
 
 @on_loop

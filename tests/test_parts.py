@@ -276,7 +276,7 @@ def test_processes_end_with_the_one_that_started_them(folder: Path, script: Path
     parent = subprocess.Popen([sys.executable, script, folder, "30"], stderr=subprocess.PIPE)
     wait_until(lambda: len(children(parent.pid)) == 2)
     pids = children(parent.pid)
-    time.sleep(1)
+    wait_until(lambda: len(list(folder.glob("scratch-*/**/copy-*"))) == 2)  # they work
     parent.kill()
     parent.communicate()
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
@@ -12,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reconciling import ALL, HEADERS, NOW_NS, VECTORS, known_parts, spread
+from steps import steps_of
 
 from cablestore import limits
-from cablestore.collector import without_collector
 from cablestore.errors import ReconcileError
 from cablestore.reconcile.codec import decode, encode, read_item_set, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect, agreed, dialect_named
@@ -289,19 +288,17 @@ def refused_at_the_end(number: int) -> bytes:
 
 @pytest.mark.parametrize("hostile", [empty_item_sets, skips, many_ids, refused_at_the_end])
 def test_reading_is_linear(hostile: Callable[[int], bytes]) -> None:
-    """Four times the bytes take about four times as long, whatever is in them."""
+    """Four times the bytes take about four times the steps, whatever is in them."""
 
-    def best_s(data: bytes) -> float:
-        taken = []
-        for _ in range(5):
-            started = time.process_time()
-            with without_collector(), suppress(ReconcileError):  # what else the process holds is not to count
+    def steps(data: bytes) -> int:
+        def read() -> None:
+            with suppress(ReconcileError):
                 decode(data, SPEC)
                 assert hostile is not refused_at_the_end
-            taken.append(time.process_time() - started)
-        return min(taken)
 
-    assert best_s(hostile(40_000)) < 9 * best_s(hostile(10_000))
+        return steps_of(read)
+
+    assert steps(hostile(8_000)) < 5 * steps(hostile(2_000))
 
 
 @settings(max_examples=50)

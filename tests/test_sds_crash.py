@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from sds_network import Killed, Mortal
 from sds_people import CHANNEL, SMALL, START_MS, Member, content, delivered, opened
+from waiting import wait_until
 
 from cablestore.errors import SdsError, StorageError, StoreLockedError
 from cablestore.memory import MemoryDB
@@ -152,10 +153,10 @@ def run_and_kill(folder: Path, seed: int) -> list[list[str]]:
         child = subprocess.Popen(
             [sys.executable, str(CHILD), str(folder), str(seed)], stdout=said, stderr=subprocess.PIPE
         )
-        deadline = time.monotonic() + 30
-        while "open" not in Path(said.name).read_text() and time.monotonic() < deadline and child.poll() is None:
-            time.sleep(0.005)
-        time.sleep(random.Random(seed).uniform(0.05, 0.4))
+        rng = random.Random(seed)
+        until = rng.randrange(60, 200)  # lines; then at any instant of what comes next
+        wait_until(lambda: Path(said.name).read_text().count("\n") >= until or child.poll() is not None)
+        time.sleep(rng.uniform(0, 0.05))
         child.send_signal(signal.SIGKILL)
         _, errors = child.communicate()
         assert child.returncode == -signal.SIGKILL, errors.decode()

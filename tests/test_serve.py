@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,9 +83,10 @@ def test_only_what_is_asked_for_is_synced(tmp_path: Path, serving: Callable[...,
 
 
 def test_a_peer_that_is_not_there_has_status_2(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    found = cablestore("sync", f"127.0.0.1:{port}", "--create", store=tmp_path / "a")
+    with socket.socket() as taken:  # nobody listens there, and nobody else can
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        found = cablestore("sync", f"127.0.0.1:{port}", "--create", store=tmp_path / "a")
     assert found.returncode == 2
     assert f"cannot connect to 127.0.0.1:{port}" in found.stderr
     assert "Traceback" not in found.stderr
@@ -247,7 +247,6 @@ def test_a_port_that_is_taken_has_status_2(tmp_path: Path, serving: Callable[...
 def test_quiet_says_nothing_and_text_is_for_people(tmp_path: Path, serving: Callable[..., Served]) -> None:
     quiet = serving(tmp_path / "a", "--create", "--listen", HERE, "-q")
     wait_until((tmp_path / "a" / "control.sock").exists)
-    time.sleep(1)
     assert quiet.stop() == 0
     assert quiet.process.stdout is not None
     assert (quiet.process.stdout.read(), quiet.logged()) == ("", [])

@@ -10,8 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,14 +20,7 @@ from serving import OPERATIONS, fetch
 from cablestore import CableStore
 from cablestore.errors import NodeError
 from cablestore.node import Address, Node
-from cablestore.node.exporter import exporter
-
-
-@contextmanager
-def blocked_for(seconds: float) -> Iterator[None]:
-    """Let the loop stand still behind the block."""
-    yield
-    time.sleep(seconds)
+from cablestore.node.exporter import STUCK_S, exporter
 
 
 def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
@@ -131,21 +123,16 @@ def test_hosts_that_cannot_be_are_an_error_of_ours(host: str) -> None:
 
 
 def test_a_loop_that_is_stuck_is_not_healthy(chat: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cablestore.node.exporter.STUCK_S", 0.2)
+    """Its clock goes on while the loop, which stands still, beats no more."""
+    beaten_s = time.monotonic()
+    monkeypatch.setattr("cablestore.node.exporter.time.monotonic", lambda: beaten_s)
 
     async def main() -> tuple[int, str]:
         async with Node(chat) as node:
             with exporter(node, Address("127.0.0.1", 0)) as address:
-                await asyncio.sleep(0.1)
-
-                def late() -> tuple[int, str]:
-                    time.sleep(1.5)
-                    return fetch(f"http://{address}/healthz")
-
-                result = in_thread(late)
-                with blocked_for(2.0):
-                    pass
-                return tuple(await asyncio.to_thread(result))
+                assert (await asyncio.to_thread(fetch, f"http://{address}/healthz"))[0] == 200
+                monkeypatch.setattr("cablestore.node.exporter.time.monotonic", lambda: beaten_s + 2 * STUCK_S)
+                return in_thread(lambda: fetch(f"http://{address}/healthz"))()  # the loop stands still meanwhile
 
     status, text = asyncio.run(main())
     assert status == 503

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 _SHORT_S: Final = 0.0005
@@ -15,19 +16,23 @@ class Stopwatch:
     that passed says enough; of what took longer, maybe because another thread ran meanwhile, the system is asked.
     """
 
-    def __init__(self) -> None:
-        self._spent_before_s = time.thread_time()
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, spent: Callable[[], float] = time.thread_time
+    ) -> None:
+        """Begin to count. `clock` tells the time, `spent` what the thread spent so far, both in seconds."""
+        self._clock = clock
+        self._spent = spent
+        self._spent_before_s = spent()
 
-    @staticmethod
-    def begin() -> float:
+    def begin(self) -> float:
         """Return what to give to `spent_s`."""
-        return time.perf_counter()
+        return self._clock()
 
     def spent_s(self, began_s: float) -> float:
         """Return the seconds spent since `begin`, if anything too many."""
-        passed_s = time.perf_counter() - began_s
+        passed_s = self._clock() - began_s
         if passed_s < _SHORT_S:
             return passed_s
-        spent_s = time.thread_time()
+        spent_s = self._spent()
         before_s, self._spent_before_s = self._spent_before_s, spent_s
         return min(passed_s, spent_s - before_s)
