@@ -1,0 +1,86 @@
+"""What ends cable.js: every limit of it at its edge, and that whatever bytes come the answer is yes or no."""
+
+from __future__ import annotations
+
+import pytest
+from cable_js import FITS, LONG, POSTS, RESERVED
+from hypothesis import given
+from hypothesis import strategies as st
+from people import ANN
+
+from cablestore import LEGACY, Info, cable_js, decode_post, limits
+from cablestore.message import (
+    CancelRequest,
+    ListRequest,
+    ModerationRequest,
+    PostRequest,
+    Request,
+    StateRequest,
+    TimeRangeRequest,
+)
+
+MOST = {
+    "channel": (limits.MAX_CABLE_JS_CHANNEL_SIZE_BYTES, cable_js.bears_channel),
+    "topic": (limits.MAX_CABLE_JS_TOPIC_SIZE_BYTES, cable_js.bears_topic),
+    "name": (limits.MAX_CABLE_JS_NAME_SIZE_BYTES, lambda name: cable_js.bears_info(Info.of(name=name))),
+    "reason": (limits.MAX_CABLE_JS_REASON_SIZE_BYTES, cable_js._bears_reason),
+}
+
+
+@pytest.mark.parametrize("what", MOST)
+@given(st.data())
+def test_bytes_are_counted_not_code_points(what: str, data: st.DataObject) -> None:
+    most, bears = MOST[what]
+    text = data.draw(st.text(min_size=most // 4, max_size=most + 2))
+    assert bears(text) == (len(text.encode()) <= most)
+    assert bears("x" * most)
+    assert not bears("x" * most + "x")
+    assert not bears("é" * (most // 2) + "x")
+
+
+@pytest.mark.parametrize("case", POSTS)
+def test_posts(case: str) -> None:
+    good, bad = POSTS[case]
+    for post, is_borne in ((good, True), (bad, False)):
+        assert cable_js.bears_body(post.body) == is_borne
+        assert cable_js.bears_post(post.raw) == is_borne
+        linked = ANN.post(post.body, links=(bytes(32),) * 200)
+        assert cable_js.bears_post(linked.raw) == is_borne
+    assert cable_js.bears_post(ANN.delete(bad).raw)
+
+
+@given(st.sampled_from([post.raw for pair in POSTS.values() for post in pair]), st.data())
+def test_any_bytes_are_borne_or_not(raw: bytes, data: st.DataObject) -> None:
+    at = data.draw(st.integers(90, len(raw)))
+    damaged = raw[:at] + data.draw(st.binary(max_size=3)) + raw[at + data.draw(st.integers(0, 3)) :]
+    assert cable_js.bears_post(damaged) in (True, False)
+    assert cable_js.bears_post(raw[:at]) in (True, False)
+
+
+@given(st.text(max_size=64), st.text(max_size=512))
+def test_bytes_and_what_they_say_are_judged_alike(channel: str, topic: str) -> None:
+    posts = [ANN.topic(channel, topic), ANN.text(channel, topic), ANN.join(channel)] if channel else []
+    for post in posts:
+        assert cable_js.bears_post(post.raw) == cable_js.bears_body(decode_post(post.raw, LEGACY).body)
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_borne"),
+    [
+        (StateRequest(b"", FITS, 1), True),
+        (StateRequest(b"", LONG, 1), False),
+        (TimeRangeRequest(b"", FITS, 0, 0, 0), True),
+        (TimeRangeRequest(b"", RESERVED, 0, 0, 0), False),
+        (TimeRangeRequest(b"", "\0", 0, 0, 0), False),
+        (PostRequest(b"", (bytes(32),)), True),
+        (ListRequest(b"", 0, 0), True),
+        (CancelRequest(b"", b""), True),
+    ],
+)
+def test_requests(request_: Request, is_borne: bool) -> None:
+    assert cable_js.bearable(request_) == (request_ if is_borne else None)
+
+
+def test_of_a_moderation_request_the_channels_that_are_borne_are_left() -> None:
+    request = ModerationRequest(b"abcd", (FITS, LONG, "default", RESERVED, "\0"), 1, 5, 2)
+    assert cable_js.bearable(request) == request._replace(channels=(FITS, "default"))

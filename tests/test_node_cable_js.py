@@ -1,0 +1,234 @@
+"""Nodes and peers that may be cable.js: what ends it is not given to them, nor asked of them, nor passed on to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from cable_js import BAD, BODIES, FITS, GOOD, LONG, POSTS, RESERVED
+from peering import ANSWERS_ONLY, QUICK, Keeper, Raw, hashes_of, memory, network, raw_peer, run, sync_of, until
+from people import ANN, BOB, raws
+from test_node_relay_hostile import RELAYS, between
+
+from cablestore import DRAFT8, Post
+from cablestore.body import MODERATION_TYPES, TEXT
+from cablestore.exchange import State
+from cablestore.message import (
+    HashResponse,
+    ListRequest,
+    ListResponse,
+    ModerationRequest,
+    PostRequest,
+    PostResponse,
+    Request,
+    StateRequest,
+    TimeRangeRequest,
+)
+
+ALL = [post for pair in POSTS.values() for post in pair]
+CHANNELS = sorted({post.channel for post in ALL if post.channel}, key=str.encode)
+BORNE = [name for name in CHANNELS if name not in (LONG, RESERVED, "\0")]
+MEMBERS = [ANN.join(name) for name in ("default", FITS)] + [BOB.join(name) for name in ("default", FITS)]
+NAMED = ANN.named("é" * 16), BOB.named("é" * 16 + "x")
+"""The latest that each says of itself."""
+
+
+def everything(*, is_live: bool = False) -> list[Request]:
+    """All that a peer can ask for hashes."""
+    of_channels = [
+        (StateRequest(b"", name, is_live), TimeRangeRequest(b"", name, 0, 0 if is_live else 2**50, 0))
+        for name in CHANNELS
+    ]
+    return [request for pair in of_channels for request in pair] + [ModerationRequest(b"", tuple(CHANNELS), is_live, 0)]
+
+
+async def hashes_for(peer: Raw, requests: Iterable[Request]) -> set[bytes]:
+    asked = [peer.ask(request) for request in requests]
+    await until(lambda: all(map(peer.is_concluded, asked)))
+    return {digest for request_id in asked for digest in peer.hashes(request_id)}
+
+
+async def posts_for(peer: Raw, posts: Iterable[Post], ttl: int = 0) -> set[bytes]:
+    asked = peer.ask(PostRequest(b"", tuple(post.hash for post in posts), ttl))
+    await until(lambda: peer.is_concluded(asked))
+    return hashes_of(raw for answer in peer.answers_to(asked) if isinstance(answer, PostResponse) for raw in answer[1])
+
+
+async def names_for(peer: Raw, offset: int = 0, limit: int = 0) -> list[str]:
+    asked = peer.ask(ListRequest(b"", offset, limit))
+    await until(lambda: peer.is_concluded(asked))
+    return [name for answer in peer.answers_to(asked) if isinstance(answer, ListResponse) for name in answer.channels]
+
+
+@pytest.mark.parametrize("is_spared", [True, False])
+def test_what_ends_cable_js_is_not_given(is_spared: bool) -> None:
+    async def main() -> None:
+        store = memory(posts=[*ALL, *MEMBERS, *NAMED])
+        settings = replace(ANSWERS_ONLY, spares_cable_js=is_spared)
+        async with network(store, settings=settings) as net:
+            peer = await raw_peer(net.addresses[net.nodes[0]])
+            found = await hashes_for(peer, everything())
+            bad = {*(post.hash for post in BAD), NAMED[1].hash}
+            # Of what users say of themselves, the latest alone is part of a channel's state.
+            hidden = {POSTS[case][1].hash for case in ("unknown key", "long name", "accept-role 2")}
+            assert found & bad == (set() if is_spared else bad - hidden)
+            assert {post.hash for post in GOOD if post.type in {TEXT, *MODERATION_TYPES}} <= found
+            assert NAMED[0].hash in found
+            given = await posts_for(peer, [*ALL, *NAMED])
+            assert given == {post.hash for post in [*ALL, *NAMED]} - (bad if is_spared else set())
+            names = BORNE if is_spared else CHANNELS
+            assert await names_for(peer) == names
+            for offset in range(len(names)):
+                assert await names_for(peer, offset, 2) == names[offset : offset + 2]
+            await peer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("dialect", ["legacy", "draft8"])
+def test_live_news_are_of_what_is_borne(dialect: str) -> None:
+    async def main() -> None:
+        async with network(memory(posts=MEMBERS), settings=ANSWERS_ONLY) as net:
+            peer = await raw_peer(net.addresses[net.nodes[0]], **({"dialect": DRAFT8} if dialect == "draft8" else {}))
+            asked = [peer.ask(request) for request in everything(is_live=True)]
+            await until(lambda: net.nodes[0].live.count == len(asked))
+            (session,) = [connection.session for connection in net.nodes[0].connections]
+            await until(lambda: all(exchange.state is State.LIVE for exchange in session.to_answer.values()))
+            last = ANN.text("default", "the last")
+            net.nodes[0].store.ingest(raws(*ALL))
+            net.nodes[0].store.ingest(raws(last))
+
+            def heard() -> set[bytes]:
+                return {digest for request_id in asked for digest in peer.hashes(request_id)}
+
+            await until(lambda: last.hash in heard())
+            await until(
+                lambda: {post.hash for post in GOOD} <= heard(), lambda: [p for p in GOOD if p.hash not in heard()]
+            )
+            bad = {post.hash for post in BAD}
+            if dialect == "legacy":
+                assert not heard() & bad
+            else:
+                await until(lambda: bad <= heard(), lambda: [post for post in BAD if post.hash not in heard()])
+            await peer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("case", ["unknown key", "long topic", "text in a long channel", "17 recipients"])
+def test_who_gave_such_a_post_itself_gets_them_from_then_on(case: str) -> None:
+    async def main() -> None:
+        proof = ANN.post(BODIES[case][1])
+        async with network(memory(posts=BAD), settings=replace(QUICK, channels=frozenset({"default"}))) as net:
+            peer = await raw_peer(net.addresses[net.nodes[0]], Keeper, posts=[proof])
+            assert await posts_for(peer, BAD) == set()
+            await until(lambda: [asked for asked in peer.asked(StateRequest) if asked.channel == "default"])
+            state = next(asked for asked in peer.asked(StateRequest) if asked.channel == "default")
+            peer.say(HashResponse(state.request_id, (proof.hash,)))
+            await until(lambda: net.nodes[0].store.post(proof.hash))
+            await until(lambda: next(iter(net.nodes[0].connections)).session.reads_everything)
+            assert await posts_for(peer, BAD) == {post.hash for post in BAD}
+            assert await names_for(peer) == sorted(
+                {post.channel or "" for post in [*BAD, proof]} - {""}, key=str.encode
+            )
+            await peer.close()
+
+    run(main())
+
+
+def test_nothing_is_asked_that_ends_cable_js() -> None:
+    """Until the peer names a channel that cable.js could not: then it is asked for that, and for the others."""
+
+    async def main() -> None:
+        async with network(memory(posts=ALL), settings=QUICK) as net:
+            peer = await raw_peer(net.addresses[net.nodes[0]], Keeper)
+
+            def asked_for() -> set[str]:
+                requests = [*peer.asked(StateRequest), *peer.asked(TimeRangeRequest)]
+                moderated = [name for asked in peer.asked(ModerationRequest) for name in asked.channels]
+                return {*(request.channel for request in requests), *moderated}
+
+            await until(lambda: asked_for() == set(BORNE), asked_for)
+            lists = len(peer.asked(ListRequest))
+            await until(lambda: len(peer.asked(ListRequest)) > lists + 2)
+            assert asked_for() == set(BORNE)
+            theirs = BOB.text("é" * 40, "in a channel of the peer's")
+            peer.posts[theirs.hash] = theirs
+            await until(lambda: net.nodes[0].store.post(theirs.hash))
+            await until(lambda: asked_for() == {*CHANNELS, "é" * 40}, asked_for)
+            await peer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_once", [True, False])
+def test_cablestores_give_each_other_everything(is_once: bool) -> None:
+    """One that syncs once, and one that stays: both are known by their greeting."""
+
+    async def main() -> None:
+        answering = replace(ANSWERS_ONLY, reconciles=True)
+        asking = QUICK if is_once else replace(QUICK, reconciles=True, reconcile_every_s=600)
+        async with network() as net:
+            giver = await net.add(memory("giver", posts=[*ALL, *MEMBERS]), answering)
+            taker = await net.add(memory("taker"), asking)
+            if is_once:
+                await sync_of(taker, net.addresses[giver])
+            else:
+                await net.link(taker, giver)
+            texts = [post for post in ALL if post.type == TEXT]
+            await until(lambda: all(taker.store.post(post.hash) for post in texts))
+            assert set(CHANNELS) <= {channel.name for channel in taker.store.channels()}
+            for node in list(net.nodes):
+                await net.stop(node)
+                node.store.close()
+
+    run(main())
+
+
+def test_nothing_that_ends_cable_js_is_passed_on() -> None:
+    async def main() -> None:
+        async with between(memory(), *raws(*ALL)) as (_, asker, _giver):
+            assert await posts_for(asker, ALL, ttl=1) == {post.hash for post in GOOD}
+        async with between(memory(posts=[BAD[0]]), *raws(*ALL)) as (_, asker, giver):
+            asked = asker.ask(StateRequest(b"", "default", 0, 1))
+            await until(lambda: asker.is_concluded(asked))
+            assert set(asker.hashes(asked)) == {post.hash for post in ALL} - {BAD[0].hash}  # what is here is known
+            for name in (LONG, RESERVED):
+                asked = asker.ask(TimeRangeRequest(b"", name, 0, 2**50, 0, 1))
+                await until(lambda asked=asked: asker.is_concluded(asked))  # type: ignore[misc]
+                assert asker.hashes(asked) == []
+            asked = asker.ask(ModerationRequest(b"", ("default", LONG), 0, 0, 1))
+            await until(lambda: asker.is_concluded(asked))
+            assert [request.channels for request in giver.asked(ModerationRequest)] == [("default",)]
+            assert {request.channel for request in (*giver.asked(StateRequest), *giver.asked(TimeRangeRequest))} == {
+                "default"
+            }
+
+    run(main())
+
+
+def test_a_request_that_ends_cable_js_goes_on_to_nobody_who_may_be_it() -> None:
+    """Whoever asks it of us can bear it; those that we would ask may not."""
+
+    async def main() -> None:
+        async with network(memory(), settings=RELAYS) as net:
+            address = net.addresses[net.nodes[0]]
+            asker, giver = await raw_peer(address), await raw_peer(address)
+            for peer in (asker, giver):
+                await names_for(peer)
+            for connection in net.nodes[0].connections:
+                connection.session.reads_everything = connection.name.endswith(
+                    f":{asker._writer.get_extra_info('sockname')[1]}"
+                )
+            for request in (
+                TimeRangeRequest(b"", LONG, 0, 2**50, 0, 1),
+                TimeRangeRequest(b"", "default", 0, 2**50, 0, 1),
+            ):
+                asker.ask(request)
+            await until(lambda: giver.asked(TimeRangeRequest))
+            assert [request.channel for request in giver.asked(TimeRangeRequest)] == ["default"]
+            await asker.close()
+            await giver.close()
+
+    run(main())
