@@ -59,6 +59,10 @@ class CorruptStoreError(StorageError):
     """What the disk holds is damaged."""
 
 
+class OwnerGoneError(StorageError):
+    """The process that has the store open ended before it had done what another one asked of it."""
+
+
 class StoreClosedError(CableStoreError):
     """The store, or the snapshot, was closed before this call."""
 
@@ -89,6 +93,10 @@ class NodeError(CableStoreError):
 
 class ArchiveError(CableStoreError):
     """A history archive, its index or its torrent cannot be made, fetched or believed."""
+
+
+class IncompleteError(ArchiveError):
+    """A folder of archives that is to be given away lacks some: what lies in it is no torrent of its index."""
 
 
 class NoSuchContentError(ArchiveError):
