@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from archive_network import CABAL_KEY, HERE, Seed, archive, command, digest, made_store, told
@@ -45,7 +45,7 @@ class Running:
         self._errors: list[str] = []
         self._threads = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]
 
-    def __enter__(self) -> Running:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
@@ -106,7 +106,7 @@ def running(here: Path, *more: object) -> Running:
 
 
 def community_of(here: Path) -> str:
-    return [path.name for path in (here / "made").iterdir() if path.is_dir()][0]
+    return next(path.name for path in (here / "made").iterdir() if path.is_dir())
 
 
 def of_member(community: str) -> tuple[str, ...]:
@@ -315,7 +315,7 @@ def partly(here: Path) -> Iterator[tuple[Path, str, str]]:
         peer = ("--peer", f"{HERE}:{seed.port}", "--latest")
         told("fetch", seed.magnet, here / "got", *of_member(community), *peer, store=here / "member")
         link = seed.magnet
-    yield here / "got", community, link
+    return here / "got", community, link
 
 
 def test_a_folder_that_was_fetched_in_part_is_not_seeded(partly: tuple[Path, str, str]) -> None:

@@ -208,7 +208,8 @@ def seeding_now(community_folder: Path) -> dict[str, Any]:
             told = dict(ask(connection, request))
         except OwnerGoneError:
             return nothing
-    return nothing | json.loads(told.get("out", "{}"))
+    found: dict[str, Any] = json.loads(told.get("out", "{}"))
+    return nothing | found
 
 
 @dataclass
