@@ -24,6 +24,7 @@ from waiting import LIMIT_S, wait_until
 from cablestore import CableStore
 from cablestore.archive.announcement import RESERVED_CHANNEL
 from cablestore.archive.period import WEEK_MS, due_after, week_of
+from cablestore.archive.seeding import Seeding
 from cablestore.archive.torrent import TorrentConfig, TorrentEngine
 from cablestore.errors import ArchiveError, IncompleteError
 from cablestore.limits import PIECE_SIZE_BYTES
@@ -286,8 +287,7 @@ def test_run_ends_with_an_error_when_the_folder_cannot_be_given_any_more(
             )
         )
         ended, said = run.end()
-    assert ended in (2, 3), said
-    assert said.startswith("cablestore: ")
+    assert (ended, said.startswith("cablestore: ")) == (3, True), said
     assert "Traceback" not in said
 
 
@@ -301,6 +301,34 @@ def test_run_ends_with_an_error_when_it_cannot_make_archives(here: Path) -> None
     with Seed(here / "made", community_of(here)) as seed:
         done = archive("run", here / "made", "--listen", f"{HERE}:{seed.port}", store=here / "control")
         assert (done.returncode, "Choose another address or port" in done.stderr) == (2, True)
+
+
+def test_run_ends_with_an_error_when_the_disk_takes_no_more(here: Path) -> None:
+    """Files may not grow beyond 150 kB here: the first archive does not fit."""
+    words = command("run", here / "made", "--listen", f"{HERE}:0", store=here / "control")
+    with Running(of=["bash", "-c", 'ulimit -f 150; exec "$@"', "bash", *words]) as run:
+        ended, said = run.end()
+    assert (ended, "data: File too large" in said) == (3, True), said
+
+
+def test_a_seed_that_nobody_can_reach_any_more_is_an_error(here: Path) -> None:
+    told("create", here / "made", store=here / "control")
+    community = community_of(here)
+    config = TorrentConfig(enabled=True, port=0, data_folder=here / "made", torrent_folder=here / "made")
+    with TorrentEngine(config) as engine:
+        seeding = Seeding(engine, community)
+        assert not seeding.look()
+        assert engine._session is not None
+        engine._session._session.apply_settings({"listen_interfaces": ""})
+
+        def is_noticed() -> bool:
+            try:
+                seeding.look()
+            except ArchiveError as error:
+                return "does not listen any more" in str(error)
+            return False
+
+        wait_until(is_noticed)
 
 
 # --- seed ---------------------------------------------------------------------------------------------
