@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from cablestore import limits
-from cablestore.errors import StorageError, StoreClosedError
+from cablestore.errors import OwnerGoneError, StorageError, StoreClosedError
 
 NAME: Final = "control.sock"
 """The socket's name in the store's folder."""
@@ -287,7 +287,7 @@ def connect(folder: Path) -> socket.socket | None:
 
 
 def ask(connection: socket.socket, request: Request) -> Iterator[tuple[str, Any]]:
-    """Send a request and yield the fields of the reply, `exit` last. Raises StorageError where the reply is cut off."""
+    """Send a request and yield the fields of the reply, `exit` last. Raises OwnerGoneError where the reply is cut off."""
     with suppress(OSError):  # one that does not want it all has said so, in a reply
         connection.sendall(request.encode())
     lines = _lines(connection)
@@ -295,7 +295,7 @@ def ask(connection: socket.socket, request: Request) -> Iterator[tuple[str, Any]
         try:
             [(kind, value)] = json.loads(next(lines, b"")).items()
         except (OSError, ValueError, AttributeError):
-            raise StorageError(
+            raise OwnerGoneError(
                 "the process that has the store open ended before this command did. What was stored stays stored: look "
                 "before you repeat it"
             ) from None

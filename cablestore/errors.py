@@ -63,6 +63,10 @@ class MissingDatabaseError(StorageError):
     """The folder of a store lacks its header, or the database that the header names. Nothing is made in its place."""
 
 
+class OwnerGoneError(StorageError):
+    """The process that has the store open ended before it had done what another one asked of it."""
+
+
 class StoreClosedError(CableStoreError):
     """The store, or the snapshot, was closed before this call."""
 
@@ -93,6 +97,10 @@ class NodeError(CableStoreError):
 
 class ArchiveError(CableStoreError):
     """A history archive, its index or its torrent cannot be made, fetched or believed."""
+
+
+class IncompleteError(ArchiveError):
+    """A folder of archives that is to be given away lacks some: what lies in it is no torrent of its index."""
 
 
 class NoSuchContentError(ArchiveError):

@@ -274,7 +274,10 @@ def test_killed_while_archives_are_fetched_by_content_id(made: Made, tmp_path: P
     [published] = told("publish", made.folder, *arguments, store=made.store)
     size_bytes = sum(line["size_bytes"] for line in told("list", made.folder, *made.of_member))
     rng = random.Random(5)
-    with content(tmp_path / "content", "--name", HERE) as url, Wire(int(url.rpartition(":")[2]), rate_bytes_per_s=400_000) as wire:
+    with (
+        content(tmp_path / "content", "--name", HERE) as url,
+        Wire(int(url.rpartition(":")[2]), rate_bytes_per_s=400_000) as wire,
+    ):
         command = ("fetch", published["link"], got, *made.of_member, "--node", f"http://{wire.address}")
         for until in sorted(rng.uniform(0, size_bytes) for _ in range(KILLS)):
             process = started(*command, store=made.member)

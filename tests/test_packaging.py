@@ -139,6 +139,7 @@ def test_the_sdist_has_tests_and_documents(built: Path) -> None:
         "Makefile",
         "tests/test_order.py",
         "docs/INDEXES.md",
+        "deploy/cablestore-archives.service",
         "views/data.py",
         "cablestore/archive/proto/rfc61.proto",
         "cablestore/archive/proto/rfc61_pb2.pyi",

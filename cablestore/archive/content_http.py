@@ -61,7 +61,9 @@ def one_content_type(connection: web.RequestHandler) -> web.RequestHandler:
 def check_name(text: str) -> str:
     """Return a name that clients may use, NAME or NAME:PORT, in lower case. Raises NodeError."""
     if _HOST.fullmatch(text.lower()) is None:
-        raise NodeError(f"{text[:80]!r} is no name of this node: expected NAME or NAME:PORT, as in archives.example.org")
+        raise NodeError(
+            f"{text[:80]!r} is no name of this node: expected NAME or NAME:PORT, as in archives.example.org"
+        )
     return text.lower()
 
 

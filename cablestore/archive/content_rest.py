@@ -129,7 +129,9 @@ class ContentServer:
     async def _own_alone(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Refuse a request to somebody else: see `is_own_host`."""
         if not is_own_host(request, self._names):
-            raise web.HTTPForbidden(text="this node is not known by that name: see --name of `cablestore archive content`")
+            raise web.HTTPForbidden(
+                text="this node is not known by that name: see --name of `cablestore archive content`"
+            )
         return await handler(request)
 
     # --- putting ---------------------------------------------------------------------------------

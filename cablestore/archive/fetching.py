@@ -98,7 +98,7 @@ class _Work:
     @contextmanager
     def by_torrent(self, magnet: Magnet) -> Iterator[Fetching]:
         """Fetch the index beside the community's folder: libtorrent writes where it fetches, before anybody verified it."""
-        from cablestore.archive.torrent import TorrentEngine  # noqa: PLC0415 - as said above
+        from cablestore.archive.torrent import TorrentEngine, keep_torrent  # noqa: PLC0415 - as said above
 
         community = self.control_key.hex()
         incoming = self.folder / _INCOMING
@@ -106,6 +106,7 @@ class _Work:
             data, data_size_bytes = remote.index(), remote.metainfo.data_size_bytes
         verified = self._verified(data, data_size_bytes)
         self._check_not_older(verified, torrent_archives)
+        keep_torrent(incoming / f"{community}.torrent", self.folder, community)  # first: it says what the index needs
         ArchiveFolder(self.community_folder).write_index(data)
 
         def fetch(entries: list[Entry], progress: Progress | None) -> Iterator[tuple[Entry, bytes]]:

@@ -58,6 +58,27 @@ class ArchiveFolder:
         finally:
             os.close(descriptor)
 
+    def is_claimed(self) -> bool:
+        """Tell whether somebody writes to the folder. For an instant this keeps writers out: ask seldom."""
+        with storage_errors(self.path):
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def state(self) -> tuple[int, ...] | None:
+        """Return what changes with every change of `data` or the index, None where one of them is not there."""
+        with storage_errors(self.path):
+            try:
+                data, index = self.data_path.stat(), self.index_path.stat()
+            except FileNotFoundError:
+                return None
+        return data.st_ino, data.st_size, index.st_ino, index.st_size, index.st_mtime_ns
+
     def index_bytes(self) -> bytes | None:
         """Return the index as it is on the disk, None where nothing was archived yet. Raises ArchiveError for a huge one."""
         with storage_errors(self.index_path):

@@ -75,9 +75,7 @@ def import_deletions(store: CableStore, verified: VerifiedIndex) -> list[bytes]:
 
 def _held_targets(reader: Reader, posts: Iterable[Post]) -> list[bytes]:
     """Return what post/deletes among these posts take away of what is here: posts of their own authors."""
-    targets = (
-        (digest, post.author) for post in posts if isinstance(post.body, Delete) for digest in post.body.hashes
-    )
+    targets = ((digest, post.author) for post in posts if isinstance(post.body, Delete) for digest in post.body.hashes)
     return [
         digest
         for digest, author_key in dict.fromkeys(targets)

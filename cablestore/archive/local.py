@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from cablestore.archive.announcement import link_text
 from cablestore.archive.cid_folder import CidFolder
@@ -16,9 +17,12 @@ from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.index import VerifiedIndex
 from cablestore.archive.member import verified_by_any_profile
 from cablestore.archive.profile import Entry
-from cablestore.dialect import Dialect
-from cablestore.errors import ArchiveError
+from cablestore.dialect import DRAFT8, LEGACY, Dialect
+from cablestore.errors import ArchiveError, IncompleteError
 from cablestore.limits import MAX_TORRENT_SIZE_BYTES
+
+_WEEKS_NAMED: Final = 3
+"""Of archives that are missing: the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,41 @@ def local_archives(folder: Path, control_key: bytes, dialect: Dialect, key: byte
     """
     found = [torrent_archives(folder, control_key, dialect, key), cid_archives(folder, control_key, dialect, key)]
     return max((each for each in found if each is not None), key=lambda each: each.newest, default=None)
+
+
+def are_whole(folder: Path, community: str, key: bytes | None) -> bool:
+    """Hold a torrent's archives below a folder against their index; False where no index is here that can be read so.
+
+    Raises IncompleteError, which names weeks, for archives that are missing or damaged, and ArchiveError for an index that
+    the key does not open.
+    """
+    for dialect in (LEGACY, DRAFT8):
+        try:
+            found = torrent_archives(folder, bytes.fromhex(community), dialect, key)
+        except (ValueError, ArchiveError) as error:
+            refused = error
+            continue
+        if found is not None:
+            _check_whole(found)
+        return found is not None
+    if key is not None:
+        raise refused
+    return False
+
+
+def _check_whole(archives: LocalArchives) -> None:
+    missing = []
+    for entry in archives.verified.index.entries:
+        try:
+            archives.verified.commitments[entry.archive_id].check_stored(archives.stored(entry))
+        except ArchiveError:
+            missing.append(entry)
+    if missing:
+        named = ", ".join(sorted({entry.period.first_day for entry in missing})[:_WEEKS_NAMED])
+        raise IncompleteError(
+            f"{len(missing):,} of {len(archives.verified.index.entries):,} archives are not here or damaged, those of the weeks of "
+            f"{named}{' and others' if len(missing) > _WEEKS_NAMED else ''}: fetch all before you give them to others"
+        )
 
 
 def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:

@@ -63,6 +63,17 @@ class Metainfo:
         return min(limits.PIECE_SIZE_BYTES, self.size_bytes - piece * limits.PIECE_SIZE_BYTES)
 
     @property
+    def index_hashes(self) -> tuple[int, bytes]:
+        """What tells one index from another: its size in bytes, and the SHA-1 of its pieces."""
+        return self.index_size_bytes, self.piece_hashes[self.data_pieces * _DIGEST_SIZE_BYTES :]
+
+    @property
+    def pieces_of_zeros(self) -> frozenset[int]:
+        """Pieces of `data` in which there is nothing: holes, where archives were not fetched."""
+        nothing = piece_sha1(bytes(limits.PIECE_SIZE_BYTES))
+        return frozenset(piece for piece in range(self.data_pieces) if self.piece_hash(piece) == nothing)
+
+    @property
     def info(self) -> bytes:
         """The info dictionary, encoded."""
         return _encoded(self._info())
@@ -109,6 +120,11 @@ def make_metainfo(community: str, data: BinaryIO, index: BinaryIO, *, earlier: M
     metainfo = Metainfo(check_community(community), data_size_bytes, index_size_bytes, hashes)
     _check_pieces(metainfo)
     return metainfo
+
+
+def index_hashes_of(index: bytes) -> tuple[int, bytes]:
+    """Return what `Metainfo.index_hashes` is where this is the index."""
+    return len(index), _piece_hashes(io.BytesIO(index))
 
 
 def read_torrent(raw: bytes, community: str) -> Metainfo:

@@ -7,6 +7,7 @@ never agree on any archive. Fixed weeks are the same for everybody.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from cablestore.errors import ArchiveError
@@ -26,6 +27,11 @@ class Period(NamedTuple):
     def holds(self, timestamp_ms: int) -> bool:
         """Tell whether a time is in the period."""
         return self.from_ms <= timestamp_ms < self.to_ms
+
+    @property
+    def first_day(self) -> str:
+        """The day on which it begins, in UTC: 2023-11-13."""
+        return datetime.fromtimestamp(self.from_ms / 1000, UTC).strftime("%Y-%m-%d")
 
 
 def week_of(timestamp_ms: int) -> Period:
@@ -47,3 +53,8 @@ def weeks(first_ms: int, end_ms: int) -> Iterator[Period]:
     while week.to_ms <= end_ms:
         yield week
         week = Period(week.to_ms, week.to_ms + WEEK_MS)
+
+
+def due_after(now_ms: int, settle_ms: int) -> int:
+    """Return when the next week will have been over for `settle_ms`, in ms since 1970."""
+    return week_of(max(now_ms - settle_ms, 0)).to_ms + settle_ms

@@ -17,6 +17,7 @@ from cablestore.archive.metainfo import (
     DATA,
     INDEX,
     Metainfo,
+    index_hashes_of,
     make_metainfo,
     read_info,
     read_torrent,
@@ -24,7 +25,7 @@ from cablestore.archive.metainfo import (
 from cablestore.archive.torrent_config import Peer, TorrentConfig, check_peers
 from cablestore.archive.torrent_remote import TorrentRemote, private_params, torrent_params
 from cablestore.archive.torrent_session import Swarm, TorrentSession
-from cablestore.errors import ArchiveError
+from cablestore.errors import ArchiveError, IncompleteError, StorageError
 
 __all__ = ["TorrentConfig", "TorrentEngine", "TorrentRemote", "TorrentStatus"]
 
@@ -59,6 +60,8 @@ class TorrentEngine:
         self._lock = threading.Lock()
         self._seeds: dict[str, Swarm] = {}
         self._remotes: dict[str, TorrentRemote] = {}
+        self._hashes: dict[str, Metainfo] = {}
+        """Of what was seeded: each piece was read from the disk by this engine."""
 
     def __enter__(self) -> Self:
         """Listen. Raises ArchiveError where that is not enabled, or not possible."""
@@ -83,14 +86,16 @@ class TorrentEngine:
         """Where it listens."""
         return self._running().port
 
-    def seed(self, community: str) -> str:
+    def seed(self, community: str, *, is_verified: bool = False) -> str:
         """Give a community's folder to whoever asks, and return its magnet link. What was seeded of it before ends.
 
-        The folder must be whole: a member that fetched only parts gives them by keeping its remote open. Pieces that an
-        earlier call hashed are not hashed again. Raises ArchiveError, where nothing changes.
+        The folder must be whole: a member that fetched only parts gives them by keeping its remote open. What its torrent
+        file knows of the index that lies there is held against the folder. Where there is no such file a piece of zeros is
+        taken for one that is missing, unless the caller held the archives against their index: `is_verified`. Pieces that
+        this engine hashed are not hashed again. Raises ArchiveError, where nothing changes, IncompleteError for what is missing.
         """
         session = self._running()
-        metainfo = self._hashed(check_community(community))
+        metainfo = self._whole(self._hashed(check_community(community)), is_verified=is_verified)
         remote = self._remotes.get(community)
         if remote and not remote.is_closed:
             raise ArchiveError(f"{community} is being fetched by this engine: close that first")
@@ -106,10 +111,25 @@ class TorrentEngine:
             swarm = session.add(params, set(range(metainfo.pieces)))
             with self._lock:
                 self._seeds[community] = swarm
+                self._hashes[community] = metainfo
             # Before that, peers that connect are sent away, and come back seconds later.
             otherwise = f"libtorrent did not take up the torrent of {community}: call again"
             session.until(swarm, lambda: swarm.is_checked, self.config.stall_timeout_s, otherwise)
         return str(metainfo.magnet(self.config.trackers))
+
+    def check_seed(self, community: str) -> None:
+        """Raise where a community's folder is not given any more: StorageError for the disk, ArchiveError for the network."""
+        self._running().check()
+        swarm = self._seeds.get(community)
+        if swarm is None:
+            raise ArchiveError(f"{community} is not seeded: call seed first")
+        if swarm.is_lost_to_disk or len(swarm.have) < self._hashes[community].pieces:
+            lost = swarm.ended or "the files are not what they were when they were hashed"
+            raise StorageError(
+                f"{self.config.data_folder / community} cannot be given any more: {lost}. Check the disk, then seed again"
+            )
+        if swarm.ended:
+            raise ArchiveError(swarm.ended)
 
     def unseed(self, community: str) -> None:
         """Stop giving a community's folder, if it is seeded. The files stay."""
@@ -142,15 +162,14 @@ class TorrentEngine:
 
     def status(self, community: str) -> TorrentStatus | None:
         """Return what goes on with a community's torrent, None where it has none here."""
-        is_seeding = community in self._seeds
-        remote = self._remotes.get(community)
-        swarm = self._seeds[community] if is_seeding else remote.swarm if remote else None
+        seeded, remote = self._seeds.get(community), self._remotes.get(community)
+        swarm = seeded or (remote.swarm if remote else None)
         if swarm is None or not swarm.handle.is_valid():
             return None
         status = swarm.handle.status(0)
         return TorrentStatus(
             info_hash=swarm.info_hash,
-            is_seeding=is_seeding,
+            is_seeding=seeded is not None,
             peers=status.num_peers,
             uploaded_bytes=status.total_payload_upload,
             downloaded_bytes=status.total_payload_download,
@@ -161,25 +180,45 @@ class TorrentEngine:
     # --- metainfo ------------------------------------------------------------------------------
 
     def _hashed(self, community: str) -> Metainfo:
-        """Hash a folder, as far as that was not done already."""
+        """Hash a folder, as far as this engine did not do it already."""
         folder = self.config.data_folder / community
-        try:
-            earlier = _read_torrent_file(self._torrent_path(community), community)
-        except ArchiveError:  # there is none, or it is not to be used: all is hashed
-            earlier = None
+        earlier = self._hashes.get(community)
         try:
             with (folder / DATA).open("rb") as data, (folder / INDEX).open("rb") as index:
                 return make_metainfo(community, data, index, earlier=earlier)
         except OSError as error:
             raise ArchiveError(f"{folder} cannot be seeded: {error.strerror} ({error.filename})") from None
 
+    def _whole(self, metainfo: Metainfo, *, is_verified: bool) -> Metainfo:
+        """Return the torrent of a folder that was hashed. Equal indexes stand for equal data. Raises IncompleteError."""
+        known = self._torrent_of(metainfo.community)
+        if known is not None and known.index_hashes == metainfo.index_hashes:
+            missing = frozenset(
+                piece
+                for piece in range(known.data_pieces)
+                if piece >= metainfo.data_pieces or metainfo.piece_hash(piece) != known.piece_hash(piece)
+            )
+            metainfo = known  # behind it there may be what was begun and not finished
+        else:
+            missing = frozenset() if is_verified else metainfo.pieces_of_zeros
+        if missing:
+            raise IncompleteError(
+                f"{len(missing):,} of {metainfo.data_pieces:,} pieces of {metainfo.community} are not in {self.config.data_folder}, or damaged: "
+                "fetch its archives, all of them, before you seed it"
+            )
+        return metainfo
+
+    def _torrent_of(self, community: str) -> Metainfo | None:
+        """Return what the torrent file says, None where there is none that can be used."""
+        try:
+            return _read_torrent_file(self._torrent_path(community), community)
+        except ArchiveError:
+            return None
+
     def _by_magnet(self, magnet: Magnet, community: str, peers: tuple[Peer, ...]) -> Metainfo:
         if magnet.community != community:
             raise ArchiveError(f"a magnet link of {magnet.community}: expected one of community {community}")
-        try:
-            known = _read_torrent_file(self._torrent_path(community), community)
-        except ArchiveError:
-            known = None
+        known = self._torrent_of(community)
         if known and known.info_hash == magnet.info_hash:
             return known
         # In a folder of its own: whatever foreign metadata says, nothing of it touches our files. Its name is always the
@@ -219,6 +258,21 @@ class TorrentEngine:
         if self._session is None:
             raise ArchiveError("the torrent engine is closed: use it in a `with`")
         return self._session
+
+
+def keep_torrent(torrent: Path, folder: Path, community: str) -> None:
+    """Copy a community's torrent file to where an engine with this `torrent_folder` looks for it. Raises ArchiveError."""
+    _put(folder / f"{community}.torrent", _read_torrent_file(torrent, community).torrent())
+
+
+def has_index_of(magnet: Magnet, folder: Path, torrent_folder: Path) -> bool:
+    """Tell whether the index that lies below a folder is that of a link, as far as the torrent file tells."""
+    try:
+        known = _read_torrent_file(torrent_folder / f"{magnet.community}.torrent", magnet.community)
+        index = (folder / magnet.community / INDEX).read_bytes()
+    except (ArchiveError, OSError):
+        return False
+    return known.info_hash == magnet.info_hash and known.index_hashes == index_hashes_of(index)
 
 
 def _read_torrent_file(path: Path, community: str) -> Metainfo:

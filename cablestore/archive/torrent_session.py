@@ -40,6 +40,8 @@ class Swarm:
         """Why libtorrent could not use what peers gave as metadata."""
         self.is_checked = False
         self.is_removed = False
+        self.is_lost_to_disk = False
+        """Whether a file could not be read or written."""
         self.ended: str | None = None
         """Why there will be no more news."""
         self.news = 0
@@ -69,6 +71,11 @@ class TorrentSession:
     def port(self) -> int:
         """Where it listens."""
         return int(self._session.listen_port())
+
+    def check(self) -> None:
+        """Raise ArchiveError where the session is of no use any more: it does not listen, or nobody hears its alerts."""
+        if not self._thread.is_alive() or not self._session.is_listening():
+            raise ArchiveError("the torrent session does not listen any more: start it again")
 
     def add(self, params: Any, have: set[int] | None = None) -> Swarm:
         """Add a torrent, of which these pieces are known to be here."""
@@ -180,6 +187,7 @@ def _tell(swarm: Swarm, alert: Any) -> None:
             _take_stock(swarm)
             swarm.is_checked = True
         case lt.torrent_error_alert() | lt.file_error_alert():
+            swarm.is_lost_to_disk = swarm.is_lost_to_disk or isinstance(alert, lt.file_error_alert)
             swarm.ended = f"the torrent of {alert.torrent_name} stopped: {alert.message()}"
         case _:
             return

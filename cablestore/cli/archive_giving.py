@@ -1,4 +1,4 @@
-"""Commands of those who give history archives: archive seed, publish, content, announce."""
+"""Commands of those who give history archives: archive publish, content, announce."""
 
 from __future__ import annotations
 
@@ -28,38 +28,6 @@ if TYPE_CHECKING:
     from cablestore.archive.publishing import Target
 
 _INTERRUPTED: Final = 130
-
-
-@click.command()
-@folder_argument
-@click.option("--community", required=True, help="The community's name below FOLDER: the control node's public key.")
-@click.option("--listen", default="127.0.0.1:9025", show_default=True, metavar="HOST:PORT")
-@click.option("--tracker", "trackers", multiple=True, help="Asked, and named in the link; repeatable.")
-@click.option("--dht", is_flag=True, help="Be found by anyone who has the link.")
-@click.option("--upload-rate", type=click.IntRange(0), default=0, metavar="BYTES", help="A second; 0 for no limit.")
-@json_option
-@needs_extra
-def seed(
-    folder: Path, community: str, listen: str, trackers: tuple[str, ...], dht: bool, upload_rate: int, as_json: bool
-) -> int:
-    """Give a community's archives over BitTorrent until SIGTERM or Ctrl-C. Prints the magnet link."""
-    from cablestore.archive.torrent import TorrentConfig, TorrentEngine  # noqa: PLC0415 - an extra, see archive_options
-
-    out = Output(as_json=as_json)
-    host, port = address(listen)
-    config = TorrentConfig(
-        enabled=True,
-        port=port,
-        listen_address=host,
-        data_folder=writable(folder),
-        torrent_folder=folder,
-        trackers=trackers,
-        dht=dht,
-        upload_rate_bytes_per_s=upload_rate,
-    )
-    with TorrentEngine(config) as engine:
-        link = engine.seed(community)
-        return asyncio.run(_stopped(lambda: out.say(link, magnet=link, port=engine.port)))
 
 
 @offered()
@@ -159,11 +127,19 @@ def content(
 @with_store
 @needs_extra
 def announce(store: CableStore, out: Output, link: str) -> None:
-    """Tell the members, as the control node, where the archives are: a magnet LINK, or codex:CONTENT-ID."""
+    """Tell the members, as the control node, where the archives are: a magnet LINK, or codex:CONTENT-ID.
+
+    What the newest announcement says already is not said again.
+    """
     from cablestore.archive import member  # noqa: PLC0415 - an extra
     from cablestore.archive.announcement import parse_link  # noqa: PLC0415 - as above
 
-    digest = member.announce(store, parse_link(link))
+    newest = member.newest_announcement(store, store.identity.public_key)
+    wanted = parse_link(link)
+    if newest is not None and newest[1].link == wanted:
+        out.say("it is announced already", hash=None)
+        return
+    digest = member.announce(store, wanted)
     out.say(f"announced by post {digest.hex()}", hash=digest.hex())
 
 
@@ -184,4 +160,4 @@ async def _stopped(say_so: Callable[[], None]) -> int:
     return await asked
 
 
-COMMANDS: Final = (seed, publish, content, announce)
+COMMANDS: Final = (publish, content, announce)

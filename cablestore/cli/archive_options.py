@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,6 +98,31 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 draft8_option = click.option("--draft8", is_flag=True, help="Of posts in the specification's dialect.")
 
 
+def making_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how archives are made."""
+    for option in (
+        click.option("--public", is_flag=True, help="Do not encrypt, even with a cabal key."),
+        cabal_key_option,
+        click.option("--profile", type=click.Choice(["rfc61", "status-go"]), default="rfc61", show_default=True),
+    ):
+        function = option(function)
+    return function
+
+
+def seeding_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of who gives archives over BitTorrent."""
+    for option in (
+        click.option(
+            "--upload-rate", type=click.IntRange(0), default=0, metavar="BYTES", help="A second; 0 for no limit."
+        ),
+        click.option("--dht", is_flag=True, help="Be found by anyone who has the link."),
+        click.option("--tracker", "trackers", multiple=True, help="Asked, and named in the link; repeatable."),
+        click.option("--listen", default="127.0.0.1:9025", show_default=True, metavar="HOST:PORT"),
+    ):
+        function = option(function)
+    return function
+
+
 def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that choose weeks, and --merge."""
     for option in (
@@ -156,20 +180,27 @@ def row(verified: VerifiedIndex, entry: Entry, size_bytes: int | None) -> dict[s
 
 def week_of(entry: Entry) -> str:
     """Return the day on which an archive's week begins, in UTC as all weeks are."""
-    return datetime.fromtimestamp(entry.period.from_ms / 1000, UTC).strftime("%Y-%m-%d")
+    return entry.period.first_day
 
 
 def tell_created(out: Output, community: str, created: Created, **more: Any) -> None:
     """Tell which archives were made, and which posts are in none."""
-    for digest in created.oversize:
-        out.note(f"post {digest.hex()} is too large for any archive")
+    told = {
+        "community": community,
+        "archives": created.archives,
+        "posts": created.posts,
+        "late_posts": created.late_posts,
+        "oversize": [digest.hex() for digest in created.oversize],
+        "size_bytes": created.size_bytes,
+    }
+    tell_made(out, told | more)
+
+
+def tell_made(out: Output, told: dict[str, Any]) -> None:
+    """Tell what `archive create` tells with --json."""
+    for digest in told["oversize"]:
+        out.note(f"post {digest} is too large for any archive")
     out.say(
-        f"{created.archives:,} new archives with {created.posts:,} posts, {size(created.size_bytes)}, of community {community}",
-        community=community,
-        archives=created.archives,
-        posts=created.posts,
-        late_posts=created.late_posts,
-        oversize=[digest.hex() for digest in created.oversize],
-        size_bytes=created.size_bytes,
-        **more,
+        f"{told['archives']:,} new archives with {told['posts']:,} posts, {size(told['size_bytes'])}, of community {told['community']}",
+        **told,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cablestore.cli import archive_fetching, archive_giving
+from cablestore.cli import archive_fetching, archive_giving, archive_running
 from cablestore.cli.archive_fetching import import_and_tell, tell_problem
 from cablestore.cli.archive_options import (
     cabal_key_option,
@@ -19,6 +19,7 @@ from cablestore.cli.archive_options import (
     folder_argument,
     json_option,
     key_of,
+    making_options,
     needs_extra,
     read_archives,
     row,
@@ -26,12 +27,14 @@ from cablestore.cli.archive_options import (
     week_of,
     writable,
 )
-from cablestore.cli.common import Output, when, with_store
+from cablestore.cli.archive_running import seeding_now
+from cablestore.cli.common import Duration, Output, when, with_store
 from cablestore.cli.remote import offered
 from cablestore.errors import ArchiveError
 from cablestore.store import CableStore, system_clock_ms
 
 if TYPE_CHECKING:
+    from cablestore.archive.announcement import Link
     from cablestore.archive.local import LocalArchives
     from cablestore.archive.member import ImportLog
     from cablestore.archive.profile import Entry
@@ -47,12 +50,25 @@ def archive() -> None:
 @offered()
 @click.command()
 @folder_argument
-@click.option("--profile", type=click.Choice(["rfc61", "status-go"]), default="rfc61", show_default=True)
-@cabal_key_option
-@click.option("--public", is_flag=True, help="Do not encrypt, even with a cabal key.")
+@making_options
+@click.option(
+    "--settle",
+    "settle_ms",
+    type=Duration(),
+    metavar="DURATION",
+    help="Only weeks that have been over for so long: 30m.",
+)
 @with_store
 @needs_extra
-def create(store: CableStore, out: Output, folder: Path, profile: str, cabal_key: str | None, public: bool) -> None:
+def create(
+    store: CableStore,
+    out: Output,
+    folder: Path,
+    profile: str,
+    cabal_key: str | None,
+    public: bool,
+    settle_ms: int | None,
+) -> None:
     """Make archives of all weeks that are over, below FOLDER. Run it again each week: what is there stays."""
     from cablestore.archive.creating import create_archives  # noqa: PLC0415 - as said above
     from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - as above
@@ -63,7 +79,7 @@ def create(store: CableStore, out: Output, folder: Path, profile: str, cabal_key
     community = store.identity.public_key.hex()
     files = ArchiveFolder(writable(folder) / community)
     with out.progress("archiving (each post twice: read, archived)", None) as progress:
-        made = create_archives(store, files, plan, system_clock_ms(), progress)
+        made = create_archives(store, files, plan, system_clock_ms() - (settle_ms or 0), progress)
     tell_created(out, community, made)
 
 
@@ -170,9 +186,12 @@ def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> I
 @with_store
 @needs_extra
 def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key: str | None) -> None:
-    """Show the newest announcement of a control node, and which of its archives are here, imported and missing."""
+    """Show the newest announcement of a control node, and which of its archives are here, imported and missing.
+
+    Shows also who gives them from FOLDER just now, to how many peers and how much.
+    """
     from cablestore.archive.announcement import link_text  # noqa: PLC0415 - as above
-    from cablestore.archive.local import local_archives  # noqa: PLC0415 - as above
+    from cablestore.archive.local import community_folder, local_archives  # noqa: PLC0415 - as above
     from cablestore.archive.member import ImportLog, newest_announcement  # noqa: PLC0415 - as above
 
     control_key = bytes.fromhex(control)
@@ -185,11 +204,21 @@ def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key
         "is_control": store.identity.public_key == control_key,
         "imported": len(imported),
     }
+    is_control, problem = fields["is_control"], None
+    fields["is_newest"] = is_newest = (
+        _is_newest(folder, control, announced[1].link, is_control=is_control) if announced else None
+    )
     try:
         found = local_archives(folder, control_key, store.dialect, key_of(cabal_key))
-        fields |= {"problem": None} | _known(found, imported, is_control=fields["is_control"])
     except ArchiveError as error:
-        fields |= {"problem": str(error)} | _known(None, imported, is_control=fields["is_control"])
+        found, problem = None, str(error)
+    if is_newest is False and problem is None:
+        said = "announce the link" if is_control else "fetch newest"
+        problem = f"the archives that are here are not those of the newest announcement: {said}"
+    fields |= {"problem": problem} | _known(found, imported, is_control=is_control)
+    if is_newest is False and not is_control:
+        fields["missing"] = None  # the index that would tell is not here
+    fields |= seeding_now(community_folder(folder, control_key))
     if out.as_json:
         out.say("", **fields)
     else:
@@ -197,6 +226,20 @@ def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key
             {"field": name.replace("_", " "), "value": value} for name, value in fields.items() if name[-3:] != "_ms"
         ]
         out.table(("field", "value"), rows)
+
+
+def _is_newest(folder: Path, control: str, link: Link, *, is_control: bool) -> bool | None:
+    """Tell whether the index that is here is the announced one; None where a control node published it elsewhere."""
+    from cablestore.archive.cid import Cid  # noqa: PLC0415 - as above
+    from cablestore.archive.cid_folder import CidFolder  # noqa: PLC0415 - as above
+    from cablestore.archive.torrent import has_index_of  # noqa: PLC0415 - as above
+
+    if not isinstance(link, Cid):
+        return link.community == control and has_index_of(link, folder, folder)
+    try:
+        return CidFolder(folder / control).index_cid() == link or (None if is_control else False)
+    except ArchiveError:  # it is damaged
+        return False
 
 
 def _known(found: LocalArchives | None, imported: ImportLog, *, is_control: bool) -> dict[str, Any]:
@@ -225,6 +268,7 @@ for command in (
     import_,
     status,
     *archive_giving.COMMANDS,
+    *archive_running.COMMANDS,
     *archive_fetching.COMMANDS,
 ):
     archive.add_command(command)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
-from io import TextIOBase
+from io import StringIO, TextIOBase
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TextIO, cast
 
 import click
 from rich.console import Console
 
 from cablestore.cli.common import Output, exit_status
 from cablestore.control import MAX_WIDTH, ControlServer, Param, Reply, Request, ask, connect
-from cablestore.errors import CableStoreError, StoreClosedError, StoreLockedError
+from cablestore.errors import CableStoreError, StorageError, StoreClosedError, StoreLockedError
 from cablestore.store import CableStore
 
 _HEIGHT: Final = 25
@@ -67,8 +68,13 @@ def offered(
 # --- where the command is given -------------------------------------------------------------------
 
 
-def forward(path: Path, command: str, params: Mapping[str, Any], out: Output) -> int | None:
-    """Have a command run by the process that has the store open; returns its exit status, None where none offers it."""
+def forward(
+    path: Path, command: str, params: Mapping[str, Any], out: Output, errors: TextIO | None = None
+) -> int | None:
+    """Have a command run by the process that has the store open; returns its exit status, None where none offers it.
+
+    Its errors go to standard error, or where `errors` says.
+    """
     connection = connect(path)
     if connection is None:
         return None
@@ -86,7 +92,10 @@ def forward(path: Path, command: str, params: Mapping[str, Any], out: Output) ->
         for kind, value in ask(connection, request):
             if kind == "exit":
                 return int(value)
-            _print(out, kind, str(value))
+            if kind == "err":
+                click.echo(str(value), file=errors, err=True, nl=False)
+            else:
+                _print(out, kind, str(value))
     raise AssertionError
 
 
@@ -100,11 +109,31 @@ def _print(out: Output, kind: str, text: str) -> None:
         raise click.UsageError(text)
     if kind == "note":
         out.note(text)
-    elif kind == "err":
-        click.echo(text, err=True, nl=False)
     else:
         out.console.file.write(text)
         out.console.file.flush()
+
+
+def told_by(path: Path, command: str, **params: Any) -> list[dict[str, Any]]:
+    """Have an offered command done, here or by the process that has the store open; return what it tells with --json.
+
+    Raises StoreLockedError where another process has the store and does nothing for others, OwnerGoneError where one ended
+    meanwhile, and what the command raised: StorageError, or CableStoreError for all else of another process.
+    """
+    text, problems = StringIO(), StringIO()
+    out = Output(as_json=True, console=Console(file=text))
+    try:
+        with CableStore.open(path, create=False) as store:
+            status = _OFFERS[command].serve(store=store, out=out, **params)
+    except StoreLockedError:
+        found = forward(path, command, params, out, problems)
+        if found is None:
+            raise
+        status = found
+    if status:
+        said = problems.getvalue().strip().removeprefix("cablestore: ") or f"{command} ended with status {status}"
+        raise (StorageError if status == exit_status(StorageError()) else CableStoreError)(said)
+    return [json.loads(line) for line in text.getvalue().splitlines()]
 
 
 # --- where the store is open ----------------------------------------------------------------------

@@ -17,6 +17,7 @@ import uvloop
 
 from cablestore import __version__
 from cablestore.cli.common import Output, safe
+from cablestore.cli.manager import tell_ready
 from cablestore.cli.remote import control
 from cablestore.errors import StorageError
 from cablestore.node import Address, Node, NodeSettings, ReconcileReport, SyncReport
@@ -73,6 +74,7 @@ async def _serve(store: CableStore, out: Output, plan: Plan) -> int:
                 node.keep_connected(wanted)
             for wanted in plan.reconcile_connect:
                 node.own_port.keep_connected(wanted)
+            tell_ready()
             name = await stop.asked()
         _LOG.info("stopping", extra={"signal": name, "peers": len(node.connections)})
     return _INTERRUPTED if name == "SIGINT" else 0
