@@ -36,7 +36,7 @@ def date_in_path(path: PurePath) -> date | None:
         if found is None:
             raise LogFormatError(f"the name of {path} has no real date: {iso[0]}. Give one with --date")
         return found
-    days = [day for match in _DATE.finditer("/".join(path.parts)) if (day := _date_of(match)) is not None]
+    days = [found for match in _DATE.finditer("/".join(path.parts)) if (found := _date_of(match)) is not None]
     return days[-1] if days else None
 
 

@@ -150,7 +150,7 @@ class _Held:
             return None
         found, packed = self._packed.pop(turn)
         self._size_bytes -= len(packed)
-        return replace(found, stream=gzip.GzipFile(fileobj=io.BytesIO(packed)))
+        return replace(found, stream=_ungzipped(io.BytesIO(packed)))
 
 
 # --- one wrapping in another -----------------------------------------------------------------------
@@ -281,12 +281,16 @@ class _Decompressed(io.RawIOBase):
                 return len(found)
 
 
+def _ungzipped(file: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], gzip.GzipFile(fileobj=file))
+
+
 def _xz() -> lzma.LZMADecompressor:
     return lzma.LZMADecompressor(memlimit=limits.MAX_LOG_XZ_MEMORY_SIZE_BYTES)
 
 
 _COMPRESSIONS: Final[dict[bytes, Callable[[IO[bytes]], IO[bytes]]]] = {
-    b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    b"\x1f\x8b": _ungzipped,
     b"BZh": lambda file: io.BufferedReader(_Decompressed(file, bz2.BZ2Decompressor)),
     b"\xfd7zXZ\0": lambda file: io.BufferedReader(_Decompressed(file, _xz)),
 }
@@ -310,7 +314,7 @@ def _tar_entries(name: PurePath, file: IO[bytes]) -> Iterator[tuple[PurePath, IO
     with _damage(name), tarfile.open(fileobj=cast(IO[bytes], forward), mode="r:") as archive:
         entries = 0
         while (entry := archive.next()) is not None:
-            archive.members.clear()  # it would keep all of them
+            cast(Any, archive).members.clear()  # it would keep all of them
             entries = _counted_entry(name, entries)
             kind = _kind_of(entry)
             if kind:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from cablestore import demo as job
 from cablestore.body import Delete
-from cablestore.cli.common import Output, safe, size, when
+from cablestore.cli.common import Output, PathValue, safe, size, when
 from cablestore.cli.importing import run_import, tell_import
 from cablestore.cli.reading import histogram
 from cablestore.cli.reindexing import stage_bars, tell_reindexed
@@ -181,7 +181,7 @@ class _Reindexing:
 
 @click.command()
 @click.option("--logs", type=click.Path(path_type=Path, exists=True), help="Real IRC logs instead of the sample.")
-@click.option("--keep", type=click.Path(path_type=Path), help="Make the store in this new folder and keep it.")
+@click.option("--keep", type=PathValue(), help="Make the store in this new folder and keep it.")
 @click.option("--json", "as_json", is_flag=True, help="Print only a line of JSON for each stage.")
 def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
     """Import a conversation and do everything with it.

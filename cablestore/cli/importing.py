@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from cablestore.cli.common import Output, common_options, safe
+from cablestore.cli.common import Output, PathValue, common_options, safe
 from cablestore.importing import ImportReport, LogFile, find_logs, import_logs
 from cablestore.store import CableStore
 
@@ -30,7 +30,7 @@ class _Zone(click.ParamType[tzinfo]):
 
 
 @click.command("import-irc")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=PathValue())
 @click.option(
     "--seed-phrase", default="cablestore", show_default=True, help="What the keys of all nicks are derived from."
 )
