@@ -18,7 +18,7 @@ def main() -> None:
     """Import once, and once more."""
     paths = [Path(name) for name in sys.argv[1:]] or [sample()]
     with tempfile.TemporaryDirectory() as folder, CableStore.open(Path(folder) / "store") as store:
-        logs = find_logs(paths, Path(folder))
+        logs = find_logs(paths)
         report = ImportReport()
 
         def run() -> None:

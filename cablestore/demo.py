@@ -11,6 +11,7 @@ from typing import Final
 from cablestore import answers
 from cablestore.body import Delete
 from cablestore.crypto import Identity
+from cablestore.errors import LogFormatError
 from cablestore.post import Post, encode_post
 from cablestore.reads import Message
 from cablestore.store import CableStore, system_clock_ms
@@ -46,8 +47,11 @@ class Answer:
 
 
 def busiest_channel(store: CableStore) -> str:
-    """Return the channel with the most messages."""
-    return max(store.channels(), key=lambda channel: channel.posts.get("text", 0)).name
+    """Return the channel with the most messages. Raises LogFormatError where the logs had no line that makes one."""
+    channels = list(store.channels())
+    if not channels:
+        raise LogFormatError("nobody joins or says anything in these logs: there is nothing to show")
+    return max(channels, key=lambda channel: channel.posts.get("text", 0)).name
 
 
 def delete_some(store: CableStore, channel: str) -> list[tuple[Message, Post]]:

@@ -189,18 +189,22 @@ def read_manifest(folder: Path) -> Manifest:
     fields, found = _fields(path)
     if fields.get("format") != FORMAT:
         raise ExportError(
-            f"{path} has format {fields.get('format')!r}, this version of cablestore reads {FORMAT}: install another one"
+            f"{path} has format {_shown(fields.get('format'))}, this version of cablestore reads {FORMAT}: install another one"
         )
     dialect = DIALECTS.get(str(fields.get("dialect")))
     if dialect is None:
-        raise ExportError(f"{path} has dialect {fields.get('dialect')!r}, known are {', '.join(DIALECTS)}")
+        raise ExportError(f"{path} has dialect {_shown(fields.get('dialect'))}, known are {', '.join(DIALECTS)}")
     try:
         views = {str(name): _number(version) for name, version in fields["views"].items()}
         filters = None if fields["filters"] is None else filters_of(fields["filters"])
         manifest = Manifest(folder, dialect, views, filters, segments_of(fields["segments"]))
         is_whole = manifest.encode() == found
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _damaged(path, repr(error)) from None
+    except KeyError as error:
+        raise _damaged(path, f"it has no {_shown(error.args[0])} where one belongs") from None
+    except ValueError as error:
+        raise _damaged(path, str(error)) from None
+    except (TypeError, AttributeError):
+        raise _damaged(path, "something in it is of another kind than what belongs there") from None
     if not is_whole:
         raise _damaged(path, "its numbers are not those of its segments")
     return manifest
@@ -232,6 +236,26 @@ def _damaged(path: Path, reason: str) -> CorruptExportError:
     return CorruptExportError(f"{path} is damaged: {reason}. Copy the export again, or make it anew")
 
 
+def _shown(value: Any) -> str:
+    """Return a value of JSON as a message shows it: short texts and numbers themselves, of others what they are."""
+    match value:
+        case str() if len(value) <= _SHOWN_CHARACTERS and value.isprintable():
+            return f"'{value}'"
+        case bool() | None:
+            return "nothing" if value is None else "yes or no"
+        case int() | float() if abs(value) <= limits.MAX_TIMESTAMP_MS:
+            return str(value)
+        case str():
+            return "a text"
+        case int() | float():
+            return "a number out of range"
+        case _:
+            return "a list" if isinstance(value, list) else "a table"
+
+
+_SHOWN_CHARACTERS: Final = 80
+
+
 def segments_of(entries: list[dict[str, Any]]) -> tuple[Segment, ...]:
     """Return segments from a manifest's entries: first those of posts, then of tombstones, each kind numbered from 0.
 
@@ -243,7 +267,7 @@ def segments_of(entries: list[dict[str, Any]]) -> tuple[Segment, ...]:
     expected += [segment_name("tombstones", number) for number in range(len(segments) - posts)]
     for segment, name in zip(segments, expected, strict=True):
         if segment.file != name or not name.startswith(segment.kind):
-            raise ValueError(f"a segment {segment.file!r} stands where {name} should")
+            raise ValueError(f"a segment {_shown(segment.file)} stands where {name} should")
     return segments
 
 
@@ -263,7 +287,7 @@ def _segment_of(entry: dict[str, Any]) -> Segment:
         last=_place(entry["last"]) if kind == "posts" else None,
     )
     if segment.fields() != entry or sum(segment.posts.values()) != (segment.items if kind == "posts" else 0):
-        raise ValueError(f"the entry of {segment.file!r} does not agree with itself")
+        raise ValueError(f"the entry of {_shown(segment.file)} does not agree with itself")
     return segment
 
 
@@ -275,17 +299,19 @@ def filters_of(fields: dict[str, Any]) -> Filters:
 
 def _number(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= limits.MAX_TIMESTAMP_MS:
-        raise ValueError(f"{value!r} stands where a number should")
+        raise ValueError(f"{_shown(value)} stands where a number should")
     return value
 
 
 def _hash(value: Any) -> bytes:
-    if not _HEX_32.fullmatch(value):
-        raise ValueError(f"{value!r} stands where 64 hex digits should")
+    if not isinstance(value, str) or not _HEX_32.fullmatch(value):
+        raise ValueError(f"{_shown(value)} stands where 64 hex digits should")
     return bytes.fromhex(value)
 
 
 def _place(value: Any) -> Place:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError(f"{_shown(value)} stands where a time and a hash should")
     timestamp_ms, digest = value
     return _number(timestamp_ms), _hash(digest)
 

@@ -1,39 +1,49 @@
-"""Importing chat logs into a store: finding the files, reading them as a stream, and counting what became of them."""
+"""Importing chat logs into a store: which logs there are, of which channel and day, and counting what became of them."""
 
 from __future__ import annotations
 
-import re
-import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, time
-from itertools import groupby
-from pathlib import Path
+from datetime import UTC, date, timedelta, tzinfo
+from itertools import chain, groupby
+from pathlib import Path, PurePath
 from typing import Final
 
+from cablestore import limits
 from cablestore.dialect import Dialect
 from cablestore.errors import LogFormatError
-from cablestore.irc import LogFormat, recognise
+from cablestore.irc import SAMPLE_LINES, LogFormat, recognise
+from cablestore.irc_dates import Clock, Stamp, real_date
+from cablestore.irc_paths import date_in_path, is_named_by_day, marked_channel, plain_channel, year_in_path
 from cablestore.irc_posts import Cast, Conversation, Skips
+from cablestore.irc_source import Found, files_below, logs_in, logs_in_order, read_lines
 from cablestore.post import Post
 from cablestore.store import CableStore
 from cablestore.verdict import Verdict
 
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_YEAR = re.compile(r"\d{4}")
-_SAMPLE_LINES: Final = 200
-"""Lines from which a file's format is recognised."""
+_BYTE_ORDER_MARK: Final = "\ufeff"
+_SAMPLED_CHARACTERS: Final = 1_000
+"""Of each line that is read to recognise a format."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file of a channel's log, and the UTC midnight at which its times begin."""
+    """One file of a channel's log, and the day with which it begins.
 
-    path: Path
+    `path` goes through the archives that hold it, `number` says which of the files in `source` it is. `start_ms` is when
+    it begins, in milliseconds since 1970; times without a zone are in `zone`.
+    """
+
+    source: Path
+    number: int
+    path: PurePath
     format: LogFormat
     channel: str
-    midnight_ms: int
+    day: date
+    start_ms: int
+    zone: tzinfo
+    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -49,87 +59,170 @@ class ImportReport:
     skips: Skips = field(default_factory=Skips)
 
 
-def find_logs(paths: Iterable[Path], scratch: Path, channel: str | None = None) -> list[LogFile]:
-    """Return the log files under `paths`, by channel and then time.
+# --- finding ---------------------------------------------------------------------------------------
 
-    Paths are files, folders, or tar archives, which are unpacked into `scratch`. The channel is what the lines of a file
-    name; else, in formats whose lines do, what those of all other files name if they agree; else the folder's name, or
-    the one above where the folder is a year. `channel` overrides it all.
 
-    Raises LogFormatError for a path that does not exist and for a file that no format reads.
+def find_logs(
+    paths: Iterable[Path], *, channel: str | None = None, day: date | None = None, zone: tzinfo = UTC
+) -> list[LogFile]:
+    """Return the logs under `paths`, by channel and then time.
+
+    Paths are files, folders, compressed files or archives. The channel is what the lines of a file name; else what its
+    path marks with `#`; else, in formats whose lines name it, what those of all other files name if they agree; else what
+    the name or the folder says. `channel` overrides it all. The date is what the lines say, else the path, else `day`;
+    times without a zone are in `zone`.
+
+    Raises LogFormatError for a path that does not exist, for one without a line, and for a file that no format reads.
     """
-    found = [log for log in (_inspect(path) for path in _files(paths, scratch)) if log is not None]
-    named = {log.channel for log in found if log.channel}
-    common = named.pop() if len(named) == 1 else ""
-    logs = [replace(log, channel=channel or log.channel or _unnamed_channel(log, common)) for log in found]
-    return sorted(logs, key=lambda log: (log.channel, log.midnight_ms, log.path.name))
-
-
-def _unnamed_channel(log: LogFile, common: str) -> str:
-    if log.format.channel is not None and common:
-        return common
-    folder = log.path.absolute().parent
-    return (folder.parent if _YEAR.fullmatch(folder.name) else folder).name.lower().lstrip("#")
-
-
-def _files(paths: Iterable[Path], scratch: Path) -> Iterator[Path]:
+    found: dict[tuple[Path, int], LogFile] = {}
     for path in paths:
-        if path.is_dir():
-            yield from (file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
-        elif not path.is_file():
-            raise LogFormatError(f"there is no file or folder {path}")
-        elif tarfile.is_tarfile(path):
-            folder = scratch / path.name
-            with tarfile.open(path) as archive:
-                archive.extractall(folder, filter="data")
-            yield from (file for file in folder.rglob("*") if file.is_file())
-        else:
-            yield path
+        below = [log for file in files_below(path) for log in _inspected(file, day, zone)]
+        if not below:
+            raise LogFormatError(f"{path} is empty: there is no line of a log in it")
+        found |= {(log.source, log.number): log for log in below}
+    named = {log.channel for log in found.values() if log.channel and log.format.names_channel}
+    common = named.pop() if len(named) == 1 else ""
+    logs = [replace(log, channel=channel or _channel_of(log, common)) for log in found.values()]
+    return sorted(logs, key=lambda log: (log.channel, log.start_ms, log.path.name, str(log.path)))
 
 
-def _inspect(path: Path) -> LogFile | None:
+def _channel_of(log: LogFile, common: str) -> str:
+    marked = log.channel or marked_channel(log.path)
+    found = marked or (common if log.format.names_channel else "") or plain_channel(log.path)
+    if not 1 <= len(found) <= limits.MAX_CHANNEL_CODEPOINTS or not found.isprintable():
+        raise LogFormatError(
+            f"{log.path} does not say which channel it is of: a name has 1 to {limits.MAX_CHANNEL_CODEPOINTS} characters. "
+            "Give one with --channel"
+        )
+    return found
+
+
+def _inspected(source: Path, day: date | None, zone: tzinfo) -> Iterator[LogFile]:
+    for found in logs_in(source):
+        log = _inspect(source.absolute(), found, day, zone)
+        if log is not None:
+            yield log
+
+
+def _inspect(source: Path, found: Found, given: date | None, zone: tzinfo) -> LogFile | None:
     """Recognise a file; None for one without lines. Its channel is "" where its lines name none."""
-    lines = [line for _, line in zip(range(_SAMPLE_LINES), read_lines(path), strict=False)]
-    if not lines:
+    lines, seen = _sampled(found), list[str]()
+    known = recognise(_noted(lines, seen), str(found.path), is_named_by_day=is_named_by_day(found.path))
+    if not seen:
         return None
-    found = recognise(lines, str(path))
-    match = _DATE.search(path.name)
-    if match is None:
-        raise LogFormatError(f"the name of {path} has no date like 2022-01-31, and the lines of a log have none either")
+    day, stamp = _beginning(known, seen, found.path, given)
+    clock = Clock()
+    start_ms = clock.begin(day, known.face_hours, zone)
+    return LogFile(
+        source=source,
+        number=found.number,
+        path=found.path,
+        format=known,
+        channel=known.channel_of(chain(seen, lines)) or "",
+        day=day,
+        start_ms=clock.tick(stamp) if stamp else start_ms,
+        zone=zone,
+        size_bytes=found.size_bytes,
+    )
+
+
+def _noted(lines: Iterator[str], seen: list[str]) -> Iterator[str]:
+    for line in lines:
+        seen.append(line)
+        yield line
+
+
+def _sampled(found: Found) -> Iterator[str]:
+    """Yield the beginnings of lines, without empty ones. One that is too long is replaced by what no format reads."""
+    for number, line in enumerate(read_lines(found.stream)):
+        text = "(too long)" if line is None else line[:_SAMPLED_CHARACTERS]
+        if text.strip():
+            yield text.removeprefix(_BYTE_ORDER_MARK) if number == 0 else text
+
+
+def _beginning(known: LogFormat, lines: list[str], path: PurePath, given: date | None) -> tuple[date, Stamp | None]:
+    """Return the day with which a log begins, and its first time if that has a date."""
+    times = [line.time for line in map(known.parse, lines[:SAMPLE_LINES]) if line is not None and line.time is not None]
+    dated = next((number for number, time in enumerate(times) if time.is_dated()), None)
+    if dated is not None:
+        return _stated(times[dated], is_first=dated == 0)
+    in_path = _date_in_path(path, given)
+    first = next((time for time in times if time.month), None)
+    if first is not None:
+        year = in_path.year if in_path else year_in_path(path) or (given.year if given else 0)
+        in_path = real_date(year, first.month, first.day)
+    begin = in_path or given
+    if begin is None:
+        raise LogFormatError(
+            f"{path} has no date: neither its lines nor its path say one like 2022-01-31 or 2022/01/31. Give one with --date"
+        )
+    return begin, first
+
+
+def _date_in_path(path: PurePath, given: date | None) -> date | None:
     try:
-        midnight = datetime.combine(date.fromisoformat(match[0]), time(), UTC)
-    except ValueError:
-        raise LogFormatError(f"the name of {path} has no real date: {match[0]}") from None
-    return LogFile(path, found, found.channel_of(read_lines(path)) or "", int(midnight.timestamp() * 1000))
+        return date_in_path(path)
+    except LogFormatError:
+        if given is None:
+            raise
+        return None
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """Yield a file's lines as UTF-8, or where one is not, as cp1252. Memory does not grow with the file."""
-    with path.open("rb") as file:
-        for line in file:
-            data = line.rstrip(b"\r\n")
-            try:
-                yield data.decode()
-            except UnicodeDecodeError:
-                yield data.decode("cp1252", errors="replace")
+def _stated(time: Stamp, *, is_first: bool) -> tuple[date, Stamp | None]:
+    """Return the day with which a log begins from the first date in it.
+
+    Where lines come before it and it is a mere date, they are of the day before.
+    """
+    if is_first:
+        return time.date(), time
+    return time.date() - timedelta(days=0 if time.ms else 1), None
+
+
+# --- reading ---------------------------------------------------------------------------------------
 
 
 def posts_of(
-    logs: Iterable[LogFile], seed_phrase: str, dialect: Dialect, report: ImportReport, progress: Callable[[int], None]
+    logs: Iterable[LogFile],
+    cast: Cast,
+    dialect: Dialect,
+    report: ImportReport,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Post]:
     """Yield the posts that logs come to, channel by channel. `progress` gets the bytes read since its last call."""
-    cast = Cast(seed_phrase)
-    for channel, files in groupby(logs, key=lambda log: log.channel):
+    for channel, opened in groupby(_opened(list(logs)), key=lambda pair: pair[0].channel):
         conversation = Conversation(channel, cast, dialect, report.skips)
-        for log in files:
-            conversation.begin_file(log.midnight_ms)
-            for line in read_lines(log.path):
-                report.lines += 1
-                for post in conversation.posts(log.format.parse(line)):
+        for log, found in opened:
+            conversation.begin_file(log.day, log.format.face_hours, log.zone)
+            for text in _worth_reading(found, report):
+                for post in conversation.posts(log.format.parse(text), text):
                     report.posts[post.type_name] += 1
                     yield post
             report.files += 1
-            progress(log.path.stat().st_size)
+            progress(log.size_bytes)
+
+
+def _worth_reading(found: Found, report: ImportReport) -> Iterator[str]:
+    """Yield the lines of a file that are worth reading, and count all of them."""
+    for number, line in enumerate(read_lines(found.stream)):
+        report.lines += 1
+        if line is None:
+            report.skips.reasons[f"longer than {limits.MAX_LOG_LINE_SIZE_BYTES:,} bytes"] += 1
+        elif not line.strip():
+            report.skips.reasons["empty line"] += 1
+        else:
+            yield line.removeprefix(_BYTE_ORDER_MARK) if number == 0 else line
+
+
+def _opened(logs: list[LogFile]) -> Iterator[tuple[LogFile, Found]]:
+    """Yield logs with what they hold, in their order. An archive is read on where it was left."""
+    numbers: dict[Path, list[int]] = {}
+    for log in logs:
+        numbers.setdefault(log.source, []).append(log.number)
+    readings = {source: logs_in_order(source, of) for source, of in numbers.items()}
+    for log in logs:
+        yield log, next(readings[log.source])
+        if log.number == numbers[log.source][-1]:
+            readings.pop(log.source).close()
 
 
 def import_logs(
@@ -146,7 +239,7 @@ def import_logs(
     history. Interrupted, it can be run again.
     """
     report = ImportReport()
-    raws = (post.raw for post in posts_of(logs, seed_phrase, store.dialect, report, progress))
+    raws = (post.raw for post in posts_of(logs, Cast(seed_phrase), store.dialect, report, progress))
     for outcomes in store.ingest_batches(raws, batch_posts=batch_posts, verify=False):
         report.verdicts.update(outcome.verdict.value for outcome in outcomes)
     return report

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import date, tzinfo
 from functools import lru_cache
 from typing import Final
 
@@ -16,13 +17,13 @@ from cablestore import limits
 from cablestore.body import Body, Info, Join, Leave, Text, Topic
 from cablestore.crypto import Identity
 from cablestore.dialect import Dialect
-from cablestore.irc import Act, Line
+from cablestore.irc import Act, Line, shortened
+from cablestore.irc_dates import SMALL_STEP_MS, Clock, Stamp
 from cablestore.post import Post, encode_post
 
-MINUTE_MS: Final = 60_000
-HALF_DAY_MINUTES: Final = 12 * 60
-SMALL_STEP_MINUTES: Final = 60
-"""A clock that goes back less than this was corrected; one that goes back more shows twelve hours and passed one."""
+EXAMPLES_KEPT: Final = 3
+"""Lines that were not understood and are shown."""
+_PASSED_OVER: Final = frozenset({Act.MODE, Act.NOTICE, Act.UNSIGNED_TOPIC, Act.CLIENT})
 
 
 class Cast:
@@ -38,6 +39,14 @@ class Skips:
 
     reasons: Counter[str] = field(default_factory=Counter)
     cut: int = 0
+    examples: list[str] = field(default_factory=list)
+    """The first lines that were not understood, shortened."""
+
+    def not_understood(self, text: str) -> None:
+        """Count a line that says nothing that is known here."""
+        self.reasons["not understood"] += 1
+        if len(self.examples) < EXAMPLES_KEPT:
+            self.examples.append(shortened(text))
 
 
 @dataclass
@@ -48,50 +57,43 @@ class Conversation:
     cast: Cast
     dialect: Dialect
     skips: Skips
+    _clock: Clock = field(default_factory=Clock)
     _keys: dict[str, str] = field(default_factory=dict)
     """Of everyone who is here: present nick to the nick that gave the key."""
     _names: dict[str, str] = field(default_factory=dict)
     """The name that each key last said."""
     _last: tuple[bytes, ...] = ()
-    _midnight_ms: int = 0
-    _minute: int = 0
-    _passed_minutes: int = 0
     _time_ms: int = 0
 
-    def begin_file(self, midnight_ms: int) -> None:
-        """Begin the log of a day."""
-        self._midnight_ms = midnight_ms
-        self._minute = self._passed_minutes = 0
-        self._time_ms = midnight_ms - 1
+    def begin_file(self, day: date, face_hours: int, zone: tzinfo) -> None:
+        """Begin a log at the start of a day, with times of 12 or 24 hours in a zone."""
+        self._clock.begin(day, face_hours, zone)
+        self._time_ms = -1
 
-    def posts(self, line: Line | None) -> Iterator[Post]:
-        """Yield the posts that a line comes to."""
-        if line is None:
-            self.skips.reasons["not understood"] += 1
-            return
-        if line.act in (Act.MODE, Act.NOTICE, Act.UNSIGNED_TOPIC):
+    def posts(self, line: Line | None, text: str) -> Iterator[Post]:
+        """Yield the posts that a line comes to. `text` is what is shown of one that is not understood."""
+        if line is None or self._is_of_a_server(line):
+            self.skips.not_understood(text)
+        elif line.act in _PASSED_OVER:
             self.skips.reasons[line.act.value] += 1
-            return
-        if line.act is Act.ACTION and line.minute is None and line.nick not in self._keys:
-            self.skips.reasons["not understood"] += 1  # a server's own line, in a format where actions look like it
-            return
-        if line.act is Act.SAY and not line.text:
+        elif line.act is Act.SAY and not line.text:
             self.skips.reasons["empty message"] += 1
-            return
-        self._tick(line.minute)
-        yield from self._said(line)
+        else:
+            self._tick(line.time)
+            yield from self._said(line)
 
-    def _tick(self, minute: int | None) -> None:
-        """Move the clock on: to the line's minute, or by one millisecond within it."""
-        if minute is not None:
-            minute += self._passed_minutes
-            if minute < self._minute - SMALL_STEP_MINUTES:
-                self._passed_minutes += HALF_DAY_MINUTES
-                minute += HALF_DAY_MINUTES
-            self._minute = max(self._minute, minute)
-        self._time_ms = max(self._midnight_ms + self._minute * MINUTE_MS, self._time_ms + 1)
+    def _is_of_a_server(self, line: Line) -> bool:
+        """Tell whether a line without a time looks like an action of somebody who is not here."""
+        return line.act is Act.ACTION and line.time is None and line.nick not in self._keys
+
+    def _tick(self, stamp: Stamp | None) -> None:
+        """Move on to the line's time, or by one millisecond where that keeps the order of lines."""
+        now_ms = self._clock.tick(stamp)
+        self._time_ms = now_ms if now_ms < self._time_ms - SMALL_STEP_MS else max(now_ms, self._time_ms + 1)
 
     def _said(self, line: Line) -> Iterator[Post]:
+        if line.act is Act.DAY:
+            return
         if line.act is Act.RENAME:
             self._keys[line.text] = self._keys.pop(line.nick, line.nick)
             yield from self._introduced(line.text)

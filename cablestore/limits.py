@@ -101,6 +101,27 @@ PART_ROWS: Final = 300_000
 SHARED_OUT_FROM_SIZE_BYTES: Final = 134_217_728
 """A database from which on processes share out a rebuild: 100,000 posts, which one process rebuilds in a few seconds."""
 
+MAX_LOG_LINE_SIZE_BYTES: Final = 1_048_576
+"""One line of a chat log. IRC sends 512 bytes, bridges some thousand; longer is damage, which is counted and passed over."""
+
+MAX_LOGS_UNPACKED_SIZE_BYTES: Final = 8_589_934_592
+"""What one file of packed logs unpacks to. It costs time alone; a few megabytes may stand for days of it."""
+
+MAX_LOG_ARCHIVE_ENTRIES: Final = 250_000
+"""Entries of one archive of logs: 25 channels for 25 years, a file a day. 500 bytes of memory each."""
+
+MAX_LOG_ENTRY_HEADER_SIZE_BYTES: Final = 1_048_576
+"""What stands before one entry of a tar archive: 512 bytes, and its name where that is long. It is read into memory."""
+
+MAX_LOG_WRAPPINGS: Final = 4
+"""How often a log is packed, one in another: a compressed file in a compressed archive is three times."""
+
+MAX_LOG_XZ_MEMORY_SIZE_BYTES: Final = 134_217_728
+"""Memory to unpack xz with: its strongest preset takes 65 MB, a file may ask for 4 GB."""
+
+MAX_LOGS_HELD_SIZE_BYTES: Final = 67_108_864
+"""Logs of an archive, packed, that wait in memory for earlier days that it has after them. Beyond it, it is read again."""
+
 # --- of peers ----------------------------------------------------------------------------------
 
 MAX_TTL: Final = 16

@@ -37,7 +37,7 @@ def logs_of(data: Path, folder: Path, channels: frozenset[str] | None) -> Path:
 
 def stored(logs: Path, scratch: Path, path: Path) -> int:
     """Make a store of 52 whole weeks of logs; returns how many posts it has."""
-    files = [log for log in find_logs([logs], scratch) if FIRST_MS <= log.midnight_ms < FIRST_MS + WEEKS * WEEK_MS]
+    files = [log for log in find_logs([logs]) if FIRST_MS <= log.start_ms < FIRST_MS + WEEKS * WEEK_MS]
     with CableStore.open(path) as store:
         import_logs(store, files, seed_phrase="a phrase")
         return sum(store.stats().posts.values())

@@ -6,12 +6,14 @@ import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
 
+import blake3
 import pytest
 
-from cablestore import CableStore, Identity, LogFormatError, Verdict, limits
+from cablestore import LEGACY, CableStore, Identity, LogFormatError, Verdict, limits
 from cablestore.body import JOIN, LEAVE, TEXT, TOPIC
 from cablestore.demo import sample
-from cablestore.importing import ImportReport, find_logs, import_logs
+from cablestore.importing import ImportReport, LogFile, find_logs, import_logs, posts_of
+from cablestore.irc_posts import Cast
 
 PHRASE = "a phrase"
 MIDNIGHT_MS = int(datetime(2022, 1, 31, tzinfo=UTC).timestamp() * 1000)
@@ -21,7 +23,7 @@ def import_lines(store: CableStore, tmp_path: Path, *lines: str, name: str = "20
     folder = tmp_path / "logs" / "garden" / "2022"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text("\n".join(lines) + "\n")
-    return import_logs(store, find_logs([folder], tmp_path / "scratch"), seed_phrase=PHRASE)
+    return import_logs(store, find_logs([folder]), seed_phrase=PHRASE)
 
 
 def key(nick: str) -> bytes:
@@ -94,7 +96,7 @@ def test_a_clock_of_twelve_hours(store: CableStore, tmp_path: Path) -> None:
         "[01:03] -spam:#garden- buy now\n"
         "=== ann [~a@host]  has left #garden [\"Bye\"]\n"
     )  # fmt: skip
-    report = import_logs(store, find_logs([file], tmp_path), seed_phrase=PHRASE)
+    report = import_logs(store, find_logs([file]), seed_phrase=PHRASE)
     messages = store.messages("garden", newest_first=False).messages
     day = int(datetime(2004, 11, 15, tzinfo=UTC).timestamp() * 1000)
     assert [((m.timestamp_ms - day) // 60_000, m.text) for m in messages] == [
@@ -147,9 +149,9 @@ def test_posts_of_a_channel_are_one_chain(store: CableStore, tmp_path: Path) -> 
 
 
 def test_a_second_run_adds_nothing(store: CableStore) -> None:
-    first = import_logs(store, find_logs([sample()], Path()), seed_phrase=PHRASE)
+    first = import_logs(store, find_logs([sample()]), seed_phrase=PHRASE)
     before = store.dump_digest()
-    second = import_logs(store, find_logs([sample()], Path()), seed_phrase=PHRASE, batch_posts=7)
+    second = import_logs(store, find_logs([sample()]), seed_phrase=PHRASE, batch_posts=7)
     assert second.posts == first.posts
     assert second.verdicts == {Verdict.DUPLICATE.value: first.posts.total()}
     assert store.dump_digest() == before
@@ -159,7 +161,7 @@ def test_the_same_log_gives_the_same_store_and_another_phrase_another(tmp_path: 
     digests = []
     for phrase in ("one", "one", "two"):
         with CableStore.in_memory() as store:
-            import_logs(store, find_logs([sample()], tmp_path), seed_phrase=phrase)
+            import_logs(store, find_logs([sample()]), seed_phrase=phrase)
             digests.append(store.dump_digest())
     assert digests[0] == digests[1] != digests[2]
 
@@ -198,7 +200,7 @@ def test_bytes_that_are_not_utf8_are_read_as_cp1252(store: CableStore, tmp_path:
     file = tmp_path / "garden" / "2022-01-31.log"
     file.parent.mkdir()
     file.write_bytes(b"[00:00] <ann> caf\xe9 \x93quoted\x94\r\n[00:01] <ann> \xe2\x82\xac\n")
-    import_logs(store, find_logs([file], tmp_path), seed_phrase=PHRASE)
+    import_logs(store, find_logs([file]), seed_phrase=PHRASE)
     assert [text for _, text in said(store)] == ["café “quoted”", "€"]
 
 
@@ -208,12 +210,12 @@ def test_archives_folders_and_an_explicit_channel(tmp_path: Path) -> None:
         tar.add(sample(), arcname="anything")
     with CableStore.in_memory() as a, CableStore.in_memory() as b:
         (tmp_path / "scratch").mkdir()
-        import_logs(a, find_logs([archive], tmp_path / "scratch"), seed_phrase=PHRASE)
-        import_logs(b, find_logs([sample()], tmp_path), seed_phrase=PHRASE)
+        import_logs(a, find_logs([archive]), seed_phrase=PHRASE)
+        import_logs(b, find_logs([sample()]), seed_phrase=PHRASE)
         assert a.dump_digest() == b.dump_digest()
         assert [channel.name for channel in a.channels()] == ["harbour", "kitchen", "workshop"]
     with CableStore.in_memory() as store:
-        logs = find_logs([sample() / "kitchen"], tmp_path, channel="cellar")
+        logs = find_logs([sample() / "kitchen"], channel="cellar")
         import_logs(store, logs, seed_phrase=PHRASE)
         assert [channel.name for channel in store.channels()] == ["cellar"]
 
@@ -229,17 +231,18 @@ def test_archives_folders_and_an_explicit_channel(tmp_path: Path) -> None:
 def test_what_is_no_log(tmp_path: Path, name: str, text: str, reason: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(LogFormatError, match=reason):
-        find_logs([tmp_path / name], tmp_path)
+        find_logs([tmp_path / name])
 
 
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(LogFormatError, match="there is no file"):
-        find_logs([tmp_path / "none"], tmp_path)
+        find_logs([tmp_path / "none"])
 
 
-def test_an_empty_file_is_no_log_and_no_error(tmp_path: Path) -> None:
+def test_an_empty_file_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "2022-01-31.log").touch()
-    assert find_logs([tmp_path], tmp_path) == []
+    with pytest.raises(LogFormatError, match="is empty"):
+        find_logs([tmp_path])
 
 
 # --- real logs -------------------------------------------------------------------------------------
@@ -254,7 +257,7 @@ def test_a_year_of_real_logs(data: Path, tmp_path: Path, step: int, least_lines:
     if not archive.exists():
         pytest.skip("no ubuntu-excerpts.tar.xz")
     with CableStore.open(tmp_path / "store") as store:
-        logs = find_logs([archive], tmp_path)[::step]
+        logs = find_logs([archive])[::step]
         assert {log.channel for log in logs} == {"ubuntu"}
         report = import_logs(store, logs, seed_phrase=PHRASE)
         assert least_lines <= report.lines <= 104_861
@@ -270,6 +273,50 @@ def test_a_year_of_real_logs(data: Path, tmp_path: Path, step: int, least_lines:
         assert again.verdicts["accepted"] == 0
 
 
+MADE = {
+    "sample": "b7502cd46c096feaeeb2c68e1da9d9b49ce87f3d43aab1b2fdb16e91c246a978",
+    "a quarter of ubuntu": "5faa45b78be84da7ffbdc6bd931baaf37462c87627eef917aa764686d9a44ecd",
+    "ubuntu": "d673525b0658fdb5d7bfaf097e580d3eef673c8d6e1813c37f64017e836ab1b8",
+    "three channels of raku": "6826aedbc3e655baf4e28246660256414a2eeee36292cd3c7de916d07ea4bfdc",
+    "raku": "30d9bbbeec4fc4afeb78c05dd57ea56a176f63e54eefca1eb703c3503522b7c5",
+}
+"""BLAKE3 of the hashes of all posts, in order, that these logs came to when two formats were known, by version 0.6.0."""
+
+
+def digest_of(logs: list[LogFile]) -> str:
+    made = blake3.blake3()
+    for post in posts_of(logs, Cast(PHRASE), LEGACY, ImportReport()):
+        made.update(post.hash)
+    return made.hexdigest()
+
+
+def unpacked(data: Path, name: str, folder: Path, channels: tuple[str, ...]) -> list[LogFile]:
+    if not (data / "irc" / name).exists():
+        pytest.skip(f"no {name}")
+    with tarfile.open(data / "irc" / name) as tar:
+        tar.extractall(folder, [m for m in tar if m.isfile() and m.name.split("/")[-3] in channels], filter="data")
+    return find_logs([folder])
+
+
+def test_the_sample_gives_the_posts_that_it_always_gave() -> None:
+    assert digest_of(find_logs([sample()])) == MADE["sample"]
+
+
+def test_real_logs_give_the_posts_that_they_always_gave(data: Path, tmp_path: Path) -> None:
+    assert digest_of(find_logs([data / "irc" / "ubuntu-excerpts.tar.xz"])[::4]) == MADE["a quarter of ubuntu"]
+    few = unpacked(data, "raku.tar.xz", tmp_path, ("cro", "red", "perl6-toolchain"))
+    assert digest_of(few) == MADE["three channels of raku"]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("name", "archive"), [("ubuntu", "ubuntu-excerpts.tar.xz"), ("raku", "raku.tar.xz")])
+def test_all_real_logs_give_the_posts_that_they_always_gave(data: Path, name: str, archive: str) -> None:
+    if not (data / "irc" / archive).exists():
+        pytest.skip(f"no {archive}")
+    assert digest_of(find_logs([data / "irc" / archive])) == MADE[name]
+
+
 TYPE_OF = {TEXT: "text", JOIN: "join", LEAVE: "leave", TOPIC: "topic"}
 
 
@@ -278,7 +325,7 @@ TYPE_OF = {TEXT: "text", JOIN: "join", LEAVE: "leave", TOPIC: "topic"}
 def test_the_raku_logs(data: Path, tmp_path: Path) -> None:
     """800,000 lines in 24 channels, whole."""
     with CableStore.open(tmp_path / "store") as store:
-        report = import_logs(store, find_logs([data / "irc" / "raku.tar.xz"], tmp_path), seed_phrase=PHRASE)
+        report = import_logs(store, find_logs([data / "irc" / "raku.tar.xz"]), seed_phrase=PHRASE)
         assert report.lines == 807_862
         assert report.skips.reasons["not understood"] < 20
         assert store.check(signatures=True).is_clean

@@ -22,9 +22,7 @@ FEW = frozenset({"raku-doc", "raku-land", "red", "mugs"})
 def posts_of(data: Path, folder: Path, channels: frozenset[str] | None) -> list[Post]:
     """All posts that a year of these channels comes to."""
     with CableStore.open(folder / "whole") as store:
-        import_logs(
-            store, find_logs([logs_of(data, folder / "logs", channels)], folder / "scratch"), seed_phrase="a phrase"
-        )
+        import_logs(store, find_logs([logs_of(data, folder / "logs", channels)]), seed_phrase="a phrase")
         with store.snapshot() as snapshot:
             hashes = [bytes.fromhex(key[len(DATA_PREFIX) :].decode()) for key, _ in snapshot.reader.prefix(DATA_PREFIX)]
         return [post for post in map(store.post, hashes) if post is not None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -12,8 +11,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from cablestore import LEGACY, CableStore, Delete, Identity, Post, encode_post
-from cablestore.importing import LogFile, find_logs, read_lines
-from cablestore.irc_posts import Cast, Conversation, Skips
+from cablestore.importing import ImportReport, find_logs, posts_of
+from cablestore.irc_posts import Cast
 from cablestore.reindex.generation import reindex
 from cablestore.reindex.run import SparkOptions
 
@@ -39,15 +38,6 @@ class Everyone(Cast):
             return found
 
         self.identity = identity  # type: ignore[assignment] # called alike, without the functions of a cache
-
-
-def posts_of(logs: list[LogFile], cast: Cast) -> Iterator[Post]:
-    for channel, files in groupby(logs, key=lambda log: log.channel):
-        conversation = Conversation(channel, cast, LEGACY, Skips())
-        for log in files:
-            conversation.begin_file(log.midnight_ms)
-            for line in read_lines(log.path):
-                yield from conversation.posts(log.format.parse(line))
 
 
 def shares_of(posts: list[Post], cast: Everyone, random: Random) -> list[list[bytes]]:
@@ -84,7 +74,7 @@ def test_the_raku_logs(data: Path, tmp_path: Path, step: int) -> None:
     if not archive.exists():
         pytest.skip("no raku.tar.xz")
     cast = Everyone()
-    posts = list(posts_of(find_logs([archive], tmp_path)[::step], cast))
+    posts = list(posts_of(find_logs([archive])[::step], cast, LEGACY, ImportReport()))
     assert len(posts) > 600_000 / step
     posts.sort(key=lambda post: (post.timestamp_ms, post.hash))
     shares = shares_of(posts, cast, Random(1))

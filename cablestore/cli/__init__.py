@@ -1,8 +1,8 @@
 """The command line: `cablestore COMMAND`.
 
-Exit status: 0; 1 when `check`, `verify-export` or `reconcile --audit` finds problems, `rebuild` lost posts, or an import of archives leaves
-some out; 2 for bad input and for stores that cannot be opened; 3 when the disk
-refuses or is damaged; 130 when interrupted.
+Exit status: 0; 1 when `check`, `verify-export` or `reconcile --audit` finds problems, `rebuild` lost posts, or an import of
+archives leaves some out; 2 for bad input and for stores that cannot be opened; 3 when the disk fails or is damaged; 130 when
+interrupted.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import sys
 import unicodedata
@@ -150,6 +152,41 @@ def size(size_bytes: float) -> str:
     raise AssertionError
 
 
+class PathValue(click.Path):
+    """A path that a file system can have. Whether something is there is the command's question.
+
+    That of a store has to be UTF-8: LevelDB takes no other.
+    """
+
+    def __init__(self, *, is_store: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self._is_store = is_store
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        text = os.fsdecode(value)
+        shown = safe(text if len(text) <= _SHOWN_PATH else f"{text[:_SHOWN_PATH]}...")
+        if not text:
+            self.fail("an empty path names nothing: write . for this folder", param, ctx)
+        if "\0" in text:
+            self.fail(f"{shown} is no path: it has a NUL in it", param, ctx)
+        if self._is_store and not text.isascii() and text != text.encode(errors="replace").decode():
+            self.fail("the path of a store is text in UTF-8: LevelDB takes no other", param, ctx)
+        try:
+            Path(text).stat()
+        except NotADirectoryError:
+            self.fail(f"{shown} cannot be: a part of it is a file, not a folder", param, ctx)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                self.fail(f"{shown} is too long for a path here", param, ctx)
+            if error.errno == errno.ELOOP:
+                self.fail(f"{shown} cannot be: it is a link to itself", param, ctx)
+        return Path(text)
+
+
+_SHOWN_PATH = 100
+
+
 class Moment(click.ParamType[int]):
     """A point in time: a date, a date and time, or a duration before now (90d, 12h)."""
 
@@ -240,7 +277,7 @@ def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "-s",
         "--store",
         "path",
-        type=click.Path(path_type=Path),
+        type=PathValue(is_store=True),
         envvar="CABLESTORE_STORE",
         default=default_store,
         help="The store's folder [default: $CABLESTORE_STORE, or a folder in your user data].",

@@ -14,12 +14,13 @@ from rich.text import Text
 
 from cablestore import demo as job
 from cablestore.body import Delete
-from cablestore.cli.common import Output, safe, size, when
+from cablestore.cli.common import Output, PathValue, safe, size, when
 from cablestore.cli.importing import run_import, tell_import
 from cablestore.cli.reading import histogram
 from cablestore.cli.reindexing import stage_bars, tell_reindexed
 from cablestore.errors import CableStoreError
 from cablestore.generations import list_generations
+from cablestore.importing import find_logs
 from cablestore.post import Post
 from cablestore.reads import Message
 from cablestore.store import CableStore
@@ -28,12 +29,11 @@ from cablestore.store import CableStore
 class _Demo:
     """The stages, in order. Each prints what it does and returns what came out in a few words."""
 
-    def __init__(self, store: CableStore, out: Output, logs: Path, scratch: Path) -> None:
+    def __init__(self, store: CableStore, out: Output, logs: Path) -> None:
         self.store = store
         self.rows: list[dict[str, Any]] = []
         self.out = out
         self._logs = logs
-        self._scratch = scratch
         self._deleted: list[Message] = []
 
     def run(self) -> None:
@@ -57,7 +57,7 @@ class _Demo:
 
     def _import(self) -> str:
         started = time.perf_counter()
-        report = run_import(self.store, self.out, [self._logs], self._scratch, job.SEED_PHRASE, None)
+        report = run_import(self.store, self.out, find_logs([self._logs]), job.SEED_PHRASE)
         rate = report.posts.total() / (time.perf_counter() - started)
         tell_import(self.out, report)
         return f"{report.lines:,} lines, {report.posts.total():,} posts, {rate:,.0f} a second"
@@ -181,7 +181,7 @@ class _Reindexing:
 
 @click.command()
 @click.option("--logs", type=click.Path(path_type=Path, exists=True), help="Real IRC logs instead of the sample.")
-@click.option("--keep", type=click.Path(path_type=Path), help="Make the store in this new folder and keep it.")
+@click.option("--keep", type=PathValue(), help="Make the store in this new folder and keep it.")
 @click.option("--json", "as_json", is_flag=True, help="Print only a line of JSON for each stage.")
 def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
     """Import a conversation and do everything with it.
@@ -194,7 +194,7 @@ def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
         if folder.exists() and any(folder.iterdir()):
             raise click.UsageError(f"{folder} is not empty: name a new folder")
         with CableStore.open(folder) as store:
-            stages = _Demo(store, Output(as_json=False, quiet=as_json), logs or job.sample(), Path(scratch))
+            stages = _Demo(store, Output(as_json=False, quiet=as_json), logs or job.sample())
             stages.run()
         if find_spec("pyspark") is None:
             stages.out.note("\nnot shown: reindexing on Spark, which needs pip install 'cablestore[reindex]'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from cablestore.cli.archive_options import (
     writable,
 )
 from cablestore.cli.archiving import archive
-from cablestore.cli.common import Key, Moment, Output, common_options, safe, size
+from cablestore.cli.common import Key, Moment, Output, PathValue, common_options, safe, size
 from cablestore.crypto import Identity
 from cablestore.dialect import DIALECTS, dialect_named
 from cablestore.generations import list_generations, recover, remove_generation, roll_back
@@ -34,16 +35,55 @@ if TYPE_CHECKING:
     from cablestore.reindex.run import Derived, SparkOptions
 
 
+class _JavaMemory(click.ParamType[str]):
+    """Memory as Java has it, enough for Spark to start."""
+
+    name = "size"
+    _UNITS: Final = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+    _LEAST_BYTES: Final = 512 * 2**20
+    """Spark refuses less than 472 MB, of which Java keeps some to itself."""
+    _MOST_BYTES: Final = 2**44
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it as Java reads it."""
+        found = re.fullmatch(r"([0-9]{1,15})([kmgt])b?", str(value).strip().lower())
+        if found is None:
+            self.fail(f'"{safe(str(value)[:40])}" is no size of memory: write 900m or 4g', param, ctx)
+        if not self._LEAST_BYTES <= int(found[1]) * self._UNITS[found[2]] <= self._MOST_BYTES:
+            self.fail(f"{found[0]} cannot be: Spark starts with 512m or more, and with up to 16t", param, ctx)
+        return found[1] + found[2]
+
+
+class _Master(click.ParamType[str]):
+    """Where Spark runs, in a form that it knows."""
+
+    name = "master"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return it as it is."""
+        if not re.fullmatch(r"local(-cluster)?(\[[0-9*,]+\])?|yarn|(spark|k8s)://\S+", str(value)):
+            self.fail(
+                f'"{safe(str(value)[:100])}" is no master of Spark: write local[2], spark://HOST:PORT, yarn or k8s://https://HOST:PORT',
+                param,
+                ctx,
+            )
+        return str(value)
+
+
 def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
             "--work",
-            type=click.Path(path_type=Path),
+            type=PathValue(),
             help="Folder that all workers share [default: one beside what is made].",
         ),
-        click.option("--master", help="Spark's master: spark://HOST:PORT, yarn, ... [default: this machine]."),
-        click.option("--cores", type=click.IntRange(1), help="Cores of this machine to use [default: all]."),
-        click.option("--driver-memory", default="1g", show_default=True, help="Java memory of the driver."),
+        click.option(
+            "--master", type=_Master(), help="Spark's master: spark://HOST:PORT, yarn, ... [default: this machine]."
+        ),
+        click.option("--cores", type=click.IntRange(1, 1024), help="Cores of this machine to use [default: all]."),
+        click.option(
+            "--driver-memory", type=_JavaMemory(), default="1g", show_default=True, help="Java memory of the driver."
+        ),
         click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's own."),
     ):
         function = option(function)
@@ -51,21 +91,21 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command()
-@click.argument("exports", metavar="EXPORT...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("exports", metavar="EXPORT...", nargs=-1, type=PathValue())
 @click.option(
     "--archives",
     "communities",
     multiple=True,
-    type=(click.Path(path_type=Path), Key()),
+    type=(PathValue(), Key()),
     metavar="FOLDER CONTROL-KEY",
     help="Read the archives below FOLDER that this control node signed, too; repeatable.",
 )
 @cabal_key_option
-@click.option("--out", "store", type=click.Path(path_type=Path), help="The store to build anew, or to make.")
+@click.option("--out", "store", type=PathValue(), help="The store to build anew, or to make.")
 @click.option(
     "--verify",
     "verified",
-    type=click.Path(path_type=Path),
+    type=PathValue(),
     help="Change nothing: compare this store with a rebuilt one.",
 )
 @click.option("--views", help="Build only these views anew: messages,author.")
@@ -163,11 +203,18 @@ def _spark(chosen: dict[str, Any]) -> SparkOptions:
     from cablestore.reindex.run import SparkOptions  # noqa: PLC0415 - as above
 
     pairs = [setting.partition("=") for setting in chosen["settings"]]
-    for name, equals, _ in pairs:
-        if not equals:
-            raise click.UsageError(f"--conf {name}: write NAME=VALUE")
+    for name, equals, value in pairs:
+        if not equals or not re.fullmatch(r"[A-Za-z][\w.-]*", name) or not value.isprintable():
+            raise click.UsageError(f"--conf {safe(name[:100])}: write NAME=VALUE, as in spark.executor.memory=2g")
+        if name.endswith((".memory", ".memoryOverhead")):
+            _size_of(name, value)
     settings = {name: value for name, _, value in pairs}
     return SparkOptions(chosen["master"], chosen["cores"], chosen["driver_memory"], settings)
+
+
+def _size_of(name: str, value: str) -> None:
+    if not re.fullmatch(r"[0-9]+([kmgtp]b?|b)?", value, flags=re.IGNORECASE):
+        raise click.UsageError(f'--conf {name}: "{safe(value[:40])}" is no size of memory: write 900m or 4g')
 
 
 @contextmanager
@@ -284,11 +331,11 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
 
 @archive.command()
 @folder_argument
-@click.argument("exports", metavar="EXPORT...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("exports", metavar="EXPORT...", nargs=-1, required=True, type=PathValue())
 @click.option(
     "--identity",
     "key_file",
-    type=click.Path(path_type=Path),
+    type=PathValue(),
     help="The control node's key: `cablestore identity --export` writes it [default: the store's].",
 )
 @click.option("--profile", type=click.Choice(["rfc61", "status-go"]), default="rfc61", show_default=True)

@@ -1,0 +1,184 @@
+"""When the lines of a chat log were written: from what each says of it to milliseconds since 1970. Pure.
+
+A line may say a date, a time, a zone, all of them or nothing. `Clock` keeps the day that earlier lines or the path said
+and carries it on. Names of months are the English ones that clients write, whatever the locale here is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
+from typing import Final
+
+from cablestore import limits
+
+SECOND_MS: Final = 1_000
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
+SMALL_STEP_MS: Final = HOUR_MS
+"""A clock that goes back less than this was corrected; one that goes back more passed noon or midnight, or is a log of another time."""
+
+_LEAP_YEAR: Final = 2000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+MONTH_NAME: Final = "|".join(_MONTHS)
+YEAR: Final = "(?:19[7-9]|20[0-9])[0-9]"
+_TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})"
+_SECOND: Final = r"(?::(?P<second>[0-9]{2})(?:[.,][0-9]+)?)"
+
+STAMP: Final = re.compile(
+    rf"[\[(]?(?:(?P<year>{YEAR})[-/.](?P<month>[0-9]{{2}})[-/.](?P<day>[0-9]{{2}})[T ]|(?P<month_name>{MONTH_NAME}) +(?P<day_>[0-9]{{1,2}}) )?"
+    rf"{_TIME}{_SECOND}?(?: ?(?P<zone>Z|[+-][0-9]{{2}}:?[0-9]{{2}}))?[\])]?[ \t]"
+)
+"""How clients begin a line: `12:34`, `[12:34:56]`, `2013-01-07 12:34:56`, `2013-01-07T12:34:56+0100`, `Jan 07 12:34:56`."""
+
+SHORT_STAMP: Final = re.compile(rf"\[{_TIME}\] ")
+"""`[12:34]`, and nothing else."""
+
+LONG_DATE: Final = rf"\S+ (?P<month_name>{MONTH_NAME}) +(?P<day_>[0-9]{{1,2}}) (?:{_TIME}{_SECOND} )?(?P<year>{YEAR})"
+"""`Mon Jan 07 2013`, or with a time before the year."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a line says of its time. `ms` counts from midnight; `year` and `month` are 0 where it does not say them.
+
+    `zone_ms` is how far its zone is ahead of UTC, None where it does not say it.
+    """
+
+    ms: int
+    year: int = 0
+    month: int = 0
+    day: int = 0
+    zone_ms: int | None = None
+
+    def is_dated(self) -> bool:
+        """Tell whether it has a whole date."""
+        return self.year > 0
+
+    def date(self) -> date:
+        """Return its date, which `is_dated` promises."""
+        return date(self.year, self.month, self.day)
+
+
+@lru_cache(maxsize=16_384)
+def stamp_of(beginning: str) -> Stamp | None:
+    """Return what the beginning of a line says that STAMP matches. None for a date that no calendar has."""
+    match = STAMP.match(beginning)
+    return None if match is None else read_stamp(match, None)
+
+
+def read_stamp(match: re.Match[str], known: Stamp | None) -> Stamp | None:
+    """Return what the groups of a match say, and what `known` says beside it. None for a date that no calendar has."""
+    said = match.groupdict()
+    ms, zone_ms = (known.ms, known.zone_ms) if known else (0, None)
+    if said["hour"]:
+        ms = int(said["hour"]) * HOUR_MS + int(said["minute"]) * MINUTE_MS + int(said["second"] or 0) * SECOND_MS
+    if said.get("zone"):
+        zone_ms = _zone_ms(said["zone"])
+    if not (said["month_name"] or said.get("month")):
+        return Stamp(ms, zone_ms=zone_ms)
+    month = month_number(said["month_name"]) if said["month_name"] else int(said["month"])
+    year, day = int(said["year"] or 0), int(said.get("day") or said["day_"])
+    if real_date(year or _LEAP_YEAR, month, day) is None:
+        return None
+    return Stamp(ms, year, month, day, zone_ms)
+
+
+def real_date(year: int, month: int, day: int) -> date | None:
+    """Return a date, None where the calendar has none."""
+    try:
+        return date(year, month, day)
+    except ValueError:
+        return None
+
+
+def month_number(name: str) -> int:
+    """Return 1 for Jan."""
+    return _MONTHS.index(name[:3].capitalize()) + 1
+
+
+def _zone_ms(zone: str) -> int:
+    if zone == "Z":
+        return 0
+    size_ms = int(zone[1:3]) * HOUR_MS + int(zone[-2:]) * MINUTE_MS
+    return -size_ms if zone[0] == "-" else size_ms
+
+
+class Clock:
+    """The time in one log, from line to line: `begin` for each file, then `tick` for each line."""
+
+    def __init__(self) -> None:
+        self._zone: tzinfo = UTC
+        self._day = _EPOCH.date()
+        self._face_ms = DAY_MS
+        self._passed_ms = 0
+        self._is_at_begin = True
+        self.now_ms = 0
+        """What the last line said, in milliseconds since 1970."""
+
+    def begin(self, day: date, face_hours: int, zone: tzinfo) -> int:
+        """Begin a file at the start of a day, with times of 12 or 24 hours in a zone. Returns milliseconds since 1970."""
+        self._day, self._face_ms, self._zone = day, face_hours * HOUR_MS, zone
+        self._passed_ms = self.now_ms = 0
+        self._is_at_begin = True
+        self.now_ms = self._utc_ms(0)
+        return self.now_ms
+
+    def tick(self, stamp: Stamp | None) -> int:
+        """Go on to what a line says, or stay where it says nothing. Returns milliseconds since 1970.
+
+        A time without a date never goes back: a clock that shows much less than before passed noon or midnight. A time
+        with a date is believed, but for small steps back, which are corrections.
+        """
+        if stamp is None:
+            return self.now_ms
+        if stamp.month:
+            self._day, self._passed_ms = self._date_of(stamp), 0
+            found_ms = self._at(stamp)
+            if self._is_at_begin or found_ms < self.now_ms - SMALL_STEP_MS:
+                self.now_ms = found_ms
+        else:
+            found_ms = self._at(stamp)
+            if found_ms < self.now_ms - SMALL_STEP_MS:
+                self._passed_ms += self._face_ms
+                found_ms = self._at(stamp)
+        self._is_at_begin = False
+        self.now_ms = max(self.now_ms, found_ms)
+        return self.now_ms
+
+    def _date_of(self, stamp: Stamp) -> date:
+        """Return a stamp's date; one without a year is in the year that brings it closest to the last known day."""
+        if stamp.is_dated():
+            return stamp.date()
+        years = (self._day.year + step for step in (0, 1, -1))
+        days = [day for year in years if (day := real_date(year, stamp.month, stamp.day)) is not None]
+        return min(days, key=lambda day: abs(day - self._day), default=self._day)
+
+    def _at(self, stamp: Stamp) -> int:
+        if stamp.zone_ms is not None:
+            days = self._day.toordinal() - _EPOCH.toordinal()
+            return _possible(days * DAY_MS + self._passed_ms + stamp.ms - stamp.zone_ms)
+        return self._utc_ms(self._passed_ms + stamp.ms)
+
+    def _utc_ms(self, local_ms: int) -> int:
+        """Return when it is so late after the day's midnight where the log was written.
+
+        Where the clocks went back an hour exists twice: it is the first one, unless the log was later than that already.
+        An hour that the clocks left out is read as if they had not.
+        """
+        if self._zone is UTC:
+            return _possible((self._day.toordinal() - _EPOCH.toordinal()) * DAY_MS + local_ms)
+        try:
+            local = datetime.combine(self._day, time(), self._zone) + timedelta(milliseconds=local_ms)
+            first, second = ((local.replace(fold=fold) - _EPOCH) // timedelta(milliseconds=1) for fold in (0, 1))
+        except OverflowError:
+            return self.now_ms
+        return _possible(first if first >= self.now_ms else second)
+
+
+def _possible(timestamp_ms: int) -> int:
+    return min(max(0, timestamp_ms), limits.MAX_TIMESTAMP_MS)

@@ -1,0 +1,165 @@
+"""What people give a command that cannot be: words and status 2, never a traceback or what Python makes of a value."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_export_damage import with_manifest
+from test_irc_formats import SAMPLES, laid
+
+from cablestore import CableStore, CorruptExportError, ExportError
+from cablestore.export import read_manifest
+
+Run = Callable[..., tuple[int, str, str]]
+PYTHON = re.compile(r"Error\(|Traceback|\{'|\['|\bb'|PosixPath|re\.compile|<class|\(\?P<|errno|NoneType|dict|object at")
+"""What only a programmer reads."""
+
+
+def said(run: Run, *arguments: object, status: int = 2) -> str:
+    found, out, err = run(*arguments)
+    assert found == status, (out, err)
+    assert not PYTHON.search(err), err
+    assert err.strip()
+    return err
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("", "empty path"),
+        ("FILE", "is a file"),
+        ("FILE/store", "a file, not a folder"),
+        ("a\0b", "NUL"),
+        ("n" * 256, "too long"),
+        ("x/" * 3000, "too long"),
+        ("LOOP", "link to itself"),
+    ],
+    ids=["empty", "file", "below a file", "NUL", "long name", "long path", "loop"],
+)
+@pytest.mark.parametrize(
+    "command", [["channels"], ["post", "default", "hi"], ["check"], ["rebuild"], ["prune", "--before", "5y"]]
+)
+def test_a_store_that_cannot_be(tmp_path: Path, run: Run, command: list[str], path: str, words: str) -> None:
+    (tmp_path / "FILE").touch()
+    (tmp_path / "LOOP").symlink_to(tmp_path / "LOOP")
+    where = f"{tmp_path}/{path}" if path else ""
+    assert words in said(run, *command, "-s", where)
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["FILE", "LOOP"]
+
+
+@pytest.mark.parametrize("command", [["init"], ["import-irc", "LOGS"], ["import", "EXPORT"]])
+@pytest.mark.parametrize("path", ["FILE", "FILE/store", "n" * 256])
+def test_a_store_that_cannot_be_made(tmp_path: Path, run: Run, command: list[str], path: str, copy: Path) -> None:
+    (tmp_path / "FILE").touch()
+    logs = laid(tmp_path, "2013/01/07/#garden.txt", "[09:00] <ann> hello\n")
+    words = {"LOGS": logs, "EXPORT": copy}
+    said(run, *(words.get(word, word) for word in command), "-s", f"{tmp_path}/{path}")
+
+
+def test_a_store_whose_path_is_no_text(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cablestore", "init", "-s", os.fsencode(tmp_path) + b"/\xff"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "UTF-8" in ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
+MEMORY = ["lots", "", "1", "-1g", "10m", "1.5g", "999999999t", "1g -Xmx9g", "1\u0663g"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(["--driver-memory", memory] for memory in MEMORY),
+        *(["--cores", cores] for cores in ("0", "many", "99999999999999999999")),
+        *(["--conf", setting] for setting in ("spark.x", "=x", "", "spark.executor.memory=lots", "spark.x=\n")),
+        *(["--master", master] for master in ("lots", "", "http://x")),
+        ["--work", "FILE/work"],
+        ["--before", "someday"],
+        ["--drop-author", "me"],
+        ["--archives", "FILE/x", "00"],
+    ],
+    ids=" ".join,
+)
+def test_options_of_a_reindexing_that_cannot_be(tmp_path: Path, run: Run, copy: Path, options: list[str]) -> None:
+    """None of them gets as far as Java."""
+    (tmp_path / "FILE").touch()
+    options = [option.replace("FILE", str(tmp_path / "FILE")) for option in options]
+    err = said(run, "reindex", copy, "--out", tmp_path / "store", *options)
+    assert len(err.splitlines()) <= 5
+    assert "at org." not in err
+    assert not (tmp_path / "store").exists()
+
+
+def _first(fields: dict[str, Any], name: str, value: Any) -> None:
+    fields["segments"][0][name] = value
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "format": lambda fields: fields.update(format={"a": [1]}),
+    "format of a later version": lambda fields: fields.update(format=2),
+    "dialect": lambda fields: fields.update(dialect=["legacy"]),
+    "no views": lambda fields: fields.pop("views"),
+    "views": lambda fields: fields.update(views=[1]),
+    "a view's version": lambda fields: fields.update(views={"data": {"x": b"".hex()}}),
+    "no segments": lambda fields: fields.pop("segments"),
+    "segments": lambda fields: fields.update(segments={"x": 1}),
+    "filters": lambda fields: fields.update(filters=[None]),
+    "no filters": lambda fields: fields.pop("filters"),
+    "a hash": lambda fields: _first(fields, "blake3", {"x": None}),
+    "a short hash": lambda fields: _first(fields, "blake3", "00"),
+    "a long text": lambda fields: _first(fields, "blake3", "x" * 100_000),
+    "a terminal's language": lambda fields: _first(fields, "blake3", "\x1b[2J"),
+    "a number": lambda fields: _first(fields, "items", [1]),
+    "a huge number": lambda fields: _first(fields, "items", 10**4000),
+    "a place": lambda fields: _first(fields, "first", {"a": 1}),
+    "a place of three": lambda fields: _first(fields, "first", [1, "a", 2]),
+    "a file's name": lambda fields: _first(fields, "file", "../evil"),
+    "a kind": lambda fields: _first(fields, "kind", None),
+    "an entry": lambda fields: fields.update(segments=[None]),
+    "an entry's key": lambda fields: fields["segments"][0].pop("items"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_manifest_that_is_damaged_is_told_in_words(tmp_path: Path, run: Run, copy: Path, change: str) -> None:
+    with_manifest(copy, CHANGES[change])
+    with pytest.raises(ExportError) as error:
+        read_manifest(copy)
+    assert isinstance(error.value, CorruptExportError) or "format" in change or change == "dialect"
+    assert not PYTHON.search(str(error.value)), error.value
+    assert len(str(error.value)) < 300 + len(str(copy))
+    assert "manifest.json" in said(run, "import", copy, "-s", tmp_path / "store")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\xff"])
+def test_a_manifest_that_is_no_manifest(tmp_path: Path, run: Run, copy: Path, text: str) -> None:
+    (copy / "manifest.json").write_text(text, encoding="latin-1")
+    assert "manifest.json" in said(run, "import", copy, "-s", tmp_path / "store")
+
+
+@pytest.mark.parametrize("client", ["irssi", "ubuntu by day"])
+def test_the_demo_on_a_tree_of_days(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, client: str) -> None:
+    """The layout of most public logs: `2013/01/07/#garden.txt`."""
+    [sample] = [sample for sample in SAMPLES if sample.client == client]
+    laid(tmp_path, sample.path, sample.text)
+    monkeypatch.setattr("cablestore.cli.demo.find_spec", lambda _: None)  # Spark has its own test
+    status, out, err = run("demo", "--logs", tmp_path / "2013", "--keep", tmp_path / "kept")
+    assert status == 0, err
+    assert "the dumps are equal" in out
+    with CableStore.open(tmp_path / "kept") as store:
+        assert [channel.name for channel in store.channels()] == ["garden"]
+
+
+def test_the_demo_on_logs_of_nothing(tmp_path: Path, run: Run) -> None:
+    laid(tmp_path, "2013/01/07/#garden.txt", "--- Log opened Mon Jan 07 09:00:00 2013\n")
+    assert "nothing to show" in said(run, "demo", "--logs", tmp_path / "2013")
+    (tmp_path / "empty").mkdir()
+    assert "is empty" in said(run, "demo", "--logs", tmp_path / "empty")
