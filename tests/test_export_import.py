@@ -114,7 +114,7 @@ def test_local_only_posts_stay_at_home(tmp_path: Path) -> None:
         assert outcome.verdict.value == "accepted"
         store.text("default", "hello")
         manifest = store.export(tmp_path / "export")
-    assert manifest.posts == {"text": 1}
+    assert manifest.posts == {"join": 1, "text": 1}
     assert private.raw[100:] not in b"".join(posts_in(manifest))
 
 

@@ -4,6 +4,8 @@
 
     {"format": 1, "peers": {"<peer>": {"<channel>": {"from_ms": 0, "until_ms": 1700000000000, "full_at_ms": 1700000000000}}}}
 
+A reconciliation that is not finished has a mark too (`stretches`), under a name that no channel has, with `stretch_ms` besides.
+
 Losing the file costs one full pass a peer, so a damaged one is taken for none.
 """
 
@@ -24,12 +26,14 @@ _NAME: Final = "peers.json"
 class Mark:
     """One pass over a channel: all posts dated between `from_ms` and `until_ms` are here.
 
-    `full_at_ms` is when a pass last went back to `from_ms`.
+    `full_at_ms` is when a pass last went back to `from_ms`; of a reconciliation that is not finished, when it began, and
+    `stretch_ms` is how long a time it compares in one talk, 0 for all that is left.
     """
 
     from_ms: int
     until_ms: int
     full_at_ms: int
+    stretch_ms: int = 0
 
 
 class Marks:
@@ -55,18 +59,27 @@ class Marks:
             del self._peers[next(iter(self._peers))]
         self._is_changed = True
 
+    def drop(self, peer: str, channel: str) -> None:
+        """Forget a mark."""
+        if self._peers.get(peer, {}).pop(channel, None) is not None:
+            self._is_changed = True
+
     def save(self) -> None:
         """Write the marks if they have changed."""
         if self._path is None or not self._is_changed:
             return
         self._is_changed = False
-        peers = {peer: {name: asdict(mark) for name, mark in marks.items()} for peer, marks in self._peers.items()}
+        peers = {peer: {name: _written(mark) for name, mark in marks.items()} for peer, marks in self._peers.items()}
         draft = self._path.with_suffix(".draft")
         try:
             draft.write_text(json.dumps({"format": FORMAT, "peers": peers}, ensure_ascii=False))
             draft.replace(self._path)
         except OSError:
             draft.unlink(missing_ok=True)  # a full disk: the next sync asks for more than it needs
+
+
+def _written(mark: Mark) -> dict[str, int]:
+    return {name: value for name, value in asdict(mark).items() if value or name != "stretch_ms"}
 
 
 def _read(path: Path) -> dict[str, dict[str, Mark]]:

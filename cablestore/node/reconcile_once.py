@@ -63,7 +63,10 @@ async def _talk_to_the_end(
     moved = -1
     while True:
         try:
-            await node.reconciling.talk(link, terms, report, purpose, progress)
+            if purpose is Purpose.AUDIT:
+                await node.reconciling.talk(link, terms, report, purpose, progress)
+            else:
+                await node.reconciling.all_of(link, terms, report, progress)
         except ReconcileError as error:
             before, moved = moved, report.posts_sent + report.posts_received
             if not is_limit(error) or moved == before:

@@ -25,6 +25,7 @@ from cablestore.node.marks import Mark
 from cablestore.node.places import gives_way
 from cablestore.node.reconcile_metrics import ReconcileMetrics
 from cablestore.node.report import ReconcileReport
+from cablestore.node.stretches import Stretches
 from cablestore.node.talking import Link, LostError, SilentError, Talking
 from cablestore.reconcile.frames import HELLO, NEW_CHANNEL, Ended, Purpose, Reason, Terms, decode_frame, encode_frame
 from cablestore.store import system_clock_ms
@@ -116,7 +117,7 @@ class Reconciling:
             terms = self.own_terms() if is_all else self._recent(now_ms)
             report = ReconcileReport()
             try:
-                await self.talk(link, terms, report)
+                await (self.all_of if is_all else self.talk)(link, terms, report)
                 if is_all:
                     self._node.marks.put(_peer_of(link), _ALL_CHANNELS, Mark(terms.from_ms, now_ms, now_ms))
             except CableStoreError as error:  # the log has it; the next one finds what is missing
@@ -148,6 +149,35 @@ class Reconciling:
         return Terms(takes=settings.channels != frozenset(), from_ms=from_ms, channels=channels)
 
     # --- talks ----------------------------------------------------------------------------------
+
+    async def all_of(
+        self, link: Link, terms: Terms, report: ReconcileReport, progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Reconcile all that the terms name with a peer, the newest first where links break, from where the last one broke.
+
+        Raises CableStoreError as `talk` does; what is done is not done again.
+        """
+        was_begun = True
+        while was_begun:  # what an earlier connection did may have changed since, which costs little to find out
+            was_begun = await self._all_that_is_left(link, terms, report, progress)
+
+    async def _all_that_is_left(
+        self, link: Link, terms: Terms, report: ReconcileReport, progress: Callable[[int], None] | None
+    ) -> bool:
+        keep_ms = self._node.settings.reconcile_all_every_s * 1000
+        stretches = Stretches(self._node.marks, _peer_of(link), terms, now_ms=system_clock_ms(), keep_ms=keep_ms)
+        while (stretch := stretches.next) is not None:
+            try:
+                await self.talk(link, stretch, report, progress=progress)
+                stretches.done()
+            except (LostError, SilentError):
+                stretches.broke()
+                raise
+            except PeerRefusedError as error:
+                if error.reason != Reason.NOTHING.name.lower() or stretch.until_ms == terms.until_ms:
+                    raise
+                stretches.is_over()
+        return stretches.was_begun
 
     async def talk(
         self,

@@ -1,0 +1,171 @@
+"""A link that breaks again and again before all is compared: stretches of time, newest first, and what is done stays done."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from by_hand import CABAL_KEY, on_loop
+from peering import run, until
+from people import ANN, BOB, raws
+from test_node_reconcile import ONLY, Cutter, are_alike, is_whole, once, two_nodes
+
+from cablestore import CableStore, Post
+from cablestore.node import Address, Node
+from cablestore.node.marks import Marks
+from cablestore.node.stretches import Stretches
+from cablestore.reconcile.frames import Terms
+from cablestore.store import system_clock_ms
+
+NOW_MS = 1_800_000_000_000
+DAY_MS = 86_400_000
+ALL = Terms()
+
+
+def stretches(marks: Marks, terms: Terms = ALL, now_ms: int = NOW_MS, peer: str = "peer") -> Stretches:
+    return Stretches(marks, peer, terms, now_ms=now_ms, keep_ms=DAY_MS)
+
+
+def talked(marks: Marks, rng: random.Random, terms: Terms, times: list[tuple[int, int | None]], bears_ms: int) -> bool:
+    """One connection, on which talks of up to a length come to their end; the first longer one breaks it."""
+    left = stretches(marks, terms)
+    while (stretch := left.next) is not None:
+        if (
+            NOW_MS if stretch.until_ms is None else stretch.until_ms
+        ) - stretch.from_ms > bears_ms or rng.random() < 0.1:
+            left.broke()
+            return False
+        times.append((stretch.from_ms, stretch.until_ms))
+        left.done()
+    return True
+
+
+@pytest.mark.parametrize("bears_ms", [DAY_MS, 30 * DAY_MS, 3_650 * DAY_MS])
+@pytest.mark.parametrize("from_ms", [0, NOW_MS - 100 * DAY_MS])
+def test_stretches_cover_all_times_once_newest_first(bears_ms: int, from_ms: int) -> None:
+    """Over connections that break, and processes: each begins where the one before came to."""
+    rng = random.Random(f"stretches {bears_ms} {from_ms}")
+    terms = Terms(from_ms=from_ms)
+    marks, times = Marks(None), list[tuple[int, int | None]]()
+    connections = 1
+    while not talked(marks, rng, terms, times, bears_ms):
+        connections += 1
+        assert connections < 1_000_000
+    assert times[0][1] is None
+    assert times[-1][0] == from_ms
+    assert all(one[0] == other[1] for one, other in pairwise(times))
+    assert stretches(marks, terms).next == terms  # the next one is about all again
+
+
+def test_one_talk_where_nothing_breaks() -> None:
+    left = stretches(Marks(None))
+    assert left.next == ALL
+    left.done()
+    assert left.next is None
+
+
+def test_what_is_kept_of_an_unfinished_one(tmp_path: Path) -> None:
+    """On the disk, for a day from its beginning, for this peer and these terms. One of a time without marks for it can be read."""
+    marks = Marks(tmp_path)
+    left = stretches(marks)
+    for _ in range(8):
+        left.broke()
+    left.done()
+    reached = left.next
+    assert reached is not None
+    assert reached.until_ms is not None
+    marks.save()
+    again = Marks(tmp_path)
+    assert stretches(again, now_ms=NOW_MS + DAY_MS - 1).next == reached
+    assert stretches(again, now_ms=NOW_MS + DAY_MS).next == ALL
+    assert stretches(again, peer="another").next == ALL
+    some = Terms(channels=frozenset({"a"}))
+    assert stretches(again, some).next == some
+    path = tmp_path / "peers.json"
+    kept = json.loads(path.read_text())
+    [mark] = kept["peers"]["peer"].values()
+    assert mark.pop("stretch_ms") > 0
+    path.write_text(json.dumps(kept))
+    assert stretches(Marks(tmp_path)).next == Terms(until_ms=reached.until_ms)
+
+
+# --- over links that break ----------------------------------------------------------------------------
+
+EACH = 800
+"""Posts that only one side has; as many that both have lie between them."""
+
+
+@pytest.fixture
+def halves(tmp_path: Path) -> tuple[CableStore, CableStore]:
+    """Two stores with posts of a year, in which each third post is here, there, or at both."""
+    now_ms = system_clock_ms()
+    step_ms = 365 * DAY_MS // (3 * EACH)
+    kinds: list[list[Post]] = [[], [], []]
+    for number in range(3 * EACH):
+        kinds[number % 3].append(
+            (ANN, BOB)[number % 2].text("default", f"{number}", at=now_ms - (1 + number) * step_ms)
+        )
+    stores = CableStore.open(tmp_path / "one"), CableStore.open(tmp_path / "other")
+    for store, own in zip(stores, kinds, strict=False):
+        store.ingest(raws(*own, *kinds[2]), verify=False)
+    return stores
+
+
+BEARS = 16_000
+"""Bytes that come through before the link breaks, handshake and posts included."""
+LINKS = 400
+"""More than it takes; without progress there is no end."""
+
+
+@pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
+def test_a_link_that_breaks_after_so_many_bytes_converges(
+    halves: tuple[CableStore, CableStore], key: bytes | None
+) -> None:
+    """The whole comparison takes several times as many."""
+
+    async def scenario() -> None:
+        settings = replace(ONLY, channels=None)
+        async with two_nodes(*halves, key=key, settings=settings) as (one, other, address):
+            audit = await once(other, address, is_audit=True)
+            assert audit.received_comparing_size_bytes > 3 * BEARS
+            cutter = Cutter(address)
+            async with cutter as through:
+                for _ in range(LINKS):
+                    cutter.left = BEARS
+                    if await is_whole(other, through, over_cable=False):
+                        break
+                    await until(lambda: not len(one.reconciling))
+                else:
+                    pytest.fail(
+                        f"after {LINKS} links {len(set(other.store.dump()) - set(one.store.dump()))} rows differ"
+                    )
+            await until(lambda: are_alike(one, other))
+
+    run(scenario())
+
+
+@on_loop
+async def test_a_process_goes_on_where_another_one_was_cut_off(halves: tuple[CableStore, CableStore]) -> None:
+    """As `cablestore reconcile`, run again and again: each is a node of its own over the same folder."""
+    settings = replace(ONLY, channels=None)
+    async with Node(halves[0], settings) as one:
+        address = await one.own_port.listen(Address("127.0.0.1", 0))
+        cutter = Cutter(address)
+        async with cutter as through:
+            is_done = False
+            for _ in range(LINKS):
+                cutter.left = BEARS
+                async with Node(halves[1], settings) as other:
+                    is_done = await is_whole(other, through, over_cable=False)
+                await until(lambda: not len(one.reconciling))
+                if is_done:
+                    break
+            assert is_done
+    assert halves[0].dump_digest() == halves[1].dump_digest()
+    for store in halves:
+        assert store.check().is_clean
+        store.close()
