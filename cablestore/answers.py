@@ -115,13 +115,13 @@ def is_relevant_moderation(reader: Reader, post: Post) -> bool:
 
 
 def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield those hashes of a response that the store lacks and that are not known to be deleted, each once.
+    """Yield those hashes of a response that the store lacks and that it did not see deleted itself, each once.
 
     A deletion that waits for its target does not count: anyone can write one, and who wrote the target is not known yet.
+    Nor does what other stores tell of a dead post: nobody signed it.
     """
     for digest in dict.fromkeys(hashes):
-        hash_hex = digest.hex().encode()
-        if not reader.has(hash_hex) and reader.burial(digest) is None:
+        if not reader.has(digest.hex().encode()) and not reader.is_witnessed(digest):
             yield digest
 
 
