@@ -128,18 +128,19 @@ def is_relevant_moderation(reader: Reader, post: Post) -> bool:
 
 
 def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield those hashes of a response that the store lacks and that are not known to be deleted, each once."""
+    """Yield those hashes of a response that the store lacks and that it did not see deleted itself, each once."""
     for digest in dict.fromkeys(hashes):
         if not reader.has(digest.hex().encode()) and not is_deleted_here(reader, digest):
             yield digest
 
 
 def is_deleted_here(reader: Reader, digest: bytes) -> bool:
-    """Tell whether the store knows that a post was deleted: it is not requested, and not passed from one peer to another.
+    """Tell whether this store saw a post deleted: it is not requested, and not passed from one peer to another.
 
     A deletion that waits for its target does not count: anyone can write one, and who wrote the target is not known yet.
+    Nor does what other stores tell of a dead post: nobody signed it.
     """
-    return reader.burial(digest) is not None
+    return reader.is_witnessed(digest)
 
 
 def time_of(reader: Reader, digest: bytes) -> int | None:

@@ -22,6 +22,8 @@ from cablestore.crypto import is_signed
 from cablestore.derive import Derivation, key_of, measure, side_by_side
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.keys import after_prefix
+from cablestore.local import PREFIX as LOCAL_PREFIX
+from cablestore.local import WITNESSED, local_key
 from cablestore.post import Post, decode_post
 from cablestore.reader import (
     BEHIND_HEX,
@@ -36,8 +38,9 @@ from cablestore.reader import (
 from cablestore.runs import Sorter, sampled
 from cablestore.sizes import Sizes
 from cablestore.summary import Summary, summaries, summary_rows
+from cablestore.tombstone import Tombstone
 from cablestore.view import REVERSE_PREFIX, Catalog
-from cablestore.views.deleted import is_borne_out, tombstones
+from cablestore.views.deleted import is_borne_out, is_buried, tombstones
 
 MAX_PROBLEMS_TOLD: Final = 100
 """Problems that a report describes; the rest are counted."""
@@ -117,12 +120,15 @@ def check(
 
 
 def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
-    """Check what does not follow from single ranges, when all of them are checked: summaries, sizes and the arrival log."""
+    """Check what does not follow from single ranges, when all are checked: summaries, sizes, local rows, the arrival log."""
     for summary in summaries(catalog):
         _check_summary(reader, catalog, summary, report)
     if reader.get(sizes.KEY) != sizes.encode_sizes(report.sizes):
         report.tell("sizes that are not those of the rows", "sizes", sizes.KEY)
     report.rows += sum(reader.get(key) is not None for key in _ROWS_LEFT_OUT)
+    for hash_hex, author in reader.local_rows(WITNESSED):
+        if not is_buried(reader, hash_hex, author):
+            report.tell("a dead post that was seen, without its tombstone", "local", local_key(WITNESSED, hash_hex))
     following = 1
     for row in reader.prefix(arrival.LOG_PREFIX):
         first, behind = arrival.span_of(row)
@@ -145,7 +151,7 @@ def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: C
             report.tell(f"a {state} {summary.noun}", catalog.view_of(key), key)
 
 
-_LEFT_OUT: Final = (DATA_PREFIX, PRIVATE_PREFIX, REVERSE_PREFIX, arrival.PREFIX)
+_LEFT_OUT: Final = (DATA_PREFIX, PRIVATE_PREFIX, REVERSE_PREFIX, arrival.PREFIX, LOCAL_PREFIX)
 """What is not compared in the second pass: what all follows from, what was compared before, what follows from nothing."""
 _ROWS_LEFT_OUT: Final = (meta.KEY, sizes.KEY)
 
@@ -163,8 +169,8 @@ class Checker:
         self._catalog = catalog
         self._signatures = signatures
         self._reverse_from = REVERSE_PREFIX
-        self._deletions: set[tuple[bytes, bytes]] = set()
-        """(target, author) of the tombstones of the hash that was checked last: they come before its post."""
+        self._stones: list[Tombstone] = []
+        """The tombstones of the hash that was checked last: they come before its post."""
         self._is_exact = is_exact
         self._of_many = {prefix: "count" if fold is None else "fold" for prefix, fold in catalog.combined}
         self._spans = sorted(
@@ -219,9 +225,12 @@ class Checker:
 
     def _expect_post(self, post: Post, key: bytes) -> None:
         self.derivation.post(post)
+        stones = [stone for stone in self._stones if stone.target == post.hash]
+        if post.type != DELETE and any(stone.author == post.author for stone in stones):
+            self.report.tell("a post that its author deleted", "data", key)
+        elif any(stone.is_effective for stone in stones):
+            self.report.tell("a live post under a tombstone that claims to be in effect", "data", key)
         if post.type != DELETE:
-            if (post.hash, post.author) in self._deletions:
-                self.report.tell("a post that its author deleted", "data", key)
             return
         for due in tombstones(post):
             known = self._reader.tombstone(due.target, due.author)
@@ -231,7 +240,7 @@ class Checker:
     def _check_tombstone(self, key: bytes, value: bytes) -> None:
         self.report.tombstones += 1
         stone = decode_tombstone((key, value))
-        self._deletions = {each for each in self._deletions if each[0] == stone.target} | {(stone.target, stone.author)}
+        self._stones = [*(each for each in self._stones if each.target == stone.target), stone]
         if not is_borne_out(self._reader, stone):
             self.report.tell("a tombstone that its post/delete does not bear out", "deleted", stone.target_hex)
         self.derivation.tombstone(stone)

@@ -18,6 +18,7 @@ from typing import Final
 
 from cablestore.body import DELETE
 from cablestore.keys import after_prefix
+from cablestore.local import WITNESSED, local_key
 from cablestore.post import Post
 from cablestore.reader import Row, record_key, tombstone_key
 from cablestore.sizes import Sizes
@@ -31,19 +32,25 @@ key_of: Final = itemgetter(0)
 """The key of a row."""
 
 
-def settle(post: Post | None, stones: Iterable[Tombstone]) -> tuple[Post | None, list[Tombstone]]:
-    """Settle one hash: return the post if it lives, and its tombstones, one an author, in order of authors.
+Settled = tuple[Post | None, list[Tombstone], Post | None]
+"""What is known of one hash: the post if it lives, its tombstones, and the post if it is dead."""
 
-    `stones` may hold several of one author, from wherever they came.
+
+def settle(post: Post | None, stones: Iterable[Tombstone]) -> Settled:
+    """Settle one hash: return the post if it lives, its tombstones, one an author, in order of authors, the post if it is dead.
+
+    `stones` may hold several of one author, from wherever they came. What they tell of a post that is here does not count.
     """
     merged: dict[bytes, Tombstone] = {}
     for stone in stones:
-        known = merged.get(stone.author)
-        merged[stone.author] = stone if known is None else known.merge(stone)
-    if post is not None and post.type != DELETE and (own := merged.get(post.author)) is not None:
-        merged[post.author] = replace(own, skeleton=Skeleton.of(post))
-        post = None
-    return post, [merged[author] for author in sorted(merged)]
+        told = stone if post is None or not stone.is_effective else replace(stone, skeleton=None)
+        known = merged.get(told.author)
+        merged[told.author] = told if known is None else known.merge(told)
+    laid = [merged[author] for author in sorted(merged)]
+    if post is None or post.type == DELETE or post.author not in merged:
+        return post, laid, None
+    skeleton = Skeleton.of(post)
+    return None, [replace(stone, skeleton=skeleton) if stone.author == post.author else stone for stone in laid], post
 
 
 class Derivation:
@@ -100,6 +107,10 @@ class Derivation:
             known = merged.get(key)
             merged[key] = part if known is None else fold.merge(known, part)
             self.size_bytes += _PIECE_SIZE_BYTES
+
+    def dead(self, post: Post) -> None:
+        """Take note that a post was seen together with its author's deletion."""
+        self.rows.append((local_key(WITNESSED, post.hash_hex), post.author))
 
     def take(self) -> list[Row]:
         """Return the pieces collected so far, sorted and each key once but for damage, and begin with none."""

@@ -1,8 +1,8 @@
 """Importing exports: their posts as any others, then the skeletons of posts that were deleted before.
 
 A post/delete brings its tombstones itself. What it cannot bring is what is known of a target that the export no longer
-has: the skeleton. Nobody signed it, so it is taken on trust, but only under a tombstone whose post/delete is here, and
-never for a post that is here under another author.
+has: the skeleton. Nobody signed it, so it is another store's word: it is laid only under a tombstone whose post/delete is
+here, not against what this store saw itself, and it keeps no post from being requested (`cablestore.tombstone`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class ImportSummary:
     verdicts: Counter[str] = field(default_factory=Counter)
     """What the store said to the posts."""
     skeletons: int = 0
-    """Tombstones that were told what their target was."""
+    """Tombstones that were told what their target was, or told otherwise than before."""
     refused_skeletons: int = 0
-    """Tombstones whose post/delete is not here or does not say so, or whose target is here and somebody else's."""
+    """Tombstones whose post/delete is not here or does not say so, or whose target is or was here and somebody else's."""
 
     def count(self, outcomes: list[Outcome]) -> None:
         """Count what became of some posts."""
@@ -84,13 +84,12 @@ def lay_skeletons(plan: Plan, reader: Reader, stones: Iterable[Tombstone]) -> tu
     laid = refused = 0
     for stone in stones:
         known = reader.tombstone(stone.target, stone.author)
-        if known is not None and known.is_effective:
+        if known is not None and known.merge(stone) == known:
             continue
-        if known is None or not _is_proven(reader, stone):
+        if not _is_proven(reader, stone):
             refused += 1
-            continue
-        plan.lay(stone)
-        laid += 1
+        elif plan.lay(stone):
+            laid += 1
     return laid, refused
 
 
@@ -100,5 +99,5 @@ def _is_proven(reader: Reader, stone: Tombstone) -> bool:
         reader.post(stone.deleted_by) is not None
         and is_borne_out(reader, stone)
         and reader.post(stone.target) is None
-        and reader.burial(stone.target) is None
+        and reader.witnessed_author(stone.target) in (None, stone.author)
     )

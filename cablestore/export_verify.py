@@ -15,6 +15,7 @@ import blake3
 
 from cablestore import limits
 from cablestore.body import DELETE, Delete
+from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.errors import CorruptExportError, DecodeError, StorageError
 from cablestore.export import (
     MANIFEST,
@@ -30,14 +31,18 @@ from cablestore.export_sort import merge, write_run
 from cablestore.packing import pack
 from cablestore.post import Post, decode_post
 from cablestore.segment import storage_errors
+from cablestore.tombstone import Tombstone
 from cablestore.verify import Verifier
 
 MAX_PROBLEMS_TOLD: Final = 100
 """Problems that a report describes; the rest are counted."""
 
-_CLAIM: Final = b"\x00"
+_POST: Final = b"\x00"
+"""What a post says. It comes before what tombstones say of the same hash."""
 _STONE: Final = b"\x01"
-_BY = itemgetter(slice(0, 32))
+_DEAD: Final = b"\x01"
+_WAITING: Final = b"\x00"
+_HASH: Final = itemgetter(slice(0, HASH_SIZE_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +83,9 @@ def verify_export(
 ) -> ExportReport:
     """Verify the checksum of every file, that every post decodes and stands in its place, and that counts are right.
 
-    Tombstones must be borne out by their post/delete where the export has it. With `signatures` every signature is
-    verified, on all cores. `progress` is called with the number of posts done since the last call. Raises ExportError
-    where there is no finished export of a known format.
+    Tombstones must be borne out by their post/delete where the export has it, and none may say of a post that is here that
+    it is dead. With `signatures` every signature is verified, on all cores. `progress` is called with the number of posts
+    done since the last call. Raises ExportError where there is no finished export of a known format.
     """
     report = ExportReport()
     try:
@@ -97,39 +102,74 @@ def verify_export(
     return report
 
 
-class _Proofs:
-    """Which deletions post/deletes make, and which tombstones claim: sorted on the disk, because both may be many."""
+class _Groups:
+    """Records to be grouped by a hash that they begin with: sorted on the disk, because they may be many."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, name: str) -> None:
         self._scratch = scratch
+        self._name = name
         self._records: list[bytes] = []
         self._size_bytes = 0
         self._runs: list[Path] = []
 
-    def add(self, kind: bytes, deleted_by: bytes, at_ms: int, author: bytes, target: bytes) -> None:
-        """Take note that a post/delete says so, or that a tombstone says that it does."""
-        record = b"".join((deleted_by, kind, at_ms.to_bytes(8, "big"), author, target))
+    def add(self, *fields: bytes) -> None:
+        """Take a record: a hash, then what is known of it."""
+        record = b"".join(fields)
         self._records.append(record)
         self._size_bytes += len(record)
         if self._size_bytes >= limits.MAX_RUN_SIZE_BYTES:
             self._spill()
 
     def _spill(self) -> None:
-        path = self._scratch / f"run-{len(self._runs):06d}"
+        path = self._scratch / f"{self._name}-{len(self._runs):06d}"
         write_run(path, self._records)
         self._runs.append(path)
         self._records, self._size_bytes = [], 0
 
+    def __iter__(self) -> Iterator[tuple[bytes, Iterator[bytes]]]:
+        """Yield each hash and, in order, what the records with it have behind it."""
+        self._spill()
+        for digest, group in groupby(chain.from_iterable(merge(self._runs)), key=_HASH):
+            yield digest, (record[HASH_SIZE_BYTES:] for record in group)
+
+
+class _Proofs:
+    """Which deletions post/deletes make, which tombstones claim, and which posts are here all the same."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._deletions = _Groups(scratch, "deletions")
+        self._targets = _Groups(scratch, "targets")
+
+    def post(self, post: Post) -> None:
+        """Take note of a post, and of what it deletes."""
+        self._targets.add(post.hash, _POST, post.author if post.type != DELETE else b"")
+        if isinstance(post.body, Delete):
+            for target in dict.fromkeys(post.body.hashes) or (b"",):
+                self._deletions.add(post.hash, _POST, post.timestamp_ms.to_bytes(8, "big"), post.author, target)
+
+    def stone(self, stone: Tombstone) -> None:
+        """Take note of a tombstone."""
+        at = stone.deleted_at_ms.to_bytes(8, "big")
+        self._deletions.add(stone.deleted_by, _STONE, at, stone.author, stone.target)
+        self._targets.add(stone.target, _STONE, _DEAD if stone.is_effective else _WAITING, stone.author)
+
     def not_borne_out(self) -> Iterator[bytes]:
         """Yield the targets of tombstones whose post/delete is here and does not say what they claim."""
-        self._spill()
-        for _, group in groupby(chain.from_iterable(merge(self._runs)), key=_BY):
+        for _, group in self._deletions:
             said: set[bytes] = set()
-            for record in group:  # what the post/delete says comes first
-                if record[32:33] == _CLAIM:
-                    said.add(record[33:])
-                elif said and record[33:] not in said:
-                    yield record[-32:]
+            for record in group:
+                if record.startswith(_POST):
+                    said.add(record[1:])
+                elif said and record[1:] not in said:
+                    yield record[-HASH_SIZE_BYTES:]
+
+    def not_dead(self) -> Iterator[bytes]:
+        """Yield the hash of each post that is here although its author deleted it, or a tombstone says that it was seen dead."""
+        for digest, group in self._targets:
+            post = next(group)
+            kills = (record[1:2] == _DEAD or record[2:] == post[1:] for record in group)
+            if post.startswith(_POST) and any(kills):
+                yield digest
 
 
 class _Verification:
@@ -158,6 +198,8 @@ class _Verification:
             self._guard(segment.file, self._tombstones, segment)
         for target in self._proofs.not_borne_out():
             self._report.tell("tombstones", f"the deletion of {target.hex()} is not what its post/delete says")
+        for digest in self._proofs.not_dead():
+            self._report.tell("tombstones", f"the post {digest.hex()} is here, and a tombstone says that it is dead")
         self._guard("arrivals.json", read_arrivals, folder)
 
     def _guard(self, file: str, work: Callable[..., object], *arguments: Any) -> None:
@@ -178,8 +220,7 @@ class _Verification:
             for post in posts:
                 types[post.type_name] += 1
                 places[1:] = [self._check_place(segment, post.timestamp_ms.to_bytes(8, "big") + post.hash)]
-                if post.type == DELETE:
-                    self._take_claims(post)
+                self._proofs.post(post)
             self._report.posts += len(raws)
             progress(len(raws))
         ends = (None, None) if not places else (_place(places[0]), _place(places[-1]))
@@ -192,7 +233,7 @@ class _Verification:
             hasher.update(pack([[stone.target, stone.author, stone.encode()] for stone in stones]))
             for stone in stones:
                 self._check_place(segment, stone.target + stone.author)
-                self._proofs.add(_STONE, stone.deleted_by, stone.deleted_at_ms, stone.author, stone.target)
+                self._proofs.stone(stone)
             self._report.tombstones += len(stones)
         self._check_entry(segment, hasher.hexdigest(), agrees=True)
 
@@ -219,13 +260,6 @@ class _Verification:
             self._report.tell(segment.file, f"the item {place.hex()} does not come behind the one before")
         self._last = place
         return place
-
-    def _take_claims(self, post: Post) -> None:
-        if isinstance(post.body, Delete):
-            for target in dict.fromkeys(post.body.hashes):
-                self._proofs.add(_CLAIM, post.hash, post.timestamp_ms, post.author, target)
-            if not post.body.hashes:
-                self._proofs.add(_CLAIM, post.hash, post.timestamp_ms, post.author, b"")
 
     def _check_entry(self, segment: Segment, content_blake3: str, agrees: bool) -> None:
         if content_blake3 != segment.content_blake3:

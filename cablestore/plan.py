@@ -14,9 +14,10 @@ from typing import Final
 from cablestore import arrival
 from cablestore.arrival import Kind
 from cablestore.body import DELETE
+from cablestore.local import WITNESSED, local_key
 from cablestore.overlay import Overlay
 from cablestore.post import Post
-from cablestore.reader import Reader, Row, record_key, tombstone_key
+from cablestore.reader import Reader, Row, record_key, target_key, tombstone_key
 from cablestore.sizes import KEY as SIZES_KEY
 from cablestore.sizes import Sizes, add_sizes, encode_sizes
 from cablestore.summary import census_key
@@ -74,15 +75,19 @@ class Plan:
         self._moved: Final = [(tree, list[Move]()) for tree in catalog.trees]
         """Of each tree, what was added to sets and taken out."""
         self._grown: dict[str, tuple[int, int]] = {}
+        self._targets: Final = set[bytes]()
+        """Of tombstones that this plan puts: the rows that name all targets are folds, which come last."""
         self._log: list[tuple[Kind, bytes]] = []
 
     def add(self, post: Post) -> Verdict:
         """Add a post: ACCEPTED, DUPLICATE, or DELETED by its author."""
         if self._reader.get(record_key(post)) is not None:
             return Verdict.DUPLICATE
-        if post.type != DELETE and self._reader.get(tombstone_key(post.hash_hex, post.author_hex)) is not None:
-            self._bury(post)
-            return Verdict.DELETED
+        if post.hash in self._targets or self._reader.get(target_key(post.hash_hex)) is not None:
+            if post.type != DELETE and self._reader.tombstone(post.hash, post.author) is not None:
+                self._bury(post)
+                return Verdict.DELETED
+            self._overrule(post, None)
         self._add_rows(post)
         for fold in self._catalog.folds[post.type]:
             for key, part in fold.parts(post):
@@ -99,15 +104,32 @@ class Plan:
         """Add those posts that are signed; the others are BAD_SIGNATURE."""
         return [self.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(posts, signed, strict=True)]
 
-    def lay(self, stone: Tombstone) -> None:
-        """Lay a tombstone. Where its target lives and is its author's, the target goes."""
+    def lay(self, stone: Tombstone) -> bool:
+        """Lay a tombstone; tell whether it said anything new. Where its target lives and is its author's, the target goes.
+
+        A skeleton that it has is another store's word: it does not count where this store has the target, or saw it dead.
+        """
         known = self._reader.tombstone(stone.target, stone.author)
-        self._put_tombstone(known, stone if known is None else known.merge(stone))
-        if known is None or not known.is_effective:
-            target = self._reader.post(stone.target)
-            if target is not None and target.author == stone.author and target.type != DELETE:
-                self._remove(target)
-                self._bury(target)
+        target = self._reader.post(stone.target) if known is None or not known.is_effective else None
+        if stone.is_effective and (target is not None or self._reader.is_witnessed(stone.target)):
+            stone = replace(stone, skeleton=None)
+        merged = stone if known is None else known.merge(stone)
+        self._put_tombstone(known, merged)
+        if target is not None and target.author == stone.author and target.type != DELETE:
+            self._remove(target)
+            self._bury(target)
+        return merged != known
+
+    def witness(self, stone: Tombstone) -> None:
+        """Take an effective tombstone, laid before, for what this store itself saw of the target and its deletion."""
+        self._overrule(stone, stone.skeleton)
+        self.set_local(WITNESSED, stone.target_hex, stone.author)
+
+    def set_local(self, name: bytes, key: bytes, value: bytes | None) -> None:
+        """Put a local row (`cablestore.local`), or delete it with None."""
+        full_key = local_key(name, key)
+        if self._reader.get(full_key) != value:
+            self._changes[full_key] = value
 
     def discard(self, digest: bytes) -> Verdict:
         """Remove a post without a tombstone: DISCARDED, UNKNOWN, or KEPT for a post/delete."""
@@ -221,13 +243,23 @@ class Plan:
                 self._combine(key, before, after)
 
     def _bury(self, post: Post) -> None:
-        """Record, once, that the target of a tombstone was seen."""
+        """Record, once, that the target of its author's tombstone was seen."""
         known = self._reader.tombstone(post.hash, post.author)
-        if known is not None and not known.is_effective:
-            self._put_tombstone(known, replace(known, skeleton=Skeleton.of(post)))
+        if known is not None and not self._reader.is_witnessed(post.hash):
+            self.witness(replace(known, skeleton=Skeleton.of(post)))
             self._log.append((Kind.DELETED, post.hash))
 
+    def _overrule(self, target: Post | Tombstone, skeleton: Skeleton | None) -> None:
+        """Put what is certain of a target, its skeleton or that it lives, in the place of all that was told of it."""
+        digest = target.hash if isinstance(target, Post) else target.target
+        for stone in list(self._reader.tombstones(digest)):
+            self._put_tombstone(stone, replace(stone, skeleton=skeleton if stone.author == target.author else None))
+
     def _put_tombstone(self, known: Tombstone | None, stone: Tombstone) -> None:
+        """Put a tombstone and what follows from it in the place of what was known."""
+        if stone == known:
+            return
+        self._targets.add(stone.target)
         self._set(tombstone_key(stone.target_hex, stone.author.hex().encode()), stone.encode())
         rows = dict(self._catalog.dead_rows(stone))
         for key, _ in self._catalog.dead_rows(known) if known else ():
@@ -235,8 +267,9 @@ class Plan:
                 self._set(key, None)
         for key, value in rows.items():
             self._set(key, value)
-        for fold, key, _ in self._catalog.dead_parts(stone):
-            self._refolds[key] = fold
+        for each in (known, stone):
+            for fold, key, _ in self._catalog.dead_parts(each) if each else ():
+                self._refolds[key] = fold
 
     def _remove(self, post: Post) -> None:
         """Delete a live post's rows, as the reverse hash map lists them, and have its folds found anew."""

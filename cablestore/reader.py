@@ -10,6 +10,7 @@ from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.dialect import Dialect
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.keys import after_prefix
+from cablestore.local import WITNESSED, local_key
 from cablestore.post import Post, decode_post
 from cablestore.tombstone import Tombstone
 
@@ -19,6 +20,7 @@ Row = tuple[bytes, bytes]
 DATA_PREFIX: Final = b"!data!"
 PRIVATE_PREFIX: Final = b"!private!"
 TOMBSTONE_PREFIX: Final = b"!chat!deleted!"
+TARGET_PREFIX: Final = b"!chat!target!"
 BEHIND_HEX: Final = b"~"
 """Sorts behind all hex digits."""
 
@@ -114,6 +116,11 @@ def record_key(post: Post) -> bytes:
 def tombstone_key(target_hex: bytes, author_hex: bytes) -> bytes:
     """Return the key of the tombstone of (target, author)."""
     return TOMBSTONE_PREFIX + target_hex + b"!" + author_hex
+
+
+def target_key(target_hex: bytes) -> bytes:
+    """Return the key of the row that says that there are tombstones of a target."""
+    return TARGET_PREFIX + target_hex
 
 
 def decode_tombstone(row: Row) -> Tombstone:
@@ -219,5 +226,26 @@ class Reader:
             yield decode_tombstone(row)
 
     def burial(self, target: bytes) -> Tombstone | None:
-        """Return the effective tombstone of `target`, None where it is not known to be dead."""
+        """Return the effective tombstone of `target`, None where it is not known to be dead.
+
+        It may be another store's word alone (`is_witnessed` tells); where those name several authors, it is the first's.
+        """
         return next((stone for stone in self.tombstones(target) if stone.is_effective), None)
+
+    def local(self, name: bytes, key: bytes) -> bytes | None:
+        """Return the value of a local row (`cablestore.local`), or None."""
+        return self.get(local_key(name, key))
+
+    def local_rows(self, name: bytes) -> Iterator[Row]:
+        """Yield the local rows of a name: what follows it in the key, and the value."""
+        prefix = local_key(name)
+        for key, value in self.prefix(prefix):
+            yield key[len(prefix) :], value
+
+    def witnessed_author(self, digest: bytes) -> bytes | None:
+        """Return the author of a dead post that this store itself saw, and its author's deletion; None for all others."""
+        return self.local(WITNESSED, digest.hex().encode())
+
+    def is_witnessed(self, digest: bytes) -> bool:
+        """Tell whether this store itself saw a post and its author's deletion, so that it need not see the post again."""
+        return self.witnessed_author(digest) is not None

@@ -17,6 +17,8 @@ from cablestore.body import TYPE_NAMES, Info, Text
 from cablestore.causal import causal_order
 from cablestore.dialect import RESERVED_CHANNELS
 from cablestore.errors import CorruptStoreError
+from cablestore.keys import after_prefix
+from cablestore.local import PREFIX as LOCAL_PREFIX
 from cablestore.post import Post
 from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, Reader, Row, SnapshotSource, data_key
 from cablestore.sizes import Size
@@ -108,7 +110,7 @@ class Reads(ABC):
             return [bytes.fromhex(key[len(DATA_PREFIX) :].decode()) for _, (key, _) in rows]
 
     def deletion(self, digest: bytes) -> Tombstone | None:
-        """Return what deleted a post, None for one that is not known to be deleted."""
+        """Return what deleted a post, None for one that is not known to be deleted. It may be another store's word alone."""
         with self._reading() as reader:
             return reader.burial(digest)
 
@@ -258,10 +260,13 @@ class Reads(ABC):
             return [Event(*entry, reader.post(entry.hash)) for _, entry in found]
 
     def dump(self) -> Iterator[Row]:
-        """Yield every row that follows from posts and tombstones, in key order: all but the arrival log."""
+        """Yield every row that follows from posts and tombstones, in key order: all but the arrival log and local rows."""
         with self._reading() as reader:
-            yield from reader.scan(b"", arrival.PREFIX)
-            yield from reader.scan(arrival.PREFIX[:-1] + b'"', b"\xff")
+            start = b""
+            for prefix in (arrival.PREFIX, LOCAL_PREFIX):
+                yield from reader.scan(start, prefix)
+                start = after_prefix(prefix)
+            yield from reader.scan(start, b"\xff")
 
     def dump_digest(self) -> str:
         """Return the BLAKE3 of `dump` in hex: equal for equal databases."""

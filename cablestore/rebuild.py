@@ -17,8 +17,10 @@ from typing import Final
 from cablestore import arrival
 from cablestore.batches import batches
 from cablestore.body import DELETE
-from cablestore.derive import Derivation, measure, settle
+from cablestore.derive import Derivation, Settled, measure, settle
 from cablestore.errors import CorruptStoreError, DecodeError
+from cablestore.local import PREFIX as LOCAL_PREFIX
+from cablestore.local import WITNESSED, local_key
 from cablestore.plan import Plan
 from cablestore.post import Post, decode_post
 from cablestore.progress import Progress
@@ -39,8 +41,7 @@ from cablestore.sizes import Sizes, add_sizes, decode_sizes, encode_sizes
 from cablestore.summary import Summary, summaries, summary_rows
 from cablestore.tombstone import Tombstone
 from cablestore.view import Catalog
-from cablestore.views.data import VIEW as DATA
-from cablestore.views.deleted import is_borne_out, tombstones
+from cablestore.views.deleted import is_borne_out, is_buried, tombstones
 
 _POSTS_TOLD: Final = 1_000
 _LOST_POSTS: Final = ("post ", "local-only post ")
@@ -120,17 +121,19 @@ def add_rest(
     source: Reader, target: Database, catalog: Catalog, meta: Row, sizes: Sizes, report: RebuildReport
 ) -> None:
     """Add to a target with all that follows from posts and tombstones what does not."""
-    _count_lost_posts(source, report)
+    _count_lost_posts(source, catalog, report)
     write_head(target, meta, sizes)
     if report.has_late_tombstones:
         _lay_late_tombstones(source, target, catalog)
+    _copy_local(source, target)
+    target.flush()
     _copy_arrivals(source, target, report)
 
 
-def _count_lost_posts(source: Reader, report: RebuildReport) -> None:
+def _count_lost_posts(source: Reader, catalog: Catalog, report: RebuildReport) -> None:
     """Hold the posts that could be read against how many the source says that it has."""
     with suppress(CorruptStoreError):
-        known = decode_sizes(source.get(SIZES_KEY)).get(DATA.name)
+        known = decode_sizes(source.get(SIZES_KEY)).get(catalog.view_of(DATA_PREFIX))
         report.posts_before = None if known is None else known.rows
     damaged = sum(count for what, count in report.damaged.items() if what.startswith(_LOST_POSTS))
     report.lost_posts = max(damaged, (report.posts_before or 0) - report.posts)
@@ -159,9 +162,11 @@ def load_posts(
     """Load the posts of a range of hashes, and have all else that follows from them and from tombstones sorted."""
     derivation = sorter.derivation
     done = 0
-    for post, stones in _settled(source, report, start, stop):
+    for post, stones, dead in _settled(source, report, start, stop):
         for stone in stones:
             derivation.tombstone(stone)
+        if dead is not None:
+            derivation.dead(dead)
         if post is not None:
             record = derivation.post(post)
             if post.sealed is None:
@@ -176,10 +181,6 @@ def load_posts(
             done = 0
     loader.flush()
     progress(done)
-
-
-Settled = tuple[Post | None, list[Tombstone]]
-"""What is known of one hash: the post if it lives, and its tombstones."""
 
 
 def _fraction(digest: bytes) -> float:
@@ -203,13 +204,13 @@ def _settled(source: Reader, report: RebuildReport, start: bytes, stop: bytes) -
             continue
         report.posts += 1
         if not stones:
-            yield post, []
+            yield post, [], None
             continue
         if stones[0].target == post.hash:
             yield settle(post, stones)
         else:
             yield settle(None, stones)
-            yield post, []
+            yield post, [], None
         stones = []
     if stones:
         yield settle(None, stones)
@@ -299,6 +300,20 @@ def _lay_late_tombstones(source: Reader, target: Database, catalog: Catalog) -> 
             changes = plan.finish()
         target.write(changes.rows, sync=False)
         sizes = changes.sizes
+
+
+def _copy_local(source: Reader, target: Database) -> None:
+    """Carry the local rows over. A dead post whose skeleton was lost is to be seen again, so it does not count as seen."""
+    witnessed = local_key(WITNESSED)
+    with target.snapshot() as state:
+        reader = source.over(state)
+        for rows in batches(source.prefix(LOCAL_PREFIX), lambda row: len(row[1])):
+            kept = {
+                key: value
+                for key, value in rows
+                if not key.startswith(witnessed) or is_buried(reader, key[len(witnessed) :], value)
+            }
+            target.write(kept, sync=False)
 
 
 def _copy_arrivals(source: Reader, target: Database, report: RebuildReport) -> None:

@@ -1,7 +1,8 @@
 """Succession: what a new database needs before it takes the place of a live one that went on meanwhile.
 
-It was built from exports. What arrived since, what never leaves the store and the arrival log come from the live
-database; what the new one holds besides, or no longer, goes into the log, so that subscribers hear of it.
+It was built from exports. What arrived since, what never leaves the store, what was told of deleted posts, local rows and
+the arrival log come from the live database; what the new one holds besides, or no longer, goes into the log, so that
+subscribers hear of it.
 """
 
 from __future__ import annotations
@@ -14,12 +15,15 @@ from itertools import islice
 from cablestore import arrival
 from cablestore.arrival import Kind
 from cablestore.batches import batches
+from cablestore.derive import side_by_side
 from cablestore.dialect import Dialect
 from cablestore.keys import after_prefix
 from cablestore.limits import MAX_BATCH_POSTS
+from cablestore.local import PREFIX as LOCAL_PREFIX
+from cablestore.local import WITNESSED, local_key
 from cablestore.plan import Plan
 from cablestore.post import Post
-from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, Database, Reader, Row
+from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Database, Reader, Row, decode_tombstone
 from cablestore.sizes import KEY as SIZES_KEY
 from cablestore.sizes import decode_sizes
 from cablestore.view import Catalog
@@ -51,9 +55,13 @@ def succeed(
         for rows in batches(live.prefix(PRIVATE_PREFIX), lambda row: len(row[1])):
             _plan(target, live, catalog, partial(_add_own, live, rows))
             report.local_only += len(rows)
+        _lay_tombstones(live, target, catalog)
         for entries in batches(arrival.entries(live, after), lambda _: 256):
             _replay(target, live, catalog, [entry.hash for entry in entries], keeps)
             report.arrived_since += len(entries)
+        _take_witnessed(live, target, catalog)
+        target.flush()
+        _copy_local(live, target)
         target.flush()
         _copy_log(live, target)
         report.logged = _log_differences(live, target, dialect)
@@ -79,20 +87,64 @@ def _add_own(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
 def _replay(
     target: Database, live: Reader, catalog: Catalog, hashes: Iterable[bytes], keeps: Callable[[Post], bool]
 ) -> None:
-    """Make of each hash in the target what the live database made of it: a post, a dead one, or nothing."""
+    """Make of each hash in the target what the live database made of it: a post or nothing. What is dead went before."""
 
     def work(plan: Plan) -> None:
         for digest in hashes:
-            post, stone = live.post(digest), live.burial(digest)
-            if post is not None:
-                if keeps(post):
-                    plan.add(post)
-            elif stone is not None:
-                plan.lay(stone)
-            else:
+            post = live.post(digest)
+            if post is None:
                 plan.discard(digest)
+            elif keeps(post):
+                plan.add(post)
 
     _plan(target, live, catalog, work)
+
+
+def _lay_tombstones(live: Reader, target: Database, catalog: Catalog) -> None:
+    """Lay the tombstones of the live database, with all that it was told of deleted posts."""
+    with target.snapshot() as state:
+        found = side_by_side(live.prefix(TOMBSTONE_PREFIX), live.over(state).prefix(TOMBSTONE_PREFIX))
+        lacking = (due for due, present in found if due is not None and due != present)
+        for rows in batches(lacking, lambda row: len(row[1])):
+            _plan(target, live, catalog, partial(_lay, rows))
+
+
+def _lay(rows: Iterable[Row], plan: Plan) -> None:
+    for row in rows:
+        plan.lay(decode_tombstone(row))
+
+
+def _take_witnessed(live: Reader, target: Database, catalog: Catalog) -> None:
+    """Have what the live database saw itself of dead posts count in the target, against all that others told."""
+    with target.snapshot() as state:
+        prefix = local_key(WITNESSED)
+        found = side_by_side(live.prefix(prefix), live.over(state).prefix(prefix))
+        lacking = (due for due, present in found if due is not None and due != present)
+        for rows in batches(lacking, lambda row: len(row[1])):
+            _plan(target, live, catalog, partial(_witness, live, [(key[len(prefix) :], value) for key, value in rows]))
+
+
+def _witness(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
+    for hash_hex, author in rows:
+        stone = live.tombstone(bytes.fromhex(hash_hex.decode()), author)
+        if stone is not None and stone.is_effective:
+            plan.witness(stone)
+
+
+def _copy_local(live: Reader, target: Database) -> None:
+    """Make the local rows of the target those of the live database, but for what it saw dead itself."""
+    witnessed = local_key(WITNESSED)
+    with target.snapshot() as state:
+        found = side_by_side(live.prefix(LOCAL_PREFIX), live.over(state).prefix(LOCAL_PREFIX))
+        changed = ((due, present) for due, present in found if due != present)
+        for pairs in batches(changed, lambda _: 256):
+            rows: dict[bytes, bytes | None] = {}
+            for due, present in pairs:
+                if due is not None:
+                    rows[due[0]] = due[1]
+                elif present is not None and not present[0].startswith(witnessed):
+                    rows[present[0]] = None
+            target.write(rows, sync=False)
 
 
 def _copy_log(live: Reader, target: Database) -> None:

@@ -4,6 +4,9 @@ A post is dead when a post/delete by its own author names it, whichever of the t
 seen, the tombstone waits under (target, author), so that nobody can delete in advance what another will write. When it
 was seen, its skeleton stays: live posts no longer tell its channel, time and links, and other posts' histories run
 through it.
+
+A skeleton that came without its post is another store's word, which nobody signed. It serves as long as nothing better
+is known, and gives way to the post itself.
 """
 
 from __future__ import annotations
@@ -35,6 +38,10 @@ class Skeleton:
         """Take the skeleton of a post."""
         return cls(post.type, post.timestamp_ms, post.channel, post.links)
 
+    def fields(self) -> list[Any]:
+        """Return what a tombstone's row holds of it: [type, timestamp_ms, channel or nil, links]."""
+        return [self.type, self.timestamp_ms, self.channel, list(self.links)]
+
     @property
     def is_linkable(self) -> bool:
         """Whether the post took part in its channel's history (wire.md 5.1.2.1)."""
@@ -56,7 +63,7 @@ class Tombstone:
 
     @property
     def is_effective(self) -> bool:
-        """Whether the target was seen and is dead. Otherwise the tombstone waits."""
+        """Whether the target is known to be dead, because it was seen or was told of. Otherwise the tombstone waits."""
         return self.skeleton is not None
 
     @property
@@ -75,14 +82,17 @@ class Tombstone:
         return sort_time(self.deleted_at_ms, self.deleted_by.hex().encode())
 
     def merge(self, other: Self) -> Self:
-        """Join what two tombstones of one (target, author) know. Commutative, associative, idempotent."""
+        """Join what two tombstones of one (target, author) tell. Commutative, associative, idempotent.
+
+        Of two skeletons the one with the least encoding stays: nothing says which one is true.
+        """
         at, by = min((self.deleted_at_ms, self.deleted_by), (other.deleted_at_ms, other.deleted_by))
-        return replace(self, deleted_at_ms=at, deleted_by=by, skeleton=self.skeleton or other.skeleton)
+        told = [skeleton for skeleton in (self.skeleton, other.skeleton) if skeleton is not None]
+        return replace(self, deleted_at_ms=at, deleted_by=by, skeleton=min(told, key=_encoding, default=None))
 
     def encode(self) -> bytes:
         """Return the value of the tombstone's row: msgpack [deleted_at_ms, deleted_by, skeleton or nil]."""
-        bones = self.skeleton
-        skeleton = None if bones is None else [bones.type, bones.timestamp_ms, bones.channel, list(bones.links)]
+        skeleton = None if self.skeleton is None else self.skeleton.fields()
         return pack([self.deleted_at_ms, self.deleted_by, skeleton])
 
     @classmethod
@@ -110,6 +120,10 @@ class Tombstone:
                 except (CorruptStoreError, TypeError, OverflowError):
                     pass
         raise ValueError("this is no tombstone")
+
+
+def _encoding(skeleton: Skeleton) -> bytes:
+    return pack(skeleton.fields())
 
 
 def _can_be(stone: Tombstone) -> bool:

@@ -19,7 +19,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +31,7 @@ from cablestore.batches import batches
 from cablestore.body import DELETE, TYPE_NAMES
 from cablestore.collector import without_collector
 from cablestore.crypto import post_hash
-from cablestore.derive import Derivation, measure, settle
+from cablestore.derive import Derivation, Settled, measure, settle
 from cablestore.dialect import Dialect
 from cablestore.errors import (
     ArchiveError,
@@ -225,7 +224,9 @@ class _Blobs:
 
 def _read(source: Input, blobs: _Blobs) -> Batches:
     for raws, stones in source.blocks():
-        blobs.add_tombstones(stones)
+        blobs.add_tombstones(
+            [stone for stone in stones if stone.is_effective]
+        )  # the others come with their post/deletes
         yield from blobs.add_posts(raws)
 
 
@@ -238,9 +239,11 @@ def _derive(job: Job, partition: int, raws: list[bytes], stones: list[Tombstone]
     types: Counter[int] = Counter()
     derivation = Derivation(job.catalog)
     records: list[Row] = []
-    for post, laid in settled(job.dialect, raws, stones, counts):
+    for post, laid, dead in settled(job.dialect, raws, stones, counts):
         for stone in laid:
             derivation.tombstone(stone)
+        if dead is not None and job.wants_records:
+            derivation.dead(dead)
         if post is None:
             continue
         reason = job.drops.reason(post) if job.drops else None
@@ -268,10 +271,11 @@ def _write_rows(job: Job, file: str, rows: list[Row]) -> list[dict[str, Any]]:
         return [writer.close(measure(rows, job.catalog))]
 
 
-def settled(
-    dialect: Dialect, raws: list[bytes], stones: list[Tombstone], counts: Counter[str]
-) -> Iterator[tuple[Post | None, list[Tombstone]]]:
-    """Yield what all inputs together say of each hash, in order of hashes: the post if it lives, and its tombstones."""
+def settled(dialect: Dialect, raws: list[bytes], stones: list[Tombstone], counts: Counter[str]) -> Iterator[Settled]:
+    """Yield what all inputs together say of each hash, in order of hashes.
+
+    `stones` are those that post/deletes set, and what exports and archives tell of targets: that counts under a post/delete.
+    """
     by_target: dict[bytes, list[Tombstone]] = {}
     for stone in stones:
         by_target.setdefault(stone.target, []).append(stone)
@@ -291,14 +295,20 @@ def settled(
                 post = None
         waiting = by_target.get(digest)
         if waiting is None:
-            yield post, []
+            yield post, [], None
             continue
-        if post is not None:  # and so known better than from what an archive tells of it
-            waiting = [replace(stone, skeleton=None) for stone in waiting]
-        live, laid = settle(post, waiting)
-        counts["deleted"] += post is not None and live is None
+        proven = _proven(waiting)
+        counts["tombstones: without their post/delete, left out"] += len(waiting) - len(proven)
+        live, laid, dead = settle(post, proven)
+        counts["deleted"] += dead is not None
         _count_stones(post, laid, counts)
-        yield live, laid
+        yield live, laid, dead
+
+
+def _proven(stones: list[Tombstone]) -> list[Tombstone]:
+    """Return the tombstones that post/deletes set, and of the others those that repeat what one of these says."""
+    said = {(stone.author, stone.deleted_at_ms, stone.deleted_by) for stone in stones if not stone.is_effective}
+    return [stone for stone in stones if (stone.author, stone.deleted_at_ms, stone.deleted_by) in said]
 
 
 def _count_stones(post: Post | None, laid: list[Tombstone], counts: Counter[str]) -> None:

@@ -98,7 +98,7 @@ def _derive(job: WeeksJob, partition: int, raws: list[bytes], stones: list[Tombs
     counts: Counter[str] = Counter()
     first_posts_ms: dict[str, int] = {}
     rows: list[Row] = []
-    for post, laid in settled(job.dialect, raws, stones, counts):
+    for post, laid, _ in settled(job.dialect, raws, stones, counts):
         rows += [_stone_row(stone) for stone in laid if stone.is_effective]
         if post is None or post.channel == RESERVED_CHANNEL:
             continue

@@ -19,6 +19,8 @@ from cablestore import (
     Tombstone,
 )
 from cablestore.export import read_posts, read_tombstones
+from cablestore.export_write import ExportWriter
+from cablestore.views import CATALOG
 
 """Sizes with which a history of a few posts takes several runs and segments."""
 
@@ -79,6 +81,16 @@ def some_posts() -> list[Post]:
         for author, channel in ((0, 0), (1, 2), (2, 7))
     ]
     return build(drafts, LEGACY)
+
+
+def forge(folder: Path, posts: Iterable[Post], stones: Iterable[Tombstone], dialect: Dialect = LEGACY) -> Path:
+    """Write an export that says whatever it is to say: no store need ever have held it."""
+    writer = ExportWriter(folder, dialect, CATALOG.versions)
+    ordered = sorted({post.hash: post for post in posts}.values(), key=lambda post: (post.timestamp_ms, post.hash))
+    writer.add_posts((post.timestamp_ms, post.hash, post.raw, post.type) for post in ordered)
+    writer.add_tombstones(sorted(stones, key=lambda stone: (stone.target, stone.author)))
+    writer.finish()
+    return folder
 
 
 def copied(whole: Path, folder: Path) -> Path:

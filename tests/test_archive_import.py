@@ -6,11 +6,23 @@ from pathlib import Path
 
 import pytest
 from archives import CONTROL, FIRST_MS, KEY, WEEKS, archived, bring, plan_of, some_weeks, store_of
+from exporting import forge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
 
-from cablestore import DRAFT8, LEGACY, ArchiveError, Dialect, InvalidPostError, encode_post
+from cablestore import (
+    DRAFT8,
+    LEGACY,
+    ArchiveError,
+    Dialect,
+    InvalidPostError,
+    Skeleton,
+    Tombstone,
+    Verdict,
+    answers,
+    encode_post,
+)
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.importing import import_archives, import_deletions
 from cablestore.archive.period import WEEK_MS
@@ -61,6 +73,29 @@ def test_what_an_archive_lacks_is_removed_and_told(tmp_path: Path) -> None:
     member = store_of([*extra, *stays])
     assert set(bring(member, folder, plan).removed) == {post.hash for post in extra[1:]}
     assert member.post(stays[2].hash) is not None, "a deletion is never undone"
+
+
+def test_what_an_archive_tells_of_deleted_posts_keeps_none_away(tmp_path: Path) -> None:
+    """The control node was told of two posts that it never saw; one is not its deleter's, and what is told of both is made up."""
+    alive, gone = (ANN.text("default", text, at=FIRST_MS) for text in ("I live", "gone"))
+    not_his, deletion = BOB.delete(alive, at=FIRST_MS + 1), ANN.delete(gone, at=FIRST_MS + 2)
+    made_up = Skeleton(0, FIRST_MS, "other", (bytes(32),))
+    stones = [
+        Tombstone(target.hash, by.author, by.timestamp_ms, by.hash, made_up)
+        for target, by in ((alive, not_his), (gone, deletion))
+    ]
+    plan = plan_of()
+    source, member = store_of([not_his, deletion]), store_of(())
+    source.import_exports([forge(tmp_path / "export", [not_his, deletion], stones)])
+    bring(member, archived(source, tmp_path / "archives", plan), plan)
+    assert member.dump_digest() == source.dump_digest()
+    with member.snapshot() as snapshot:
+        asked = list(answers.worth_requesting(snapshot.reader, [alive.hash, gone.hash]))
+    assert asked == [alive.hash, gone.hash]
+    verdicts = [outcome.verdict for outcome in member.ingest([alive.raw, gone.raw])]
+    assert verdicts == [Verdict.ACCEPTED, Verdict.DELETED]
+    assert member.dump_digest() == store_of([not_his, deletion, alive, gone]).dump_digest()
+    assert member.check().is_clean
 
 
 @pytest.mark.parametrize("weeks", range(1, WEEKS + 1))

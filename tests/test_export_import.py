@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from exporting import export, import_, in_memory, posts_in, scratch_folder, stones_in
+from exporting import export, forge, import_, in_memory, posts_in, scratch_folder, stones_in
 from history import AUTHORS, CHANNELS, TIMES_MS, Model, histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -118,14 +118,6 @@ def test_local_only_posts_stay_at_home(tmp_path: Path) -> None:
     assert private.raw[100:] not in b"".join(posts_in(manifest))
 
 
-def forge(folder: Path, posts: list[Post], stones: list[Tombstone]) -> None:
-    writer = ExportWriter(folder, LEGACY, {})
-    posts.sort(key=lambda post: (post.timestamp_ms, post.hash))
-    writer.add_posts((post.timestamp_ms, post.hash, post.raw, post.type) for post in posts)
-    writer.add_tombstones(stones)
-    writer.finish()
-
-
 def test_skeletons_without_proof_are_left_out(tmp_path: Path) -> None:
     """A tombstone that no post/delete bears out, and one that would bury what somebody else wrote."""
     living = ANN.text("default", "I live")
@@ -134,10 +126,11 @@ def test_skeletons_without_proof_are_left_out(tmp_path: Path) -> None:
     buries = Tombstone(living.hash, BOB.key, not_his.timestamp_ms, not_his.hash, skeleton)
     unproven = Tombstone(bytes([9]) * 32, ANN.key, START_MS, bytes([8]) * 32, skeleton)
     misquoted = Tombstone(bytes([7]) * 32, BOB.key, not_his.timestamp_ms, not_his.hash, skeleton)
-    stones = sorted([buries, unproven, misquoted], key=lambda stone: stone.target)
-    forge(tmp_path / "forged", [living, not_his], stones)
-    [problem] = verify_export(tmp_path / "forged", signatures=True).problems
-    assert misquoted.target.hex() in problem.what
+    forge(tmp_path / "forged", [living, not_his], [buries, unproven, misquoted])
+    problems = verify_export(tmp_path / "forged", signatures=True).problems
+    assert [
+        digest.hex() in problem.what for digest, problem in zip((misquoted.target, living.hash), problems, strict=True)
+    ]
     with in_memory(LEGACY) as store, in_memory(LEGACY, [living, not_his]) as expected:
         summary = store.import_exports([tmp_path / "forged"])
         assert (summary.skeletons, summary.refused_skeletons) == (0, 3)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from exporting import forge
 from history import Model, histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +27,19 @@ from pyspark.cloudpickle import register_pickle_by_value
 from stores import scratch_folder, store_of
 from test_tasks import Plan, plans, write_exports
 
-from cablestore import DRAFT8, Block, CableStore, Dialect, Filters, Post, Verdict, encode_post
+from cablestore import (
+    DRAFT8,
+    Block,
+    CableStore,
+    Dialect,
+    Filters,
+    Post,
+    Skeleton,
+    Tombstone,
+    Verdict,
+    answers,
+    encode_post,
+)
 from cablestore.cli import main
 from cablestore.errors import CorruptExportError, ExportError
 from cablestore.kv import LevelDB
@@ -419,6 +432,42 @@ def test_generations_are_listed_gone_back_to_and_removed(run: Run, tmp_path: Pat
     run("generations", *here, "--remove", "kept")
     assert states() == {"generation-000001": "live"}
     assert [p.name for p in path.glob("generation-*")] == ["generation-000001"]
+
+
+def test_what_was_told_of_dead_posts_is_as_after_an_import_and_stays_when_going_back(run: Run, tmp_path: Path) -> None:
+    """One export knows what a deleted post was, one lies about a post that the store saw dead, one is imported in between."""
+    path = tmp_path / "store"
+    first, seen, since = (BOB.text("default", text) for text in ("first", "seen", "told of since the export"))
+    gone = ANN.text("default", "gone", links=(first.hash,))
+    last = ANN.text("default", "last", links=(gone.hash,))
+    deletions = [ANN.delete(gone), BOB.delete(seen), BOB.delete(since)]
+    store_at(path, [first, last, seen, *deletions])
+    with CableStore.open(path) as store:
+        store.export(tmp_path / "own")
+        forge(tmp_path / "since", [deletions[2]], [told_of(since, deletions[2])])
+        store.import_exports([tmp_path / "since"])
+        assert len(store.heads("default")) == 2
+    other = export_of([first, gone, deletions[0]], tmp_path / "other")
+    forged = forge(tmp_path / "forged", deletions[1:2], [told_of(seen, deletions[1])])
+    with CableStore.in_memory() as oracle:
+        oracle.ingest(raws(first, last, seen, *deletions))
+        oracle.import_exports([tmp_path / "since", other, forged])
+        expected = oracle.dump_digest()
+    run("reindex", tmp_path / "own", other, forged, "--out", path)
+    for generation in ("generation-000002", "generation-000001"):
+        if generation != "generation-000002":
+            run("generations", "--store", path, "--back-to", generation)
+        assert digest_of(path) == expected, generation
+        with CableStore.open(path) as store, store.snapshot() as snapshot:
+            assert store.heads("default") == [last.hash]
+            assert deletions[0].hash in answers.channel_time_range(snapshot.reader, "default", 0, 0)
+            asked = list(answers.worth_requesting(snapshot.reader, [gone.hash, seen.hash, since.hash]))
+            assert asked == [gone.hash, since.hash]
+
+
+def told_of(target: Post, deletion: Post) -> Tombstone:
+    skeleton = Skeleton(0, 7, "a!b", ())
+    return Tombstone(target.hash, deletion.author, deletion.timestamp_ms, deletion.hash, skeleton)
 
 
 # --- resuming --------------------------------------------------------------------------------------

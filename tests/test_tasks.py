@@ -14,17 +14,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from exporting import forge
 from history import AUTHORS, CHANNELS, TIMES_MS, Model, histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
 from stores import public, scratch_folder, store_of
+from test_hearsay import Told, hearsay
 
-from cablestore import LEGACY, CableStore, Dialect, Post, Verdict, decode_post
+from cablestore import LEGACY, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, decode_post
 from cablestore.body import Block
 from cablestore.errors import CorruptExportError, ExportError, ReindexError, StorageError
 from cablestore.export import read_posts
 from cablestore.export_write import ExportWriter
+from cablestore.local import PREFIX as LOCAL_PREFIX
 from cablestore.meta import KEY as META_KEY
 from cablestore.reader import Row
 from cablestore.reindex import prepare, tasks
@@ -177,9 +180,45 @@ def test_tasks_over_several_exports_make_the_rows_of_a_store_of_all(
         exports = write_exports(dialect, posts, plan, folder, random)
         with job_of(exports, folder / "job", plan) as job:
             rows, reports, sizes = run_tasks(job, random)
-        assert rows == rows_of(store)
+        assert in_dump(rows) == rows_of(store)
         assert sizes == decode_sizes(dict(store.dump()).get(SIZES_KEY))
         assert_counts(reports, exports, Model(posts))
+
+
+def in_dump(rows: list[Row]) -> list[Row]:
+    """Rows without those that say which posts were met together with their deletion."""
+    return [row for row in rows if not row[0].startswith(LOCAL_PREFIX)]
+
+
+@settings(max_examples=settings().max_examples // 4)
+@given(hearsay(), plans, st.randoms(use_true_random=False))
+def test_what_exports_tell_of_dead_posts_counts_as_in_an_import(case: Told, plan: Plan, random: Random) -> None:
+    """Forged skeletons, true ones, of posts that are here, dead, unknown: what is told and what was seen are the same."""
+    with scratch_folder() as folder, store_of(case.dialect, []) as store:
+        exports = case.write(folder)
+        with job_of(exports, folder / "job", plan) as job:
+            rows, _, sizes = run_tasks(job, random)
+        store.import_exports(exports)
+        with store.snapshot() as snapshot:
+            seen = list(snapshot.reader.prefix(LOCAL_PREFIX))
+        assert rows == sorted([*rows_of(store), *seen])
+        assert sizes == decode_sizes(dict(store.dump()).get(SIZES_KEY))
+
+
+def test_a_tombstone_without_its_deletion_is_left_out_and_counted(tmp_path: Path) -> None:
+    """Nobody signed it: believed, it would delete what its author never deleted."""
+    post = ANN.text("default", "I live")
+    made_up = [Tombstone(post.hash, ANN.key, 1, bytes([7]) * 32, skeleton) for skeleton in (None, Skeleton.of(post))]
+    for number, stone in enumerate(made_up):
+        export = forge(tmp_path / f"export-{number}", [post], [stone])
+        with job_of([export], tmp_path / f"job-{number}", ONE) as job, store_of(LEGACY, [post]) as store:
+            rows, reports, _ = run_tasks(job, Random("left out"))
+            assert rows == rows_of(store)
+        left_out = sum(report.get("counts", {}).get(LEFT_OUT, 0) for report in reports)
+        assert left_out == number, "one that waits for its target is never read"
+
+
+LEFT_OUT = "tombstones: without their post/delete, left out"
 
 
 def assert_counts(reports: list[dict[str, Any]], exports: list[Path], model: Model) -> None:
@@ -231,7 +270,7 @@ def test_what_is_dropped_is_as_if_discarded(
         assert all(is_to_drop(post, drops) == (post in chosen) for post in posts)
         outcomes = store.discard([post.hash for post in chosen])
         assert {outcome.verdict for outcome in outcomes} <= {Verdict.DISCARDED, Verdict.UNKNOWN}
-        assert rows == rows_of(store)
+        assert in_dump(rows) == rows_of(store)
         assert sizes == decode_sizes(dict(store.dump()).get(SIZES_KEY))
         gone = frozenset(post.hash for post in chosen)
         live: dict[str, int] = defaultdict(int)

@@ -1,12 +1,14 @@
 """Links: which posts refer to a post, and the heads of every channel.
 
-    !link!<linked hash>!<channel>!<linking hash> -> empty, for post/text, post/topic, post/join and post/leave
-    !head!<channel>!<hash>                       -> one byte: 1 here, 2 linked to, 4 dead, added up (fold)
+    !link!<linked hash>!<channel>!<linking hash>          -> empty, for post/text, post/topic, post/join and post/leave
+    !link!<linked hash>!<channel>!<linking hash>!<author> -> empty, for those of them that their author deleted
+    !head!<channel>!<hash>                                -> one byte: 1 here, 2 linked to, 4 dead, added up (fold)
 
 A head is a post of a channel that no post of that channel links to (wire.md 5.1.2.1). Links from other channels do not
 count, or anyone could leave a channel without heads from outside it. The fold keeps a row for what is not settled:
 heads (1), posts that are linked to but not here (2), and dead ones (5, 7), whose links stay so that histories run on
-through them. A post that is here and linked to, as most are, has no row.
+through them. A post that is here and linked to, as most are, has no row. What others tell of one dead post may name
+several authors, so the links of a dead one have its author in the key.
 """
 
 from binascii import hexlify
@@ -42,11 +44,12 @@ def dead_rows(tombstone: Tombstone) -> list[Row]:
     bones = tombstone.skeleton
     if bones is None or not bones.is_linkable:
         return []
-    return _link_rows(bones.links, tombstone.channel_key, tombstone.target_hex)
+    linking = b"%b!%b" % (tombstone.target_hex, hexlify(tombstone.author))
+    return _link_rows(bones.links, tombstone.channel_key, linking)
 
 
-def _link_rows(links: tuple[bytes, ...], channel_key: bytes, hash_hex: bytes) -> list[Row]:
-    behind = b"!%b!%b" % (channel_key, hash_hex)
+def _link_rows(links: tuple[bytes, ...], channel_key: bytes, linking: bytes) -> list[Row]:
+    behind = b"!%b!%b" % (channel_key, linking)
     return [(LINK_PREFIX + hexlify(linked) + behind, b"") for linked in dict.fromkeys(links)]
 
 
@@ -104,10 +107,9 @@ def refold(reader: Reader, key: bytes) -> bytes | None:
     if next(reader.prefix(LINK_PREFIX + digest.hex().encode() + b"!" + channel_key + b"!"), None) is not None:
         bits |= _LINKED
     post = reader.post(digest)
-    stone = reader.burial(digest) if post is None else None
-    if post is not None and post.is_linkable and post.channel_key == channel_key:
-        bits |= _HERE
-    elif stone and stone.skeleton and stone.skeleton.is_linkable and stone.channel_key == channel_key:
+    if post is not None:
+        bits |= _HERE if post.is_linkable and post.channel_key == channel_key else 0
+    elif any(dead_parts(stone) and stone.channel_key == channel_key for stone in reader.tombstones(digest)):
         bits |= _HERE | _DEAD
     return _BYTE[bits] if bits else None
 
@@ -139,13 +141,15 @@ def _unsettled(reader: Reader, channel: str) -> Iterator[tuple[bytes, int]]:
 
 def linking(reader: Reader, digest: bytes) -> Iterator[bytes]:
     """Yield the hashes of the posts that link to this one, deleted ones included."""
-    for key, _ in reader.prefix(LINK_PREFIX + digest.hex().encode() + b"!"):
-        yield bytes.fromhex(key.rsplit(b"!", 1)[1].decode())
+    prefix = LINK_PREFIX + digest.hex().encode() + b"!"
+    found = (key[len(prefix) :].split(b"!")[1] for key, _ in reader.prefix(prefix))
+    for linking_hex in dict.fromkeys(found):
+        yield bytes.fromhex(linking_hex.decode())
 
 
 VIEW: Final = View(
     name="links",
-    version=1,
+    version=2,
     prefixes=(LINK_PREFIX, HEAD_PREFIX),
     answers="links of new posts; causal order; what history lacks",
     types=LINKABLE_TYPES,

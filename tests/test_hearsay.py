@@ -1,0 +1,433 @@
+"""What other stores tell of deleted posts: it serves, it keeps no post away, and it gives way to the post."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import permutations
+from pathlib import Path
+from random import Random
+
+from exporting import export, forge, in_memory
+from history import CHANNELS, TIMES_MS, Model, histories
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from people import ANN, BOB, CYD, raws
+from stores import scratch_folder
+
+from cablestore import LEGACY, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, answers, verify_export
+from cablestore.arrival import Kind
+from cablestore.body import Delete
+from cablestore.generations import open_folder, roll_back
+from cablestore.kv import LevelDB
+from cablestore.local import WITNESSED, local_key
+from cablestore.reader import Row, tombstone_key
+
+FORGED = Skeleton(0, 7, "a!b", (bytes([9]) * 32,))
+
+
+def told(target: Post, deletion: Post, skeleton: Skeleton | None = FORGED) -> Tombstone:
+    """What an export says of a target that is under somebody's post/delete."""
+    return Tombstone(target.hash, deletion.author, deletion.timestamp_ms, deletion.hash, skeleton)
+
+
+def requested(store: CableStore, posts: Iterable[Post]) -> set[bytes]:
+    with store.snapshot() as snapshot:
+        return set(answers.worth_requesting(snapshot.reader, [post.hash for post in posts]))
+
+
+def witnessed(store: CableStore) -> dict[bytes, bytes]:
+    with store.snapshot() as snapshot:
+        return {bytes.fromhex(key.decode()): author for key, author in snapshot.reader.local_rows(WITNESSED)}
+
+
+def assert_whole(store: CableStore) -> None:
+    report = store.check()
+    assert report.is_clean, [str(problem) for problem in report.problems]
+
+
+# --- one post ------------------------------------------------------------------------------------
+
+
+def test_a_strangers_word_keeps_no_post_away(tmp_path: Path) -> None:
+    post = ANN.text("default", "I live", links=())
+    not_his = BOB.delete(post)
+    forge(tmp_path / "forged", [not_his], [told(post, not_his)])
+    assert verify_export(tmp_path / "forged", signatures=True).is_clean
+    with in_memory(LEGACY) as store, in_memory(LEGACY, [not_his, post]) as expected:
+        assert store.import_exports([tmp_path / "forged"]).skeletons == 1
+        assert store.heads("a!b") == [post.hash], "until the post is here the word serves"
+        assert requested(store, [post]) == {post.hash}
+        assert store.ingest([post.raw])[0].verdict is Verdict.ACCEPTED
+        assert store.deletion(post.hash) is None
+        assert list(store.dump()) == list(expected.dump())
+        assert_whole(store)
+        again = store.import_exports([tmp_path / "forged"])
+        assert (again.skeletons, again.refused_skeletons) == (0, 1)
+        assert list(store.dump()) == list(expected.dump())
+
+
+def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Path) -> None:
+    post, last = ANN.text("default", "gone"), BOB.text("default", "stays")
+    deletion = ANN.delete(post)
+    forge(tmp_path / "forged", [deletion], [told(post, deletion)])
+    with in_memory(LEGACY) as store, in_memory(LEGACY, [deletion, last, post]) as expected:
+        store.import_exports([tmp_path / "forged"])
+        assert requested(store, [post]) == {post.hash}
+        assert witnessed(store) == {}
+        assert store.ingest(raws(last, post))[1].verdict is Verdict.DELETED
+        assert requested(store, [post]) == set()
+        assert witnessed(store) == {post.hash: ANN.key}
+        assert list(store.dump()) == list(expected.dump())
+        assert [event.kind for event in store.events() if event.hash == post.hash] == [Kind.DELETED]
+        again = store.import_exports([tmp_path / "forged"])
+        assert again.skeletons == 0
+        assert list(store.dump()) == list(expected.dump())
+        assert store.ingest([post.raw])[0].verdict is Verdict.DELETED
+        assert len(store.events()) == 3
+        assert_whole(store)
+
+
+def test_a_stranger_says_nothing_of_what_this_store_saw_dead(tmp_path: Path) -> None:
+    post = ANN.text("default", "gone")
+    deletion, not_his = ANN.delete(post), BOB.delete(post)
+    forge(tmp_path / "forged", [not_his], [told(post, not_his)])
+    with in_memory(LEGACY) as store, in_memory(LEGACY, [post, deletion, not_his]) as expected:
+        store.import_exports([tmp_path / "forged"])
+        store.ingest(raws(deletion, post))
+        assert list(store.dump()) == list(expected.dump())
+        assert store.import_exports([tmp_path / "forged"]).refused_skeletons == 1
+        assert list(store.dump()) == list(expected.dump())
+
+
+def test_a_deletion_that_was_called_deleted_lives(tmp_path: Path) -> None:
+    """A post/delete cannot be deleted, whatever a skeleton under its author's own deletion says that it was."""
+    deletion = ANN.delete(BOB.text("default", "x"))
+    second = ANN.delete(deletion)
+    forge(tmp_path / "forged", [second], [told(deletion, second)])
+    with in_memory(LEGACY) as store, in_memory(LEGACY, [second, deletion]) as expected:
+        store.import_exports([tmp_path / "forged"])
+        assert requested(store, [deletion]) == {deletion.hash}
+        assert store.ingest([deletion.raw])[0].verdict is Verdict.ACCEPTED
+        assert list(store.dump()) == list(expected.dump())
+
+
+def test_several_told_authors_of_one_post_are_kept_apart(tmp_path: Path) -> None:
+    post, linked = CYD.text("default", "unseen"), CYD.text("default", "linked to")
+    stones = [
+        told(post, deletion, Skeleton(0, 7, "default", (linked.hash,)))
+        for deletion in (ANN.delete(post), BOB.delete(post))
+    ]
+    deletions = [ANN.delete(post, at=stones[0].deleted_at_ms), BOB.delete(post, at=stones[1].deleted_at_ms)]
+    exports = [forge(tmp_path / str(n), [deletions[n]], [stones[n]]) for n in (0, 1)]
+    dumps = []
+    for order in (exports, exports[::-1]):
+        with in_memory(LEGACY, [linked]) as store:
+            assert [store.import_exports([one]).skeletons for one in order] == [1, 1]
+            assert store.linking(linked.hash) == [post.hash]
+            assert store.heads("default") == [post.hash]
+            assert_whole(store)
+            dumps.append(list(store.dump()))
+            store.rebuild()
+            assert list(store.dump()) == dumps[0]
+            store.ingest([post.raw])
+            assert sorted(store.heads("default")) == sorted([post.hash, linked.hash])
+            assert_whole(store)
+    assert dumps[0] == dumps[1]
+
+
+# --- any order -----------------------------------------------------------------------------------
+
+skeletons = st.builds(
+    Skeleton,
+    type=st.sampled_from((0, 2, 3, 4, 5, 6)),
+    timestamp_ms=st.sampled_from(TIMES_MS),
+    channel=st.sampled_from(CHANNELS[:4]) | st.none(),
+    links=st.lists(st.integers(0, 3).map(lambda n: bytes([n]) * 32), max_size=2).map(tuple),
+)
+deletions_told = st.builds(
+    Tombstone,
+    target=st.just(bytes(32)),
+    author=st.just(bytes([1]) * 32),
+    deleted_at_ms=st.integers(0, 2),
+    deleted_by=st.integers(0, 2).map(lambda n: bytes([n]) * 32),
+    skeleton=st.none() | skeletons,
+)
+
+
+@given(st.lists(deletions_told, min_size=1, max_size=4))
+def test_tombstones_merge_in_any_order(stones: list[Tombstone]) -> None:
+    merged = {reduce(Tombstone.merge, order) for order in permutations([*stones, stones[0]][:4])}
+    assert len(merged) == 1
+    whole = merged.pop()
+    assert all(whole.merge(stone) == whole for stone in stones[:4])
+    if len(stones) > 2:
+        one, two, three = stones[:3]
+        assert one.merge(two.merge(three)) == one.merge(two).merge(three)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Exports of some posts with forged skeletons, and posts that come by themselves."""
+
+    dialect: Dialect
+    posts: list[Post]
+    exports: list[tuple[list[Post], list[Tombstone]]]
+    offered: list[Post]
+    """What is ingested besides."""
+
+    @property
+    def seen(self) -> list[Post]:
+        """All posts that a store sees which takes everything."""
+        return list(
+            {post.hash: post for posts in (self.offered, *(e[0] for e in self.exports)) for post in posts}.values()
+        )
+
+    def write(self, folder: Path) -> list[Path]:
+        return [
+            forge(folder / f"export-{number}", posts, stones, self.dialect)
+            for number, (posts, stones) in enumerate(self.exports)
+        ]
+
+
+@st.composite
+def hearsay(draw: st.DrawFn) -> Told:
+    """Draw a history, and exports that tell of what its deletions name, truly or not; some posts come by no way."""
+    dialect, posts = draw(histories(max_posts=14))
+    named = [(post, target) for post in posts if isinstance(post.body, Delete) for target in post.body.hashes]
+    links = st.lists(st.sampled_from([post.hash for post in posts]), max_size=2).map(tuple)
+    exports = []
+    for _ in range(draw(st.integers(1, 3))):
+        stones: dict[tuple[bytes, bytes], Tombstone] = {}
+        held = [post for post in posts if draw(st.integers(0, 3)) == 0]
+        for deletion, target in draw(st.lists(st.sampled_from(named), max_size=4)) if named else []:
+            forged = replace(draw(skeletons), links=draw(links))
+            channel = forged.channel and dialect.channel_id(forged.channel)
+            stone = Tombstone(
+                target, deletion.author, deletion.timestamp_ms, deletion.hash, replace(forged, channel=channel)
+            )
+            known = stones.get((target, deletion.author))
+            stones[target, deletion.author] = stone if known is None else known.merge(stone)
+            held.append(deletion)
+        exports.append((held, list(stones.values())))
+    return Told(dialect, posts, exports, [post for post in posts if draw(st.booleans())])
+
+
+def take(store: CableStore, part: Path | list[Post]) -> None:
+    if isinstance(part, Path):
+        store.import_exports([part])
+    else:
+        store.ingest(raws(*part), verify=False)
+
+
+def parts_of(case: Told, exports: list[Path], random: Random) -> list[Path | list[Post]]:
+    """Everything in any order: imports, some twice, and posts in batches."""
+    posts = random.sample(case.offered, len(case.offered))
+    parts: list[Path | list[Post]] = [*exports, *random.sample(exports, random.randint(0, len(exports)))]
+    while posts:
+        size = random.randint(1, 4)
+        parts.append(posts[:size])
+        posts = posts[size:]
+    random.shuffle(parts)
+    return parts
+
+
+@settings(max_examples=max(settings().max_examples // 2, 10))
+@given(hearsay(), st.randoms(use_true_random=False))
+def test_what_was_told_gives_one_database_in_any_order(case: Told, random: Random) -> None:
+    model = Model(case.seen)
+    with scratch_folder() as folder:
+        exports = case.write(folder)
+        with in_memory(case.dialect, case.offered) as store:
+            store.import_exports(exports)
+            expected = list(store.dump())
+        with in_memory(case.dialect) as store:
+            for part in parts_of(case, exports, random):
+                take(store, part)
+                if random.random() < 0.2:
+                    store.rebuild()
+            assert list(store.dump()) == expected
+            assert_whole(store)
+            assert witnessed(store) == {digest: post.author for digest, post in model.dead.items()}
+            unseen = {post.hash for post in case.posts} - {post.hash for post in case.seen}
+            assert requested(store, case.posts) == unseen
+            store.rebuild()
+            assert list(store.dump()) == expected
+            assert requested(store, case.posts) == unseen
+            store.ingest(raws(*case.posts), verify=False)
+            assert_whole(store)
+            named = {stone.target for _, stones in case.exports for stone in stones}
+            if named <= {post.hash for post in case.posts}:
+                with in_memory(case.dialect, case.posts) as honest:
+                    assert list(store.dump()) == list(honest.dump()), "something told outlived the posts"
+
+
+@settings(max_examples=max(settings().max_examples // 8, 10))
+@given(hearsay(), st.randoms(use_true_random=False))
+def test_on_disk_reopened_in_between(case: Told, random: Random) -> None:
+    with scratch_folder() as folder:
+        exports = case.write(folder)
+        with in_memory(case.dialect, case.offered) as store:
+            store.import_exports(exports)
+            expected, seen = list(store.dump()), witnessed(store)
+        path = folder / "store"
+        CableStore.open(path, dialect=case.dialect, verify_threads=1).close()
+        for part in parts_of(case, exports, random):
+            with CableStore.open(path, verify_threads=1) as store:
+                take(store, part)
+            if random.random() < 0.2:
+                CableStore.rebuild_closed(path, processes=1)
+        with CableStore.open(path, verify_threads=1) as store:
+            assert list(store.dump()) == expected
+            assert witnessed(store) == seen
+            assert_whole(store)
+
+
+# --- what looks after a store --------------------------------------------------------------------
+
+
+def plant(path: Path, generation: str, rows: dict[bytes, bytes | None]) -> None:
+    database = LevelDB(path / generation)
+    database.write(rows, sync=True)
+    database.close()
+
+
+def test_a_live_post_under_a_tombstone_in_effect_is_found_and_mended(tmp_path: Path) -> None:
+    post = ANN.text("default", "I live")
+    not_his = BOB.delete(post)
+    with CableStore.open(tmp_path) as store:
+        store.ingest(raws(post, not_his))
+        before = store.dump_digest()
+    stone = told(post, not_his)
+    key = tombstone_key(stone.target_hex, BOB.key.hex().encode())
+    plant(tmp_path, "generation-000001", {key: stone.encode()})
+    with CableStore.open(tmp_path) as store:
+        said = [str(problem) for problem in store.check().problems]
+        assert any("a live post under a tombstone that claims to be in effect" in problem for problem in said)
+        store.export(tmp_path / "export")
+    assert post.hash.hex() in str(verify_export(tmp_path / "export").problems)
+    CableStore.rebuild_closed(tmp_path)
+    with CableStore.open(tmp_path) as store:
+        assert_whole(store)
+        assert store.dump_digest() == before
+
+
+def test_an_export_with_what_its_author_deleted_is_found(tmp_path: Path) -> None:
+    post = ANN.text("default", "gone")
+    deletion = ANN.delete(post)
+    forge(tmp_path / "export", [post, deletion], [told(post, deletion, None)])
+    [problem] = verify_export(tmp_path / "export").problems
+    assert post.hash.hex() in problem.what
+
+
+def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> None:
+    """Where the skeleton was lost, the post is asked for once more."""
+    post = ANN.text("default", "gone")
+    with CableStore.open(tmp_path) as store:
+        store.ingest(raws(post, ANN.delete(post)))
+        before = store.dump_digest()
+    plant(tmp_path, "generation-000001", {tombstone_key(post.hash_hex, ANN.key.hex().encode()): None})
+    with CableStore.open(tmp_path) as store:
+        assert any("a dead post that was seen" in str(problem) for problem in store.check().problems)
+    CableStore.rebuild_closed(tmp_path)
+    with CableStore.open(tmp_path) as store:
+        assert_whole(store)
+        assert requested(store, [post]) == {post.hash}
+        assert store.ingest([post.raw])[0].verdict is Verdict.DELETED
+        assert store.dump_digest() == before
+
+
+def two_generations(path: Path) -> None:
+    """Have the store's database twice: the first generation kept, the second, a copy, live."""
+    with open_folder(path) as folder:
+        copy = path.with_name("copy")
+        shutil.copytree(folder.database_path, copy)
+        folder.activate(folder.adopt(copy), keep=True)
+
+
+def test_going_back_brings_along_what_was_told_of_deleted_posts(tmp_path: Path) -> None:
+    first = ANN.text("default", "first")
+    gone = ANN.text("default", "gone", links=(first.hash,))
+    last = ANN.text("default", "last", links=(gone.hash,))
+    deletion = ANN.delete(gone)
+    export([first, gone, deletion], tmp_path / "other", LEGACY)
+    path = tmp_path / "store"
+    with CableStore.open(path) as store:
+        store.ingest(raws(first, last, deletion))
+        assert len(store.heads("default")) == 2
+    two_generations(path)
+    with CableStore.open(path) as store:
+        store.import_exports([tmp_path / "other"])
+        before = list(store.dump())
+        assert store.heads("default") == [last.hash]
+    roll_back(path, "generation-000001")
+    with CableStore.open(path) as store:
+        assert list(store.dump()) == before
+        assert requested(store, [gone]) == {gone.hash}
+        assert_whole(store)
+
+
+def test_going_back_brings_along_what_this_store_saw_and_every_local_row(tmp_path: Path) -> None:
+    """Also where the earlier generation was told otherwise, or has local rows that are gone since."""
+    post, other = ANN.text("default", "gone"), ANN.text("default", "gone as well")
+    deletion, not_his = ANN.delete(post, other), BOB.delete(post)
+    forge(tmp_path / "forged", [deletion, not_his], [told(post, deletion), told(post, not_his), told(other, deletion)])
+    path = tmp_path / "store"
+    with CableStore.open(path) as store:
+        store.import_exports([tmp_path / "forged"])
+    two_generations(path)
+    changed, removed, new = (local_key(b"test", name) for name in (b"changed", b"removed", b"new"))
+    plant(path, "generation-000001", {changed: b"1", removed: b"1"})
+    plant(path, "generation-000002", {changed: b"2", new: b"3"})
+    with CableStore.open(path) as store:
+        store.ingest([post.raw])
+        before = list(store.dump())
+    roll_back(path, "generation-000001")
+    with CableStore.open(path) as store:
+        assert list(store.dump()) == before
+        assert witnessed(store) == {post.hash: ANN.key}
+        assert requested(store, [post, other]) == {other.hash}
+        assert local_rows(store) == {changed: b"2", new: b"3", local_key(WITNESSED, post.hash_hex): ANN.key}
+        assert_whole(store)
+
+
+# --- local rows ----------------------------------------------------------------------------------
+
+
+def local_rows(store: CableStore) -> dict[bytes, bytes]:
+    with store.snapshot() as snapshot:
+        return dict(snapshot.reader.prefix(b"!local!"))
+
+
+def test_local_rows_are_carried_and_told_to_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    post = ANN.text("default", "gone")
+    with CableStore.open(path) as store:
+        store.ingest(raws(post, ANN.delete(post), BOB.text("default", "stays")))
+    planted: dict[bytes, bytes | None] = {local_key(b"test", bytes([number])): b"%d" % number for number in range(256)}
+    plant(path, "generation-000001", planted)
+    with CableStore.open(path) as store:
+        rows = local_rows(store)
+        assert rows == {**planted, local_key(WITNESSED, post.hash_hex): ANN.key}
+        assert_whole(store)
+        before = list(store.dump())
+        assert not any(is_local(row) for row in before)
+        store.rebuild()
+        assert (local_rows(store), list(store.dump())) == (rows, before)
+        store.export(tmp_path / "export")
+    for processes in (1, 2):
+        CableStore.rebuild_closed(path, processes=processes)
+        assert CableStore.check_closed(path, processes=processes).is_clean
+        with CableStore.open(path) as store:
+            assert (local_rows(store), list(store.dump())) == (rows, before)
+    assert not any(b"!local!" in file.read_bytes() for file in (tmp_path / "export").iterdir())
+    with in_memory(LEGACY) as member:
+        member.import_exports([tmp_path / "export"])
+        assert local_rows(member) == {}
+        assert list(member.dump()) == before
+
+
+def is_local(row: Row) -> bool:
+    return row[0].startswith(b"!local!")
