@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sys
 from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from people import ANN, BOB, START_MS, raws
 
 from cablestore import CableStore, Post
+from cablestore.generations import open_folder, remove_generation, roll_back
 
 
 def say(word: str, *hashes: bytes) -> None:
@@ -19,8 +23,42 @@ def say(word: str, *hashes: bytes) -> None:
     sys.stdout.flush()
 
 
+def import_some(store: CableStore, scratch: Path, posts: list[Post]) -> None:
+    """Export posts of another store, one of them deleted there, and import that."""
+    with CableStore.in_memory(identity=ANN.identity) as other, TemporaryDirectory(dir=scratch) as folder:
+        gone = ANN.text("default", f"gone {posts[0].timestamp_ms}", at=posts[0].timestamp_ms)
+        other.ingest(raws(*posts, gone, ANN.delete(gone, at=gone.timestamp_ms + 1)))
+        other.export(Path(folder) / "export")
+        store.import_exports([Path(folder) / "export"])
+
+
+def go_back_and_forth(path: Path) -> None:
+    """Keep the live generation, have a copy of it take its place, and go back."""
+    with open_folder(path) as folder:
+        live, copy = folder.header.generation, folder.begin()
+        shutil.copytree(path / live, path / copy, dirs_exist_ok=True)
+        folder.activate(copy, keep=True)
+    roll_back(path, live)
+    remove_generation(path, "kept")
+
+
+def back_to(path: Path, seed: int) -> None:
+    """Store posts and change generations in turn, until killed."""
+    say("open")
+    for step in count():
+        with CableStore.open(path) as store:
+            at_ms = START_MS + 1_000_000 * seed + step
+            new = [ANN.text("default", f"{seed} {step} {i}", at=at_ms) for i in range(20)]
+            store.ingest(raws(*new), sync=True)
+            say("stored", *(post.hash for post in new))
+        go_back_and_forth(path)
+        say("back")
+
+
 def main() -> None:
     folder, seed, work = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    if work == "back-to":
+        back_to(Path(folder), seed)
     rng = random.Random(seed)
     posts: list[Post] = []
     with CableStore.open(folder) as store:
@@ -44,6 +82,10 @@ def main() -> None:
                     own = [post for post in gone if post.author == author.key]
                     store.ingest(raws(author.delete(*own, at=at_ms)), sync=True)
                     say("gone", *(post.hash for post in own))
+            elif work == "import":
+                new = [BOB.text("other", f"{seed} {step} {i}", at=at_ms) for i in range(20)]
+                import_some(store, Path(folder).parent, new)
+                say("stored", *(post.hash for post in new))
             elif work == "prune":
                 store.prune(keep_newest=10)
                 posts.clear()

@@ -18,7 +18,7 @@ from cablestore import CableStore
 from cablestore.body import DELETE
 
 CHILD = Path(__file__).parent / "crash_child.py"
-WORK = ("ingest", "delete", "prune", "rebuild")
+WORK = ("ingest", "delete", "prune", "rebuild", "import", "back-to")
 
 
 def run_and_kill(folder: Path, seed: int, work: str) -> list[list[str]]:
@@ -67,9 +67,9 @@ def assert_whole_and_holds(folder: Path, said: list[list[str]], held: set[str]) 
 
 
 @pytest.mark.parametrize("work", WORK)
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("kills", [5, pytest.param(170, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_kill_9_at_random_instants(tmp_path: Path, work: str, kills: int) -> None:
-    """20 kills in a normal run, 200 in a soak; each child goes on with what the one before left."""
+    """30 kills in a normal run, a thousand in a soak; each child goes on with what the one before left."""
     folder = tmp_path / f"store-{work}"
     held: set[str] = set()
     acknowledged = 0
