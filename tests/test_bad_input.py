@@ -64,7 +64,7 @@ def test_a_store_that_cannot_be_made(tmp_path: Path, run: Run, command: list[str
 
 
 def test_a_store_whose_path_is_no_text(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "cablestore", "init", "-s", os.fsencode(tmp_path) + b"/\xff"]
+    command: list[str | bytes] = [sys.executable, "-m", "cablestore", "init", "-s", os.fsencode(tmp_path) + b"/\xff"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
     assert "UTF-8" in ended.stderr
