@@ -143,14 +143,18 @@ def test_only_the_newest_is_seeded(tmp_path: Path) -> None:
     """METADATA_TIMEOUT_S is how long a link that nobody serves any more is tried; the default of the configuration."""
     assert TorrentConfig().metadata_timeout_s == limits.METADATA_TIMEOUT_S == 20
     fill(tmp_path / "a", [1])
-    with engine(tmp_path / "a") as giver, engine(tmp_path / "b", metadata_timeout_s=2.0) as member:
+    with (
+        engine(tmp_path / "a") as giver,
+        engine(tmp_path / "b") as member,
+        engine(tmp_path / "c", metadata_timeout_s=2.0) as impatient,
+    ):
         old = giver.seed(COMMUNITY)
         assert giver.seed(COMMUNITY) == old
         fill(tmp_path / "a", [1], seed=2)
         new = giver.seed(COMMUNITY)
         assert new != old
         with pytest.raises(ArchiveError, match="no peer gave the metadata"):
-            opened(member, old, giver)
+            opened(impatient, old, giver)
         opened(member, new, giver).index()
         giver.unseed(COMMUNITY)
         assert giver.status(COMMUNITY) is None

@@ -56,7 +56,7 @@ def test_enough_foreign_torrents_can_be_served() -> None:
 @pytest.mark.parametrize("name", SERVED)
 def test_foreign_metadata_leaves_nothing_on_the_disk(tmp_path: Path, name: str) -> None:
     torrent = bencoded({b"info": FOREIGN[name]})
-    with serving(torrent, tmp_path / "theirs") as port, engine(tmp_path / "b", metadata_timeout_s=2.0) as member:
+    with serving(torrent, tmp_path / "theirs") as port, engine(tmp_path / "b") as member:
         with pytest.raises(ArchiveError) as refused:
             opened(member, magnet_of(FOREIGN[name]), port)
         assert "no peer gave" not in str(refused.value)
@@ -102,14 +102,14 @@ def test_flipped_bits_do_not_get_in(tmp_path: Path) -> None:
     flipped(tmp_path, keep=2)
     metainfo = metainfo_of(tmp_path / "a")
     with serving(metainfo.torrent(), tmp_path / "x") as port:
-        with engine(tmp_path / "b", stall_timeout_s=2.0) as member:
+        with engine(tmp_path / "b", stall_timeout_s=6.0) as member:
             remote = opened(member, str(metainfo.magnet()), port)
             found: list[tuple[Span, bytes]] = []
             with pytest.raises(ArchiveError, match=r"banned.*try again later"):
                 found += remote.fetch(spans)
             assert found in ([], [(spans[0], content(tmp_path / "a", spans[0]))])
             assert now(member).pieces_refused > 0
-        with engine(tmp_path / "a") as giver, engine(tmp_path / "b", stall_timeout_s=40.0) as member:
+        with engine(tmp_path / "a") as giver, engine(tmp_path / "b") as member:
             # Now with an honest one beside it, on which suspicion falls as well at first.
             giver.seed(COMMUNITY)
             remote = member.open(str(metainfo.magnet()), community=COMMUNITY, peers=((HERE, port), (HERE, giver.port)))
@@ -120,7 +120,7 @@ def test_flipped_bits_do_not_get_in(tmp_path: Path) -> None:
 
 def test_a_peer_that_goes_away_is_waited_for_and_comes_back(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [2, 3])
-    with engine(tmp_path / "b", stall_timeout_s=4.0) as member:
+    with engine(tmp_path / "b", stall_timeout_s=8.0) as member:
         with engine(tmp_path / "a") as giver:
             port = giver.port
             remote = opened(member, giver.seed(COMMUNITY), giver)
@@ -135,7 +135,7 @@ def test_a_peer_that_goes_away_is_waited_for_and_comes_back(tmp_path: Path) -> N
 
 def test_a_giver_whose_files_changed_gives_nothing_wrong(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [1, 1])
-    with engine(tmp_path / "a") as giver, engine(tmp_path / "b", stall_timeout_s=2.0) as member:
+    with engine(tmp_path / "a") as giver, engine(tmp_path / "b", stall_timeout_s=6.0) as member:
         remote = opened(member, giver.seed(COMMUNITY), giver)
         with (tmp_path / "a" / COMMUNITY / "data").open("r+b") as data:
             data.seek(PIECE + 9)

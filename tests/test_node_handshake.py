@@ -36,7 +36,7 @@ async def test_encrypted(separate: bool) -> None:
 @on_loop
 async def test_wrong_cabal_key() -> None:
     stores = [memory("a", posts=[ANN.text("default", "x")]), memory("b"), memory("c")]
-    hasty = replace(with_key(QUICK, CABAL_KEY), handshake_timeout_s=0.5)
+    hasty = replace(with_key(QUICK, CABAL_KEY), handshake_timeout_s=5)
     async with network(*stores[:2], settings=hasty) as net:
         stranger = await net.add(stores[2], with_key(QUICK, bytes(32)))
         await is_refused(stranger, net.addresses[net.nodes[0]])

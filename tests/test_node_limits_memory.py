@@ -30,16 +30,14 @@ async def test_slow_reader_size_bytes() -> None:
     posts = texts(MANY)
     async with listening(posts) as (node, address):
         peer = await slow_reader(address)
-        await until(lambda: only(node)._is_slow)
-        await asyncio.sleep(0.2)
-        sent = only(node).sent_size_bytes
-        await asyncio.sleep(0.2)
-        assert only(node).sent_size_bytes == sent < 60 * len(posts) * 32
-        queued = only(node).queued_size_bytes
-        assert limits.SLOW_READER_SIZE_BYTES < queued < 2 * limits.SLOW_READER_SIZE_BYTES
+        slow = only(node)
+        await until(lambda: slow._is_slow and not slow._is_reading)
+        sent = slow.sent_size_bytes
         assert node.reads.waiting == 0
         other = await ByHand.connect(address)
         assert len(await other.hashes()) == len(posts)
+        assert slow.sent_size_bytes == sent < 60 * len(posts) * 32
+        assert limits.SLOW_READER_SIZE_BYTES / 4 < slow.queued_size_bytes < 2 * limits.SLOW_READER_SIZE_BYTES
         for number in range(1, 61):
             assert sum(sizes_of(await peer.concluded(peer_id(peer, number)))) == len(posts)
 
@@ -52,13 +50,12 @@ async def test_max_queued_size_bytes_where_news_wait_behind_a_history_that_is_no
             peer = await slow_reader(address)
             peer.send(*[LIVE] * limits.MAX_LIVE_ALIKE)
             await until(lambda: only(node)._is_slow and node.live.count == limits.MAX_LIVE_ALIKE)
-            most = 0
-            for number in range(50):
+            known, most, number = only(node), 0, 0
+            while node.connections:
+                before = known.queued_size_bytes
                 node.store.ingest(raws(*[BOB.text("default", f"{number} {i}") for i in range(20)]), verify=False)
-                await asyncio.sleep(0.02)
-                most = max([most, *[known.queued_size_bytes for known in node.connections]])
-                if not node.connections:
-                    break
+                await until(lambda before=before: not node.connections or known.queued_size_bytes > before)  # type: ignore[misc]  # mypy does not see the default
+                most, number = max(most, known.queued_size_bytes), number + 1
             assert log.reasons() == ["it reads too slowly"]
             assert most < 2_500_000
             await peer.close()

@@ -116,7 +116,7 @@ def test_the_loop_waits_neither_for_the_disk_nor_for_signatures(monkeypatch: pyt
 
     @on_loop
     async def scenario() -> None:
-        async with listening(channels=None, cabal_key=CABAL_KEY, handshake_timeout_s=0.5) as (node, address):
+        async with listening(channels=None, cabal_key=CABAL_KEY, handshake_timeout_s=5) as (node, address):
             peer = await ByHand.connect(address, cabal_key=CABAL_KEY)
             await offered(peer, tuple(posts))
             request = await post_request(peer)

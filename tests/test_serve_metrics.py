@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,13 +22,15 @@ from cablestore.errors import NodeError
 from cablestore.node import Address, Node
 from cablestore.node.exporter import STUCK_S, exporter
 
+T = TypeVar("T")
 
-def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
-    found: list[Any] = []
+
+def in_thread(work: Callable[[], T]) -> Callable[[], T]:
+    found: list[T] = []
     thread = threading.Thread(target=lambda: found.append(work()))
     thread.start()
 
-    def result() -> Any:
+    def result() -> T:
         thread.join()
         return found[0]
 

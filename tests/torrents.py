@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import libtorrent as lt
+from waiting import LIMIT_S
 
 from cablestore.archive.engine import Span
 from cablestore.archive.metainfo import Metainfo, make_metainfo
@@ -52,8 +53,8 @@ def index_of(folder: Path) -> bytes:
 
 
 def config(folder: Path, **more: Any) -> TorrentConfig:
-    """Any port, folders of its own, and short patience."""
-    settings = {"port": 0, "metadata_timeout_s": 10.0, "stall_timeout_s": 10.0, **more}
+    """Any port and folders of its own. Who is to be given up soon is told so."""
+    settings = {"port": 0, "metadata_timeout_s": LIMIT_S, "stall_timeout_s": LIMIT_S, **more}
     return TorrentConfig(
         enabled=True, data_folder=folder, torrent_folder=folder.with_name(f"{folder.name} t"), **settings
     )
@@ -100,7 +101,7 @@ def serving(torrent: bytes, folder: Path) -> Iterator[int]:
     params.flags |= lt.torrent_flags.seed_mode | lt.torrent_flags.upload_mode
     session.add_torrent(params)
     while not any(isinstance(alert, lt.torrent_checked_alert) for alert in session.pop_alerts()):
-        assert session.wait_for_alert(10_000), "it does not take up its torrent"
+        assert session.wait_for_alert(1_000 * LIMIT_S), "it does not take up its torrent"
     yield session.listen_port()
 
 
