@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import peering
 import pytest
 from cable_js import BAD, BODIES, FITS, GOOD, LONG, POSTS, RESERVED
-from peering import ANSWERS_ONLY, QUICK, Keeper, Raw, hashes_of, memory, network, raw_peer, run, sync_of, until
+from peering import Keeper, Raw, hashes_of, memory, network, raw_peer, run, sync_of, until
 from people import ANN, BOB, raws
 from test_node_relay_hostile import RELAYS, between
 
@@ -26,6 +27,8 @@ from cablestore.message import (
     TimeRangeRequest,
 )
 
+QUICK = replace(peering.QUICK, spares_cable_js=True)
+ANSWERS_ONLY = replace(peering.ANSWERS_ONLY, spares_cable_js=True)
 ALL = [post for pair in POSTS.values() for post in pair]
 CHANNELS = sorted({post.channel for post in ALL if post.channel}, key=str.encode)
 BORNE = [name for name in CHANNELS if name not in (LONG, RESERVED, "\0")]
