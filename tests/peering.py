@@ -38,9 +38,11 @@ from cablestore.node import Address, Node, NodeSettings
 from cablestore.node.wire import Connection
 
 HOST: Final = "127.0.0.1"
-QUICK: Final = NodeSettings(list_every_s=0.1, relays=False, reconciles=False)
-"""New channels are heard of at once. Without forwarding and reconciling, so that what a node has, it fetched."""
-ANSWERS_ONLY: Final = NodeSettings(channels=frozenset(), reconciles=False)
+QUICK: Final = NodeSettings(list_every_s=0.1, relays=False, reconciles=False, spares_cable_js=False)
+"""New channels are heard of at once. Without forwarding and reconciling, so that what a node has, it fetched.
+
+Such nodes do not recognise each other as cablestore, so they give everything to everyone."""
+ANSWERS_ONLY: Final = NodeSettings(channels=frozenset(), reconciles=False, spares_cable_js=False)
 FOREVER_MS: Final = 2**50
 
 T = TypeVar("T")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import peering
 import pytest
 from cable_js import BAD, BODIES, FITS, GOOD, LONG, POSTS, RESERVED
-from peering import ANSWERS_ONLY, QUICK, Keeper, Raw, hashes_of, memory, network, raw_peer, run, sync_of, until
+from peering import Keeper, Raw, hashes_of, memory, network, raw_peer, run, sync_of, until
 from people import ANN, BOB, raws
 from test_node_relay_hostile import RELAYS, between
 
-from cablestore import DRAFT8, Post
+from cablestore import DRAFT8, LEGACY, Dialect, Post
 from cablestore.body import MODERATION_TYPES, TEXT
 from cablestore.exchange import State
 from cablestore.message import (
@@ -26,6 +27,8 @@ from cablestore.message import (
     TimeRangeRequest,
 )
 
+QUICK = replace(peering.QUICK, spares_cable_js=True)
+ANSWERS_ONLY = replace(peering.ANSWERS_ONLY, spares_cable_js=True)
 ALL = [post for pair in POSTS.values() for post in pair]
 CHANNELS = sorted({post.channel for post in ALL if post.channel}, key=str.encode)
 BORNE = [name for name in CHANNELS if name not in (LONG, RESERVED, "\0")]
@@ -34,7 +37,7 @@ NAMED = ANN.named("é" * 16), BOB.named("é" * 16 + "x")
 """The latest that each says of itself."""
 
 
-def everything(*, is_live: bool = False) -> list[Request]:
+def everything(*, is_live: bool = False) -> Sequence[Request]:
     """All that a peer can ask for hashes."""
     of_channels = [
         (StateRequest(b"", name, is_live), TimeRangeRequest(b"", name, 0, 0 if is_live else 2**50, 0))
@@ -86,11 +89,11 @@ def test_what_ends_cable_js_is_not_given(is_spared: bool) -> None:
     run(main())
 
 
-@pytest.mark.parametrize("dialect", ["legacy", "draft8"])
-def test_live_news_are_of_what_is_borne(dialect: str) -> None:
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
+def test_live_news_are_of_what_is_borne(dialect: Dialect) -> None:
     async def main() -> None:
         async with network(memory(posts=MEMBERS), settings=ANSWERS_ONLY) as net:
-            peer = await raw_peer(net.addresses[net.nodes[0]], **({"dialect": DRAFT8} if dialect == "draft8" else {}))
+            peer = await raw_peer(net.addresses[net.nodes[0]], dialect=dialect)
             asked = [peer.ask(request) for request in everything(is_live=True)]
             await until(lambda: net.nodes[0].live.count == len(asked))
             (session,) = [connection.session for connection in net.nodes[0].connections]
@@ -107,7 +110,7 @@ def test_live_news_are_of_what_is_borne(dialect: str) -> None:
                 lambda: {post.hash for post in GOOD} <= heard(), lambda: [p for p in GOOD if p.hash not in heard()]
             )
             bad = {post.hash for post in BAD}
-            if dialect == "legacy":
+            if dialect is LEGACY:
                 assert not heard() & bad
             else:
                 await until(lambda: bad <= heard(), lambda: [post for post in BAD if post.hash not in heard()])

@@ -26,7 +26,7 @@ from cablestore.message import (
     TimeRangeRequest,
 )
 
-RELAYS = replace(ANSWERS_ONLY, relays=True)
+RELAYS = replace(ANSWERS_ONLY, relays=True, spares_cable_js=True)
 WEEK_MS = limits.MAX_FUTURE_MS
 GOOD = [ANN.text("default", "hello"), ANN.named("Ann"), BOB.join("default"), BOB.topic("default", "greetings")]
 DELETED = CYD.text("default", "gone")
