@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -335,7 +335,7 @@ def test_a_seed_that_nobody_can_reach_any_more_is_an_error(here: Path) -> None:
 
 
 @pytest.fixture
-def partly(here: Path) -> Iterator[tuple[Path, str, str]]:
+def partly(here: Path) -> tuple[Path, str, str]:
     """A member's folder with the newest week alone; the community, and the link of all."""
     told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
     community = community_of(here)
