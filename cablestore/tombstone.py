@@ -16,7 +16,7 @@ from cablestore.body import DELETE, LINKABLE_TYPES, TYPE_NAMES
 from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.errors import CorruptStoreError
 from cablestore.keys import escape, sort_time
-from cablestore.limits import MAX_CHANNEL_CODEPOINTS, MAX_TIMESTAMP_MS
+from cablestore.limits import MAX_CHANNEL_CODEPOINTS, MAX_DELETIONS_LISTED, MAX_TIMESTAMP_MS
 from cablestore.packing import pack, unpack
 from cablestore.post import Post
 
@@ -45,7 +45,8 @@ class Skeleton:
 class Tombstone:
     """The deletion of `target` by `author`: both 32 bytes.
 
-    `deleted_by` is the hash of the earliest post/delete that says so, by (timestamp, hash), `deleted_at_ms` its time.
+    `deleted_by` is the hash of the earliest post/delete that says so, by (timestamp, hash), `deleted_at_ms` its time. `later`
+    has the (time, hash) of those that follow, in that order: with the earliest at most MAX_DELETIONS_LISTED.
     """
 
     target: bytes
@@ -53,6 +54,12 @@ class Tombstone:
     deleted_at_ms: int
     deleted_by: bytes
     skeleton: Skeleton | None = None
+    later: tuple[tuple[int, bytes], ...] = ()
+
+    @property
+    def deletions(self) -> tuple[tuple[int, bytes], ...]:
+        """The (time, hash) of each post/delete that says so, as far as they are kept, the earliest first."""
+        return ((self.deleted_at_ms, self.deleted_by), *self.later)
 
     @property
     def is_effective(self) -> bool:
@@ -70,34 +77,46 @@ class Tombstone:
         return escape(self.skeleton.channel) if self.skeleton and self.skeleton.channel else b""
 
     @property
-    def deletion_sort_time(self) -> bytes:
-        """The deletion's place among a channel's messages."""
-        return sort_time(self.deleted_at_ms, self.deleted_by.hex().encode())
+    def deletion_rows(self) -> list[tuple[bytes, bytes]]:
+        """Of each deletion its place among a channel's messages, and its hash."""
+        return [(sort_time(at_ms, digest.hex().encode()), digest) for at_ms, digest in self.deletions]
+
+    def told(self) -> Self:
+        """Return what exports and archives tell: the earliest deletion. The later ones follow from the posts."""
+        return replace(self, later=()) if self.later else self
 
     def merge(self, other: Self) -> Self:
         """Join what two tombstones of one (target, author) know. Commutative, associative, idempotent."""
-        at, by = min((self.deleted_at_ms, self.deleted_by), (other.deleted_at_ms, other.deleted_by))
-        return replace(self, deleted_at_ms=at, deleted_by=by, skeleton=self.skeleton or other.skeleton)
+        (at, by), *later = sorted({*self.deletions, *other.deletions})[:MAX_DELETIONS_LISTED]
+        skeleton = self.skeleton or other.skeleton
+        return replace(self, deleted_at_ms=at, deleted_by=by, skeleton=skeleton, later=tuple(later))
 
     def encode(self) -> bytes:
-        """Return the value of the tombstone's row: msgpack [deleted_at_ms, deleted_by, skeleton or nil]."""
+        """Return the value of the tombstone's row: msgpack [deleted_at_ms, deleted_by, skeleton or nil], and `later` if any."""
         bones = self.skeleton
         skeleton = None if bones is None else [bones.type, bones.timestamp_ms, bones.channel, list(bones.links)]
-        return pack([self.deleted_at_ms, self.deleted_by, skeleton])
+        return pack(
+            [self.deleted_at_ms, self.deleted_by, skeleton, *([list(map(list, self.later))] if self.later else [])]
+        )
 
     @classmethod
     def decode(cls, target: bytes, author: bytes, value: bytes) -> Self:
         """Read what `encode` wrote, or raise CorruptStoreError."""
         match unpack(value):
-            case [int() as at, bytes() as by, None]:
-                return cls(target, author, at, by)
-            case [int() as at, bytes() as by, [int() as kind, int() as time, str() | None as channel, list() as links]]:
-                return cls(target, author, at, by, Skeleton(kind, time, channel, tuple(links)))
+            case [int() as at, bytes() as by, bones, *more] if len(more) <= 1 and isinstance(
+                more[0] if more else [], list
+            ):
+                later = tuple((time, digest) for time, digest in (more[0] if more else []))
+                match bones:
+                    case None:
+                        return cls(target, author, at, by, None, later)
+                    case [int() as kind, int() as time, str() | None as channel, list() as links]:
+                        return cls(target, author, at, by, Skeleton(kind, time, channel, tuple(links)), later)
         raise CorruptStoreError(f"the tombstone of {target.hex()} is no tombstone. Run `cablestore rebuild`")
 
     @classmethod
     def read(cls, item: Any) -> Self:
-        """Read [target, author, what `encode` wrote], as it comes from elsewhere.
+        """Read [target, author, what `encode` wrote of what is told], as it comes from elsewhere.
 
         Raises ValueError for anything else, and for fields that no post and no deletion has: no view could make rows of them.
         """
@@ -117,6 +136,7 @@ def _can_be(stone: Tombstone) -> bool:
     return (
         0 <= stone.deleted_at_ms <= MAX_TIMESTAMP_MS
         and _are_hashes([stone.deleted_by])
+        and not stone.later
         and (
             bones is None
             or (
