@@ -217,7 +217,9 @@ class ExportWriter:
 
     def add_tombstones(self, stones: Iterable[Tombstone]) -> None:
         """Add all tombstones, in order of (target, author)."""
-        blocks = batches(stones, _size_bytes, limits.SEGMENT_BLOCK_SIZE_BYTES, self._block_size_bytes)
+        blocks = batches(
+            map(Tombstone.told, stones), _size_bytes, limits.SEGMENT_BLOCK_SIZE_BYTES, self._block_size_bytes
+        )
         for first in blocks:
             segment = self._until_full(first, blocks, _size_bytes)
             self._add(write_tombstone_segment(self._folder, self._number("tombstones"), segment))

@@ -47,6 +47,9 @@ MAX_LINKS_WRITTEN: Final = 64
 MAX_DELETIONS_WRITTEN: Final = 1_000
 """Hashes that one new post/delete names. More are spread over several posts, 32 kB each."""
 
+MAX_DELETIONS_LISTED: Final = 8
+"""Deletions of one post by its author that its channel's history lists, the earliest: one is enough, two devices may write two."""
+
 MAX_BATCH_POSTS: Final = 1_000
 """Posts in one atomic write. Larger calls are cut: a batch is held in memory until it is written."""
 

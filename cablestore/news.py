@@ -102,10 +102,11 @@ def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iter
 
 
 def _of_targets(reader: Reader, deletion: Post, targets: Iterable[bytes]) -> Iterator[News]:
-    """Tell of a deletion in the channels where it is the first of several of the same post."""
+    """Tell of a deletion in the channels whose history lists it."""
     for target in targets:
         stone = reader.tombstone(target, deletion.author)
-        dead = stone.skeleton if stone is not None and stone.deleted_by == deletion.hash else None
+        is_listed = stone is not None and (deletion.timestamp_ms, deletion.hash) in stone.deletions
+        dead = stone.skeleton if stone is not None and is_listed else None
         if dead is not None and dead.channel:
             yield News(Subject.CHAT, dead.channel, deletion.hash, deletion.timestamp_ms)
 
@@ -135,7 +136,8 @@ def _of_info(
 def _of_deletion(reader: Reader, stone: Tombstone, dead: Skeleton, state_channels: frozenset[str]) -> Iterator[News]:
     """Tell of the deletion, and of what counts now instead of what was deleted."""
     if dead.channel:  # as in a channel's history: of its roles and actions too
-        yield News(Subject.CHAT, dead.channel, stone.deleted_by, stone.deleted_at_ms)
+        for at_ms, digest in stone.deletions:
+            yield News(Subject.CHAT, dead.channel, digest, at_ms)
         yield from _of_what_counts_instead(reader, stone.author, dead, dead.channel, state_channels)
     if dead.type in MODERATION_TYPES:
         yield News(Subject.MODERATION_AGAIN, "", stone.target, dead.timestamp_ms)

@@ -19,7 +19,7 @@ from cablestore.body import DELETE, LINKABLE_TYPES, TYPE_NAMES
 from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.errors import CorruptStoreError
 from cablestore.keys import escape, sort_time
-from cablestore.limits import MAX_CHANNEL_CODEPOINTS, MAX_TIMESTAMP_MS
+from cablestore.limits import MAX_CHANNEL_CODEPOINTS, MAX_DELETIONS_LISTED, MAX_TIMESTAMP_MS
 from cablestore.packing import pack, unpack
 from cablestore.post import Post
 
@@ -52,7 +52,8 @@ class Skeleton:
 class Tombstone:
     """The deletion of `target` by `author`: both 32 bytes.
 
-    `deleted_by` is the hash of the earliest post/delete that says so, by (timestamp, hash), `deleted_at_ms` its time.
+    `deleted_by` is the hash of the earliest post/delete that says so, by (timestamp, hash), `deleted_at_ms` its time. `later`
+    has the (time, hash) of those that follow, in that order: with the earliest at most MAX_DELETIONS_LISTED.
     """
 
     target: bytes
@@ -60,6 +61,12 @@ class Tombstone:
     deleted_at_ms: int
     deleted_by: bytes
     skeleton: Skeleton | None = None
+    later: tuple[tuple[int, bytes], ...] = ()
+
+    @property
+    def deletions(self) -> tuple[tuple[int, bytes], ...]:
+        """The (time, hash) of each post/delete that says so, as far as they are kept, the earliest first."""
+        return ((self.deleted_at_ms, self.deleted_by), *self.later)
 
     @property
     def is_effective(self) -> bool:
@@ -77,37 +84,43 @@ class Tombstone:
         return escape(self.skeleton.channel) if self.skeleton and self.skeleton.channel else b""
 
     @property
-    def deletion_sort_time(self) -> bytes:
-        """The deletion's place among a channel's messages."""
-        return sort_time(self.deleted_at_ms, self.deleted_by.hex().encode())
+    def deletion_rows(self) -> list[tuple[bytes, bytes]]:
+        """Of each deletion its place among a channel's messages, and its hash."""
+        return [(sort_time(at_ms, digest.hex().encode()), digest) for at_ms, digest in self.deletions]
+
+    def told(self) -> Self:
+        """Return what exports and archives tell: the earliest deletion. The later ones follow from the posts."""
+        return replace(self, later=()) if self.later else self
 
     def merge(self, other: Self) -> Self:
         """Join what two tombstones of one (target, author) tell. Commutative, associative, idempotent.
 
         Of two skeletons the one with the least encoding stays: nothing says which one is true.
         """
-        at, by = min((self.deleted_at_ms, self.deleted_by), (other.deleted_at_ms, other.deleted_by))
+        (at, by), *later = sorted({*self.deletions, *other.deletions})[:MAX_DELETIONS_LISTED]
         told = [skeleton for skeleton in (self.skeleton, other.skeleton) if skeleton is not None]
-        return replace(self, deleted_at_ms=at, deleted_by=by, skeleton=min(told, key=_encoding, default=None))
+        skeleton = min(told, key=_encoding, default=None)
+        return replace(self, deleted_at_ms=at, deleted_by=by, skeleton=skeleton, later=tuple(later))
 
     def encode(self) -> bytes:
-        """Return the value of the tombstone's row: msgpack [deleted_at_ms, deleted_by, skeleton or nil]."""
+        """Return the value of the tombstone's row: msgpack [deleted_at_ms, deleted_by, skeleton or nil], and `later` if any."""
         skeleton = None if self.skeleton is None else self.skeleton.fields()
-        return pack([self.deleted_at_ms, self.deleted_by, skeleton])
+        later = [list(map(list, self.later))] if self.later else []
+        return pack([self.deleted_at_ms, self.deleted_by, skeleton, *later])
 
     @classmethod
     def decode(cls, target: bytes, author: bytes, value: bytes) -> Self:
         """Read what `encode` wrote, or raise CorruptStoreError."""
         match unpack(value):
-            case [int() as at, bytes() as by, None]:
-                return cls(target, author, at, by)
-            case [int() as at, bytes() as by, [int() as kind, int() as time, str() | None as channel, list() as links]]:
-                return cls(target, author, at, by, Skeleton(kind, time, channel, tuple(links)))
+            case [int() as at, bytes() as by, bones, *more] if len(more) <= 1:
+                skeleton, later = _skeleton_of(bones), _later_of(more)
+                if later is not None and (skeleton is not None or bones is None):
+                    return cls(target, author, at, by, skeleton, later)
         raise CorruptStoreError(f"the tombstone of {target.hex()} is no tombstone. Run `cablestore rebuild`")
 
     @classmethod
     def read(cls, item: Any) -> Self:
-        """Read [target, author, what `encode` wrote], as it comes from elsewhere.
+        """Read [target, author, what `encode` wrote of what is told], as it comes from elsewhere.
 
         Raises ValueError for anything else, and for fields that no post and no deletion has: no view could make rows of them.
         """
@@ -122,6 +135,29 @@ class Tombstone:
         raise ValueError("this is no tombstone")
 
 
+def _skeleton_of(fields: Any) -> Skeleton | None:
+    match fields:
+        case [int() as kind, int() as time, str() | None as channel, list() as links]:
+            return Skeleton(kind, time, channel, tuple(links))
+    return None
+
+
+def _later_of(more: Sequence[Any]) -> tuple[tuple[int, bytes], ...] | None:
+    """Return the (time, hash) of later deletions, which a row may end with; None where it ends with something else."""
+    if not more:
+        return ()
+    if type(more[0]) is not list or not more[0]:
+        return None
+    found = []
+    for entry in more[0]:
+        match entry:
+            case [int() as time, bytes() as digest]:
+                found.append((time, digest))
+            case _:
+                return None
+    return tuple(found)
+
+
 def _encoding(skeleton: Skeleton) -> bytes:
     return pack(skeleton.fields())
 
@@ -131,6 +167,7 @@ def _can_be(stone: Tombstone) -> bool:
     return (
         0 <= stone.deleted_at_ms <= MAX_TIMESTAMP_MS
         and _are_hashes([stone.deleted_by])
+        and not stone.later
         and (
             bones is None
             or (

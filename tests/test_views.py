@@ -103,6 +103,11 @@ def golden_stones() -> list[Tombstone]:
     return [Tombstone(bytes([1]) * 32, bytes([2]) * 32, 80, bytes([3]) * 32, skeleton) for skeleton in (None, *dead)]
 
 
+def deleted_again() -> list[Tombstone]:
+    """Tombstones with more than one deletion."""
+    return [replace(stone, later=((80, bytes([4]) * 32), (90, bytes([3]) * 32))) for stone in golden_stones()[:2]]
+
+
 def tree_rows_of(tree: Tree) -> Iterator[Row]:
     items = [(name + b"!" + post.sort_time, post.hash) for post in golden_posts(LEGACY) for name in tree.sets(post)]
     return tree_rows(replace(tree, leaf_rows=2), sorted(items))
@@ -128,12 +133,12 @@ def rows_of(view: View) -> list[list[str]]:
                     ]
             found += [["tally", tally.key(post).hex(), ""] for tally in view.tallies if post.type in tally.types]
     found += [["sum", key.hex(), value.hex()] for key, value in (tree_rows_of(view.tree) if view.tree else ())]
-    for stone in golden_stones():
+    for stone in (*golden_stones(), *(deleted_again() if view.name == "messages" else ())):
         found += [["dead row", key.hex(), value.hex()] for key, value in view.dead_rows(stone)]
         for fold in view.folds:
             found += [["dead part", key.hex(), part.hex()] for key, part in fold.dead_parts(stone)]
     if view.name == "deleted":
-        found += [["tombstone", stone.encode().hex(), ""] for stone in golden_stones()]
+        found += [["tombstone", stone.encode().hex(), ""] for stone in (*golden_stones(), *deleted_again())]
     if view.name == "reverse":
         found += [
             ["row", key.hex(), value.hex()] for post in golden_posts(LEGACY) for key, value in CATALOG.rows(post)[-1:]

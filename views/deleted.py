@@ -1,12 +1,14 @@
 """Deleted: the tombstone of every deletion, waiting for its target or keeping what outlives it.
 
     !chat!deleted!<target hash>!<author> -> msgpack [time, hash of the post/delete, nil or [type, time, channel, links]]
+                                             and, where there are more deletions, a list of their [time, hash]
     !chat!target!<target hash>           -> empty (fold): there are tombstones of it
 
 The seed has `!chat!deleted!<hash> -> 1`. That row can neither hold a deletion that came before its target without
 letting anyone delete what others will write, nor tell how other posts' histories run through the deleted one. Of several
-deletions of one post by its author the earliest counts, by (timestamp, hash). Most posts that come are no target, which one
-look-up by hash alone tells.
+deletions of one post by its author the earliest counts, by (timestamp, hash). The next ones, MAX_DELETIONS_LISTED in all,
+are kept because a channel's history lists them too (wire.md 6.3.2.3). Most posts that come are no target, which one look-up
+by hash alone tells.
 
 Tombstones are kept beside the folds because a part of them, the skeleton, comes from posts that are gone: they are the
 one thing besides the posts that a rebuild needs.
@@ -42,15 +44,19 @@ def tombstones(post: Post) -> list[Tombstone]:
 
 
 def is_borne_out(reader: Reader, stone: Tombstone) -> bool:
-    """Tell whether a tombstone's post/delete says what it claims. One that is not here is believed."""
+    """Tell whether a tombstone's post/deletes say what it claims. One that is not here is believed."""
+    return all(_says_so(reader, stone, at_ms, digest) for at_ms, digest in stone.deletions)
+
+
+def _says_so(reader: Reader, stone: Tombstone, at_ms: int, digest: bytes) -> bool:
     try:
-        deletion = reader.post(stone.deleted_by)
+        deletion = reader.post(digest)
     except CorruptStoreError:
         return True
     if deletion is None:
         return True
     claims = isinstance(deletion.body, Delete) and stone.target in deletion.body.hashes
-    return claims and (deletion.author, deletion.timestamp_ms) == (stone.author, stone.deleted_at_ms)
+    return claims and (deletion.author, deletion.timestamp_ms) == (stone.author, at_ms)
 
 
 def is_buried(reader: Reader, hash_hex: bytes, author: bytes) -> bool:

@@ -4,7 +4,7 @@
     !chat!text!<channel>!<mono-ts>!<target> -> hash of the post/delete that deleted <target> in this channel
 
 A post/delete names no channel. It stands in the channel of each post that it deleted, as soon as that post was seen; the
-row follows from the tombstone. One that deleted several posts of a channel has as many rows side by side, and readers
+row follows from the tombstone. Of several deletions of one post the earliest MAX_DELETIONS_LISTED have rows. One that deleted several posts of a channel has as many rows side by side, and readers
 take the hash once.
 """
 
@@ -28,12 +28,12 @@ def rows(post: Post) -> list[Row]:
 
 
 def dead_rows(tombstone: Tombstone) -> list[Row]:
-    """Return the row of a post/delete under the channel of what it deleted."""
+    """Return the row of each post/delete under the channel of what it deleted."""
     channel_key = tombstone.channel_key
     if not channel_key:
         return []
-    key = PREFIX + b"!".join((channel_key, tombstone.deletion_sort_time, tombstone.target_hex))
-    return [(key, tombstone.deleted_by)]
+    rows = tombstone.deletion_rows
+    return [(PREFIX + b"!".join((channel_key, place, tombstone.target_hex)), digest) for place, digest in rows]
 
 
 def hashes(
@@ -96,7 +96,7 @@ def _bounds(prefix: bytes, start_ms: int, end_ms: int | None) -> tuple[bytes, by
 
 VIEW: Final = View(
     name="messages",
-    version=1,
+    version=2,
     prefixes=(PREFIX,),
     answers="Channel Time Range Request; pages of messages",
     types=frozenset({TEXT}),

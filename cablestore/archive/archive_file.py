@@ -161,7 +161,7 @@ def _written(tombstones: Sequence[Tombstone]) -> bytes:
     """Return the field of tombstones: msgpack [[target, author, the row's value], ...]; nothing where there are none."""
     if not tombstones:
         return b""
-    packed = pack([[stone.target, stone.author, stone.encode()] for stone in tombstones])
+    packed = pack([[stone.target, stone.author, stone.told().encode()] for stone in tombstones])
     return encode_varint(_TOMBSTONES_FIELD << 3 | 2) + sized(packed)
 
 

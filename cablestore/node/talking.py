@@ -42,8 +42,11 @@ class Link(Protocol):
     """A connection that carries frames to one peer, and says to `Reconciling.received` what comes."""
 
     name: str
-    host: str
     closed: asyncio.Future[str]
+
+    @property
+    def host(self) -> str:
+        """The peer's address, without its port."""
 
     @property
     def remote_static(self) -> bytes | None:
