@@ -43,6 +43,11 @@ def witnessed(store: CableStore) -> dict[bytes, bytes]:
         return {bytes.fromhex(key.decode()): author for key, author in snapshot.reader.local_rows(WITNESSED)}
 
 
+def time_of(store: CableStore, post: Post) -> int | None:
+    with store.snapshot() as snapshot:
+        return answers.time_of(snapshot.reader, post.hash)
+
+
 def assert_whole(store: CableStore) -> None:
     report = store.check()
     assert report.is_clean, [str(problem) for problem in report.problems]
@@ -60,7 +65,9 @@ def test_a_strangers_word_keeps_no_post_away(tmp_path: Path) -> None:
         assert store.import_exports([tmp_path / "forged"]).skeletons == 1
         assert store.heads("a!b") == [post.hash], "until the post is here the word serves"
         assert requested(store, [post]) == {post.hash}
+        assert time_of(store, post) is None, "pages of a peer's answers are not cut by a time that nobody signed"
         assert store.ingest([post.raw])[0].verdict is Verdict.ACCEPTED
+        assert time_of(store, post) == post.timestamp_ms
         assert store.deletion(post.hash) is None
         assert list(store.dump()) == list(expected.dump())
         assert_whole(store)
@@ -80,6 +87,7 @@ def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Pa
         assert store.ingest(raws(last, post))[1].verdict is Verdict.DELETED
         assert requested(store, [post]) == set()
         assert witnessed(store) == {post.hash: ANN.key}
+        assert time_of(store, post) == post.timestamp_ms
         assert list(store.dump()) == list(expected.dump())
         assert [event.kind for event in store.events() if event.hash == post.hash] == [Kind.DELETED]
         again = store.import_exports([tmp_path / "forged"])
@@ -427,6 +435,25 @@ def test_local_rows_are_carried_and_told_to_nobody(tmp_path: Path) -> None:
         member.import_exports([tmp_path / "export"])
         assert local_rows(member) == {}
         assert list(member.dump()) == before
+
+
+def test_a_local_row_comes_and_goes_in_the_one_write_of_a_plan() -> None:
+    with in_memory(LEGACY) as store:
+        post = ANN.text("default", "x")
+        before: dict[bytes, bytes] = {}
+        for value in (b"1", b"2", None):
+            with store._engine.transaction() as transaction:
+                plan = transaction.plan()
+                plan.add(post)
+                plan.set_local(b"test", b"key", value)
+                changes = plan.finish()
+                assert local_rows(store) == before
+                transaction.commit(changes, sync=False)
+            before = {} if value is None else {b"!local!test!key": value}
+            assert local_rows(store) == before
+            assert_whole(store)
+        with in_memory(LEGACY, [post]) as other:
+            assert list(store.dump()) == list(other.dump())
 
 
 def is_local(row: Row) -> bool:
