@@ -347,6 +347,22 @@ def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> 
         assert store.dump_digest() == before
 
 
+def test_a_store_that_does_not_say_what_it_saw_asks_once_more(tmp_path: Path) -> None:
+    """As stores from before 0.7: what they keep of deleted posts counts as told."""
+    post = ANN.text("default", "gone")
+    with CableStore.open(tmp_path) as store:
+        store.ingest(raws(post, ANN.delete(post)))
+        before = store.dump_digest()
+    plant(tmp_path, "generation-000001", {local_key(WITNESSED, post.hash_hex): None})
+    CableStore.rebuild_closed(tmp_path)
+    with CableStore.open(tmp_path) as store:
+        assert_whole(store)
+        assert requested(store, [post]) == {post.hash}
+        assert store.ingest([post.raw])[0].verdict is Verdict.DELETED
+        assert requested(store, [post]) == set()
+        assert store.dump_digest() == before
+
+
 def two_generations(path: Path) -> None:
     """Have the store's database twice: the first generation kept, the second, a copy, live."""
     with open_folder(path) as folder:
