@@ -322,12 +322,13 @@ def test_a_live_post_under_a_tombstone_in_effect_is_found_and_mended(tmp_path: P
         assert store.dump_digest() == before
 
 
-def test_an_export_with_what_its_author_deleted_is_found(tmp_path: Path) -> None:
+def test_an_export_with_a_post_that_it_calls_dead_is_found(tmp_path: Path) -> None:
     post = ANN.text("default", "gone")
     deletion = ANN.delete(post)
-    forge(tmp_path / "export", [post, deletion], [told(post, deletion, None)])
-    [problem] = verify_export(tmp_path / "export").problems
-    assert post.hash.hex() in problem.what
+    for skeleton in (Skeleton.of(post), None):
+        export = forge(tmp_path / str(skeleton is None), [post, deletion], [told(post, deletion, skeleton)])
+        problems = verify_export(export).problems
+        assert [post.hash.hex() in problem.what for problem in problems] == ([] if skeleton is None else [True])
 
 
 def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> None:
