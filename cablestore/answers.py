@@ -144,9 +144,9 @@ def is_deleted_here(reader: Reader, digest: bytes) -> bool:
 
 
 def time_of(reader: Reader, digest: bytes) -> int | None:
-    """Return the time that a post claims, also one that was deleted; None where it is unknown."""
+    """Return the time that a post claims, also one that this store saw deleted; None where it is unknown."""
     post = reader.post(digest)
     if post is not None:
         return post.timestamp_ms
-    stone = reader.burial(digest)
+    stone = reader.burial(digest) if reader.is_witnessed(digest) else None
     return stone.skeleton.timestamp_ms if stone is not None and stone.skeleton is not None else None

@@ -14,7 +14,7 @@ from typing import Any, Final
 import blake3
 
 from cablestore import limits
-from cablestore.body import DELETE, Delete
+from cablestore.body import Delete
 from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.errors import CorruptExportError, DecodeError, StorageError
 from cablestore.export import (
@@ -40,8 +40,6 @@ MAX_PROBLEMS_TOLD: Final = 100
 _POST: Final = b"\x00"
 """What a post says. It comes before what tombstones say of the same hash."""
 _STONE: Final = b"\x01"
-_DEAD: Final = b"\x01"
-_WAITING: Final = b"\x00"
 _HASH: Final = itemgetter(slice(0, HASH_SIZE_BYTES))
 
 
@@ -142,7 +140,7 @@ class _Proofs:
 
     def post(self, post: Post) -> None:
         """Take note of a post, and of what it deletes."""
-        self._targets.add(post.hash, _POST, post.author if post.type != DELETE else b"")
+        self._targets.add(post.hash, _POST)
         if isinstance(post.body, Delete):
             for target in dict.fromkeys(post.body.hashes) or (b"",):
                 self._deletions.add(post.hash, _POST, post.timestamp_ms.to_bytes(8, "big"), post.author, target)
@@ -151,7 +149,8 @@ class _Proofs:
         """Take note of a tombstone."""
         at = stone.deleted_at_ms.to_bytes(8, "big")
         self._deletions.add(stone.deleted_by, _STONE, at, stone.author, stone.target)
-        self._targets.add(stone.target, _STONE, _DEAD if stone.is_effective else _WAITING, stone.author)
+        if stone.is_effective:
+            self._targets.add(stone.target, _STONE)
 
     def not_borne_out(self) -> Iterator[bytes]:
         """Yield the targets of tombstones whose post/delete is here and does not say what they claim."""
@@ -164,11 +163,9 @@ class _Proofs:
                     yield record[-HASH_SIZE_BYTES:]
 
     def not_dead(self) -> Iterator[bytes]:
-        """Yield the hash of each post that is here although its author deleted it, or a tombstone says that it was seen dead."""
+        """Yield the hash of each post that is here although a tombstone says that it was seen dead."""
         for digest, group in self._targets:
-            post = next(group)
-            kills = (record[1:2] == _DEAD or record[2:] == post[1:] for record in group)
-            if post.startswith(_POST) and any(kills):
+            if next(group) == _POST and _STONE in group:
                 yield digest
 
 

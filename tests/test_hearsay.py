@@ -43,6 +43,11 @@ def witnessed(store: CableStore) -> dict[bytes, bytes]:
         return {bytes.fromhex(key.decode()): author for key, author in snapshot.reader.local_rows(WITNESSED)}
 
 
+def time_of(store: CableStore, post: Post) -> int | None:
+    with store.snapshot() as snapshot:
+        return answers.time_of(snapshot.reader, post.hash)
+
+
 def assert_whole(store: CableStore) -> None:
     report = store.check()
     assert report.is_clean, [str(problem) for problem in report.problems]
@@ -60,7 +65,9 @@ def test_a_strangers_word_keeps_no_post_away(tmp_path: Path) -> None:
         assert store.import_exports([tmp_path / "forged"]).skeletons == 1
         assert store.heads("a!b") == [post.hash], "until the post is here the word serves"
         assert requested(store, [post]) == {post.hash}
+        assert time_of(store, post) is None, "pages of a peer's answers are not cut by a time that nobody signed"
         assert store.ingest([post.raw])[0].verdict is Verdict.ACCEPTED
+        assert time_of(store, post) == post.timestamp_ms
         assert store.deletion(post.hash) is None
         assert list(store.dump()) == list(expected.dump())
         assert_whole(store)
@@ -80,6 +87,7 @@ def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Pa
         assert store.ingest(raws(last, post))[1].verdict is Verdict.DELETED
         assert requested(store, [post]) == set()
         assert witnessed(store) == {post.hash: ANN.key}
+        assert time_of(store, post) == post.timestamp_ms
         assert list(store.dump()) == list(expected.dump())
         assert [event.kind for event in store.events() if event.hash == post.hash] == [Kind.DELETED]
         again = store.import_exports([tmp_path / "forged"])
@@ -314,12 +322,13 @@ def test_a_live_post_under_a_tombstone_in_effect_is_found_and_mended(tmp_path: P
         assert store.dump_digest() == before
 
 
-def test_an_export_with_what_its_author_deleted_is_found(tmp_path: Path) -> None:
+def test_an_export_with_a_post_that_it_calls_dead_is_found(tmp_path: Path) -> None:
     post = ANN.text("default", "gone")
     deletion = ANN.delete(post)
-    forge(tmp_path / "export", [post, deletion], [told(post, deletion, None)])
-    [problem] = verify_export(tmp_path / "export").problems
-    assert post.hash.hex() in problem.what
+    for skeleton in (Skeleton.of(post), None):
+        export = forge(tmp_path / str(skeleton is None), [post, deletion], [told(post, deletion, skeleton)])
+        problems = verify_export(export).problems
+        assert [post.hash.hex() in problem.what for problem in problems] == ([] if skeleton is None else [True])
 
 
 def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> None:
@@ -336,6 +345,22 @@ def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> 
         assert_whole(store)
         assert requested(store, [post]) == {post.hash}
         assert store.ingest([post.raw])[0].verdict is Verdict.DELETED
+        assert store.dump_digest() == before
+
+
+def test_a_store_that_does_not_say_what_it_saw_asks_once_more(tmp_path: Path) -> None:
+    """As stores from before 0.7: what they keep of deleted posts counts as told."""
+    post = ANN.text("default", "gone")
+    with CableStore.open(tmp_path) as store:
+        store.ingest(raws(post, ANN.delete(post)))
+        before = store.dump_digest()
+    plant(tmp_path, "generation-000001", {local_key(WITNESSED, post.hash_hex): None})
+    CableStore.rebuild_closed(tmp_path)
+    with CableStore.open(tmp_path) as store:
+        assert_whole(store)
+        assert requested(store, [post]) == {post.hash}
+        assert store.ingest([post.raw])[0].verdict is Verdict.DELETED
+        assert requested(store, [post]) == set()
         assert store.dump_digest() == before
 
 
@@ -427,6 +452,25 @@ def test_local_rows_are_carried_and_told_to_nobody(tmp_path: Path) -> None:
         member.import_exports([tmp_path / "export"])
         assert local_rows(member) == {}
         assert list(member.dump()) == before
+
+
+def test_a_local_row_comes_and_goes_in_the_one_write_of_a_plan() -> None:
+    with in_memory(LEGACY) as store:
+        post = ANN.text("default", "x")
+        before: dict[bytes, bytes] = {}
+        for value in (b"1", b"2", None):
+            with store._engine.transaction() as transaction:
+                plan = transaction.plan()
+                plan.add(post)
+                plan.set_local(b"test", b"key", value)
+                changes = plan.finish()
+                assert local_rows(store) == before
+                transaction.commit(changes, sync=False)
+            before = {} if value is None else {b"!local!test!key": value}
+            assert local_rows(store) == before
+            assert_whole(store)
+        with in_memory(LEGACY, [post]) as other:
+            assert list(store.dump()) == list(other.dump())
 
 
 def is_local(row: Row) -> bool:

@@ -446,7 +446,7 @@ def test_what_was_told_of_dead_posts_is_as_after_an_import_and_stays_when_going_
         store.export(tmp_path / "own")
         forge(tmp_path / "since", [deletions[2]], [told_of(since, deletions[2])])
         store.import_exports([tmp_path / "since"])
-        assert len(store.heads("default")) == 2
+        assert set(store.heads("default")) == {first.hash, last.hash, seen.hash}
     other = export_of([first, gone, deletions[0]], tmp_path / "other")
     forged = forge(tmp_path / "forged", deletions[1:2], [told_of(seen, deletions[1])])
     with CableStore.in_memory() as oracle:
@@ -459,7 +459,7 @@ def test_what_was_told_of_dead_posts_is_as_after_an_import_and_stays_when_going_
             run("generations", "--store", path, "--back-to", generation)
         assert digest_of(path) == expected, generation
         with CableStore.open(path) as store, store.snapshot() as snapshot:
-            assert store.heads("default") == [last.hash]
+            assert set(store.heads("default")) == {last.hash, seen.hash}
             assert deletions[0].hash in answers.channel_time_range(snapshot.reader, "default", 0, 0)
             asked = list(answers.worth_requesting(snapshot.reader, [gone.hash, seen.hash, since.hash]))
             assert asked == [gone.hash, since.hash]
