@@ -219,7 +219,7 @@ async def test_an_unforeseen_error_of_one_answer_is_that_answers_alone(monkeypat
     """The thread that reads goes on, the request is concluded, and the log tells."""
     from cablestore import answers
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(answers, "channel_state", broken)
