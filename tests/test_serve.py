@@ -244,9 +244,16 @@ def test_a_port_that_is_taken_has_status_2(tmp_path: Path, serving: Callable[...
     assert digest(tmp_path / "a")
 
 
+def hears(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal."""
+    caught = Path(f"/proc/{pid}/status").read_text().split("SigCgt:")[1].split()[0]
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def test_quiet_says_nothing_and_text_is_for_people(tmp_path: Path, serving: Callable[..., Served]) -> None:
     quiet = serving(tmp_path / "a", "--create", "--listen", HERE, "-q")
     wait_until((tmp_path / "a" / "control.sock").exists)
+    wait_until(lambda: hears(quiet.process.pid, signal.SIGTERM))
     assert quiet.stop() == 0
     assert quiet.process.stdout is not None
     assert (quiet.process.stdout.read(), quiet.logged()) == ("", [])
