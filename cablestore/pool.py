@@ -10,6 +10,7 @@ import gc
 import os
 import secrets
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
@@ -25,6 +26,9 @@ from loky.process_executor import ProcessPoolExecutor
 from cablestore.errors import StorageError
 
 _PARENT_POLL_S: Final = 0.5
+
+_HUSHED: Final = "ignore:resource_tracker"
+"""What the trackers of processes are told: after Ctrl-C they warn of what was cleaned up before they came to it."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -74,8 +78,13 @@ def _deaf_to_interrupts() -> Iterator[None]:
     The parent hears it afterwards: any other thread takes the signal, and in the midst of starting a process loky cannot
     bear the exception.
     """
-    for tracker in (resource_tracker, loky_tracker):
-        tracker.ensure_running()  # once they run they leave the mask alone
+    before_options = sys.warnoptions[:]
+    sys.warnoptions.append(_HUSHED)
+    try:
+        for tracker in (resource_tracker, loky_tracker):
+            tracker.ensure_running()  # once they run they leave the mask alone
+    finally:
+        sys.warnoptions[:] = before_options
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     with _heard_later():
         try:
