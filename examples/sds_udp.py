@@ -99,7 +99,11 @@ def chat(store: CableStore, log: CausalLog, name: str, transport: Lossy) -> None
     for message in posts.channel.log():
         line = store.post(bytes.fromhex(message.message_id))
         assert line is not None
-        print(message.lamport_ms, message.message_id[:12], line.body.text if isinstance(line.body, Text) else line.type_name)
+        print(
+            message.lamport_ms,
+            message.message_id[:12],
+            line.body.text if isinstance(line.body, Text) else line.type_name,
+        )
 
 
 def client(folder: str, name: str, port: str, other: str) -> None:

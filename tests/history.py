@@ -35,6 +35,7 @@ from cablestore.body import (
     Topic,
     Unblock,
 )
+from cablestore.limits import MAX_DELETIONS_LISTED
 
 AUTHORS = tuple(Identity.derive("history", name) for name in ("ann", "bob", "cyd"))
 CHANNELS = (
@@ -182,9 +183,8 @@ class Model:
         rows = set(self.in_channel(channel, TEXT))
         for post in self.dead.values():
             if post.channel == channel:
-                rows.add(
-                    min((d for d in self.deletes if d.author == post.author and post.hash in _targets(d)), key=_order)
-                )
+                own = (d for d in self.deletes if d.author == post.author and post.hash in _targets(d))
+                rows.update(sorted(own, key=_order)[:MAX_DELETIONS_LISTED])
         hits = sorted(
             (p for p in rows if start_ms <= p.timestamp_ms and (end_ms == 0 or p.timestamp_ms < end_ms)), key=_order
         )

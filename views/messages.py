@@ -4,8 +4,8 @@
     !chat!text!<channel>!<mono-ts>!<target> -> hash of the post/delete that deleted <target> in this channel
 
 A post/delete names no channel. It stands in the channel of each post that it deleted, as soon as that post was seen; the
-row follows from the tombstone. Of several deletions of one post the earliest MAX_DELETIONS_LISTED have rows. One that deleted several posts of a channel has as many rows side by side, and readers
-take the hash once.
+row follows from the tombstone. Of several deletions of one post the earliest MAX_DELETIONS_LISTED have rows. One that
+deleted several posts of a channel has as many rows side by side, and readers take the hash once.
 """
 
 from collections.abc import Iterator
