@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import START_MS, authors, median, seconds, signed, tell
+from common import START_MS, authors, median, seconds, signed, size_given, tell
 
 from cablestore import CableStore, Join, Topic
 
@@ -17,7 +16,7 @@ KEY_SIZE_BYTES = 32
 
 
 def joins(number: int) -> Iterator[bytes]:
-    """Joins of so many, each by somebody else: few large channels and many small ones. Their signatures are not right."""
+    """This many joins, each by another user: few large channels and many small ones. Their signatures are not right."""
     rng = random.Random(1)
     who = authors(1)[0]
     like = [signed(Join(f"channel-{channel}"), who, START_MS)[0] for channel in range(CHANNELS)]
@@ -33,7 +32,7 @@ def topics() -> list[bytes]:
 
 def main() -> None:
     """Build and measure."""
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    number = size_given(1_000_000, tiny=1_000)
     print(f"# the list of channels: {number:,} memberships in {CHANNELS} channels")
     with tempfile.TemporaryDirectory() as folder:
         with CableStore.open(Path(folder)) as store:

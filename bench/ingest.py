@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from common import chain10k, known_posts, seconds, size, tell
+from common import chain10k, known_posts, seconds, size, size_given, tell
 
 from cablestore import CableStore
 from cablestore.verify import Verifier
@@ -18,7 +17,7 @@ ROUNDS = size(7, tiny=1)
 
 def main() -> None:
     """Run every way of ingest in turn, several rounds, and compare medians."""
-    posts = chain10k()[: int(sys.argv[1]) if len(sys.argv) > 1 else None]
+    posts = chain10k()[: size_given(10_000, tiny=200)]
     source = "text10k_chain.bin" if known_posts("text10k_chain.bin") else "generated"
     verifier = Verifier(2)
 

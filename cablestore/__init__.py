@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-__version__: Final = "0.6.0"
+__version__: Final = "0.7.0"
 
 if TYPE_CHECKING:
     from cablestore.arrival import Kind

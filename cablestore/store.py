@@ -82,7 +82,7 @@ class CableStore(Reads, Authoring):
         version is rebuilt first. `catalog` has the views to keep: all of cablestore's, and your own behind them.
         `clock` returns milliseconds since 1970.
 
-        Raises OpenError (its subclasses say why), StorageError where the disk refuses or is damaged, MissingDatabaseError
+        Raises OpenError (its subclasses say why), StorageError where the disk fails or is damaged, MissingDatabaseError
         where the header or the database that it names is lost: nothing is made in its place.
         """
         path = Path(path)

@@ -408,7 +408,7 @@ class _SetChange:
                 self._rows[name] = with_part(value, _within(tail, name, -1))[0] or None
 
     def _row(self, name: bytes, posts: int) -> bytes:
-        """Return the row of a node with so many posts, the tail in it."""
+        """Return the row of a node with this many posts, the tail in it."""
         value = self._rows.get(name)
         if value is None:
             assert self._tail is not None  # noqa: S101 - without one there are no rows to read

@@ -15,6 +15,7 @@ BENCH = Path(__file__).resolve().parent.parent / "bench"
 SCRIPTS: dict[str, tuple[str, ...]] = {
     "answering.py": (),
     "archive.py": (),
+    "channels.py": (),
     "content.py": (),
     "export.py": (),
     "fairness.py": (),

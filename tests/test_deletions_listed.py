@@ -21,7 +21,7 @@ def listed(store: CableStore, channel: str = "default") -> list[bytes]:
 
 
 def repeated(count: int) -> tuple[Post, list[Post]]:
-    """A text and so many deletions of it, some of them dated alike."""
+    """A text and this many deletions of it, some of them dated alike."""
     text = ANN.text("default", "x", at=START_MS)
     return text, [ANN.delete(text, ANN.text("else", f"{n}"), at=START_MS + 1 + n // 2) for n in range(count)]
 

@@ -85,7 +85,7 @@ def _is_within(error: DecodeError, raw: bytes) -> bool:
 
 
 def run(work: Callable[[random.Random], object], inputs: int) -> None:
-    """Run `work` on so many inputs, each from its own printed seed. A long run takes other ones each time."""
+    """Run `work` on this many inputs, each from its own printed seed. A long run takes other ones each time."""
     first = int(time.time()) if SOAK else random.randrange(2**32)
     rng = random.Random(first)
     for number in range(inputs):

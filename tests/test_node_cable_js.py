@@ -212,7 +212,7 @@ def test_nothing_that_ends_cable_js_is_passed_on() -> None:
 
 
 def test_a_request_that_ends_cable_js_goes_on_to_nobody_who_may_be_it() -> None:
-    """Whoever asks it of us can bear it; those that we would ask may not."""
+    """A peer that asks it of us can bear it; those that we would ask may not."""
 
     async def main() -> None:
         async with network(memory(), settings=RELAYS) as net:

@@ -22,7 +22,7 @@ from cablestore.reconcile.frames import Ended, Reason
 
 @dataclass(eq=False)
 class Held:
-    """A reconciliation that began at a time and moves so many bytes a second of waiting."""
+    """A reconciliation that began at a time and moves this many bytes a second of waiting."""
 
     host: str
     began_s: float

@@ -153,7 +153,7 @@ def test_sizes_that_are_none(size: bytes) -> None:
 
 
 def test_reading_a_stream_is_linear() -> None:
-    """One large frame in small pieces, and many small ones at once. What is copied is measured by `bench/reconcile.py`."""
+    """One large frame in small pieces, and many small ones at once."""
 
     def steps(stream: bytes, step: int) -> int:
         reader = FrameReader(10_000_000)

@@ -188,7 +188,7 @@ def test_a_live_request_is_caught_up_when_the_store_is_and_not_before() -> None:
 @pytest.mark.parametrize("is_lost", [False, True])
 @pytest.mark.parametrize("kind", ["hashes", "posts"])
 def test_an_answer_that_is_still_being_looked_at_is_waited_for(kind: str, is_lost: bool) -> None:
-    """The giver is done before anyone has looked; whoever asked may be gone by then."""
+    """The giver is done before anyone has looked; the peer that asked may be gone by then."""
     network = Network([(0, 1), (1, 2)])
     node = network.nodes[1]
     node.inspector.later = True

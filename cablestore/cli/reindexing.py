@@ -101,7 +101,7 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
     help="Read the archives below FOLDER that this control node signed, too; repeatable.",
 )
 @cabal_key_option
-@click.option("--out", "store", type=PathValue(), help="The store to build anew, or to make.")
+@click.option("--out", "store", type=PathValue(), help="The store to build again, or to make.")
 @click.option(
     "--verify",
     "verified",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ROWS_PER_POST: Final = 60
 _ROWS_PER_HASH: Final = 2
-"""What looking at them costs whoever asked for them, in rows: a signature takes as long as so many."""
+"""What looking at one costs the peer that asked for it, in rows: a signature takes as long as this many."""
 
 T = TypeVar("T")
 

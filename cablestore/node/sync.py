@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _CHANNELS_AT_ONCE: Final = 8
 _ROUNDS: Final = 6
-"""Peers are asked for their channels each round. Once in so many rounds, those that tell of new ones are asked too, and channels
+"""Peers are asked for their channels each round. Once in this many rounds, those that tell of new ones are asked too, and channels
 without live requests are passed again."""
 _MODERATION_TIMEOUT_S: Final = 5.0
 """cable.rs does not know this request and says nothing."""
