@@ -94,18 +94,34 @@ def refused(run: Run, member: Path, *command: object) -> str:
     return errors
 
 
+def left_out(run: Run, member: Path, *command: object) -> str:
+    """Run a command that has to tell of damaged archives and import the others; returns what it says."""
+    status, out, errors = run("archive", *command, "-s", member)
+    assert status == 1, errors
+    assert "nothing of it was imported" in errors
+    return out
+
+
+def left_out_from_seed(run: Run, member: Path, made: Made) -> str:
+    """By a seed whose torrent is made of what lies in the folder: each piece has its right SHA-1."""
+    return _from_seed(left_out, run, member, made)
+
+
 def refused_from_folder(run: Run, member: Path, made: Made) -> str:
     return refused(run, member, "import", made.folder.path.parent, "--control", COMMUNITY)
 
 
 def refused_from_seed(run: Run, member: Path, made: Made, *more: object) -> str:
-    """By a seed whose torrent is made of what lies in the folder: each piece has its right SHA-1."""
+    """As `left_out_from_seed`, of what has to be refused whole."""
+    return _from_seed(refused, run, member, made, *more)
+
+
+def _from_seed(outcome: Callable[..., str], run: Run, member: Path, made: Made, *more: object) -> str:
     got = member.with_name("got")
     with engine(made.folder.path.parent) as seed:
         link, peer = seed.seed(COMMUNITY), f"{HERE}:{seed.port}"
-        return refused(
-            run, member, "fetch", link, got, "--control", COMMUNITY, "--peer", peer, "--timeout", "10s", *more
-        )
+        of_seed = ("--control", COMMUNITY, "--peer", peer, "--timeout", "10s")
+        return outcome(run, member, "fetch", link, got, *of_seed, *more)
 
 
 def nothing_was_fetched(member: Path) -> bool:

@@ -26,6 +26,7 @@ from cablestore.archive.announcement import RESERVED_CHANNEL
 from cablestore.archive.period import WEEK_MS, due_after, week_of
 from cablestore.archive.seeding import Seeding
 from cablestore.archive.torrent import TorrentConfig, TorrentEngine
+from cablestore.body import TEXT
 from cablestore.errors import ArchiveError, IncompleteError
 from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.store import system_clock_ms
@@ -121,7 +122,8 @@ def status(here: Path, store: str = "control") -> dict[str, Any]:
 
 def announcements(store: Path) -> list[bytes]:
     with CableStore.open(store) as opened:
-        return [post.hash for post in opened.posts_by(opened.identity.public_key, channel=RESERVED_CHANNEL)]
+        own = opened.posts_by(opened.identity.public_key, channel=RESERVED_CHANNEL)
+        return [post.hash for post in own if post.type == TEXT]
 
 
 def fetched(here: Path, link: str, port: int, into: str = "got") -> list[dict[str, Any]]:

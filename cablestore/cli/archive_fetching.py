@@ -199,7 +199,8 @@ def import_and_tell(
         )
     out.note(f"{total.archives:,} archives imported, {total.posts:,} new posts, {len(total.removed):,} removed")
     if damaged:
-        out.note(f"{len(damaged):,} archives are damaged, and nothing of them was imported: fetch them again")
+        some = "1 archive is" if len(damaged) == 1 else f"{len(damaged):,} archives are"
+        out.note(f"{some} damaged, and nothing of it was imported: fetch again")
     return len(damaged)
 
 
