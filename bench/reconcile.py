@@ -114,7 +114,9 @@ def questions(number: int) -> None:
     ranges = []
     for _ in range(5_000):
         low, high = sorted(rng.sample(range(HOUR_NS), 2))
-        ranges.append(of_times(NOW_NS + low, NOW_NS + high))
+        within = of_times(NOW_NS + low, NOW_NS + high)
+        if state.count(within):  # an empty one has no first id
+            ranges.append(within)
     for name, ask in (
         ("fingerprint", state.fingerprint),
         ("count", state.count),

@@ -123,9 +123,9 @@ def _cell(value: Any) -> Text:
 
 
 def safe(text: str) -> str:
-    """Return a peer's text with everything that moves a terminal's cursor or its reading direction made visible."""
+    """Return text from outside so that it can be shown: what no terminal writes, moves its cursor or turns its direction, by number."""
     return "".join(
-        f"\\u{{{ord(c):x}}}" if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"} and c != "\u200d" else c
+        f"\\u{{{ord(c):x}}}" if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"} and c != "\u200d" else c
         for c in text
     )
 
