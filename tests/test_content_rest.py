@@ -212,7 +212,11 @@ def test_bad_and_unknown_ids_have_their_statuses(node: ServedContent) -> None:
 @given(st.binary(max_size=300))
 @settings(max_examples=60)
 def test_no_bytes_on_a_connection_harm_the_server(node: ServedContent, noise: bytes) -> None:
-    for head in (b"", b"POST /api/codex/v1/data HTTP/1.1\r\nHost: x\r\n", b"GET /api/codex/v1/data/"):
+    for head in (
+        b"",
+        b"POST /api/codex/v1/data HTTP/1.1\r\nHost: archives.example.org:81\r\n",
+        b"GET /api/codex/v1/data/",
+    ):
         with socket.create_connection(("127.0.0.1", node.port), timeout=LIMIT_S) as connection:
             connection.sendall(head + noise)
             connection.shutdown(socket.SHUT_WR)
@@ -225,7 +229,9 @@ def test_an_upload_that_breaks_leaves_nothing(tmp_path: Path) -> None:
     with served(tmp_path / "store") as node:
         for head in (b"Content-Length: 9000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n100000\r\n"):
             with socket.create_connection(("127.0.0.1", node.port)) as connection:
-                connection.sendall(b"POST /api/codex/v1/data HTTP/1.1\r\nHost: x\r\n" + head + bytes(500_000))
+                connection.sendall(
+                    b"POST /api/codex/v1/data HTTP/1.1\r\nHost: archives.example.org:81\r\n" + head + bytes(500_000)
+                )
                 wait_until(lambda: any((tmp_path / "store" / "incoming").iterdir()))
         wait_until(lambda: not any((tmp_path / "store" / "incoming").iterdir()))
         assert json.loads(ask(node, "GET", "/data")[2]) == {"content": []}
@@ -246,7 +252,7 @@ def test_a_full_store_says_so(tmp_path: Path) -> None:
 
 def test_uploads_at_once_are_limited(tmp_path: Path) -> None:
     """MAX_UPLOADS_AT_ONCE: one more is refused, and taken when another has ended."""
-    head = b"POST /api/codex/v1/data HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\n"
+    head = b"POST /api/codex/v1/data HTTP/1.1\r\nHost: archives.example.org:81\r\nContent-Length: 7\r\n\r\n"
     with served(tmp_path / "store") as node, ExitStack() as open_ones:
         for _ in range(limits.MAX_UPLOADS_AT_ONCE):
             connection = open_ones.enter_context(socket.create_connection(("127.0.0.1", node.port), timeout=LIMIT_S))
@@ -271,11 +277,13 @@ def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
     async def work(server: ContentServer, client: ContentClient) -> None:
         cid = (await client.upload_bytes(random.randbytes(30_000_000))).cid
         reader, writer = await asyncio.open_connection(*server.address)
-        writer.write(b"POST /api/codex/v1/data HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\npay")
+        writer.write(
+            b"POST /api/codex/v1/data HTTP/1.1\r\nHost: archives.example.org:81\r\nContent-Length: 7\r\n\r\npay"
+        )
         assert b" 408 " in await asyncio.wait_for(reader.read(100), LIMIT_S)
         writer.close()
         reader, writer = await asyncio.open_connection(*server.address, limit=1_000)
-        writer.write(f"GET {PREFIX}/data/{cid} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        writer.write(f"GET {PREFIX}/data/{cid} HTTP/1.1\r\nHost: archives.example.org:81\r\n\r\n".encode())
         got = len(await reader.readexactly(1))
         await asyncio.to_thread(wait_until, lambda: not connections(server))
         try:
