@@ -277,13 +277,12 @@ def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
     async def work(server: ContentServer, client: ContentClient) -> None:
         cid = (await client.upload_bytes(random.randbytes(30_000_000))).cid
         reader, writer = await asyncio.open_connection(*server.address)
-        writer.write(
-            b"POST /api/codex/v1/data HTTP/1.1\r\nHost: archives.example.org:81\r\nContent-Length: 7\r\n\r\npay"
-        )
+        own = f"HTTP/1.1\r\nHost: {server.address[0]}:{server.address[1]}\r\n"
+        writer.write(f"POST /api/codex/v1/data {own}Content-Length: 7\r\n\r\npay".encode())
         assert b" 408 " in await asyncio.wait_for(reader.read(100), LIMIT_S)
         writer.close()
         reader, writer = await asyncio.open_connection(*server.address, limit=1_000)
-        writer.write(f"GET {PREFIX}/data/{cid} HTTP/1.1\r\nHost: archives.example.org:81\r\n\r\n".encode())
+        writer.write(f"GET {PREFIX}/data/{cid} {own}\r\n".encode())
         got = len(await reader.readexactly(1))
         await asyncio.to_thread(wait_until, lambda: not connections(server))
         try:
