@@ -47,7 +47,7 @@ def back_to(path: Path, seed: int) -> None:
     say("open")
     for step in count():
         with CableStore.open(path) as store:
-            at_ms = START_MS + 1_000_000 * seed + step
+            at_ms = START_MS + 10_000 * seed + step
             new = [ANN.text("default", f"{seed} {step} {i}", at=at_ms) for i in range(20)]
             store.ingest(raws(*new), sync=True)
             say("stored", *(post.hash for post in new))
@@ -64,7 +64,7 @@ def main() -> None:
     with CableStore.open(folder) as store:
         say("open")
         for step in count():
-            at_ms = START_MS + 1_000_000 * seed + step  # another history for each child
+            at_ms = START_MS + 10_000 * seed + step  # another history for each child
             if work == "ingest" or not posts or rng.random() < 0.5:
                 last: tuple[bytes, ...] = tuple(post.hash for post in posts[-1:])
                 author = rng.choice((ANN, BOB))
