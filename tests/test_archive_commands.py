@@ -463,11 +463,13 @@ def test_what_another_process_uses_is_said_to_be_in_use(made: Made, tmp_path: Pa
         assert (status, "is open in process" in errors) == (2, True)
         status, _, errors = run("archive", "content", tmp_path / "other", "--listen", f"{HERE}:{port}")
         assert (status, "cannot listen on" in errors) == (2, True)
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     with Seed(made.folder, made.community) as seed:
         status, _, errors = run(
             "archive", "seed", made.folder, "--community", made.community, "--listen", f"{HERE}:{seed.port}"
         )
         assert (status, "Choose another address or port" in errors) == (2, True)
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
 def test_a_seed_ends_cleanly(made: Made) -> None:

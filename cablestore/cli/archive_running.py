@@ -286,15 +286,16 @@ class _Signals:
     def __init__(self) -> None:
         self.status = 0
         self._is_asked = False
+        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, self._ask)
+            self._before[each] = signal.signal(each, self._ask)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_DFL)
+        for each, before in self._before.items():
+            signal.signal(each, before)
         return kind is _SignalledError
 
     def wait(self, look: Callable[[], None]) -> None:
