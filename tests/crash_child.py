@@ -77,7 +77,7 @@ def main() -> None:
                 posts += new
                 say("stored", *(post.hash for post in new))
             elif work == "delete":
-                gone = [posts.pop(rng.randrange(len(posts))) for _ in range(5)]
+                gone = [posts.pop(rng.randrange(len(posts))) for _ in range(min(5, len(posts)))]
                 for author in (ANN, BOB):
                     own = [post for post in gone if post.author == author.key]
                     store.ingest(raws(author.delete(*own, at=at_ms)), sync=True)
