@@ -7,6 +7,7 @@ nothing: thrown away, nothing happened. What `finish` returns is one atomic writ
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -19,10 +20,10 @@ from cablestore.overlay import Overlay
 from cablestore.post import Post
 from cablestore.reader import Reader, Row, record_key, target_key, tombstone_key
 from cablestore.sizes import KEY as SIZES_KEY
-from cablestore.sizes import Sizes, add_sizes, encode_sizes
+from cablestore.sizes import NO_SIZE, Sizes, add_sizes, encode_sizes
 from cablestore.summary import census_key
 from cablestore.tombstone import Skeleton, Tombstone
-from cablestore.tree import Move, changed
+from cablestore.tree import Change, Move, changed
 from cablestore.verdict import Verdict
 from cablestore.view import (
     REVERSE_NAME,
@@ -64,17 +65,15 @@ class Plan:
         self._next_sequence = next_sequence
         self._changes: Final = overlay.changes
         self._reader: Final = base.over(overlay)
-        self._combined: dict[bytes, bytes | None] = {}
         self._parts: dict[bytes, tuple[Fold, bytes]] = {}
         self._refolds: dict[bytes, Fold] = {}
         self._counts: defaultdict[tuple[bytes, int], int] = defaultdict(int)
         self._added: defaultdict[str, list[Row]] = defaultdict(list)
         """New rows by view, for the sizes."""
-        self._census: defaultdict[bytes, int] = defaultdict(int)
-        """How much more rows count at the key of each group."""
         self._moved: Final = [(tree, list[Move]()) for tree in catalog.trees]
         """Of each tree, what was added to sets and taken out."""
         self._grown: dict[str, tuple[int, int]] = {}
+        """How many rows and bytes more each view has."""
         self._targets: Final = set[bytes]()
         """Of tombstones that this plan puts: the rows that name all targets are folds, which come last."""
         self._log: list[tuple[Kind, bytes]] = []
@@ -144,21 +143,19 @@ class Plan:
 
     def finish(self) -> Changes:
         """Merge folds and tallies and return the one write. The plan must not be used afterwards."""
-        refolded = self._refolded()
-        for key, (fold, part) in self._parts.items():
-            if key not in self._refolds:
-                self._merge(fold, key, part)
-        for fold, key, value in refolded:
-            self._change_fold(fold, key, self._base.get(key), value)
-        self._write_counts()
-        self._write_census()
-        self._write_trees()
+        folded = self._folded()
+        combined = [(key, before, value) for _, key, before, value in folded]
+        combined += self._counted()
+        combined += self._counted_groups(folded)
+        for tree, moves in self._moved:
+            combined += changed(self._base, tree, moves)
+        self._change_all(combined)
         for view, rows in self._added.items():
             self._grow(view, len(rows), sum(map(len, chain.from_iterable(rows))))
         sizes = add_sizes(self._sizes, self._grown)
         if self._changes:
             self._changes[SIZES_KEY] = encode_sizes(sizes)
-        return Changes(self._changes, self._combined, sizes, self._append_log())
+        return Changes(self._changes, {key: value for key, _, value in combined}, sizes, self._append_log())
 
     def _add_rows(self, post: Post) -> None:
         """Put the rows of a post that is new, so none of them is there yet."""
@@ -175,43 +172,39 @@ class Plan:
 
     def _set(self, key: bytes, value: bytes | None) -> None:
         """Change a row that may be there already."""
-        self._change(key, self._reader.get(key), value)
+        self._change_all([(key, self._reader.get(key), value)])
 
-    def _change(self, key: bytes, before: bytes | None, value: bytes | None) -> None:
-        if value == before:
-            return
-        self._changes[key] = value
-        rows = (value is not None) - (before is not None)
-        size_bytes = len(value or b"") - len(before or b"") + rows * len(key)
-        if rows or size_bytes:
-            self._grow(self._catalog.view_of(key), rows, size_bytes)
-
-    def _combine(self, key: bytes, before: bytes | None, value: bytes | None) -> None:
-        """Change a row that follows from many posts. Nothing else changes one."""
-        self._combined[key] = value
-        self._change(key, before, value)
+    def _change_all(self, changes: Iterable[Change]) -> None:
+        """Change rows, and what the sizes of their views come to."""
+        rows = self._changes
+        for key, before, value in changes:
+            if value == before:
+                continue
+            rows[key] = value
+            if before is None or value is None or len(value) != len(before):
+                more_rows = (value is not None) - (before is not None)
+                more_bytes = len(value or b"") - len(before or b"") + more_rows * len(key)
+                self._grow(self._catalog.view_of(key), more_rows, more_bytes)
 
     def _grow(self, view: str, rows: int, size_bytes: int) -> None:
-        known = self._grown.get(view)
-        self._grown[view] = (rows, size_bytes) if known is None else (known[0] + rows, known[1] + size_bytes)
+        known = self._grown.get(view, NO_SIZE)
+        self._grown[view] = (known[0] + rows, known[1] + size_bytes)
 
-    def _refolded(self) -> list[tuple[Fold, bytes, bytes | None]]:
-        """Find anew the folds that something was taken from, while the overlay holds rows alone."""
-        parts = [(key, fold, fold.refold(self._reader, key)) for key, fold in self._refolds.items()]
-        return [(fold, key, None if part is None else fold.stored(part)) for key, fold, part in parts]
+    def _folded(self) -> list[tuple[Fold, bytes, bytes | None, bytes | None]]:
+        """Return (fold, key, value before, value after) of every fold that changes.
 
-    def _merge(self, fold: Fold, key: bytes, part: bytes) -> None:
-        before = self._base.get(key)
-        known = fold.recall(self._base, key, part) if before is None and fold.recall is not None else before
-        self._change_fold(fold, key, before, fold.stored(part if known is None else fold.merge(known, part)))
-
-    def _change_fold(self, fold: Fold, key: bytes, before: bytes | None, value: bytes | None) -> None:
-        self._combine(key, before, value)
-        census = fold.census
-        if census is not None:
-            more = (value is not None and census.counts(value)) - (before is not None and census.counts(before))
-            if more:
-                self._census[census_key(fold, census, key)] += more
+        Those that something was taken from are found again from rows, and the overlay has nothing but rows still.
+        """
+        found = []
+        for key, fold in self._refolds.items():
+            part = fold.refold(self._reader, key)
+            found.append((fold, key, self._base.get(key), None if part is None else fold.stored(part)))
+        for key, (fold, part) in self._parts.items():
+            if key not in self._refolds:
+                before = self._base.get(key)
+                known = fold.recall(self._base, key, part) if before is None and fold.recall is not None else before
+                found.append((fold, key, before, fold.stored(part if known is None else fold.merge(known, part))))
+        return found
 
     def _count(self, post: Post, change: int) -> None:
         for tally in self._catalog.tallies[post.type]:
@@ -220,8 +213,8 @@ class Plan:
             for name in tree.sets(post):
                 moves.append((name + b"!" + post.sort_time, post.hash, change))
 
-    def _write_counts(self) -> None:
-        """Add the changes to what was counted before."""
+    def _counted(self) -> Iterator[Change]:
+        """Yield the rows of tallies, with the changes added to what was counted before."""
         known: dict[bytes, tuple[bytes | None, list[int]]] = {}
         for (key, post_type), change in self._counts.items():
             if key not in known:
@@ -229,18 +222,20 @@ class Plan:
                 known[key] = (before, decode_counts(before))
             known[key][1][post_type] += change
         for key, (before, counts) in known.items():
-            self._combine(key, before, encode_counts(counts))
+            yield key, before, encode_counts(counts)
 
-    def _write_census(self) -> None:
-        for key, change in self._census.items():
-            before = self._base.get(key)
-            self._combine(key, before, encode_number(decode_number(before) + change))
-
-    def _write_trees(self) -> None:
-        """Add up anew the ranges that posts were added to and taken out of."""
-        for tree, moves in self._moved:
-            for key, before, after in changed(self._base, tree, moves):
-                self._combine(key, before, after)
+    def _counted_groups(self, folded: list[tuple[Fold, bytes, bytes | None, bytes | None]]) -> Iterator[Change]:
+        """Yield the rows of censuses: how many rows of folds count in each group."""
+        more: defaultdict[bytes, int] = defaultdict(int)
+        for fold, key, before, value in folded:
+            census = fold.census
+            if census is not None:
+                change = (value is not None and census.counts(value)) - (before is not None and census.counts(before))
+                if change:
+                    more[census_key(fold, census, key)] += change
+        for key, change in more.items():
+            counted = self._base.get(key)
+            yield key, counted, encode_number(decode_number(counted) + change)
 
     def _bury(self, post: Post) -> None:
         """Record, once, that the target of its author's tombstone was seen."""

@@ -26,7 +26,7 @@ class Size(NamedTuple):
 Sizes = Mapping[str, tuple[int, int]]
 """The rows and bytes of each view, by its name."""
 
-_NONE: Final = (0, 0)
+NO_SIZE: Final = (0, 0)
 
 
 def encode_sizes(sizes: Sizes) -> bytes | None:
@@ -49,6 +49,6 @@ def add_sizes(sizes: Sizes, change: Sizes) -> Sizes:
     """Return the sizes after a change, whose numbers may be negative."""
     summed = dict(sizes)
     for name, (rows, size_bytes) in change.items():
-        before = summed.get(name, _NONE)
+        before = summed.get(name, NO_SIZE)
         summed[name] = (before[0] + rows, before[1] + size_bytes)
     return summed
