@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -30,13 +29,28 @@ from cablestore.view import Catalog
 
 
 class Transaction:
-    """Plans over one state, and the write of one of them. Nobody else writes meanwhile."""
+    """Plans over one state, and the write of one of them, in a `with`. Nobody else writes meanwhile."""
 
-    def __init__(self, engine: Engine, reader: Reader, known: Reader) -> None:
-        self.reader: Final = reader
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._known = known
+
+    def __enter__(self) -> Self:
+        """Wait for other writers, then read the present state."""
+        engine = self._engine
+        engine.writing.acquire()
+        try:
+            self._state, self.reader = engine.snapshot()
+        except BaseException:
+            engine.writing.release()
+            raise
+        self._known = self.reader.over(engine.recent.over(self._state))
         """The same state, of which some rows are in memory."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Let other writers in."""
+        self._state.close()
+        self._engine.writing.release()
 
     def plan(self) -> Plan:
         """Return an empty plan."""
@@ -66,12 +80,12 @@ class Engine:
         self.owner: Final = Owner(identity, None if folder is None else folder.identity_path)
         self._tuning = tuning
         self._database = database
-        self._writing = threading.RLock()
+        self.writing = threading.RLock()
         self._present = threading.Lock()
         """Guards which database is the present one."""
         self._arrived = threading.Condition()
         self._is_open = True
-        self._recent = RecentRows()
+        self.recent = RecentRows()
         self._load()
 
     @classmethod
@@ -113,7 +127,7 @@ class Engine:
             raise
 
     def _load(self) -> None:
-        self._recent.forget()
+        self.recent.forget()
         with self._database.snapshot() as state:
             reader = Reader(state, self.dialect)
             self.sizes: sizes.Sizes = sizes.decode_sizes(reader.get(sizes.KEY))
@@ -125,21 +139,17 @@ class Engine:
             state = self._database.snapshot()
         return state, Reader(state, self.dialect, self.owner.unseal)
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self) -> Transaction:
         """Keep other writers out while posts are planned and written."""
-        with self._writing:
-            state, reader = self.snapshot()
-            with state:
-                yield Transaction(self, reader, reader.over(self._recent.over(state)))
+        return Transaction(self)
 
     def write(self, changes: Changes, *, sync: bool) -> None:
         """Write what a plan changes: the one write of the store."""
         try:
             self._database.write(changes.rows, sync=sync)
-            self._recent.remember(changes.combined)
+            self.recent.remember(changes.combined)
         except BaseException:
-            self._recent.forget()
+            self.recent.forget()
             raise
         self.sizes = changes.sizes
         with self._arrived:
@@ -165,7 +175,7 @@ class Engine:
     def rebuild(self, progress: Progress) -> RebuildReport:
         """Build the database anew beside this one and swap them. Snapshots of the old one end."""
         row = meta.meta_row(self.catalog, self.dialect, FORMAT)
-        with self._writing:
+        with self.writing:
             state, reader = self.snapshot()
             with state:
                 if self.folder is None:
@@ -188,7 +198,7 @@ class Engine:
         with self._arrived:
             self._is_open = False
             self._arrived.notify_all()
-        with self._writing:
+        with self.writing:
             self._database.close()
             if self.folder is not None:
                 self.folder.close()

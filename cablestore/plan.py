@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from cablestore import arrival
 from cablestore.arrival import Kind
@@ -20,7 +19,7 @@ from cablestore.overlay import Overlay
 from cablestore.post import Post
 from cablestore.reader import Reader, Row, record_key, target_key, tombstone_key
 from cablestore.sizes import KEY as SIZES_KEY
-from cablestore.sizes import NO_SIZE, Sizes, add_sizes, encode_sizes
+from cablestore.sizes import NO_SIZE, Sizes, encode_sizes
 from cablestore.summary import census_key
 from cablestore.tombstone import Skeleton, Tombstone
 from cablestore.tree import Change, Move, changed
@@ -30,6 +29,7 @@ from cablestore.view import (
     REVERSE_PREFIX,
     Catalog,
     Fold,
+    Tree,
     decode_counts,
     decode_number,
     encode_counts,
@@ -40,8 +40,7 @@ from cablestore.view import (
 from cablestore.views.deleted import tombstones
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(NamedTuple):
     """One atomic write: rows to put, and None where a row is deleted; then the state behind it."""
 
     rows: dict[bytes, bytes | None]
@@ -61,20 +60,17 @@ class Plan:
         overlay = Overlay(base)
         self._base = base
         self._catalog = catalog
-        self._sizes = sizes
+        self._sizes = dict(sizes)
+        """How many rows and bytes each view has with the changes."""
         self._next_sequence = next_sequence
         self._changes: Final = overlay.changes
         self._reader: Final = base.over(overlay)
         self._parts: dict[bytes, tuple[Fold, bytes]] = {}
         self._refolds: dict[bytes, Fold] = {}
         self._counts: defaultdict[tuple[bytes, int], int] = defaultdict(int)
-        self._added: defaultdict[str, list[Row]] = defaultdict(list)
-        """New rows by view, for the sizes."""
-        self._moved: Final = [(tree, list[Move]()) for tree in catalog.trees]
+        self._moved: list[tuple[Tree, list[Move]]] = [(tree, []) for tree in catalog.trees]
         """Of each tree, what was added to sets and taken out."""
-        self._grown: dict[str, tuple[int, int]] = {}
-        """How many rows and bytes more each view has."""
-        self._targets: Final = set[bytes]()
+        self._targets: set[bytes] = set()
         """Of tombstones that this plan puts: the rows that name all targets are folds, which come last."""
         self._log: list[tuple[Kind, bytes]] = []
 
@@ -150,12 +146,9 @@ class Plan:
         for tree, moves in self._moved:
             combined += changed(self._base, tree, moves)
         self._change_all(combined)
-        for view, rows in self._added.items():
-            self._grow(view, len(rows), sum(map(len, chain.from_iterable(rows))))
-        sizes = add_sizes(self._sizes, self._grown)
         if self._changes:
-            self._changes[SIZES_KEY] = encode_sizes(sizes)
-        return Changes(self._changes, {key: value for key, _, value in combined}, sizes, self._append_log())
+            self._changes[SIZES_KEY] = encode_sizes(self._sizes)
+        return Changes(self._changes, {key: value for key, _, value in combined}, self._sizes, self._append_log())
 
     def _add_rows(self, post: Post) -> None:
         """Put the rows of a post that is new, so none of them is there yet."""
@@ -164,9 +157,9 @@ class Plan:
         for view in self._catalog.by_type[post.type]:
             made = view.rows(post)
             rows += made
-            self._added[view.name] += made
+            self._grow(view.name, made)
         reverse = reverse_row(post, [key for key, _ in rows if key != own])
-        self._added[REVERSE_NAME].append(reverse)
+        self._grow(REVERSE_NAME, [reverse])
         rows.append(reverse)
         self._changes.update(rows)
 
@@ -176,19 +169,23 @@ class Plan:
 
     def _change_all(self, changes: Iterable[Change]) -> None:
         """Change rows, and what the sizes of their views come to."""
-        rows = self._changes
         for key, before, value in changes:
             if value == before:
                 continue
-            rows[key] = value
+            self._changes[key] = value
             if before is None or value is None or len(value) != len(before):
-                more_rows = (value is not None) - (before is not None)
-                more_bytes = len(value or b"") - len(before or b"") + more_rows * len(key)
-                self._grow(self._catalog.view_of(key), more_rows, more_bytes)
+                view = self._catalog.view_of(key)
+                rows, size_bytes = self._sizes.get(view, NO_SIZE)
+                rows += (value is not None) - (before is not None)
+                size_bytes += _size_bytes(key, value) - _size_bytes(key, before)
+                self._sizes[view] = (rows, size_bytes)
 
-    def _grow(self, view: str, rows: int, size_bytes: int) -> None:
-        known = self._grown.get(view, NO_SIZE)
-        self._grown[view] = (known[0] + rows, known[1] + size_bytes)
+    def _grow(self, view: str, added: list[Row]) -> None:
+        """Count rows of a view that were not there before."""
+        rows, size_bytes = self._sizes.get(view, NO_SIZE)
+        for key, value in added:
+            size_bytes += len(key) + len(value)
+        self._sizes[view] = (rows + len(added), size_bytes)
 
     def _folded(self) -> list[tuple[Fold, bytes, bytes | None, bytes | None]]:
         """Return (fold, key, value before, value after) of every fold that changes.
@@ -286,3 +283,7 @@ class Plan:
         sequence += len(self._log)
         self._changes[arrival.NEXT_KEY] = b"%d" % sequence
         return sequence
+
+
+def _size_bytes(key: bytes, value: bytes | None) -> int:
+    return 0 if value is None else len(key) + len(value)

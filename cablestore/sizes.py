@@ -31,7 +31,7 @@ NO_SIZE: Final = (0, 0)
 
 def encode_sizes(sizes: Sizes) -> bytes | None:
     """Return the value of the row, views without rows left out; None where none has any."""
-    present = {name: sizes[name] for name in sorted(sizes) if sizes[name][0]}
+    present = {name: size for name, size in sorted(sizes.items()) if size[0]}
     return pack(present) if present else None
 
 

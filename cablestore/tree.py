@@ -271,25 +271,22 @@ def items_in(blocks: Iterable[list[Row]], prefix: bytes) -> Iterator[Row]:
 
 def changed(reader: Reader, tree: Tree, moves: list[Move]) -> Iterator[Change]:
     """Yield how rows change with these moves. `reader` has the state before them."""
-    if any(sign < 0 for _, _, sign in moves):
+    if -1 in [sign for _, _, sign in moves]:
         net: Counter[tuple[bytes, bytes]] = Counter()
         for key, digest, sign in moves:
             net[key, digest] += sign
         moves = [(key, digest, sign) for (key, digest), sign in net.items() if sign]
-    moves = sorted(moves)
-    keys = [key for key, _, _ in moves]
-    at = 0
-    while at < len(keys):
-        head = keys[at][:-SORT_TIME_SIZE_BYTES]
-        behind = bisect_left(keys, head + b"~", at)
+    sets: dict[bytes, list[Move]] = {}
+    for move in moves:
+        sets.setdefault(move[0][:-SORT_TIME_SIZE_BYTES], []).append(move)
+    for head, of_set in sets.items():
         root_key = tree.prefix + head + b"~"
         root = reader.get(root_key)
-        grown = None if root is None else _grown(root, head, moves[at:behind], tree.leaf_rows)
+        grown = None if root is None else _grown(root, head, of_set, tree.leaf_rows)
         if grown is None:
-            yield from _SetChange(reader, tree, head, root, moves[at:behind]).run()
+            yield from _SetChange(reader, tree, head, root, sorted(of_set)).run()
         else:
             yield root_key, root, grown
-        at = behind
 
 
 def _grown(root: bytes, head: bytes, moves: list[Move], leaf_rows: int) -> bytes | None:
@@ -300,15 +297,16 @@ def _grown(root: bytes, head: bytes, moves: list[Move], leaf_rows: int) -> bytes
         return None
     tail = head + root[1:start]
     posts, xor_bytes, sum_bytes = _SUMS.unpack_from(root, start)
+    if posts + len(moves) > leaf_rows:
+        return None
     xor_, sum_ = int.from_bytes(xor_bytes, "big"), int.from_bytes(sum_bytes, "big")
     for key, digest, sign in moves:
         if sign < 0 or not key.startswith(tail):
             return None
         number = int.from_bytes(digest, "big")
-        posts, xor_, sum_ = posts + 1, xor_ ^ number, sum_ + number
-    if posts > leaf_rows:
-        return None
-    sums = _SUMS.pack(posts, xor_.to_bytes(32, "big"), (sum_ % SUM_MODULUS).to_bytes(32, "big"))
+        xor_ ^= number
+        sum_ += number
+    sums = _SUMS.pack(posts + len(moves), xor_.to_bytes(32, "big"), (sum_ % SUM_MODULUS).to_bytes(32, "big"))
     return root[:start] + sums + root[stop:]
 
 

@@ -119,10 +119,10 @@ def decode_counts(value: bytes | None) -> list[int]:
     """Return the ten counts of a tally's row."""
     if value is None:
         return [0] * len(TYPE_NAMES)
-    match unpack(value):
-        case list() as counts if len(counts) == len(TYPE_NAMES) and set(map(type, counts)) == {int}:
-            return counts
-    raise CorruptStoreError("a tally's row is not ten counts. Run `cablestore rebuild`")
+    counts = unpack(value)
+    if type(counts) is not list or len(counts) != len(TYPE_NAMES) or set(map(type, counts)) != {int}:
+        raise CorruptStoreError("a tally's row is not ten counts. Run `cablestore rebuild`")
+    return counts
 
 
 def encode_counts(counts: list[int]) -> bytes | None:

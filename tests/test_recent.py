@@ -22,7 +22,7 @@ def posts() -> list[Post]:
 
 
 def remembered_by(store: CableStore) -> dict[bytes, bytes | None]:
-    return store._engine._recent._rows
+    return store._engine.recent._rows
 
 
 def assert_right(store: CableStore) -> None:
