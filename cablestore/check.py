@@ -38,9 +38,8 @@ from cablestore.reader import (
 from cablestore.runs import Sorter, sampled
 from cablestore.sizes import Sizes
 from cablestore.summary import Summary, summaries, summary_rows
-from cablestore.tombstone import Tombstone
+from cablestore.tombstone import Tombstone, tombstones
 from cablestore.view import REVERSE_PREFIX, Catalog
-from cablestore.views.deleted import is_borne_out, is_buried, tombstones
 
 MAX_PROBLEMS_TOLD: Final = 100
 """Problems that a report describes; the rest are counted."""
@@ -127,7 +126,7 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
         report.tell("sizes that are not those of the rows", "sizes", sizes.KEY)
     report.rows += sum(reader.get(key) is not None for key in _ROWS_LEFT_OUT)
     for hash_hex, author in reader.local_rows(WITNESSED):
-        if not is_buried(reader, hash_hex, author):
+        if not reader.is_buried(hash_hex, author):
             report.tell("a dead post that was seen, without its tombstone", "local", local_key(WITNESSED, hash_hex))
     following = 1
     for row in reader.prefix(arrival.LOG_PREFIX):
@@ -241,7 +240,7 @@ class Checker:
         self.report.tombstones += 1
         stone = decode_tombstone((key, value))
         self._stones = [*(each for each in self._stones if each.target == stone.target), stone]
-        if not is_borne_out(self._reader, stone):
+        if not self._reader.confirms(stone):
             self.report.tell("a tombstone that its post/delete does not bear out", "deleted", stone.target_hex)
         self.derivation.tombstone(stone)
 

@@ -18,9 +18,8 @@ from cablestore.body import DELETE, LINKABLE_TYPES, MODERATION, ROLE
 from cablestore.export import Filters
 from cablestore.post import Post
 from cablestore.reader import Reader
-from cablestore.tombstone import Tombstone
+from cablestore.tombstone import Tombstone, tombstones
 from cablestore.views import membership
-from cablestore.views.deleted import tombstones
 
 _AUTHORS_REMEMBERED = 10_000
 

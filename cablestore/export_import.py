@@ -21,7 +21,6 @@ from cablestore.plan import Plan
 from cablestore.reader import Reader
 from cablestore.tombstone import Tombstone
 from cablestore.verdict import Outcome
-from cablestore.views.deleted import is_borne_out
 
 
 @dataclass(slots=True)
@@ -97,7 +96,7 @@ def _is_proven(reader: Reader, stone: Tombstone) -> bool:
     """Tell whether the post/delete of a tombstone is here and says so, and nothing here contradicts the tombstone."""
     return (
         reader.post(stone.deleted_by) is not None
-        and is_borne_out(reader, stone)
+        and reader.confirms(stone)
         and reader.post(stone.target) is None
         and reader.witnessed_author(stone.target) in (None, stone.author)
     )

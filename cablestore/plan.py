@@ -21,7 +21,7 @@ from cablestore.reader import Reader, Row, record_key, target_key, tombstone_key
 from cablestore.sizes import KEY as SIZES_KEY
 from cablestore.sizes import NO_SIZE, Sizes, encode_sizes
 from cablestore.summary import census_key
-from cablestore.tombstone import Skeleton, Tombstone
+from cablestore.tombstone import Skeleton, Tombstone, tombstones
 from cablestore.tree import Change, Move, changed
 from cablestore.verdict import Verdict
 from cablestore.view import (
@@ -37,7 +37,6 @@ from cablestore.view import (
     reverse_keys,
     reverse_row,
 )
-from cablestore.views.deleted import tombstones
 
 
 class Changes(NamedTuple):

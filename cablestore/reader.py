@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import merge
 from typing import Final, Protocol, Self
 
+from cablestore.body import Delete
 from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.dialect import Dialect
 from cablestore.errors import CorruptStoreError, DecodeError
@@ -231,6 +232,29 @@ class Reader:
         It may be another store's word alone (`is_witnessed` tells); where those name several authors, it is the first's.
         """
         return next((stone for stone in self.tombstones(target) if stone.is_effective), None)
+
+    def is_buried(self, hash_hex: bytes, author: bytes) -> bool:
+        """Tell whether there is an effective tombstone of (target, author): what a store saw dead has one."""
+        key = tombstone_key(hash_hex, author.hex().encode())
+        value = self.get(key)
+        try:
+            return value is not None and decode_tombstone((key, value)).is_effective
+        except CorruptStoreError:
+            return False
+
+    def confirms(self, stone: Tombstone) -> bool:
+        """Tell whether the post/deletes that a tombstone names say what it claims. One that is missing is believed."""
+        return all(self._confirms(stone, at_ms, digest) for at_ms, digest in stone.deletions)
+
+    def _confirms(self, stone: Tombstone, at_ms: int, digest: bytes) -> bool:
+        try:
+            deletion = self.post(digest)
+        except CorruptStoreError:
+            return True
+        if deletion is None:
+            return True
+        claims = isinstance(deletion.body, Delete) and stone.target in deletion.body.hashes
+        return claims and (deletion.author, deletion.timestamp_ms) == (stone.author, at_ms)
 
     def local(self, name: bytes, key: bytes) -> bytes | None:
         """Return the value of a local row (`cablestore.local`), or None."""

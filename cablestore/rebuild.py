@@ -39,9 +39,8 @@ from cablestore.runs import Sorter, sampled
 from cablestore.sizes import KEY as SIZES_KEY
 from cablestore.sizes import Sizes, add_sizes, decode_sizes, encode_sizes
 from cablestore.summary import Summary, summaries, summary_rows
-from cablestore.tombstone import Tombstone
+from cablestore.tombstone import Tombstone, tombstones
 from cablestore.view import Catalog
-from cablestore.views.deleted import is_borne_out, is_buried, tombstones
 
 _POSTS_TOLD: Final = 1_000
 _LOST_POSTS: Final = ("post ", "local-only post ")
@@ -249,7 +248,7 @@ def _readable_tombstone(source: Reader, row: Row, report: RebuildReport) -> Tomb
     except CorruptStoreError:
         report.lose("tombstone that does not decode")
         return None
-    if not is_borne_out(source, stone):
+    if not source.confirms(stone):
         report.lose("tombstone that its post/delete does not bear out")
         return None
     report.tombstones += 1
@@ -311,7 +310,7 @@ def _copy_local(source: Reader, target: Database) -> None:
             kept = {
                 key: value
                 for key, value in rows
-                if not key.startswith(witnessed) or is_buried(reader, key[len(witnessed) :], value)
+                if not key.startswith(witnessed) or reader.is_buried(key[len(witnessed) :], value)
             }
             target.write(kept, sync=False)
 

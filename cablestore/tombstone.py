@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from cablestore.body import DELETE, LINKABLE_TYPES, TYPE_NAMES
+from cablestore.body import DELETE, LINKABLE_TYPES, TYPE_NAMES, Delete
 from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.errors import CorruptStoreError
 from cablestore.keys import escape, sort_time
@@ -156,6 +156,13 @@ def _later_of(more: Sequence[Any]) -> tuple[tuple[int, bytes], ...] | None:
             case _:
                 return None
     return tuple(found)
+
+
+def tombstones(post: Post) -> list[Tombstone]:
+    """Return the waiting tombstones that a post/delete sets, none for other types."""
+    if not isinstance(post.body, Delete):
+        return []
+    return [Tombstone(target, post.author, post.timestamp_ms, post.hash) for target in dict.fromkeys(post.body.hashes)]
 
 
 def _encoding(skeleton: Skeleton) -> bytes:

@@ -33,8 +33,7 @@ from cablestore.errors import ArchiveError, CableStoreError, StorageError
 from cablestore.limits import MAX_FUTURE_MS, MAX_TORRENT_SIZE_BYTES
 from cablestore.post import Post
 from cablestore.reindex.inputs import ArchiveSource, Block, Input
-from cablestore.tombstone import Tombstone
-from cablestore.views.deleted import tombstones
+from cablestore.tombstone import Tombstone, tombstones
 
 _MS_PER_S: Final = 1000
 

@@ -51,8 +51,7 @@ from cablestore.runs import cut, finished, read_bucket, write_run
 from cablestore.segment import storage_errors
 from cablestore.sizes import Sizes, add_sizes
 from cablestore.summary import summaries
-from cablestore.tombstone import Tombstone
-from cablestore.views.deleted import tombstones
+from cablestore.tombstone import Tombstone, tombstones
 
 BLOBS: Final = pa.schema(
     [pa.field("partition", pa.int32(), nullable=False), pa.field("blob", pa.binary(), nullable=False)]

@@ -20,53 +20,11 @@ gives way to the post when it comes, alive or dead.
 
 from typing import Final
 
-from cablestore.body import DELETE, Delete
-from cablestore.errors import CorruptStoreError
+from cablestore.body import DELETE
 from cablestore.post import Post
-from cablestore.reader import (
-    TARGET_PREFIX,
-    TOMBSTONE_PREFIX,
-    Reader,
-    Row,
-    decode_tombstone,
-    target_key,
-    tombstone_key,
-)
+from cablestore.reader import TARGET_PREFIX, TOMBSTONE_PREFIX, Reader, Row, target_key
 from cablestore.tombstone import Tombstone
 from cablestore.view import Fold, View
-
-
-def tombstones(post: Post) -> list[Tombstone]:
-    """Return the waiting tombstones that a post/delete sets, none for other types."""
-    if not isinstance(post.body, Delete):
-        return []
-    return [Tombstone(target, post.author, post.timestamp_ms, post.hash) for target in dict.fromkeys(post.body.hashes)]
-
-
-def is_borne_out(reader: Reader, stone: Tombstone) -> bool:
-    """Tell whether a tombstone's post/deletes say what it claims. One that is not here is believed."""
-    return all(_says_so(reader, stone, at_ms, digest) for at_ms, digest in stone.deletions)
-
-
-def _says_so(reader: Reader, stone: Tombstone, at_ms: int, digest: bytes) -> bool:
-    try:
-        deletion = reader.post(digest)
-    except CorruptStoreError:
-        return True
-    if deletion is None:
-        return True
-    claims = isinstance(deletion.body, Delete) and stone.target in deletion.body.hashes
-    return claims and (deletion.author, deletion.timestamp_ms) == (stone.author, at_ms)
-
-
-def is_buried(reader: Reader, hash_hex: bytes, author: bytes) -> bool:
-    """Tell whether there is an effective tombstone of (target, author): what a store saw dead has one."""
-    key = tombstone_key(hash_hex, author.hex().encode())
-    value = reader.get(key)
-    try:
-        return value is not None and decode_tombstone((key, value)).is_effective
-    except CorruptStoreError:
-        return False
 
 
 def no_parts(_: Post) -> list[Row]:

@@ -21,8 +21,7 @@ from cablestore.dialect import Dialect
 from cablestore.export_write import HASH_AT, POST_AT, TYPE_AT, place_of, record_start
 from cablestore.moment import NS_PER_MS
 from cablestore.post import SIGNED_FROM, decode_post
-from cablestore.tombstone import Tombstone
-from cablestore.views.deleted import tombstones
+from cablestore.tombstone import Tombstone, tombstones
 
 _LINKS_AT: Final = POST_AT + SIGNED_FROM
 _BODY_AT: Final = _LINKS_AT + 1 + 1 + 6
