@@ -10,7 +10,8 @@ from pathlib import Path
 
 from common import chain10k, median, size, state1k, tell
 
-from cablestore import CableStore, answers
+from cablestore import CableStore
+from cablestore.store import answers
 
 REPEATS = size(31, tiny=1)
 

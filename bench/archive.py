@@ -11,11 +11,11 @@ from pathlib import Path
 from common import chat, seconds, size, size_given, tell
 
 from cablestore import CableStore, Identity
-from cablestore.archive.creating import create_archives
+from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.importing import Imported, import_archives
-from cablestore.archive.period import WEEK_MS
-from cablestore.archive.profile import PROFILES
+from cablestore.archive.format.period import WEEK_MS
+from cablestore.archive.format.profile import PROFILES
+from cablestore.archive.importer import Imported, import_archives
 from cablestore.archive.writer import Plan
 
 CONTROL = Identity.derive("bench", "control")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from common import median, size, size_given, tell
 
-from cablestore.archive.cid import Cid, DatasetHasher, manifest_cid
-from cablestore.archive.content_client import download_file, upload_file
-from cablestore.archive.content_rest import ContentServer
-from cablestore.archive.content_store import ContentStore
+from cablestore.archive.content.client import download_file, upload_file
+from cablestore.archive.content.server import ContentServer
+from cablestore.archive.content.store import ContentStore
+from cablestore.archive.format.cid import Cid, DatasetHasher, manifest_cid
 
 REPEATS = size(5, tiny=1)
 TARGET_MB_PER_S = 30

@@ -16,10 +16,10 @@ from pathlib import Path
 from common import START_MS, resident_mb, seconds, sentence, size, size_given, tell
 
 from cablestore import LEGACY, CableStore, Text, verify_export
-from cablestore.body import write_body
-from cablestore.crypto import post_hash
-from cablestore.fields import counted
-from cablestore.varint import encode_varint
+from cablestore.protocol.body import write_body
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.fields import counted
+from cablestore.protocol.varint import encode_varint
 
 
 def unsigned(number: int) -> Iterator[bytes]:

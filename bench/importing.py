@@ -10,8 +10,8 @@ from pathlib import Path
 from common import seconds, tell
 
 from cablestore import CableStore
-from cablestore.demo import sample
-from cablestore.importing import ImportReport, find_logs, import_logs
+from cablestore.cli.demo_data import sample
+from cablestore.irc.importer import ImportReport, find_logs, import_logs
 
 
 def main() -> None:

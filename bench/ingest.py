@@ -10,7 +10,7 @@ from pathlib import Path
 from common import chain10k, known_posts, seconds, size, size_given, tell
 
 from cablestore import CableStore
-from cablestore.verify import Verifier
+from cablestore.index.signatures import Verifier
 
 ROUNDS = size(7, tiny=1)
 

@@ -26,16 +26,16 @@ from typing import Final, NamedTuple
 from common import seconds, sentence, tell
 
 from cablestore import LEGACY, Body, Delete, Identity, Info, Join, Leave, Text, Topic
-from cablestore.body import DELETE, INFO, JOIN, LEAVE, TEXT, TOPIC, write_body
-from cablestore.crypto import post_hash
-from cablestore.export import MANIFEST, Segment
-from cablestore.export_sort import cut, merge, write_run
-from cablestore.export_write import ExportWriter, post_record, write_post_segment
-from cablestore.fields import counted
+from cablestore.export.manifest import MANIFEST, Segment
+from cablestore.export.sort import cut, merge, write_run
+from cablestore.export.writer import ExportWriter, post_record, write_post_segment
+from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.limits import MAX_TEXT_SIZE_BYTES, SEGMENT_BLOCK_SIZE_BYTES
-from cablestore.post import decode_post
-from cablestore.tombstone import Skeleton, Tombstone
-from cablestore.varint import encode_varint
+from cablestore.protocol.body import DELETE, INFO, JOIN, LEAVE, TEXT, TOPIC, write_body
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.fields import counted
+from cablestore.protocol.post import decode_post
+from cablestore.protocol.varint import encode_varint
 from cablestore.views import CATALOG
 
 START_MS: Final = 1_546_300_800_000

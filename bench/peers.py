@@ -20,8 +20,8 @@ import uvloop
 from common import chat, size, size_given, tell
 
 from cablestore import LEGACY, CableStore
-from cablestore.message import FrameReader, HashResponse, TimeRangeRequest, decode_message, encode_message
-from cablestore.node import Address, Node, NodeSettings, SyncReport
+from cablestore.peers import Address, Node, NodeSettings, SyncReport
+from cablestore.protocol.message import FrameReader, HashResponse, TimeRangeRequest, decode_message, encode_message
 
 HOST = "127.0.0.1"
 REQUESTS = size(100_000, tiny=200)

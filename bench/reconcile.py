@@ -11,10 +11,10 @@ from typing import NamedTuple
 from common import resident_mb, size_given, tell
 
 from cablestore.reconcile.dialects import NWAKU_037, SPEC, SyncDialect
+from cablestore.reconcile.ids import EVERYTHING, SyncID, of_times
 from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.replies import Splitting
 from cablestore.reconcile.session import Session
-from cablestore.reconcile.sync_id import EVERYTHING, SyncID, of_times
+from cablestore.reconcile.splitting import Splitting
 
 NOW_NS = 1_700_000_000_000_000_000
 HOUR_NS = 3_600_000_000_000

@@ -12,17 +12,17 @@ from pathlib import Path
 from common import START_MS, chain10k, seconds, size, size_given, tell
 
 from cablestore import LEGACY, CableStore
-from cablestore.batches import batches
-from cablestore.keys import sort_time
-from cablestore.kv import LevelDB
-from cablestore.reader import Reader, Row
+from cablestore.index.batches import batches
+from cablestore.index.leveldb import LevelDB
+from cablestore.index.reader import Reader, Row
+from cablestore.index.tree import Move, changed, tree_rows
+from cablestore.index.view import Catalog
+from cablestore.protocol.keys import sort_time
 from cablestore.reconcile.dialects import SPEC
-from cablestore.reconcile.replies import Splitting
+from cablestore.reconcile.ids import EVERYTHING, of_times
 from cablestore.reconcile.session import Session
+from cablestore.reconcile.splitting import Splitting
 from cablestore.reconcile.stored_set import stored_set
-from cablestore.reconcile.sync_id import EVERYTHING, of_times
-from cablestore.tree import Move, changed, tree_rows
-from cablestore.view import Catalog
 from cablestore.views import CATALOG
 from cablestore.views.sync import ID_PREFIX, TREE
 

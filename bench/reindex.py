@@ -24,7 +24,7 @@ from common import IS_TINY, seconds, tell
 from make_export import export_folders, make_exports
 
 from cablestore import CableStore
-from cablestore.export import MANIFEST
+from cablestore.export.manifest import MANIFEST
 from cablestore.views import CATALOG
 
 END_TO_END: Final = (2_000_000, 20_000)
@@ -127,7 +127,7 @@ def apart(work: Callable[..., Found], *arguments: object) -> Found:
 
 def measure_reindex(exports: Sequence[Path], store: Path, work: Path) -> Found:
     """Reindex into a new store."""
-    from cablestore.reindex.generation import reindex  # noqa: PLC0415 - needs the extra cablestore[reindex]
+    from cablestore.reindex.reindex import reindex  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
     started = time.perf_counter()
     with watched() as memory:
@@ -149,7 +149,7 @@ def measure_reindex(exports: Sequence[Path], store: Path, work: Path) -> Found:
 
 def measure_stages(exports: Sequence[Path], work: Path, cores: int) -> Found:
     """Run the stages on Spark alone, on so many cores."""
-    from cablestore.reindex.run import SparkOptions, derive_rows  # noqa: PLC0415 - as above
+    from cablestore.reindex.stages import SparkOptions, derive_rows  # noqa: PLC0415 - as above
 
     return dict(derive_rows(exports, work, CATALOG, spark=SparkOptions(cores=cores)).seconds)
 

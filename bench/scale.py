@@ -12,7 +12,8 @@ from pathlib import Path
 
 from common import chat, median, resident_mb, seconds, size_given, tell
 
-from cablestore import CableStore, answers
+from cablestore import CableStore
+from cablestore.store import answers
 
 
 def build(folder: Path, number: int) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from common import median, seconds, size_given, tell
 
-from cablestore.archive.engine import Span
-from cablestore.archive.metainfo import make_metainfo
-from cablestore.archive.torrent import TorrentConfig, TorrentEngine, TorrentRemote
+from cablestore.archive.remote import Span
+from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine, TorrentRemote
+from cablestore.archive.torrent.metainfo import make_metainfo
 from cablestore.limits import PIECE_SIZE_BYTES
 
 COMMUNITY = "c0ffee" * 10

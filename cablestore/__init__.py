@@ -1,7 +1,7 @@
 """An indexed message store for peer-to-peer chat: signed Cable posts in, views out, nothing lost.
 
-`CableStore` opens a store; its methods write, read, follow and mend. `cablestore.node` is a store among peers,
-`cablestore.answers` what it answers them, `cablestore.limits` names every limit, `cablestore.views` has the views.
+`CableStore` opens a store; its methods write, read, follow and mend. `cablestore.peers` is a store among peers,
+`cablestore.store.answers` what it answers them, `cablestore.limits` names every limit, `cablestore.views` has the views.
 
 Names are loaded when they are first used, so that a Spark worker needs no plyvel and importing the views is no cycle.
 """
@@ -14,23 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 __version__: Final = "0.7.0"
 
 if TYPE_CHECKING:
-    from cablestore.arrival import Kind
-    from cablestore.body import (
-        Block,
-        Body,
-        Delete,
-        Info,
-        Join,
-        Leave,
-        Moderation,
-        Role,
-        Text,
-        Topic,
-        Unblock,
-    )
-    from cablestore.check import CheckReport, Problem
-    from cablestore.crypto import Identity
-    from cablestore.dialect import DRAFT8, LEGACY, Dialect
     from cablestore.errors import (
         ArchiveError,
         CableStoreError,
@@ -53,23 +36,40 @@ if TYPE_CHECKING:
         StoreLockedError,
         UnknownPostTypeError,
     )
-    from cablestore.export import Filters, Manifest, Segment, read_manifest
-    from cablestore.export_import import ImportSummary
-    from cablestore.export_verify import ExportProblem, ExportReport, verify_export
-    from cablestore.kv import Tuning
-    from cablestore.post import Post, decode_post, encode_post
-    from cablestore.reads import Channel, Event, Message, Page, Snapshot, Stats, User
-    from cablestore.rebuild import RebuildReport
-    from cablestore.store import CableStore
-    from cablestore.tombstone import Skeleton, Tombstone
-    from cablestore.verdict import Outcome, Verdict
+    from cablestore.export.importer import ImportSummary
+    from cablestore.export.manifest import Filters, Manifest, Segment, read_manifest
+    from cablestore.export.verify import ExportProblem, ExportReport, verify_export
+    from cablestore.index.arrival_log import Kind
+    from cablestore.index.check import CheckReport, Problem
+    from cablestore.index.leveldb import Tuning
+    from cablestore.index.rebuild import RebuildReport
+    from cablestore.index.tombstone import Skeleton, Tombstone
+    from cablestore.index.verdict import Outcome, Verdict
+    from cablestore.protocol.body import Block, Body, Delete, Info, Join, Leave, Moderation, Role, Text, Topic, Unblock
+    from cablestore.protocol.crypto import Identity
+    from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
+    from cablestore.protocol.post import Post, decode_post, encode_post
+    from cablestore.store.queries import Channel, Event, Message, Page, Snapshot, Stats, User
+    from cablestore.store.store import CableStore
 
 _MODULES: Final = {
-    "arrival": ("Kind",),
-    "body": ("Block", "Body", "Delete", "Info", "Join", "Leave", "Moderation", "Role", "Text", "Topic", "Unblock"),
-    "check": ("CheckReport", "Problem"),
-    "crypto": ("Identity",),
-    "dialect": ("DRAFT8", "LEGACY", "Dialect"),
+    "index.arrival_log": ("Kind",),
+    "protocol.body": (
+        "Block",
+        "Body",
+        "Delete",
+        "Info",
+        "Join",
+        "Leave",
+        "Moderation",
+        "Role",
+        "Text",
+        "Topic",
+        "Unblock",
+    ),
+    "index.check": ("CheckReport", "Problem"),
+    "protocol.crypto": ("Identity",),
+    "protocol.dialect": ("DRAFT8", "LEGACY", "Dialect"),
     "errors": (
         "ArchiveError",
         "CableStoreError",
@@ -92,16 +92,16 @@ _MODULES: Final = {
         "StoreLockedError",
         "UnknownPostTypeError",
     ),
-    "export": ("Filters", "Manifest", "Segment", "read_manifest"),
-    "export_import": ("ImportSummary",),
-    "export_verify": ("ExportProblem", "ExportReport", "verify_export"),
-    "kv": ("Tuning",),
-    "post": ("Post", "decode_post", "encode_post"),
-    "reads": ("Channel", "Event", "Message", "Page", "Snapshot", "Stats", "User"),
-    "rebuild": ("RebuildReport",),
-    "store": ("CableStore",),
-    "tombstone": ("Skeleton", "Tombstone"),
-    "verdict": ("Outcome", "Verdict"),
+    "export.manifest": ("Filters", "Manifest", "Segment", "read_manifest"),
+    "export.importer": ("ImportSummary",),
+    "export.verify": ("ExportProblem", "ExportReport", "verify_export"),
+    "index.leveldb": ("Tuning",),
+    "protocol.post": ("Post", "decode_post", "encode_post"),
+    "store.queries": ("Channel", "Event", "Message", "Page", "Snapshot", "Stats", "User"),
+    "index.rebuild": ("RebuildReport",),
+    "store.store": ("CableStore",),
+    "index.tombstone": ("Skeleton", "Tombstone"),
+    "index.verdict": ("Outcome", "Verdict"),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 

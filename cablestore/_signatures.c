@@ -2,7 +2,7 @@
  *
  * libsodium verifies one signature a call. Called from Python, a thread needs Python's lock again after each of them,
  * and while another thread plans a batch it waits for the lock longer than it verifies. This loop keeps a second core
- * at work meanwhile. It is optional: cablestore.crypto does without it where it was not built.
+ * at work meanwhile. It is optional: cablestore.protocol.crypto does without it where it was not built.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

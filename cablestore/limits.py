@@ -66,7 +66,7 @@ MAX_OWN_CLOCK_STEP_MS: Final = 60_000
 """How far an own post may be dated after the clock so that own posts keep their order. Beyond it the clock was set back."""
 
 CAUSAL_SKEW_MS: Final = 604_800_000
-"""How long before a window its causal order looks for ancestors that claim a later time. See `cablestore.causal`."""
+"""How long before a window its causal order looks for ancestors that claim a later time. See `cablestore.store.causal_order`."""
 
 MAX_CAUSAL_POSTS: Final = 100_000
 """Posts that one causal ordering holds in memory (about 500 bytes each)."""

@@ -10,9 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from cablestore import limits
-from cablestore.body import TYPE_NAMES
-from cablestore.exchange import TRANSITIONS, Role
-from cablestore.view import View
+from cablestore.index.view import View
+from cablestore.protocol.body import TYPE_NAMES
+from cablestore.protocol.exchange import TRANSITIONS, Role
 from cablestore.views import CATALOG
 
 DOCS = Path(__file__).parent

@@ -5,7 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from cablestore import CableStore, answers
+from cablestore import CableStore
+from cablestore.store import answers
 
 
 def sync(source: CableStore, target: CableStore, channel: str) -> int:

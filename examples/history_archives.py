@@ -6,13 +6,13 @@ import time
 from pathlib import Path
 
 from cablestore import CableStore
-from cablestore.archive.announcement import Link, parse_link
-from cablestore.archive.creating import create_archives
-from cablestore.archive.fetching import Sources, fetching
+from cablestore.archive.create import create_archives
+from cablestore.archive.fetch import Sources, fetching
 from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.format.announcement import Link, parse_link
+from cablestore.archive.format.profile import RFC61
 from cablestore.archive.member import ImportLog, import_noted, wanted
-from cablestore.archive.profile import RFC61
-from cablestore.archive.torrent import TorrentConfig, TorrentEngine
+from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
 from cablestore.archive.writer import Plan
 
 CABAL_KEY = secrets.token_bytes(32)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cablestore import CableStore, Text
-from cablestore.body import TEXT
+from cablestore.protocol.body import TEXT
 from cablestore.sds import COMPACT_FILTER, Backoff, CausalLog, PostChannel, RepairParameters, Send, Settings, causal_log
 
 CHANNEL, LOSS, LINES = "default", 0.3, 15

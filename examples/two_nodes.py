@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from cablestore import CableStore, Text
-from cablestore.node import Address, Node, NodeSettings
+from cablestore.peers import Address, Node, NodeSettings
 
 
 async def main(folder: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from cablestore.errors import CableStoreError, CorruptExportError, StorageError
-from cablestore.export import Segment, read_posts, read_tombstones
-from cablestore.segment import segment_blake3
-from cablestore.tombstone import Tombstone
+from cablestore.export.manifest import Segment, read_posts, read_tombstones
+from cablestore.export.segment import segment_blake3
+from cablestore.index.tombstone import Tombstone
 
 Block = tuple[list[bytes], list[Tombstone]]
 """Whole posts, not decoded, and tombstones: some of what an input holds."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cablestore.body import DELETE
-from cablestore.dialect import Dialect
 from cablestore.errors import ReindexError
-from cablestore.post import Post
+from cablestore.index.view import Catalog
+from cablestore.protocol.body import DELETE
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.post import Post
 from cablestore.reindex.inputs import Input
-from cablestore.view import Catalog
 
 _MARK: Final = "cablestore-work"
 

@@ -19,10 +19,10 @@ from typing import Final
 import msgpack
 
 from cablestore.errors import ReindexError
-from cablestore.kv import LevelDB, join_tables
+from cablestore.index.leveldb import LevelDB, join_tables
+from cablestore.index.processes import processes as processes_for
 from cablestore.limits import PART_ROWS
-from cablestore.pool import processes as processes_for
-from cablestore.reindex.rows import RowDigest, RowSegment, read_rows
+from cablestore.reindex.row_segments import RowDigest, RowSegment, read_rows
 
 _ROWS_WRITTEN: Final = 1_000
 _BEHIND_ALL: Final = b"\xff"

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cablestore.copies import partitions_for
-from cablestore.derive import Derivation
-from cablestore.dialect import Dialect
 from cablestore.errors import ArchiveError, DecodeError, ExportError
-from cablestore.export import Manifest, read_manifest
-from cablestore.keys import after_prefix
+from cablestore.export.manifest import Manifest, read_manifest
+from cablestore.index.census import summaries
+from cablestore.index.copies import partitions_for
+from cablestore.index.derive import Derivation
+from cablestore.index.reader import DATA_PREFIX, Row
+from cablestore.index.runs import choose_boundaries
+from cablestore.index.view import REVERSE_NAME, REVERSE_PREFIX, Catalog
 from cablestore.limits import MAX_BUCKET_SIZE_BYTES
-from cablestore.post import Post, decode_post
-from cablestore.reader import DATA_PREFIX, Row
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.keys import after_prefix
+from cablestore.protocol.post import Post, decode_post
 from cablestore.reindex.inputs import ArchiveSource, Input, SegmentInput, posts_of
 from cablestore.reindex.job import Drops, Job
-from cablestore.runs import choose_boundaries
-from cablestore.summary import summaries
-from cablestore.view import REVERSE_NAME, REVERSE_PREFIX, Catalog
 
 _SAMPLED_INPUTS: Final = 6
 _SAMPLED_POSTS: Final = 15_000
@@ -57,7 +57,7 @@ def read_sources(exports: Sequence[Path], archives: Sequence[ArchiveSource] = ()
 
 def _read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
     try:
-        from cablestore.reindex.archives import read_archives  # noqa: PLC0415 - needs the extra cablestore[archive]
+        from cablestore.reindex.archive_input import read_archives  # noqa: PLC0415 - needs the extra cablestore[archive]
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] not in {"google", "Crypto", "libtorrent"}:
             raise

@@ -2,7 +2,7 @@
 
 1. `inspect`: is an input, a segment of an export or an archive, whole, and does this worker see the job's folder?
 2. `read`: posts and tombstones of an input, in blobs by the partition that their hashes fall into.
-3. `derive`: all blobs of a partition: duplicates and the dead go, the living give pieces of rows (`cablestore.derive`).
+3. `derive`: all blobs of a partition: duplicates and the dead go, the living give pieces of rows (`cablestore.index.derive`).
 4. `build`: all pieces of a bucket, sorted and combined, become a segment of rows.
 5. `add_up`: the rows that a summary (a tree, a census) is made of, in order of keys, give the segment of the summary.
 
@@ -27,12 +27,6 @@ import msgpack
 import pyarrow as pa
 
 from cablestore import errors
-from cablestore.batches import batches
-from cablestore.body import DELETE, TYPE_NAMES
-from cablestore.collector import without_collector
-from cablestore.crypto import post_hash
-from cablestore.derive import Derivation, Settled, measure, settle
-from cablestore.dialect import Dialect
 from cablestore.errors import (
     ArchiveError,
     CableStoreError,
@@ -42,16 +36,22 @@ from cablestore.errors import (
     ReindexError,
     StorageError,
 )
-from cablestore.post import Post, decode_post, peek_type
-from cablestore.reader import Row
+from cablestore.export.segment import storage_errors
+from cablestore.index.batches import batches
+from cablestore.index.census import summaries
+from cablestore.index.collector import without_collector
+from cablestore.index.derive import Derivation, Settled, measure, settle
+from cablestore.index.reader import Row
+from cablestore.index.runs import cut, finished, read_bucket, write_run
+from cablestore.index.sizes import Sizes, add_sizes
+from cablestore.index.tombstone import Tombstone, tombstones
+from cablestore.protocol.body import DELETE, TYPE_NAMES
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.post import Post, decode_post, peek_type
 from cablestore.reindex.inputs import Input
 from cablestore.reindex.job import Exchange, Job
-from cablestore.reindex.rows import RowSegment, RowWriter, read_rows
-from cablestore.runs import cut, finished, read_bucket, write_run
-from cablestore.segment import storage_errors
-from cablestore.sizes import Sizes, add_sizes
-from cablestore.summary import summaries
-from cablestore.tombstone import Tombstone, tombstones
+from cablestore.reindex.row_segments import RowSegment, RowWriter, read_rows
 
 BLOBS: Final = pa.schema(
     [pa.field("partition", pa.int32(), nullable=False), pa.field("blob", pa.binary(), nullable=False)]

@@ -10,7 +10,8 @@ import uvloop
 from by_hand import ByHand, is_last, texts
 
 from cablestore import LEGACY
-from cablestore.message import (
+from cablestore.peers import Address
+from cablestore.protocol.message import (
     CancelRequest,
     HashResponse,
     ListRequest,
@@ -20,7 +21,6 @@ from cablestore.message import (
     TimeRangeRequest,
     encode_message,
 )
-from cablestore.node import Address
 
 AT_ONCE = 16
 

@@ -21,10 +21,10 @@ from waiting import LIMIT_S
 
 from cablestore import CableStore, Post
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.index import VerifiedIndex, verify_index
-from cablestore.archive.period import WEEK_MS, Period
-from cablestore.archive.profile import RFC61
-from cablestore.dialect import LEGACY
+from cablestore.archive.format.index import VerifiedIndex, verify_index
+from cablestore.archive.format.period import WEEK_MS, Period
+from cablestore.archive.format.profile import RFC61
+from cablestore.protocol.dialect import LEGACY
 
 HERE: Final = "127.0.0.1"
 CABAL_KEY: Final = "5a" * 32

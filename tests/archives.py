@@ -10,13 +10,13 @@ from pathlib import Path
 from people import Person
 
 from cablestore import LEGACY, CableStore, Dialect, Identity, Post
-from cablestore.archive.creating import create_archives
+from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.importing import Imported, import_archives
-from cablestore.archive.period import WEEK_MS, week_of
-from cablestore.archive.profile import PROFILES, Profile
+from cablestore.archive.format.period import WEEK_MS, week_of
+from cablestore.archive.format.profile import PROFILES, Profile
+from cablestore.archive.importer import Imported, import_archives
 from cablestore.archive.writer import Plan
-from cablestore.body import Role
+from cablestore.protocol.body import Role
 
 FIRST_MS = week_of(1_700_000_000_000).from_ms
 """A Monday."""

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from people import ANN, BOB, CYD
 
 from cablestore import Delete, Dialect, Identity, Info, Join, Post, Role, Text, Topic
-from cablestore.archive.archive_file import Archive, decode_archive, encode_archive, verified_post
-from cablestore.archive.cid import CODEC_MANIFEST, Cid
-from cablestore.archive.commitment import Commitment
-from cablestore.archive.index import Index, VerifiedIndex, decode_index, make_index, signed_index, verify_index
-from cablestore.archive.message import EVERYONE_TOPIC, Message, message_of
-from cablestore.archive.period import WEEK_MS, Period, week_of
-from cablestore.archive.profile import PROFILES, Entry, Profile, Record, topics_of
-from cablestore.dialect import LEGACY
+from cablestore.archive.format.archive import Archive, decode_archive, encode_archive, verified_post
+from cablestore.archive.format.cid import CODEC_MANIFEST, Cid
+from cablestore.archive.format.commitment import Commitment
+from cablestore.archive.format.index import Index, VerifiedIndex, decode_index, make_index, signed_index, verify_index
+from cablestore.archive.format.message import EVERYONE_TOPIC, Message, message_of
+from cablestore.archive.format.period import WEEK_MS, Period, week_of
+from cablestore.archive.format.profile import PROFILES, Entry, Profile, Record, topics_of
+from cablestore.protocol.dialect import LEGACY
 
 WEEK = week_of(1_700_000_000_000)
 CONTROL = Identity.derive("archives", "control")

@@ -16,7 +16,9 @@ from people import ANN, START_MS
 from waiting import LIMIT_S
 
 from cablestore import LEGACY, CableStore, Dialect, Identity, Post
-from cablestore.message import (
+from cablestore.peers import Address, Node, NodeSettings
+from cablestore.peers.connection import Connection
+from cablestore.protocol.message import (
     FrameReader,
     HashResponse,
     ListRequest,
@@ -29,9 +31,7 @@ from cablestore.message import (
     decode_message,
     encode_message,
 )
-from cablestore.node import Address, Node, NodeSettings
-from cablestore.node.wire import Connection
-from cablestore.noise import SecureChannel
+from cablestore.protocol.secure_channel import SecureChannel
 
 CABAL_KEY = bytes(range(32))
 ALL = TimeRangeRequest(b"", "default", 0, 2**50, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from people import ANN, BOB, CYD
 
 from cablestore import Body, Info, Join, Leave, Post, Text, Topic, limits
-from cablestore.body import PUBLIC, Block, Moderation, Role, Unblock
+from cablestore.protocol.body import PUBLIC, Block, Moderation, Role, Unblock
 
 LONG = "é" * 32 + "x"
 """33 code points, 65 bytes."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cablestore import LEGACY
-from cablestore.message import Message, encode_message
-from cablestore.varint import encode_varint, read_varint
+from cablestore.protocol.message import Message, encode_message
+from cablestore.protocol.varint import encode_varint, read_varint
 
 
 def varint_size(number: int) -> int:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cablestore.archive.cid import manifest_cid
-from cablestore.archive.content_store import ContentStore
+from cablestore.archive.content.store import ContentStore
+from cablestore.archive.format.cid import manifest_cid
 
 BLOCK = 65_536
 OWN_NAME = "127.0.0.1"
@@ -32,7 +32,7 @@ def bytes_of(seed: int, size_bytes: int) -> bytes:
 
 
 async def serve(folder: Path, upstream: list[str]) -> None:
-    from cablestore.archive.content_rest import ContentServer
+    from cablestore.archive.content.server import ContentServer
 
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)

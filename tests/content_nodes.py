@@ -15,11 +15,11 @@ from typing import Any
 from aiohttp import web
 from waiting import LIMIT_S
 
-from cablestore.archive.cid import BLOCK_SIZE_BYTES, Cid, Manifest, leaf_of, manifest_cid, tree_cid
-from cablestore.archive.content_api import PREFIX, item_json
-from cablestore.archive.content_client import ContentClient
-from cablestore.archive.content_rest import ContentServer
-from cablestore.archive.content_store import ContentStore
+from cablestore.archive.content.api import PREFIX, item_json
+from cablestore.archive.content.client import ContentClient
+from cablestore.archive.content.server import ContentServer
+from cablestore.archive.content.store import ContentStore
+from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, Cid, Manifest, leaf_of, manifest_cid, tree_cid
 
 CHILD = Path(__file__).parent / "content_child.py"
 Body = Callable[[web.StreamResponse], Awaitable[None]]

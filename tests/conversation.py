@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cablestore import DRAFT8, LEGACY, Dialect
-from cablestore.crypto import post_hash
-from cablestore.exchange import Asked, Asker, Event, Exchange, Fault, Role, State, Step, Violation
-from cablestore.message import (
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.exchange import Asked, Asker, Event, Exchange, Fault, Role, State, Step, Violation
+from cablestore.protocol.message import (
     FrameReader,
     HashResponse,
     ListRequest,
@@ -26,7 +26,7 @@ from cablestore.message import (
     TimeRangeRequest,
     decode_message,
 )
-from cablestore.session import Session
+from cablestore.protocol.session import Session
 
 DIALECTS = pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
 POSTS = {post_hash(post): post for post in (b"post %d" % number for number in range(40))}

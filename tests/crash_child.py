@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from people import ANN, BOB, START_MS, raws
 
 from cablestore import CableStore, Post
-from cablestore.generations import open_folder, remove_generation, roll_back
+from cablestore.store.generations import open_folder, remove_generation, roll_back
 
 
 def say(word: str, *hashes: bytes) -> None:

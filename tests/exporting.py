@@ -18,8 +18,8 @@ from cablestore import (
     Post,
     Tombstone,
 )
-from cablestore.export import read_posts, read_tombstones
-from cablestore.export_write import ExportWriter
+from cablestore.export.manifest import read_posts, read_tombstones
+from cablestore.export.writer import ExportWriter
 from cablestore.views import CATALOG
 
 """Sizes with which a history of a few posts takes several runs and segments."""

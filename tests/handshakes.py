@@ -11,7 +11,7 @@ import pytest
 
 from cablestore import Identity
 from cablestore.errors import HandshakeError
-from cablestore.noise import SecureChannel
+from cablestore.protocol.secure_channel import SecureChannel
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "vectors" / "cable.json").read_text())["handshake"]
 CABAL_KEY = bytes(range(32))

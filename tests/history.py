@@ -12,7 +12,8 @@ from functools import lru_cache
 from hypothesis import strategies as st
 
 from cablestore import DRAFT8, LEGACY, Dialect, Identity, Post, encode_post
-from cablestore.body import (
+from cablestore.limits import MAX_DELETIONS_LISTED
+from cablestore.protocol.body import (
     BLOCK,
     DELETE,
     INFO,
@@ -35,7 +36,6 @@ from cablestore.body import (
     Topic,
     Unblock,
 )
-from cablestore.limits import MAX_DELETIONS_LISTED
 
 AUTHORS = tuple(Identity.derive("history", name) for name in ("ann", "bob", "cyd"))
 CHANNELS = (

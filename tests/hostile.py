@@ -12,11 +12,11 @@ from people import ANN, BOB
 from torrents import HERE, engine
 
 from cablestore import LEGACY, CableStore, Identity, Post, limits
-from cablestore.archive.commitment import Commitment
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.index import encode_index, make_index, signed_index
-from cablestore.archive.period import WEEK_MS
-from cablestore.archive.profile import RFC61, Entry, with_id
+from cablestore.archive.format.commitment import Commitment
+from cablestore.archive.format.index import encode_index, make_index, signed_index
+from cablestore.archive.format.period import WEEK_MS
+from cablestore.archive.format.profile import RFC61, Entry, with_id
 
 PIECE = limits.PIECE_SIZE_BYTES
 COMMUNITY = CONTROL.public_key.hex()

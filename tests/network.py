@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from cablestore import LEGACY, Dialect
-from cablestore.crypto import post_hash
-from cablestore.exchange import Asked, Asker, Dropped, Event, Exchange, Extra, Step, Violation
-from cablestore.message import (
+from cablestore.peers.relay import Loops, Route
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.exchange import Asked, Asker, Dropped, Event, Exchange, Extra, Step, Violation
+from cablestore.protocol.message import (
     CancelRequest,
     FrameReader,
     ListRequest,
@@ -21,8 +22,7 @@ from cablestore.message import (
     decode_message,
     encode_message,
 )
-from cablestore.relay import Loops, Route
-from cablestore.session import Session
+from cablestore.protocol.session import Session
 
 ORIGIN = 0
 LINE = [(at, at + 1) for at in range(5)]

@@ -18,7 +18,7 @@ from peering import ANSWERS_ONLY, HOST
 from people import raws
 
 from cablestore import CableStore, Identity
-from cablestore.node import Address, Node, NodeSettings
+from cablestore.peers import Address, Node, NodeSettings
 
 
 class Errors(logging.Handler):

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 from cablestore.reconcile.codec import decode, encode
 from cablestore.reconcile.dialects import SyncDialect, agreed
+from cablestore.reconcile.ids import Bound, Range, SyncID
 from cablestore.reconcile.payload import Header, ItemSet, Part, Payload
 from cablestore.reconcile.session import Step
-from cablestore.reconcile.sync_id import Bound, Range, SyncID
 
 LAST_HASH = b"\xff" * 32
 

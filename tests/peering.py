@@ -19,8 +19,10 @@ from people import raws
 from waiting import LIMIT_S
 
 from cablestore import DRAFT8, LEGACY, CableStore, DecodeError, Dialect, Identity, NodeError, Post
-from cablestore.crypto import post_hash
-from cablestore.message import (
+from cablestore.peers import Address, Node, NodeSettings
+from cablestore.peers.connection import Connection
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.message import (
     CancelRequest,
     FrameReader,
     HashResponse,
@@ -34,8 +36,6 @@ from cablestore.message import (
     decode_message,
     encode_message,
 )
-from cablestore.node import Address, Node, NodeSettings
-from cablestore.node.wire import Connection
 
 HOST: Final = "127.0.0.1"
 QUICK: Final = NodeSettings(list_every_s=0.1, relays=False, reconciles=False, spares_cable_js=False)

@@ -14,7 +14,8 @@ from typing import Any
 from people import ANN, BOB, CYD, raws
 from waiting import wait_until
 
-from cablestore import CableStore, Post, copies
+from cablestore import CableStore, Post
+from cablestore.index import copies
 from cablestore.reindex import load, prepare
 from cablestore.reindex.spark import session
 

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from cablestore import limits
+from cablestore.protocol.varint import encode_varint
 from cablestore.sds.dialects import NIM, SPEC, SdsDialect
 from cablestore.sds.message import HistoryEntry, Message
-from cablestore.varint import encode_varint
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "vectors" / "sds.json").read_text())
 

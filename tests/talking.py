@@ -12,12 +12,12 @@ from peering import memory
 from people import ANN, BOB, CYD, Person
 
 from cablestore import CableStore, Delete, Post
-from cablestore.archive.message import message_of
+from cablestore.archive.format.message import message_of
+from cablestore.reconcile.conversation import Arrived, Hooks, Talk
 from cablestore.reconcile.dialects import SPEC
-from cablestore.reconcile.frames import Hello, Message, Purpose, Terms, decode_frame, encode_frame
+from cablestore.reconcile.ids import EVERYTHING
+from cablestore.reconcile.messages import Hello, Message, Purpose, Terms, decode_frame, encode_frame
 from cablestore.reconcile.stored_set import stored_set
-from cablestore.reconcile.sync_id import EVERYTHING
-from cablestore.reconcile.talk import Arrived, Hooks, Talk
 from cablestore.reconcile.transfer import encode_message
 
 

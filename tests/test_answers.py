@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import CableStore, Post, Snapshot, answers
-from cablestore.body import Role
+from cablestore import CableStore, Post, Snapshot
+from cablestore.protocol.body import Role
+from cablestore.store import answers
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore import DRAFT8, LEGACY
-from cablestore.archive.announcement import (
+from cablestore.archive.format.announcement import (
     RESERVED_CHANNEL,
     Announcement,
     parse_announcement,
     parse_status_go_index_cid,
     parse_status_go_magnet_link,
 )
-from cablestore.archive.cid import CODEC_MANIFEST, Cid
-from cablestore.archive.magnet import Magnet
+from cablestore.archive.format.cid import CODEC_MANIFEST, Cid
+from cablestore.archive.format.magnet import Magnet
 from cablestore.errors import ArchiveError
 
 TRACKERS = st.lists(

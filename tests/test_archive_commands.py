@@ -22,13 +22,13 @@ from serving import Served, cablestore
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, Identity
-from cablestore.archive.announcement import RESERVED_CHANNEL, parse_link
-from cablestore.archive.cid import CODEC_MANIFEST, Cid
+from cablestore.archive.format.announcement import RESERVED_CHANNEL, parse_link
+from cablestore.archive.format.cid import CODEC_MANIFEST, Cid
+from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.local import local_archives
 from cablestore.archive.member import ANNOUNCEMENT_WAIT_MS, announce
-from cablestore.archive.period import WEEK_MS
-from cablestore.dialect import LEGACY
-from cablestore.store import system_clock_ms
+from cablestore.protocol.dialect import LEGACY
+from cablestore.store.store import system_clock_ms
 
 WEEKS = 4
 SECONDS_AGO = 12

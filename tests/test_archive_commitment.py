@@ -24,14 +24,10 @@ from archiving import (
 from people import ANN
 
 from cablestore import DRAFT8, LEGACY, DecodeError, Identity, decode_post
-from cablestore.archive.commitment import Signed, Statement, open_statement, sign
-from cablestore.archive.index import (
-    encode_index,
-    make_index,
-    signed_index,
-)
-from cablestore.archive.merkle import MerkleTree
-from cablestore.archive.profile import RFC61, Profile
+from cablestore.archive.format.commitment import Signed, Statement, open_statement, sign
+from cablestore.archive.format.index import encode_index, make_index, signed_index
+from cablestore.archive.format.merkle import MerkleTree
+from cablestore.archive.format.profile import RFC61, Profile
 from cablestore.archive.proto import commitment_pb2
 from cablestore.errors import ArchiveError
 

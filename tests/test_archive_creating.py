@@ -15,11 +15,11 @@ from people import ANN, CYD
 
 from cablestore import DRAFT8, LEGACY, ArchiveError, CableStore, Dialect, Identity, StorageError
 from cablestore.archive import writer
-from cablestore.archive.announcement import RESERVED_CHANNEL
-from cablestore.archive.creating import create_archives
+from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.index import VerifiedIndex
-from cablestore.archive.period import WEEK_MS
+from cablestore.archive.format.announcement import RESERVED_CHANNEL
+from cablestore.archive.format.index import VerifiedIndex
+from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.writer import Plan
 from cablestore.limits import PIECE_SIZE_BYTES
 

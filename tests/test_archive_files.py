@@ -24,20 +24,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cablestore import Post
-from cablestore.archive.archive_file import decode_archive
-from cablestore.archive.merkle import MerkleTree
-from cablestore.archive.profile import (
-    PROFILES,
-    RFC61,
-    STATUS_GO,
-    Profile,
-    Record,
-)
+from cablestore.archive.format.archive import decode_archive
+from cablestore.archive.format.merkle import MerkleTree
+from cablestore.archive.format.profile import PROFILES, RFC61, STATUS_GO, Profile, Record
+from cablestore.archive.format.seal import SEAL_OVERHEAD_BYTES, is_sealed
 from cablestore.archive.proto import rfc61_pb2, status_go_pb2
-from cablestore.archive.seal import SEAL_OVERHEAD_BYTES, is_sealed
-from cablestore.crypto import is_signed
 from cablestore.errors import ArchiveError
 from cablestore.limits import PIECE_SIZE_BYTES
+from cablestore.protocol.crypto import is_signed
 
 PROFILE = st.sampled_from(list(PROFILES.values()))
 

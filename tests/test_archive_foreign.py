@@ -15,7 +15,7 @@ from people import START_MS
 from torrents import HERE, bencoded, engine, info, serving
 
 from cablestore import LEGACY, CableStore, Identity, Text, encode_post, limits
-from cablestore.archive.announcement import RESERVED_CHANNEL
+from cablestore.archive.format.announcement import RESERVED_CHANNEL
 
 OTHERS = STRANGER.public_key.hex()
 PIECE = limits.PIECE_SIZE_BYTES

@@ -36,18 +36,18 @@ from torrents import HERE, engine, serving
 from waiting import LIMIT_S
 
 from cablestore import LEGACY, CableStore, limits
-from cablestore.archive.commitment import Commitment
-from cablestore.archive.creating import create_archives
-from cablestore.archive.index import encode_index, make_index, verify_index
+from cablestore.archive.create import create_archives
+from cablestore.archive.format.commitment import Commitment
+from cablestore.archive.format.index import encode_index, make_index, verify_index
+from cablestore.archive.format.merkle import MerkleTree
+from cablestore.archive.format.message import content_topic
+from cablestore.archive.format.period import WEEK_MS, Period
+from cablestore.archive.format.profile import RFC61, STATUS_GO, Entry, Profile, topics_of, with_id
 from cablestore.archive.member import verified_by_any_profile
-from cablestore.archive.merkle import MerkleTree
-from cablestore.archive.message import content_topic
-from cablestore.archive.metainfo import Metainfo, make_metainfo, piece_sha1
-from cablestore.archive.period import WEEK_MS, Period
-from cablestore.archive.profile import RFC61, STATUS_GO, Entry, Profile, topics_of, with_id
+from cablestore.archive.torrent.metainfo import Metainfo, make_metainfo, piece_sha1
 from cablestore.archive.writer import Plan
 from cablestore.errors import ArchiveError
-from cablestore.varint import encode_varint
+from cablestore.protocol.varint import encode_varint
 
 
 @pytest.fixture

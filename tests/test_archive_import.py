@@ -20,15 +20,15 @@ from cablestore import (
     Skeleton,
     Tombstone,
     Verdict,
-    answers,
     encode_post,
 )
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.importing import import_archives, import_deletions
-from cablestore.archive.period import WEEK_MS
+from cablestore.archive.format.period import WEEK_MS
+from cablestore.archive.importer import import_archives, import_deletions
 from cablestore.archive.writer import Plan
-from cablestore.body import LOCAL_ONLY, Block
-from cablestore.post import SIGNED_FROM, decode_post
+from cablestore.protocol.body import LOCAL_ONLY, Block
+from cablestore.protocol.post import SIGNED_FROM, decode_post
+from cablestore.store import answers
 
 BOTH = pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
 

@@ -28,23 +28,17 @@ from hypothesis import strategies as st
 from people import ANN, BOB
 
 from cablestore import LEGACY, limits
-from cablestore.archive.commitment import Signed
-from cablestore.archive.ids import archive_id
-from cablestore.archive.index import (
-    Index,
-    decode_index,
-    encode_index,
-    make_index,
-    signed_index,
-)
-from cablestore.archive.merkle import MerkleTree
-from cablestore.archive.period import WEEK_MS, Period
-from cablestore.archive.profile import RFC61, STATUS_GO, Entry, Profile, with_id
+from cablestore.archive.format.commitment import Signed
+from cablestore.archive.format.ids import archive_id
+from cablestore.archive.format.index import Index, decode_index, encode_index, make_index, signed_index
+from cablestore.archive.format.merkle import MerkleTree
+from cablestore.archive.format.period import WEEK_MS, Period
+from cablestore.archive.format.profile import RFC61, STATUS_GO, Entry, Profile, with_id
+from cablestore.archive.format.seal import is_sealed
 from cablestore.archive.proto import commitment_pb2, rfc61_pb2, status_go_pb2
-from cablestore.archive.seal import is_sealed
-from cablestore.crypto import post_hash
 from cablestore.errors import ArchiveError
 from cablestore.limits import PIECE_SIZE_BYTES
+from cablestore.protocol.crypto import post_hash
 
 CLASSES: dict[tuple[str, bool], Any] = {
     ("rfc61", False): rfc61_pb2.WakuMessageArchiveIndex,
@@ -308,7 +302,7 @@ def test_an_index_has_only_so_many_archives(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ArchiveError, match=f"{most + 1} archives"):
         encode_index(Index(RFC61, made.entries[:1] * (most + 1)))
     data = encode_index(made.index)
-    monkeypatch.setattr("cablestore.archive.index.MAX_INDEX_ARCHIVES", 2)
+    monkeypatch.setattr("cablestore.archive.format.index.MAX_INDEX_ARCHIVES", 2)
     with pytest.raises(ArchiveError, match="more than 2 archives"):
         decoded(data, made)
 

@@ -32,9 +32,9 @@ from waiting import wait_until
 
 from cablestore import LEGACY, CableStore, decode_post
 from cablestore.archive.folder import ArchiveFolder, end_of
-from cablestore.archive.period import WEEK_MS
-from cablestore.crypto import post_hash
+from cablestore.archive.format.period import WEEK_MS
 from cablestore.limits import PIECE_SIZE_BYTES
+from cablestore.protocol.crypto import post_hash
 
 WEEKS = 16
 PER_WEEK = 250

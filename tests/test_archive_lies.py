@@ -19,10 +19,10 @@ from archiving import (
 from people import ANN, BOB
 
 from cablestore import DRAFT8, LEGACY, Block, limits
-from cablestore.archive.archive_file import Archive, decode_archive, encode_archive, verified_post
-from cablestore.archive.message import EVERYONE_TOPIC, content_topic, message_of
-from cablestore.archive.period import WEEK_MS, Period
-from cablestore.archive.profile import (
+from cablestore.archive.format.archive import Archive, decode_archive, encode_archive, verified_post
+from cablestore.archive.format.message import EVERYONE_TOPIC, content_topic, message_of
+from cablestore.archive.format.period import WEEK_MS, Period
+from cablestore.archive.format.profile import (
     PROFILES,
     RFC61,
     STATUS_GO,
@@ -35,7 +35,7 @@ from cablestore.archive.profile import (
 )
 from cablestore.errors import ArchiveError
 from cablestore.limits import PIECE_SIZE_BYTES
-from cablestore.varint import encode_varint
+from cablestore.protocol.varint import encode_varint
 
 # --- archives that lie -------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ def test_a_larger_archive_is_neither_written_nor_read(monkeypatch: pytest.Monkey
     huge = bytes(limits.MAX_STORED_ARCHIVE_SIZE_BYTES + 1)
     with pytest.raises(ArchiveError, match="allowed are 134217728"):
         decode_archive(RFC61, huge, Entry("", WEEK, (), 0, len(huge)))
-    monkeypatch.setattr("cablestore.archive.archive_file.MAX_STORED_ARCHIVE_SIZE_BYTES", PIECE_SIZE_BYTES)
+    monkeypatch.setattr("cablestore.archive.format.archive.MAX_STORED_ARCHIVE_SIZE_BYTES", PIECE_SIZE_BYTES)
     assert archive_with_document_of(RFC61, 50_000).num_posts == 1
     with pytest.raises(ArchiveError, match="Cut its messages"):
         archive_with_document_of(RFC61, 150_000)

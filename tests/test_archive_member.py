@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN
 
-from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity, answers
-from cablestore.archive.announcement import RESERVED_CHANNEL, Announcement, Link, link_text, parse_link
-from cablestore.archive.commitment import Commitment
-from cablestore.archive.magnet import Magnet
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity
+from cablestore.archive.format.announcement import RESERVED_CHANNEL, Announcement, Link, link_text, parse_link
+from cablestore.archive.format.commitment import Commitment
+from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.member import (
     ANNOUNCEMENT_WAIT_MS,
     ImportLog,
@@ -25,10 +25,11 @@ from cablestore.archive.member import (
     settled_announcement,
     wanted,
 )
-from cablestore.body import Text
 from cablestore.errors import ArchiveError
-from cablestore.node import Address, Node, NodeSettings
-from cablestore.post import encode_post
+from cablestore.peers import Address, Node, NodeSettings
+from cablestore.protocol.body import Text
+from cablestore.protocol.post import encode_post
+from cablestore.store import answers
 
 COMMUNITY = CONTROL.public_key.hex()
 LINKS = tuple(Magnet(f"{number:040x}", COMMUNITY) for number in range(9))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torrents import COMMUNITY, bencoded, info
 
 from cablestore import limits
-from cablestore.archive.magnet import Magnet
-from cablestore.archive.metainfo import Metainfo, make_metainfo, read_info, read_torrent
+from cablestore.archive.format.magnet import Magnet
+from cablestore.archive.torrent.metainfo import Metainfo, make_metainfo, read_info, read_torrent
 from cablestore.errors import ArchiveError
 
 PIECE = limits.PIECE_SIZE_BYTES

@@ -18,10 +18,10 @@ from people import ANN
 
 from cablestore import LEGACY, Block, Moderation, Text, decode_post, limits
 from cablestore.archive import proto
-from cablestore.archive.chunks import Oversize, chunks
-from cablestore.archive.ids import archive_id, keccak256
-from cablestore.archive.merkle import EMPTY_ROOT, MerkleTree, proof, verify_proof
-from cablestore.archive.message import (
+from cablestore.archive.format.chunks import Oversize, chunks
+from cablestore.archive.format.ids import archive_id, keccak256
+from cablestore.archive.format.merkle import EMPTY_ROOT, MerkleTree, proof, verify_proof
+from cablestore.archive.format.message import (
     EVERYONE_TOPIC,
     Message,
     channel_of,
@@ -29,12 +29,12 @@ from cablestore.archive.message import (
     message_hash,
     message_of,
 )
-from cablestore.archive.period import WEEK_MS, Period, week_of, weeks
+from cablestore.archive.format.period import WEEK_MS, Period, week_of, weeks
 from cablestore.archive.proto import status_go_pb2
 from cablestore.archive.proto.make import make
-from cablestore.dialect import DRAFT8
 from cablestore.errors import ArchiveError
-from cablestore.post import encode_post
+from cablestore.protocol.dialect import DRAFT8
+from cablestore.protocol.post import encode_post
 
 WAKU: dict[str, Any] = json.loads((Path(__file__).parent / "vectors" / "waku_hash.json").read_text())
 HASHES = st.lists(st.binary(min_size=32, max_size=32), max_size=40)

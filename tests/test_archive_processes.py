@@ -22,11 +22,11 @@ from archives import FIRST_MS, some_weeks
 from serving import HERE, Served, cablestore
 
 from cablestore import LEGACY, CableStore, Post, decode_post
-from cablestore.archive.announcement import RESERVED_CHANNEL
-from cablestore.archive.period import WEEK_MS, Period
-from cablestore.body import TEXT
-from cablestore.crypto import post_hash
+from cablestore.archive.format.announcement import RESERVED_CHANNEL
+from cablestore.archive.format.period import WEEK_MS, Period
 from cablestore.limits import PIECE_SIZE_BYTES
+from cablestore.protocol.body import TEXT
+from cablestore.protocol.crypto import post_hash
 
 WEEKS = 8
 PER_WEEK = 300

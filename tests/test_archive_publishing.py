@@ -14,22 +14,22 @@ from archives import CONTROL, FIRST_MS, KEY, archived, plan_of, some_weeks, stor
 from content_nodes import ServedContent, Told, all_told, described, served
 
 from cablestore import LEGACY, CableStore, Identity, Post, limits
-from cablestore.archive.announcement import link_text, parse_link
-from cablestore.archive.archive_file import decode_archive
-from cablestore.archive.cid import CODEC_MANIFEST, Cid, Generation, manifest_cid
-from cablestore.archive.cid_folder import CidFolder
-from cablestore.archive.content_api import item_json
-from cablestore.archive.content_remote import ContentRemote
-from cablestore.archive.content_rest import ContentServer
-from cablestore.archive.content_store import ContentStore
-from cablestore.archive.fetching import Sources, fetching
+from cablestore.archive.content.api import item_json
+from cablestore.archive.content.community import CidFolder
+from cablestore.archive.content.remote import ContentRemote
+from cablestore.archive.content.server import ContentServer
+from cablestore.archive.content.store import ContentStore
+from cablestore.archive.fetch import Sources, fetching
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.importing import Imported
-from cablestore.archive.index import VerifiedIndex
+from cablestore.archive.format.announcement import link_text, parse_link
+from cablestore.archive.format.archive import decode_archive
+from cablestore.archive.format.cid import CODEC_MANIFEST, Cid, Generation, manifest_cid
+from cablestore.archive.format.index import VerifiedIndex
+from cablestore.archive.format.period import WEEK_MS
+from cablestore.archive.importer import Imported
 from cablestore.archive.local import cid_archives, community_folder, local_archives
 from cablestore.archive.member import ImportLog, cid_of, import_noted, verified_by_any_profile, wanted
-from cablestore.archive.period import WEEK_MS
-from cablestore.archive.publishing import ARCHIVE_FILENAME, NodeTarget, Published, Publisher, StoreTarget
+from cablestore.archive.publish import ARCHIVE_FILENAME, NodeTarget, Published, Publisher, StoreTarget
 from cablestore.errors import ArchiveError, NoRoomError, UnreachableError
 
 ME = CONTROL.public_key
@@ -320,7 +320,7 @@ def test_the_disk_and_sizes_are_looked_at_before_anything_is_fetched(
     folder = CidFolder(tmp_path / "other")
     with ContentRemote(found.index_cid, folder, [node.url]) as remote:
         for name in ("MAX_INDEX_SIZE_BYTES", "MAX_STORED_ARCHIVE_SIZE_BYTES"):
-            monkeypatch.setattr(f"cablestore.archive.content_remote.{name}", 1_000)
+            monkeypatch.setattr(f"cablestore.archive.content.remote.{name}", 1_000)
         with pytest.raises(ArchiveError, match="at most 1,000 are fetched"):
             remote.index()
         with pytest.raises(ArchiveError, match="at most 1,000 are fetched"):

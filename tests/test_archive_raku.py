@@ -10,8 +10,8 @@ import pytest
 from archive_network import Seed, Wire, bytes_of, digest, told, weeks_told
 
 from cablestore import CableStore
-from cablestore.archive.period import WEEK_MS
-from cablestore.importing import find_logs, import_logs
+from cablestore.archive.format.period import WEEK_MS
+from cablestore.irc.importer import find_logs, import_logs
 
 WEEKS = 52
 FIRST_MS = int(datetime(2022, 1, 3, tzinfo=UTC).timestamp() * 1000)

@@ -22,14 +22,14 @@ from serving import Served, environment
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore
-from cablestore.archive.announcement import RESERVED_CHANNEL
-from cablestore.archive.period import WEEK_MS, due_after, week_of
-from cablestore.archive.seeding import Seeding
-from cablestore.archive.torrent import TorrentConfig, TorrentEngine
-from cablestore.body import TEXT
+from cablestore.archive.format.announcement import RESERVED_CHANNEL
+from cablestore.archive.format.period import WEEK_MS, due_after, week_of
+from cablestore.archive.seed import Seeding
+from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
 from cablestore.errors import ArchiveError, IncompleteError
 from cablestore.limits import PIECE_SIZE_BYTES
-from cablestore.store import system_clock_ms
+from cablestore.protocol.body import TEXT
+from cablestore.store.store import system_clock_ms
 
 WEEKS = 3
 ANN = Person("ann")

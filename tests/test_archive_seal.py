@@ -8,13 +8,11 @@ from archiving import KEY, archive_of, both, three_posts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cablestore.archive import seal as sealing
-from cablestore.archive.archive_file import decode_archive
-from cablestore.archive.profile import (
-    Profile,
-)
-from cablestore.archive.protobuf import fields
-from cablestore.archive.seal import SEAL_OVERHEAD_BYTES, seal, unseal
+from cablestore.archive.format import seal as sealing
+from cablestore.archive.format.archive import decode_archive
+from cablestore.archive.format.profile import Profile
+from cablestore.archive.format.protobuf import fields
+from cablestore.archive.format.seal import SEAL_OVERHEAD_BYTES, seal, unseal
 from cablestore.errors import ArchiveError
 
 

@@ -21,8 +21,8 @@ from torrents import COMMUNITY, HERE, config, content, engine, fill, index_of, m
 from waiting import LIMIT_S, wait_until
 
 from cablestore import limits
-from cablestore.archive.engine import Remote, Span
-from cablestore.archive.torrent import TorrentConfig, TorrentEngine
+from cablestore.archive.remote import Remote, Span
+from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
 from cablestore.errors import ArchiveError
 
 PIECE = limits.PIECE_SIZE_BYTES

@@ -29,8 +29,8 @@ from torrents import (
 )
 
 from cablestore import limits
-from cablestore.archive.engine import Span
-from cablestore.archive.torrent import TorrentConfig
+from cablestore.archive.remote import Span
+from cablestore.archive.torrent.engine import TorrentConfig
 from cablestore.errors import ArchiveError
 
 PIECE = limits.PIECE_SIZE_BYTES

@@ -15,7 +15,7 @@ from test_export_damage import with_manifest
 from test_irc_formats import SAMPLES, laid
 
 from cablestore import CableStore, CorruptExportError, ExportError
-from cablestore.export import read_manifest
+from cablestore.export.manifest import read_manifest
 
 Run = Callable[..., tuple[int, str, str]]
 PYTHON = re.compile(r"Error\(|Traceback|\{'|\['|\bb'|PosixPath|re\.compile|<class|\(\?P<|errno|NoneType|dict|object at")

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN
 
-from cablestore import LEGACY, Info, cable_js, decode_post, limits
-from cablestore.message import (
+from cablestore import LEGACY, Info, decode_post, limits
+from cablestore.protocol import cable_js
+from cablestore.protocol.message import (
     CancelRequest,
     ListRequest,
     ModerationRequest,

@@ -16,10 +16,10 @@ from people import ANN, BOB, CYD, Person, raws
 
 from cablestore import CableStore, Dialect, Post
 from cablestore.errors import CorruptStoreError
-from cablestore.memory import MemoryDB
-from cablestore.reader import Reader, Row, Source
-from cablestore.reads import Snapshot
-from cablestore.view import Catalog, Census, decode_number
+from cablestore.index.memory import MemoryDB
+from cablestore.index.reader import Reader, Row, Source
+from cablestore.index.view import Catalog, Census, decode_number
+from cablestore.store.queries import Snapshot
 from cablestore.views import CATALOG, links, membership
 
 COUNT_KEY = membership.COUNT_PREFIX + b"default"

@@ -20,9 +20,9 @@ from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, Identity
 from cablestore.cli import cli, main
-from cablestore.cli.common import safe, size, when
-from cablestore.cli.reading import histogram
-from cablestore.demo import sample
+from cablestore.cli.demo_data import sample
+from cablestore.cli.output import safe, size, when
+from cablestore.cli.read import histogram
 
 Run = Callable[..., Result]
 
@@ -200,7 +200,7 @@ def test_a_store_in_use_is_told_with_status_2(run: Run, tmp_path: Path) -> None:
 def test_problems_have_status_1_and_rebuild_mends_them(run: Run, tmp_path: Path) -> None:
     run("init")
     run("post", "default", "x")
-    from cablestore.kv import LevelDB
+    from cablestore.index.leveldb import LevelDB
 
     database = LevelDB(next((tmp_path / "store").glob("generation-*")))
     with database.snapshot() as state:

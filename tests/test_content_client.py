@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cablestore import limits
-from cablestore.archive.cid import BLOCK_SIZE_BYTES, CODEC_BLOCK, Cid, Generation, Manifest, manifest_cid
-from cablestore.archive.content_api import item_json, read_item, read_list, read_manifest_of, read_space
-from cablestore.archive.content_client import ContentClient, download_file
+from cablestore.archive.content.api import item_json, read_item, read_list, read_manifest_of, read_space
+from cablestore.archive.content.client import ContentClient, download_file
+from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, CODEC_BLOCK, Cid, Generation, Manifest, manifest_cid
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, UnreachableError
 
 DATA = bytes_of(1, 5 * BLOCK_SIZE_BYTES + 77)
@@ -289,7 +289,7 @@ def test_a_killed_download_goes_on(tmp_path: Path) -> None:
             await response.write(large[at : at + (1 << 20)])
             await asyncio.sleep(0.02)
 
-    script = "import sys; from cablestore.archive.content_client import *; download_file(sys.argv[1], Cid.parse(sys.argv[2]), Path(sys.argv[3]))"
+    script = "import sys; from cablestore.archive.content.client import *; download_file(sys.argv[1], Cid.parse(sys.argv[2]), Path(sys.argv[3]))"
     target, part = tmp_path / "target", tmp_path / f".{manifest.tree}.part"
 
     async def run() -> Told:

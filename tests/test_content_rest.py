@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from waiting import LIMIT_S, wait_until
 
 from cablestore import limits
-from cablestore.archive.cid import BLOCK_SIZE_BYTES, CODEC_BLOCK, Cid, Generation, Manifest, manifest_cid
-from cablestore.archive.content_api import PREFIX
-from cablestore.archive.content_client import ContentClient, download_file, upload_file
-from cablestore.archive.content_rest import ContentServer
-from cablestore.archive.content_store import ContentStore
+from cablestore.archive.content.api import PREFIX
+from cablestore.archive.content.client import ContentClient, download_file, upload_file
+from cablestore.archive.content.server import ContentServer
+from cablestore.archive.content.store import ContentStore
+from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, CODEC_BLOCK, Cid, Generation, Manifest, manifest_cid
 from cablestore.errors import ArchiveError, NodeError, NoRoomError
 
 PAYLOAD_CID = "zDvZRwzmBEaJ338xaCHbKbGAJ4X41YyccS6eyorrYBbmPnWuLxCh"

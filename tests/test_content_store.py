@@ -17,8 +17,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from cablestore import limits
-from cablestore.archive.cid import BLOCK_SIZE_BYTES, CODEC_BLOCK, Cid, Generation, leaf_of, manifest_cid, tree_cid
-from cablestore.archive.content_store import ContentStore
+from cablestore.archive.content.store import ContentStore
+from cablestore.archive.format.cid import (
+    BLOCK_SIZE_BYTES,
+    CODEC_BLOCK,
+    Cid,
+    Generation,
+    leaf_of,
+    manifest_cid,
+    tree_cid,
+)
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StoreLockedError
 
 CHILD = Path(__file__).parent / "content_child.py"

@@ -13,10 +13,10 @@ from content_nodes import Told, all_told, ask, described, honest, put, served, w
 from waiting import LIMIT_S, wait_until
 
 from cablestore import limits
-from cablestore.archive.content_api import item_json
-from cablestore.archive.content_client import ContentClient
-from cablestore.archive.content_rest import ContentServer
-from cablestore.archive.content_store import ContentStore
+from cablestore.archive.content.api import item_json
+from cablestore.archive.content.client import ContentClient
+from cablestore.archive.content.server import ContentServer
+from cablestore.archive.content.store import ContentStore
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError
 
 

@@ -21,9 +21,9 @@ import pytest
 from waiting import LIMIT_S
 
 from cablestore import CableStore, StorageError, StoreLockedError
-from cablestore.cli.common import Output
+from cablestore.cli.control_socket import NAME, connect
+from cablestore.cli.output import Output
 from cablestore.cli.remote import control, forward
-from cablestore.control import NAME, connect
 
 CHILD = Path(__file__).parent / "control_child.py"
 

@@ -17,8 +17,8 @@ from people import ANN, raws
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, StorageError, limits
+from cablestore.cli.control_socket import NAME, ControlServer, Reply, Request, ask, connect
 from cablestore.cli.remote import control
-from cablestore.control import NAME, ControlServer, Reply, Request, ask, connect
 
 HELLO = Request("channels", {}, json=True, width=80, terminal=False)
 
@@ -204,7 +204,7 @@ def test_a_client_that_goes_away_ends_what_runs_for_it(folder: Path) -> None:
 
 
 def test_one_that_says_nothing_does_not_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cablestore.control._REQUEST_WAIT_S", 0.1)
+    monkeypatch.setattr("cablestore.cli.control_socket._REQUEST_WAIT_S", 0.1)
     with CableStore.open(folder) as store, control(store, folder):
         connection = connect(folder)
         assert connection is not None

@@ -15,7 +15,7 @@ from people import ANN, raws
 from waiting import wait_until
 
 from cablestore import CableStore
-from cablestore.body import DELETE
+from cablestore.protocol.body import DELETE
 
 CHILD = Path(__file__).parent / "crash_child.py"
 WORK = ("ingest", "delete", "prune", "rebuild", "import", "back-to")

@@ -24,11 +24,11 @@ from cablestore import (
     StoreLockedError,
     Text,
     Verdict,
-    answers,
     encode_post,
 )
-from cablestore.body import LOCAL_ONLY
-from cablestore.kv import LevelDB
+from cablestore.index.leveldb import LevelDB
+from cablestore.protocol.body import LOCAL_ONLY
+from cablestore.store import answers
 
 
 def texts(store: CableStore, channel: str = "default") -> list[str]:

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN, BOB, START_MS, raws
 
-from cablestore import CableStore, Post, answers, limits
-from cablestore.news import Subject, news_of
-from cablestore.tombstone import Tombstone
+from cablestore import CableStore, Post, limits
+from cablestore.index.tombstone import Tombstone
+from cablestore.peers.news import Subject, news_of
+from cablestore.store import answers
 
 
 def listed(store: CableStore, channel: str = "default") -> list[bytes]:

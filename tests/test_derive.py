@@ -16,16 +16,16 @@ from people import ANN, BOB
 from stores import scratch_folder, store_of
 
 from cablestore import CableStoreError, Dialect, Post
-from cablestore.batches import batches
-from cablestore.check import CheckReport, check
-from cablestore.derive import Derivation, combine
-from cablestore.folder import FORMAT
-from cablestore.memory import MemoryDB
-from cablestore.meta import KEY as META_KEY
-from cablestore.meta import meta_row
-from cablestore.reader import Reader, Row
-from cablestore.rebuild import rebuild
-from cablestore.runs import Sorter, choose_boundaries, cut
+from cablestore.index.batches import batches
+from cablestore.index.check import CheckReport, check
+from cablestore.index.derive import Derivation, combine
+from cablestore.index.folder import FORMAT
+from cablestore.index.memory import MemoryDB
+from cablestore.index.meta import KEY as META_KEY
+from cablestore.index.meta import meta_row
+from cablestore.index.reader import Reader, Row
+from cablestore.index.rebuild import rebuild
+from cablestore.index.runs import Sorter, choose_boundaries, cut
 from cablestore.views import CATALOG
 
 

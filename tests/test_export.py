@@ -31,14 +31,15 @@ from cablestore import (
     Text,
     Tombstone,
     encode_post,
-    export_sort,
     limits,
     read_manifest,
     verify_export,
 )
-from cablestore.export import read_arrivals, read_posts
-from cablestore.export_read import records_of
-from cablestore.export_write import (
+from cablestore.export import sort
+from cablestore.export.manifest import read_arrivals, read_posts
+from cablestore.export.records import records_of
+from cablestore.export.segment import SegmentWriter
+from cablestore.export.writer import (
     ExportWriter,
     place_of,
     post_record,
@@ -46,8 +47,7 @@ from cablestore.export_write import (
     write_post_segment,
     write_tombstone_segment,
 )
-from cablestore.reader import data_key
-from cablestore.segment import SegmentWriter
+from cablestore.index.reader import data_key
 
 
 @settings(max_examples=60)
@@ -128,19 +128,19 @@ def test_records_sort_like_time_and_hash(timestamp_ms: int, links: int) -> None:
 @given(st.lists(st.binary(min_size=1, max_size=20), unique=True), st.integers(1, 8), st.randoms(use_true_random=False))
 def test_runs_merge_into_order_and_go_on_behind_any_record(found: list[bytes], runs: int, random: Random) -> None:
     with scratch_folder() as scratch, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export_sort, "_BLOCK_SIZE_BYTES", 30)
+        patch.setattr(sort, "_BLOCK_SIZE_BYTES", 30)
         paths = [Path(scratch) / str(number) for number in range(runs)]
         for number, path in enumerate(paths):
-            export_sort.write_run(path, found[number::runs])
+            sort.write_run(path, found[number::runs])
         after = random.choice([b"", *found])
-        merged = [record for batch in export_sort.merge(paths, after) for record in batch]
+        merged = [record for batch in sort.merge(paths, after) for record in batch]
         assert merged == sorted(record for record in found if record > after)
 
 
 @given(st.lists(st.lists(st.binary(max_size=9), max_size=9)), st.integers(1, 30))
 def test_blocks_are_cut_wherever_batches_end(batches: list[list[bytes]], most_bytes: int) -> None:
-    blocks = list(export_sort.cut(batches, most_bytes))
-    assert blocks == list(export_sort.cut([[record for batch in batches for record in batch]], most_bytes))
+    blocks = list(sort.cut(batches, most_bytes))
+    assert blocks == list(sort.cut([[record for batch in batches for record in batch]], most_bytes))
     assert [record for block in blocks for record in block] == [record for batch in batches for record in batch]
     assert all(sum(map(len, block[:-1])) < most_bytes for block in blocks)
     assert all(sum(map(len, block)) >= most_bytes for block in blocks[:-1])
@@ -170,7 +170,7 @@ def test_a_block_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
 
 def write_part(arguments: tuple[Path, int, list[bytes]]) -> Segment:
     folder, number, records = arguments
-    return write_post_segment(folder, number, export_sort.cut([records], 300))
+    return write_post_segment(folder, number, sort.cut([records], 300))
 
 
 def test_segments_can_be_written_in_parallel(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from cablestore import (
     read_manifest,
     verify_export,
 )
-from cablestore.export import read_arrivals, read_posts, read_tombstones, segment_name
-from cablestore.segment import SegmentWriter
+from cablestore.export.manifest import read_arrivals, read_posts, read_tombstones, segment_name
+from cablestore.export.segment import SegmentWriter
 
 
 def assert_found(folder: Path, name: str) -> None:

@@ -32,11 +32,9 @@ from cablestore import (
     read_manifest,
     verify_export,
 )
-from cablestore.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, MODERATION, ROLE, UNBLOCK, Delete
-from cablestore.export import filters_of
-from cablestore.export_write import (
-    ExportWriter,
-)
+from cablestore.export.manifest import filters_of
+from cablestore.export.writer import ExportWriter
+from cablestore.protocol.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, MODERATION, ROLE, UNBLOCK, Delete
 
 # --- import ----------------------------------------------------------------------------------------
 

@@ -23,9 +23,9 @@ from cablestore import (
     read_manifest,
     verify_export,
 )
-from cablestore.body import DELETE
-from cablestore.export import read_arrivals
-from cablestore.reader import data_key
+from cablestore.export.manifest import read_arrivals
+from cablestore.index.reader import data_key
+from cablestore.protocol.body import DELETE
 
 # --- interruption ----------------------------------------------------------------------------------
 

@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 
 from cablestore import DRAFT8, LEGACY, CableStore, CableStoreError, DecodeError, Dialect, Tombstone, decode_post
-from cablestore.body import write_body
 from cablestore.errors import CorruptStoreError
-from cablestore.fields import counted
-from cablestore.identity import parse_identity
-from cablestore.irc import FORMATS
-from cablestore.keys import escape, parse_hex, unescape
-from cablestore.reader import decode_tombstone
-from cablestore.sizes import decode_sizes
-from cablestore.varint import encode_varint, read_varint
-from cablestore.view import decode_counts
+from cablestore.index.reader import decode_tombstone
+from cablestore.index.sizes import decode_sizes
+from cablestore.index.view import decode_counts
+from cablestore.irc.formats import FORMATS
+from cablestore.protocol.body import write_body
+from cablestore.protocol.fields import counted
+from cablestore.protocol.keys import escape, parse_hex, unescape
+from cablestore.protocol.varint import encode_varint, read_varint
+from cablestore.store.key_file import parse_identity
 
 SOAK = bool(os.environ.get("CABLESTORE_SOAK"))
 INPUTS = 10_000_000 if SOAK else 200_000

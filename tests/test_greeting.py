@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore import DRAFT8, LEGACY, Dialect
-from cablestore.exchange import Extra
-from cablestore.greeting import REQUESTS, Greeter, Listener, next_id
-from cablestore.message import EXTRA_TYPE_ID, TYPE_IDS, FrameReader, ListRequest, Request, decode_message
-from cablestore.session import Session
+from cablestore.protocol.exchange import Extra
+from cablestore.protocol.message import EXTRA_TYPE_ID, TYPE_IDS, FrameReader, ListRequest, Request, decode_message
+from cablestore.protocol.recognition import REQUESTS, Greeter, Listener, next_id
+from cablestore.protocol.session import Session
 
 ASK = ListRequest(b"", 0, 1)
 

@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from people import ANN, BOB, CYD, raws
 from stores import scratch_folder
 
-from cablestore import LEGACY, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, answers, verify_export
-from cablestore.arrival import Kind
-from cablestore.body import Delete
-from cablestore.generations import open_folder, roll_back
-from cablestore.kv import LevelDB
-from cablestore.local import WITNESSED, local_key
-from cablestore.reader import Row, tombstone_key
+from cablestore import LEGACY, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, verify_export
+from cablestore.index.arrival_log import Kind
+from cablestore.index.leveldb import LevelDB
+from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.reader import Row, tombstone_key
+from cablestore.protocol.body import Delete
+from cablestore.store import answers
+from cablestore.store.generations import open_folder, roll_back
 
 FORGED = Skeleton(0, 7, "a!b", (bytes([9]) * 32,))
 

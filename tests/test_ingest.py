@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from people import ANN, BOB, CYD, START_MS, Person, raws
 
-from cablestore import DRAFT8, Block, CableStore, Delete, Text, Verdict, answers, limits
-from cablestore import verify as verify_module
-from cablestore.body import LOCAL_ONLY
-from cablestore.crypto import are_signed
+from cablestore import DRAFT8, Block, CableStore, Delete, Text, Verdict, limits
+from cablestore.index import signatures as verify_module
+from cablestore.protocol.body import LOCAL_ONLY
+from cablestore.protocol.crypto import are_signed
+from cablestore.store import answers
 
 V = Verdict
 

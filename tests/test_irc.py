@@ -10,10 +10,10 @@ import blake3
 import pytest
 
 from cablestore import LEGACY, CableStore, Identity, LogFormatError, Verdict, limits
-from cablestore.body import JOIN, LEAVE, TEXT, TOPIC
-from cablestore.demo import sample
-from cablestore.importing import ImportReport, LogFile, find_logs, import_logs, posts_of
-from cablestore.irc_posts import Cast
+from cablestore.cli.demo_data import sample
+from cablestore.irc.importer import ImportReport, LogFile, find_logs, import_logs, posts_of
+from cablestore.irc.posts import Cast
+from cablestore.protocol.body import JOIN, LEAVE, TEXT, TOPIC
 
 PHRASE = "a phrase"
 MIDNIGHT_MS = int(datetime(2022, 1, 31, tzinfo=UTC).timestamp() * 1000)

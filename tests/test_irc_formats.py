@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from cablestore import CableStore, Identity, LogFormatError
-from cablestore.importing import ImportReport, LogFile, find_logs, import_logs
-from cablestore.irc import FORMATS, UBUNTU_BY_DAY, LogFormat
+from cablestore.irc.formats import FORMATS, UBUNTU_BY_DAY, LogFormat
+from cablestore.irc.importer import ImportReport, LogFile, find_logs, import_logs
 
 PHRASE = "a phrase"
 

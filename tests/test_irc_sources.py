@@ -19,8 +19,8 @@ import pytest
 from test_irc_formats import PHRASE, imported, laid
 
 from cablestore import CableStore, LogFormatError, limits
-from cablestore.demo import sample
-from cablestore.importing import find_logs, import_logs
+from cablestore.cli.demo_data import sample
+from cablestore.irc.importer import find_logs, import_logs
 
 Run = Callable[..., tuple[int, str, str]]
 LINE = b"[09:00] <ann> hello\n"

@@ -9,21 +9,10 @@ from pathlib import Path
 import pytest
 from people import ANN, BOB, raws
 
-from cablestore import (
-    DRAFT8,
-    CableStore,
-    InvalidPostError,
-    Join,
-    Kind,
-    Leave,
-    Post,
-    Text,
-    Topic,
-    answers,
-    limits,
-)
-from cablestore.archive.announcement import RESERVED_CHANNEL
-from cablestore.body import Body
+from cablestore import DRAFT8, CableStore, InvalidPostError, Join, Kind, Leave, Post, Text, Topic, limits
+from cablestore.archive.format.announcement import RESERVED_CHANNEL
+from cablestore.protocol.body import Body
+from cablestore.store import answers
 
 NOW_MS = 1_700_000_000_000
 BODIES = pytest.mark.parametrize("body", [Text("default", "hello"), Topic("default", "greetings")])

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore.errors import DecodeError
-from cablestore.keys import after_prefix, escape, parse_hex, sort_time, time_floor, time_of, unescape
 from cablestore.limits import MAX_TIMESTAMP_MS
+from cablestore.protocol.keys import after_prefix, escape, parse_hex, sort_time, time_floor, time_of, unescape
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
 low_texts = st.text(st.sampled_from('\x00\x01 !"#~aé'), max_size=8)

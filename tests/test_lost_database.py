@@ -15,9 +15,9 @@ import pytest
 from people import ANN, raws
 
 from cablestore import CableStore, MissingDatabaseError, NotAStoreError
-from cablestore.dialect import DRAFT8
-from cablestore.generations import list_generations, open_folder, recover
-from cablestore.kv import LevelDB
+from cablestore.index.leveldb import LevelDB
+from cablestore.protocol.dialect import DRAFT8
+from cablestore.store.generations import list_generations, open_folder, recover
 
 Run = Callable[..., tuple[int, str, str]]
 FIRST, NINTH = "generation-000001", "generation-000009"

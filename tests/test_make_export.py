@@ -11,9 +11,9 @@ import pytest
 from make_export import make_exports
 
 from cablestore import LEGACY, CableStore, Delete, Post, Text, decode_post, verify_export
-from cablestore.body import DELETE
-from cablestore.export import read_manifest, read_posts, read_tombstones
-from cablestore.tombstone import Tombstone
+from cablestore.export.manifest import read_manifest, read_posts, read_tombstones
+from cablestore.index.tombstone import Tombstone
+from cablestore.protocol.body import DELETE
 
 POSTS = 3_000
 SLICE_POSTS = 500

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from test_fuzz import INTERESTING, VARINTS, run
 
 from cablestore import DRAFT8, LEGACY, DecodeError, Dialect, limits
-from cablestore.fields import sized
-from cablestore.message import (
+from cablestore.protocol.fields import sized
+from cablestore.protocol.message import (
     TYPE_IDS,
     CancelRequest,
     FrameReader,
@@ -35,7 +35,7 @@ from cablestore.message import (
     hashes_size_bytes,
     recognise,
 )
-from cablestore.varint import MAX_VARINT, encode_varint, read_varint
+from cablestore.protocol.varint import MAX_VARINT, encode_varint, read_varint
 
 DIALECTS = pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "vectors" / "cable.json").read_text())

@@ -18,10 +18,10 @@ from cablestore import (
     Post,
     Role,
     Unblock,
-    answers,
     limits,
 )
-from cablestore.body import LOCAL_ONLY
+from cablestore.protocol.body import LOCAL_ONLY
+from cablestore.store import answers
 from cablestore.views import moderation
 
 HIDE_USER, UNHIDE_USER, HIDE_POST, UNHIDE_POST, DROP_POST, _, DROP_CHANNEL, UNDROP_CHANNEL = range(8)

@@ -34,10 +34,10 @@ from people import START_MS, Person
 from stores import public
 
 from cablestore import CableStore, Dialect, Post, limits
-from cablestore.body import DELETE, JOIN, LEAVE, ROLE, TEXT, TOPIC, Delete
-from cablestore.crypto import post_hash
-from cablestore.exchange import Fault
-from cablestore.message import (
+from cablestore.protocol.body import DELETE, JOIN, LEAVE, ROLE, TEXT, TOPIC, Delete
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.exchange import Fault
+from cablestore.protocol.message import (
     HashResponse,
     ListRequest,
     ListResponse,

@@ -13,9 +13,9 @@ from people import ANN, BOB, raws
 from test_node_relay_hostile import RELAYS, between
 
 from cablestore import DRAFT8, LEGACY, Dialect, Post
-from cablestore.body import MODERATION_TYPES, TEXT
-from cablestore.exchange import State
-from cablestore.message import (
+from cablestore.protocol.body import MODERATION_TYPES, TEXT
+from cablestore.protocol.exchange import State
+from cablestore.protocol.message import (
     HashResponse,
     ListRequest,
     ListResponse,

@@ -7,7 +7,7 @@ from peering import QUICK, Keeper, memory, network, raw_listener, raw_peer, run,
 from people import ANN, BOB
 
 from cablestore import LEGACY, Post, limits
-from cablestore.message import (
+from cablestore.protocol.message import (
     HashResponse,
     ListRequest,
     Message,

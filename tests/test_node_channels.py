@@ -11,10 +11,10 @@ from peering import Keeper, Network, memory, network, raw_listener, soon, until
 from people import ANN, BOB, raws
 
 from cablestore import limits
-from cablestore.message import ListRequest, StateRequest, TimeRangeRequest
-from cablestore.node import Node, NodeSettings
-from cablestore.node.question import Question
-from cablestore.reconcile.frames import NEW_CHANNEL
+from cablestore.peers import Node, NodeSettings
+from cablestore.peers.question import Question
+from cablestore.protocol.message import ListRequest, StateRequest, TimeRangeRequest
+from cablestore.reconcile.messages import NEW_CHANNEL
 
 SELDOM = NodeSettings(list_every_s=36_000, reconcile_every_s=36_000)
 """Within a test nothing is done again because its time has come."""

@@ -17,10 +17,10 @@ from clock import pass_time
 from peering import soon, until
 
 from cablestore import limits
-from cablestore.node import Node, workers
-from cablestore.node.held import Held
-from cablestore.node.stopwatch import Stopwatch
-from cablestore.node.wire import Connection
+from cablestore.peers import Node, threads
+from cablestore.peers.connection import Connection
+from cablestore.peers.held import Held
+from cablestore.peers.stopwatch import Stopwatch
 
 READ_S = 0.001
 """What the thread that reads spends on a part of an answer: 1,000 rows by the time that it takes."""
@@ -128,7 +128,7 @@ def test_a_peer_that_asks_for_all_gets_its_share_and_others_are_served(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """ROWS_PER_S and LOOP_SHARE of one peer together leave more than half of the time to the others."""
-    monkeypatch.setattr(workers, "Stopwatch", Reading)
+    monkeypatch.setattr(threads, "Stopwatch", Reading)
     spent = Spent(monkeypatch)
 
     @on_standing_loop

@@ -10,11 +10,11 @@ from by_hand import ByHand, deliver, listening, offered, on_loop, post_request, 
 from peering import until
 
 from cablestore import CableStore, StorageError, limits
-from cablestore.crypto import post_hash
-from cablestore.message import PostResponse
-from cablestore.node import Node
-from cablestore.node.marks import Mark, Marks
-from cablestore.node.paging import Paging
+from cablestore.peers import Node
+from cablestore.peers.paging import Paging
+from cablestore.peers.sync_state import Mark, Marks
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.message import PostResponse
 
 
 async def asks_for_no_posts(peer: ByHand) -> bool:

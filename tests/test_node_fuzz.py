@@ -21,11 +21,11 @@ from people import START_MS, Person, raws
 from waiting import LIMIT_S
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
-from cablestore.body import Role
-from cablestore.fields import sized
-from cablestore.message import FrameReader, ListRequest, Message, TimeRangeRequest, encode_message
-from cablestore.node import Address
-from cablestore.varint import encode_varint
+from cablestore.peers import Address
+from cablestore.protocol.body import Role
+from cablestore.protocol.fields import sized
+from cablestore.protocol.message import FrameReader, ListRequest, Message, TimeRangeRequest, encode_message
+from cablestore.protocol.varint import encode_varint
 
 SOAK = bool(os.environ.get("CABLESTORE_SOAK"))
 TIMES = 100 if SOAK else 1

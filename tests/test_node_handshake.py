@@ -13,10 +13,10 @@ from peering import HOST, QUICK, is_refused, memory, network, soon, until, with_
 from people import ANN
 
 from cablestore import LEGACY, Identity, NodeError
-from cablestore.crypto import exchange_public_key
-from cablestore.message import ListRequest, encode_message
-from cablestore.node import Address, Node
-from cablestore.noise import SecureChannel
+from cablestore.peers import Address, Node
+from cablestore.protocol.crypto import exchange_public_key
+from cablestore.protocol.message import ListRequest, encode_message
+from cablestore.protocol.secure_channel import SecureChannel
 
 
 @pytest.mark.parametrize("separate", [False, True])

@@ -14,8 +14,10 @@ from peering import Keeper, logged, memory, raw_peer, run, until
 from people import ANN, raws
 
 from cablestore import CableStore, limits
-from cablestore.exchange import Exchange, Role, State
-from cablestore.message import (
+from cablestore.peers import NodeSettings
+from cablestore.peers.connection import Connection
+from cablestore.protocol.exchange import Exchange, Role, State
+from cablestore.protocol.message import (
     CancelRequest,
     HashResponse,
     ListRequest,
@@ -26,9 +28,7 @@ from cablestore.message import (
     StateRequest,
     TimeRangeRequest,
 )
-from cablestore.node import NodeSettings
-from cablestore.node.wire import Connection
-from cablestore.varint import encode_varint
+from cablestore.protocol.varint import encode_varint
 
 pytestmark = pytest.mark.usefixtures("quick_clock")
 
@@ -182,7 +182,7 @@ def test_max_invalid_posts() -> None:
     """MAX_INVALID_POSTS, and nothing of them is stored."""
 
     async def scenario(number: int) -> None:
-        from cablestore.crypto import post_hash
+        from cablestore.protocol.crypto import post_hash
 
         good = texts(number)
         forged = [post.raw[:40] + bytes((post.raw[40] ^ 1,)) + post.raw[41:] for post in good]
@@ -217,7 +217,7 @@ def test_max_invalid_posts() -> None:
 @on_loop
 async def test_an_unforeseen_error_of_one_answer_is_that_answers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that reads goes on, the request is concluded, and the log tells."""
-    from cablestore import answers
+    from cablestore.store import answers
 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")

@@ -14,9 +14,9 @@ from people import BOB, raws
 from waiting import LIMIT_S
 
 from cablestore import limits
-from cablestore.message import CancelRequest, HashResponse, PostRequest, PostResponse, TimeRangeRequest
-from cablestore.node import workers
-from cablestore.node.held import Held
+from cablestore.peers import threads
+from cablestore.peers.held import Held
+from cablestore.protocol.message import CancelRequest, HashResponse, PostRequest, PostResponse, TimeRangeRequest
 
 pytestmark = pytest.mark.usefixtures("quick_clock")
 
@@ -146,13 +146,13 @@ class _Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = threading.Event()
-        store_all: Callable[..., bool] = workers.Writes._store_all
+        store_all: Callable[..., bool] = threads.Writes._store_all
 
         def waiting(writes: Any, taken: Any) -> bool:
             self.open.wait(LIMIT_S)
             return store_all(writes, taken)
 
-        monkeypatch.setattr(workers.Writes, "_store_all", waiting)
+        monkeypatch.setattr(threads.Writes, "_store_all", waiting)
 
 
 @on_loop

@@ -27,10 +27,17 @@ from peering import Keeper, logged, raw_peer, until
 from people import ANN
 
 from cablestore import DRAFT8, LEGACY, limits
-from cablestore.message import CancelRequest, ListRequest, ListResponse, Message, StateRequest, TimeRangeRequest
-from cablestore.node import workers
-from cablestore.node.held import Held
-from cablestore.node.stopwatch import Stopwatch
+from cablestore.peers import threads
+from cablestore.peers.held import Held
+from cablestore.peers.stopwatch import Stopwatch
+from cablestore.protocol.message import (
+    CancelRequest,
+    ListRequest,
+    ListResponse,
+    Message,
+    StateRequest,
+    TimeRangeRequest,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_clock")
 
@@ -212,7 +219,7 @@ async def test_max_peers_and_max_peers_per_address() -> None:
 @on_standing_loop
 async def test_rows_per_s_and_rows_in_advance(monkeypatch: pytest.MonkeyPatch) -> None:
     """ROWS_PER_S and ROWS_IN_ADVANCE: a peer that asks for more waits, and the others do not."""
-    monkeypatch.setattr(workers, "Stopwatch", lambda: Stopwatch(lambda: 0.0, lambda: 0.0))  # rows alone count
+    monkeypatch.setattr(threads, "Stopwatch", lambda: Stopwatch(lambda: 0.0, lambda: 0.0))  # rows alone count
     in_advance = MANY + 100  # all, and what each part costs
     async with listening(texts(MANY), rows_in_advance=in_advance, rows_per_s=2 * MANY) as (node, address):
         greedy = await ByHand.connect(address)

@@ -17,8 +17,9 @@ from peering import ANSWERS_ONLY, QUICK, Raw, memory, network, raw_peer, run, un
 from people import ANN, BOB, CYD, START_MS, Person, raws
 from stores import public
 
-from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, Role, answers, limits
-from cablestore.message import (
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, Role, limits
+from cablestore.peers import Node
+from cablestore.protocol.message import (
     CancelRequest,
     ListRequest,
     ModerationRequest,
@@ -26,7 +27,7 @@ from cablestore.message import (
     StateRequest,
     TimeRangeRequest,
 )
-from cablestore.node import Node
+from cablestore.store import answers
 
 CHANNEL = "default"
 

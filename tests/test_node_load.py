@@ -23,8 +23,8 @@ from peering import run, until
 from waiting import LIMIT_S
 
 from cablestore import LEGACY, limits
-from cablestore.message import StateRequest, TimeRangeRequest, encode_message
-from cablestore.node import Address
+from cablestore.peers import Address
+from cablestore.protocol.message import StateRequest, TimeRangeRequest, encode_message
 
 HERE = Path(__file__).parent
 POSTS = 4_000

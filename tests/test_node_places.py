@@ -15,9 +15,9 @@ from talking import hello
 from test_node_reconcile_hostile import Peer, attacked
 
 from cablestore import limits
-from cablestore.node import Address, Node
-from cablestore.node.places import gives_way
-from cablestore.reconcile.frames import Ended, Reason
+from cablestore.peers import Address, Node
+from cablestore.peers.places import gives_way
+from cablestore.reconcile.messages import Ended, Reason
 
 
 @dataclass(eq=False)

@@ -18,11 +18,11 @@ from talking import conversation, hello, two_halves, with_stores
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, NodeError, Post
 from cablestore.errors import PeerRefusedError, ReconcileError
-from cablestore.message import TimeRangeRequest
-from cablestore.node import Address, Node, NodeSettings, ReconcileReport
-from cablestore.node.question import Question
-from cablestore.node.reconcile_metrics import OUTCOMES
-from cablestore.store import system_clock_ms
+from cablestore.peers import Address, Node, NodeSettings, ReconcileReport
+from cablestore.peers.question import Question
+from cablestore.peers.reconcile_metrics import OUTCOMES
+from cablestore.protocol.message import TimeRangeRequest
+from cablestore.store.store import system_clock_ms
 
 ONLY: NodeSettings = NodeSettings(channels=frozenset({"no such channel"}), list_every_s=600)
 WAYS = pytest.mark.parametrize("over_cable", [False, True], ids=["own port", "beside Cable"])

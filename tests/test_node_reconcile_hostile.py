@@ -16,13 +16,15 @@ from people import ANN, START_MS
 from talking import content_of, hello
 
 from cablestore import NodeError, limits
-from cablestore.archive.message import Message as Waku
-from cablestore.crypto import post_hash
+from cablestore.archive.format.message import Message as Waku
 from cablestore.errors import ReconcileError
-from cablestore.node import Address, Node, NodeSettings
+from cablestore.peers import Address, Node, NodeSettings
+from cablestore.protocol.crypto import post_hash
 from cablestore.reconcile.codec import encode
 from cablestore.reconcile.dialects import SPEC
-from cablestore.reconcile.frames import (
+from cablestore.reconcile.framing import FrameReader, framed
+from cablestore.reconcile.ids import EVERYTHING, SyncID
+from cablestore.reconcile.messages import (
     Accepted,
     Message,
     PayloadFrame,
@@ -32,9 +34,7 @@ from cablestore.reconcile.frames import (
     decode_frame,
     encode_frame,
 )
-from cablestore.reconcile.framing import FrameReader, framed
 from cablestore.reconcile.payload import ItemSet, Part, Payload, Shards
-from cablestore.reconcile.sync_id import EVERYTHING, SyncID
 from cablestore.reconcile.transfer import encode_message, post_id
 
 

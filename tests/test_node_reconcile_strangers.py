@@ -13,8 +13,8 @@ from people import ANN, Person
 from waiting import LIMIT_S
 
 from cablestore import DRAFT8, LEGACY, Dialect
-from cablestore.greeting import REQUESTS, Greeter
-from cablestore.message import (
+from cablestore.peers import Address, Node, NodeSettings
+from cablestore.protocol.message import (
     TYPE_IDS,
     FrameReader,
     ListRequest,
@@ -24,9 +24,9 @@ from cablestore.message import (
     encode_message,
     extra_of,
 )
-from cablestore.node import Address, Node, NodeSettings
-from cablestore.reconcile.frames import VERSION, Accepted, Hello, Purpose, Terms, decode_frame, encode_frame
-from cablestore.varint import read_varint
+from cablestore.protocol.recognition import REQUESTS, Greeter
+from cablestore.protocol.varint import read_varint
+from cablestore.reconcile.messages import VERSION, Accepted, Hello, Purpose, Terms, decode_frame, encode_frame
 
 HASTY = NodeSettings(reconcile_every_s=0.05, list_every_s=0.1)
 DIALECTS = pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)

@@ -12,7 +12,7 @@ from peering import QUICK, Keeper, Network, Raw, every, hashes_of, memory, netwo
 from people import ANN, START_MS, raws
 
 from cablestore import Post
-from cablestore.message import (
+from cablestore.protocol.message import (
     CancelRequest,
     ListRequest,
     ListResponse,

@@ -14,9 +14,9 @@ from peering import ANSWERS_ONLY, Keeper, Network, Raw, hashes_of, memory, netwo
 from people import ANN, BOB, CYD, Person, raws
 
 from cablestore import DRAFT8, CableStore, Dialect, Post, limits
-from cablestore.body import LOCAL_ONLY, PUBLIC, Block, Role
-from cablestore.crypto import post_hash
-from cablestore.message import (
+from cablestore.protocol.body import LOCAL_ONLY, PUBLIC, Block, Role
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.message import (
     HashResponse,
     ListRequest,
     Message,

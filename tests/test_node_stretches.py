@@ -15,11 +15,11 @@ from people import ANN, BOB, raws
 from test_node_reconcile import ONLY, Cutter, are_alike, is_whole, once, two_nodes
 
 from cablestore import CableStore, Post
-from cablestore.node import Address, Node
-from cablestore.node.marks import Marks
-from cablestore.node.stretches import Stretches
-from cablestore.reconcile.frames import Terms
-from cablestore.store import system_clock_ms
+from cablestore.peers import Address, Node
+from cablestore.peers.stretches import Stretches
+from cablestore.peers.sync_state import Marks
+from cablestore.reconcile.messages import Terms
+from cablestore.store.store import system_clock_ms
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000

@@ -38,11 +38,11 @@ from people import ANN, BOB, START_MS, Person, raws
 from stores import scratch_folder
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
-from cablestore.body import INFO, TOPIC
-from cablestore.message import PostRequest, PostResponse, TimeRangeRequest
-from cablestore.node import Address, Node, NodeSettings
-from cablestore.node.paging import SURELY_WHOLE, Paging
-from cablestore.store import system_clock_ms
+from cablestore.peers import Address, Node, NodeSettings
+from cablestore.peers.paging import SURELY_WHOLE, Paging
+from cablestore.protocol.body import INFO, TOPIC
+from cablestore.protocol.message import PostRequest, PostResponse, TimeRangeRequest
+from cablestore.store.store import system_clock_ms
 
 # --- paging ------------------------------------------------------------------------------------
 

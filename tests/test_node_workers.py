@@ -12,10 +12,10 @@ from peering import HOST, logged, memory, until
 from waiting import LIMIT_S
 
 from cablestore import CableStore, StorageError
-from cablestore.message import PostResponse
-from cablestore.node import Address, Node, NodeSettings, retry
-from cablestore.node.stopwatch import Stopwatch
-from cablestore.node.workers import Reads, SharedState
+from cablestore.peers import Address, Node, NodeSettings, reconnect
+from cablestore.peers.stopwatch import Stopwatch
+from cablestore.peers.threads import Reads, SharedState
+from cablestore.protocol.message import PostResponse
 
 
 class Note:
@@ -139,8 +139,8 @@ def test_the_loop_waits_neither_for_the_disk_nor_for_signatures(monkeypatch: pyt
 
 
 def test_a_peer_that_is_away_is_tried_again_after_ever_longer_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_FIRST_RETRY_S", 0.02)
-    monkeypatch.setattr(retry, "_LONGEST_RETRY_S", 0.16)
+    monkeypatch.setattr(reconnect, "_FIRST_RETRY_S", 0.02)
+    monkeypatch.setattr(reconnect, "_LONGEST_RETRY_S", 0.16)
 
     @on_loop
     async def scenario() -> None:

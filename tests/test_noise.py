@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cablestore.errors import HandshakeError
-from cablestore.noise import PROLOGUE, SecureChannel
+from cablestore.protocol.secure_channel import PROLOGUE, SecureChannel
 
 # --- known answers ---------------------------------------------------------------------------------
 

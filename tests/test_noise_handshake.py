@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from noise.backends.default.keypairs import KeyPair25519
 
 from cablestore import DecodeError, Identity
-from cablestore.crypto import exchange_public_key
-from cablestore.noise import MAX_ENCODABLE_SIZE_BYTES, PROLOGUE, _connection
+from cablestore.protocol.crypto import exchange_public_key
+from cablestore.protocol.secure_channel import MAX_ENCODABLE_SIZE_BYTES, PROLOGUE, _connection
 
 # --- keys ------------------------------------------------------------------------------------------
 

@@ -25,8 +25,8 @@ from cablestore import (
     StoreLockedError,
 )
 from cablestore.errors import StoreClosedError
-from cablestore.identity import load_identity, parse_identity, save_identity
-from cablestore.kv import LevelDB
+from cablestore.index.leveldb import LevelDB
+from cablestore.store.key_file import load_identity, parse_identity, save_identity
 from cablestore.views import CATALOG
 
 
@@ -178,7 +178,7 @@ def test_a_lock_left_by_a_dead_process_does_not_hold(tmp_path: Path) -> None:
 
 AS_NOBODY = """
 import os, sys
-import cablestore, cablestore.store  # before leaving root: its Python may not be readable by others
+import cablestore, cablestore.store.store  # before leaving root: its Python may not be readable by others
 if os.getuid() == 0:
     os.setgid(65534); os.setuid(65534)
 try:

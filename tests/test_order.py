@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cablestore import CableStore, Dialect, Post, Verdict, answers
-from cablestore.body import DELETE
-from cablestore.dialect import LEGACY
+from cablestore import CableStore, Dialect, Post, Verdict
+from cablestore.protocol.body import DELETE
+from cablestore.protocol.dialect import LEGACY
+from cablestore.store import answers
 
 
 def clock() -> int:

@@ -86,7 +86,7 @@ except SdsError as error:
     [
         "cablestore.views",
         "cablestore.views.links",
-        "cablestore.view",
+        "cablestore.index.view",
         "cablestore.reindex",
         "cablestore.sds.log",
         "cablestore.cli",

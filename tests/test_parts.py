@@ -20,14 +20,15 @@ from people import ANN, START_MS
 from reindexing import conversation, digest_of, store_at
 from waiting import LIMIT_S, wait_until
 
-from cablestore import LEGACY, CableStore, StorageError, check_parts, copies, encode_post, limits, rebuild_parts
-from cablestore.body import LOCAL_ONLY, Block
-from cablestore.check import CheckReport
-from cablestore.generations import open_folder
-from cablestore.kv import LevelDB, link_database
-from cablestore.pool import processes
-from cablestore.reader import Row
-from cablestore.rebuild import RebuildReport
+from cablestore import LEGACY, CableStore, StorageError, encode_post, limits
+from cablestore.index import check_parts, copies, rebuild_parts
+from cablestore.index.check import CheckReport
+from cablestore.index.leveldb import LevelDB, link_database
+from cablestore.index.processes import processes
+from cablestore.index.reader import Row
+from cablestore.index.rebuild import RebuildReport
+from cablestore.protocol.body import LOCAL_ONLY, Block
+from cablestore.store.generations import open_folder
 
 POSTS = conversation(1500)
 
@@ -202,7 +203,7 @@ def test_values_that_changed_places_are_found(folder: Path) -> None:
 def test_a_store_that_is_whole_is_checked_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exact check, which sorts all rows, is for what is wrong alone."""
     exact: list[bool] = []
-    module = sys.modules["cablestore.check"]
+    module = sys.modules["cablestore.index.check"]
     checker = module.Checker
 
     def told(*arguments: object, **options: bool) -> object:
@@ -330,7 +331,9 @@ runpy.run_module("cablestore", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.parametrize("at", ["cablestore.cli", "click", "cablestore.cli.archiving", "plyvel", "cablestore.check"])
+@pytest.mark.parametrize(
+    "at", ["cablestore.cli", "click", "cablestore.cli.archive", "plyvel", "cablestore.index.check"]
+)
 def test_ctrl_c_says_one_line_while_the_command_line_loads(folder: Path, at: str) -> None:
     """From the first line of ours. Earlier, when Python itself starts, it is Python that says or does not say a word."""
     done = interrupted(AT_AN_IMPORT, at, "rebuild", "--store", folder)

@@ -35,8 +35,8 @@ from cablestore import (
     encode_post,
     limits,
 )
-from cablestore.crypto import is_signed, post_hash
-from cablestore.varint import MAX_VARINT, encode_varint, read_varint
+from cablestore.protocol.crypto import is_signed, post_hash
+from cablestore.protocol.varint import MAX_VARINT, encode_varint, read_varint
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "vectors" / "cable.json").read_text())
 POSTS = [v for v in [*VECTORS["vectors"], *VECTORS["recorded_from_cable_js"]["vectors"]] if v["kind"] == "post"]

@@ -10,7 +10,7 @@ from people import ANN, BOB, CYD, raws
 
 from cablestore import CableStore, Post, limits
 from cablestore.errors import StorageError
-from cablestore.memory import MemoryDB
+from cablestore.index.memory import MemoryDB
 
 
 def posts() -> list[Post]:

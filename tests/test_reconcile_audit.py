@@ -12,9 +12,9 @@ from reconciling import NOW_NS, Pair, an_id, converse, reconciled, session, sets
 from cablestore import limits
 from cablestore.errors import ReconcileError
 from cablestore.reconcile.audit import Audit, Verdict, answer
+from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
 from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.ordered_set import OrderedSet
-from cablestore.reconcile.sync_id import EVERYTHING, Bound, Range, SyncID, of_times
+from cablestore.reconcile.sets import OrderedSet
 
 SEED = bytes(range(32))
 

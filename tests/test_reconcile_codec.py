@@ -15,11 +15,11 @@ from steps import steps_of
 
 from cablestore import limits
 from cablestore.errors import ReconcileError
+from cablestore.protocol.varint import encode_varint
 from cablestore.reconcile.codec import decode, encode, read_item_set, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect, agreed, dialect_named
+from cablestore.reconcile.ids import END_NS, Bound, Range, SyncID
 from cablestore.reconcile.payload import Content, Header, ItemSet, Part, Payload, Shards, Topics
-from cablestore.reconcile.sync_id import END_NS, Bound, Range, SyncID
-from cablestore.varint import encode_varint
 
 COLUMNS = {
     "spec": "spec_literal_cluster1_shards_0_1",

@@ -17,7 +17,7 @@ from talking import conversation, live, two_halves, vanishing
 from waiting import LIMIT_S
 
 from cablestore import CableStore, Dialect, Post
-from cablestore.dialect import DRAFT8, LEGACY
+from cablestore.protocol.dialect import DRAFT8, LEGACY
 
 Start = Callable[..., Served]
 

@@ -9,7 +9,7 @@ from talking import hello
 
 from cablestore import limits
 from cablestore.errors import ReconcileError
-from cablestore.reconcile.frames import (
+from cablestore.reconcile.messages import (
     END_MS,
     MAX_NUMBER,
     Accepted,

@@ -11,8 +11,8 @@ from nwaku import NwakuPeer, equal_partitioning
 from reconciling import HEADERS, HOUR_NS, NOW_NS, VECTORS, Pair, an_id, converse, reconciled, session, sets
 
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SyncDialect
+from cablestore.reconcile.ids import SyncID, of_times
 from cablestore.reconcile.payload import Header, Shards, Topics
-from cablestore.reconcile.sync_id import SyncID, of_times
 
 
 @pytest.mark.parametrize(

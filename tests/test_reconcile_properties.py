@@ -16,18 +16,18 @@ from people import ANN
 from reconciling import HEADERS, HOUR_NS, NOW_NS, VECTORS, Outcome, an_id, converse, reconciled, session, spread
 
 from cablestore import CableStore
-from cablestore.archive.ids import keccak256
-from cablestore.archive.message import message_of
+from cablestore.archive.format.ids import keccak256
+from cablestore.archive.format.message import message_of
 from cablestore.errors import ReconcileError
 from cablestore.reconcile.codec import decode, encode, read_item_set, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC
 from cablestore.reconcile.framing import FrameReader, framed
+from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
 from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.ordered_set import OrderedSet
 from cablestore.reconcile.payload import Content, Header, ItemSet, Part, Payload, Shards, Topics
-from cablestore.reconcile.replies import Splitting
 from cablestore.reconcile.session import Session
-from cablestore.reconcile.sync_id import EVERYTHING, Bound, Range, SyncID, of_times
+from cablestore.reconcile.sets import OrderedSet
+from cablestore.reconcile.splitting import Splitting
 from cablestore.reconcile.transfer import Expected, decode_message, encode_message, waku_id
 
 TEN_YEARS_NS: Final = 10 * 365 * 24 * HOUR_NS

@@ -12,9 +12,9 @@ from people import raws
 from test_archive_raku import logs_of
 
 from cablestore import CableStore, Post
-from cablestore.importing import find_logs, import_logs
-from cablestore.node import Address, Node, ReconcileReport
-from cablestore.reader import DATA_PREFIX
+from cablestore.index.reader import DATA_PREFIX
+from cablestore.irc.importer import find_logs, import_logs
+from cablestore.peers import Address, Node, ReconcileReport
 
 FEW = frozenset({"raku-doc", "raku-land", "red", "mugs"})
 

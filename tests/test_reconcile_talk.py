@@ -25,7 +25,8 @@ from talking import (
 
 from cablestore import LEGACY, Dialect, Post, limits
 from cablestore.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
-from cablestore.reconcile.frames import (
+from cablestore.reconcile.conversation import DEFAULT_SPLITTING
+from cablestore.reconcile.messages import (
     Accepted,
     Done,
     Ended,
@@ -42,7 +43,6 @@ from cablestore.reconcile.frames import (
     encode_frame,
 )
 from cablestore.reconcile.session import SessionLimits
-from cablestore.reconcile.talk import DEFAULT_SPLITTING
 
 # --- what it brings ------------------------------------------------------------------------------
 
@@ -343,7 +343,7 @@ def test_the_largest_post_travels() -> None:
 
 def test_differences_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_TALK_DIFFERENCES is what one talk finds; MAX_TALK_UNSENT is what it leaves unsent then. Further talks find the rest."""
-    monkeypatch.setattr("cablestore.reconcile.talk.MAX_TALK_UNSENT", 50)
+    monkeypatch.setattr("cablestore.reconcile.conversation.MAX_TALK_UNSENT", 50)
     assert limits.MAX_TALK_UNSENT < limits.MAX_TALK_DIFFERENCES
     stores = with_stores([ANN.text("default", f"{i}") for i in range(1_500)], [])
     splitting = type(DEFAULT_SPLITTING)(frame_size_bytes=2_000, skip_equal_sets=True)

@@ -14,12 +14,13 @@ from reconciling import ALL, VECTORS, converse, session
 from steps import steps_of
 
 from cablestore import CableStore, limits
-from cablestore.archive.message import PUBSUB_TOPIC, message_of
-from cablestore.archive.protobuf import fields
+from cablestore.archive.format.message import PUBSUB_TOPIC, message_of
+from cablestore.archive.format.protobuf import fields
 from cablestore.errors import ReconcileError
+from cablestore.protocol.varint import encode_varint
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.framing import FrameReader, batched, framed
-from cablestore.reconcile.sync_id import SyncID
+from cablestore.reconcile.ids import SyncID
 from cablestore.reconcile.transfer import (
     FORMS,
     Expected,
@@ -30,7 +31,6 @@ from cablestore.reconcile.transfer import (
     waku_id,
     wrap,
 )
-from cablestore.varint import encode_varint
 
 FRAME_COLUMNS = {
     "spec": "spec_transfer_frame",

@@ -16,7 +16,7 @@ from test_lost_database import COMMANDS
 
 from cablestore import CableStore, IdentityError, Tuning
 from cablestore.cli import cli
-from cablestore.rebuild import RebuildReport
+from cablestore.index.rebuild import RebuildReport
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -227,7 +227,7 @@ def test_a_rebuild_that_cannot_know_says_at_least(run: Run, folder: Path) -> Non
 
 
 def test_posts_that_vanished_without_a_trace_are_counted(folder: Path) -> None:
-    from cablestore.kv import LevelDB
+    from cablestore.index.leveldb import LevelDB
 
     with CableStore.open(folder) as store:
         digests = [post.hash for post in store.posts_by(ANN.key)][:2]
@@ -244,7 +244,7 @@ def test_posts_that_vanished_without_a_trace_are_counted(folder: Path) -> None:
 
 
 def test_no_identity_is_made_up_for_sealed_posts(run: Run, folder: Path) -> None:
-    from cablestore.body import Block
+    from cablestore.protocol.body import Block
 
     with CableStore.open(folder) as store:
         store.write(Block("unwanted", 1, (ANN.key,), 0, 0))

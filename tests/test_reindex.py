@@ -27,27 +27,16 @@ from pyspark.cloudpickle import register_pickle_by_value
 from stores import scratch_folder, store_of
 from test_tasks import Plan, plans, write_exports
 
-from cablestore import (
-    DRAFT8,
-    Block,
-    CableStore,
-    Dialect,
-    Filters,
-    Post,
-    Skeleton,
-    Tombstone,
-    Verdict,
-    answers,
-    encode_post,
-)
+from cablestore import DRAFT8, Block, CableStore, Dialect, Filters, Post, Skeleton, Tombstone, Verdict, encode_post
 from cablestore.cli import main
 from cablestore.errors import CorruptExportError, ExportError
-from cablestore.kv import LevelDB
-from cablestore.local import WITNESSED
+from cablestore.index.leveldb import LevelDB
+from cablestore.index.local import WITNESSED
+from cablestore.index.view import Catalog
 from cablestore.reindex.compare import verify_store
-from cablestore.reindex.generation import reindex
 from cablestore.reindex.job import Drops
-from cablestore.view import Catalog
+from cablestore.reindex.reindex import reindex
+from cablestore.store import answers
 from cablestore.views import CATALOG
 
 Run = Callable[..., Result]

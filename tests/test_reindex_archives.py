@@ -24,27 +24,27 @@ from stores import public, scratch_folder, store_of
 from test_tasks import in_dump, reports_of, rows_of, run_tasks
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
-from cablestore.archive.archive_file import encode_archive
-from cablestore.archive.cid_folder import CidFolder
-from cablestore.archive.commitment import Commitment
-from cablestore.archive.content_store import ContentStore
+from cablestore.archive.content.community import CidFolder
+from cablestore.archive.content.store import ContentStore
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.index import encode_index, make_index, signed_index
-from cablestore.archive.message import message_of
-from cablestore.archive.period import WEEK_MS, week_of
-from cablestore.archive.profile import topics_of
-from cablestore.archive.publishing import Publisher, StoreTarget
+from cablestore.archive.format.archive import encode_archive
+from cablestore.archive.format.commitment import Commitment
+from cablestore.archive.format.index import encode_index, make_index, signed_index
+from cablestore.archive.format.message import message_of
+from cablestore.archive.format.period import WEEK_MS, week_of
+from cablestore.archive.format.profile import topics_of
+from cablestore.archive.publish import Publisher, StoreTarget
 from cablestore.archive.writer import Plan
 from cablestore.cli import main
 from cablestore.errors import ArchiveError
+from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.limits import MAX_FUTURE_MS
-from cablestore.reindex import archives as archives_read
+from cablestore.reindex import archive_input as archives_read
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input
 from cablestore.reindex.job import Drops, Job
 from cablestore.reindex.prepare import make_job, read_sources
-from cablestore.store import system_clock_ms
-from cablestore.tombstone import Skeleton, Tombstone
+from cablestore.store.store import system_clock_ms
 from cablestore.views import CATALOG
 
 COMMUNITY = CONTROL.public_key.hex()

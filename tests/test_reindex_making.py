@@ -22,20 +22,20 @@ from stores import public, scratch_folder, store_of
 from test_tasks import plans, reports_of, shares_of, write_exports
 
 from cablestore import DRAFT8, Dialect, Identity, Post
-from cablestore.archive import chunks
-from cablestore.archive.announcement import RESERVED_CHANNEL
-from cablestore.archive.creating import create_archives
+from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.period import WEEK_MS, weeks
-from cablestore.archive.profile import PROFILES
+from cablestore.archive.format import chunks
+from cablestore.archive.format.announcement import RESERVED_CHANNEL
+from cablestore.archive.format.period import WEEK_MS, weeks
+from cablestore.archive.format.profile import PROFILES
 from cablestore.archive.writer import Created, Plan
 from cablestore.cli import main
 from cablestore.errors import ArchiveError, CorruptExportError
-from cablestore.identity import save_identity
-from cablestore.reindex import making, tasks, week_tasks
-from cablestore.reindex.making import History, first_of_all, make_archives
+from cablestore.reindex import archive_tasks, tasks
+from cablestore.reindex.archive_tasks import WeeksJob
+from cablestore.reindex.make_archives import History, Made, first_of_all, make_archives
 from cablestore.reindex.prepare import read_sources
-from cablestore.reindex.week_tasks import WeeksJob
+from cablestore.store.key_file import save_identity
 
 COMMUNITY = CONTROL.public_key.hex()
 
@@ -68,13 +68,13 @@ def history_of(exports: list[Path], work: Path, plan: Plan, now_ms: int, random:
     for partition in random.sample(sorted(blobs), len(blobs)):
         columns = [pa.array([partition] * len(blobs[partition]), pa.int32()), pa.array(blobs[partition], pa.binary())]
         batch = pa.RecordBatch.from_arrays(columns, schema=tasks.BLOBS)
-        partitions += reports_of(week_tasks.derive(job)(iter([batch])))
+        partitions += reports_of(archive_tasks.derive(job)(iter([batch])))
     runs = [report["run"] for report in partitions]
     first_posts_ms = first_of_all(report["first_posts_ms"] for report in partitions)
     found = {index for report in partitions for index in report["weeks"]}
     reports: list[dict[str, Any]] = []
     for numbers in shares_of(found, random):
-        reports += reports_of(week_tasks.archive(job, runs, first_posts_ms)(iter([numbers])))
+        reports += reports_of(archive_tasks.archive(job, runs, first_posts_ms)(iter([numbers])))
     return History(job, runs, first_posts_ms, sorted(reports, key=lambda report: int(report["week"])))
 
 
@@ -239,7 +239,7 @@ def test_an_interrupted_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     due = archived(store_of_weeks(posts), tmp_path / "due", how)
     made = ArchiveFolder(tmp_path / "made")
 
-    def again() -> making.Made:
+    def again() -> Made:
         return make_archives(exports, made, how.profile, CONTROL, LATE_MS)
 
     with monkeypatch.context() as patch:

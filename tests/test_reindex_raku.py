@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from cablestore import LEGACY, CableStore, Delete, Identity, Post, encode_post
-from cablestore.importing import ImportReport, find_logs, posts_of
-from cablestore.irc_posts import Cast
-from cablestore.reindex.generation import reindex
-from cablestore.reindex.run import SparkOptions
+from cablestore.irc.importer import ImportReport, find_logs, posts_of
+from cablestore.irc.posts import Cast
+from cablestore.reindex.reindex import reindex
+from cablestore.reindex.stages import SparkOptions
 
 PHRASE = "a phrase"
 EXPORTS = 4

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from network import LINE, ORIGIN, SHAPES, STAR, Network, Question, hash_of, post_of
 
 from cablestore import DRAFT8, limits
-from cablestore.crypto import post_hash
-from cablestore.exchange import State, Step
-from cablestore.message import (
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.exchange import State, Step
+from cablestore.protocol.message import (
     CancelRequest,
     HashResponse,
     ListRequest,

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from network import LINE, ORIGIN, Network, Question, Unlooked, hash_of
 
 from cablestore import DRAFT8, LEGACY, Dialect, limits
-from cablestore.crypto import post_hash
-from cablestore.exchange import Asked, Exchange, State
-from cablestore.message import (
+from cablestore.peers.relay import Loops, Route
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.exchange import Asked, Exchange, State
+from cablestore.protocol.message import (
     CancelRequest,
     HashResponse,
     ListRequest,
@@ -23,9 +24,8 @@ from cablestore.message import (
     StateRequest,
     encode_message,
 )
-from cablestore.relay import Loops, Route
-from cablestore.session import Session
-from cablestore.varint import MAX_VARINT
+from cablestore.protocol.session import Session
+from cablestore.protocol.varint import MAX_VARINT
 
 # --- loops -----------------------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from waiting import LIMIT_S
 
 from cablestore import CableStore, StoreLockedError
 from cablestore.errors import NotAStoreError
-from cablestore.generations import list_generations, open_folder, roll_back
 from cablestore.sds import CausalLog, Settings, causal_log
+from cablestore.store.generations import list_generations, open_folder, roll_back
 
 HOLDER = Path(__file__).parent / "sds_holder.py"
 Run = Callable[..., tuple[int, str, str]]

@@ -16,7 +16,7 @@ from sds_people import CHANNEL, SMALL, START_MS, Member, content, delivered, ope
 from waiting import wait_until
 
 from cablestore.errors import SdsError, StorageError, StoreLockedError
-from cablestore.memory import MemoryDB
+from cablestore.index.memory import MemoryDB
 from cablestore.sds.bloom import ForeignFilter, positions
 from cablestore.sds.channel import Verdict
 from cablestore.sds.dialects import SPEC
@@ -122,7 +122,7 @@ def test_an_event_that_breaks_off_spoils_its_batch(monkeypatch: pytest.MonkeyPat
     def half() -> None:
         with log.batch():
             channel.send(b"1", START_MS)
-            monkeypatch.setattr("cablestore.sds.acknowledging.sent", failing)
+            monkeypatch.setattr("cablestore.sds.acknowledgements.sent", failing)
             with pytest.raises(StorageError, match="refused"):
                 channel.send(b"2", START_MS)
 

@@ -9,7 +9,7 @@ import pytest
 from sds_people import CHANNEL, SMALL, START_MS, Member, changed, content, delivered, opened, sends
 
 from cablestore import limits
-from cablestore.sds import answers, arrivals, bloom, log
+from cablestore.sds import bloom, delivery, log, repair_answers
 from cablestore.sds.bloom import ForeignFilter
 from cablestore.sds.channel import Verdict
 from cablestore.sds.codec import encode
@@ -41,7 +41,7 @@ def test_lamport_times_far_ahead_are_refused() -> None:
 
 def test_waiting_messages_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING: of one sender's the last in the log go, an eighth of the room at once; what is needed first stays."""
-    monkeypatch.setattr(arrivals, "MAX_SDS_WAITING", 24)
+    monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 24)
     bob = Member("bob", QUIET)
     assert set(bob.hears(*(content(f"m{i:02}", f"none {i}", at=i) for i in range(24)))) == {Verdict.WAITING}
     late = bob.received(content("last", "nothing", at=99))
@@ -58,7 +58,7 @@ def test_waiting_messages_are_limited_in_number(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_dropped_message_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING: nothing remembers that it was here."""
-    monkeypatch.setattr(arrivals, "MAX_SDS_WAITING", 3)
+    monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 3)
     bob = Member("bob", QUIET)
     chain = [content("a"), content("b", "a", at=1), content("c", "b", at=2), content("d", "c", at=3)]
     bob.hears(chain[3], chain[2], chain[1])  # d and c and b wait
@@ -71,7 +71,7 @@ def test_a_dropped_message_may_come_again(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_waiting_messages_are_limited_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING_SIZE_BYTES: one arrival may deliver all of them in one write."""
-    monkeypatch.setattr(arrivals, "MAX_SDS_WAITING_SIZE_BYTES", 10_000)
+    monkeypatch.setattr(delivery, "MAX_SDS_WAITING_SIZE_BYTES", 10_000)
     bob = Member("bob", QUIET)
     for i in range(50, 0, -1):
         bob.hears(content(f"m{i:02}", "a", at=i, text="x" * 900))
@@ -86,7 +86,7 @@ def test_waiting_messages_are_limited_in_bytes(monkeypatch: pytest.MonkeyPatch) 
 
 def test_missing_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_MISSING: hostile messages name what does not exist; honest ones still find room."""
-    monkeypatch.setattr(arrivals, "MAX_SDS_MISSING", 100)
+    monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 100)
     bob = Member("bob", QUIET)
     for i in range(30):
         bob.hears(content(f"flood {i}", *(f"nothing {i} {j}" for j in range(20)), at=1_000 + i))
@@ -99,7 +99,7 @@ def test_missing_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sync_messages_fill_half_of_what_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_MISSING: the other half is for messages that somebody waits for."""
-    monkeypatch.setattr(arrivals, "MAX_SDS_MISSING", 100)
+    monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 100)
     bob = Member("bob", QUIET)
     for i in range(30):
         bob.hears(changed(content(f"s{i}", *(f"nothing {i} {j}" for j in range(20))), content=None))
@@ -120,7 +120,7 @@ def test_what_never_existed_is_forgotten() -> None:
 
 def test_answers_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_ANSWERS: whoever was not noted asks again."""
-    monkeypatch.setattr(answers, "MAX_SDS_ANSWERS", 10)
+    monkeypatch.setattr(repair_answers, "MAX_SDS_ANSWERS", 10)
     bob = Member("bob", QUIET)
     bob.hears(*(content(f"m{i}", at=i) for i in range(30)))
     asks = (changed(content(f"ask {i}"), repair_request=(HistoryEntry(f"m{i}"),)) for i in range(30))
@@ -139,7 +139,7 @@ def test_filters_are_held_against_some_of_many(monkeypatch: pytest.MonkeyPatch) 
         asked.append(message_id)
         return bloom.positions(message_id, shape, dialect)
 
-    monkeypatch.setattr("cablestore.sds.acknowledging.positions", counted)
+    monkeypatch.setattr("cablestore.sds.acknowledgements.positions", counted)
     ann = Member("ann", QUIET)
     with ann.log.batch():
         for i in range(500):

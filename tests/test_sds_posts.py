@@ -9,9 +9,9 @@ from people import ANN, BOB, Person
 from sds_people import CHANNEL, PATIENT, START_MS, changed, content
 
 from cablestore import CableStore
-from cablestore.body import LOCAL_ONLY, Block, Join
-from cablestore.crypto import post_hash
 from cablestore.errors import SdsError
+from cablestore.protocol.body import LOCAL_ONLY, Block, Join
+from cablestore.protocol.crypto import post_hash
 from cablestore.sds.channel import Verdict
 from cablestore.sds.effects import Deliver, Effect, Lost, Send
 from cablestore.sds.log import CausalLog

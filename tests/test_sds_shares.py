@@ -9,7 +9,7 @@ import pytest
 from sds_people import SMALL, Member, changed, content
 
 from cablestore import limits
-from cablestore.sds import arrivals, shares
+from cablestore.sds import delivery, shares
 from cablestore.sds.channel import Verdict
 from cablestore.sds.settings import Backoff
 
@@ -71,7 +71,7 @@ def test_the_flood_loses_whenever_it_comes(turns: str) -> None:
 
 def test_invented_senders_share_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING: names cost nothing, so strangers together hold no more than one member."""
-    monkeypatch.setattr(arrivals, "MAX_SDS_WAITING", 600)
+    monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 600)
     bob = established()
     lost, *others = chain()
     bob.hears(*others)
@@ -85,7 +85,7 @@ def test_invented_senders_share_one_share(monkeypatch: pytest.MonkeyPatch) -> No
 def test_shares_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_SHARES: who comes later has the strangers' share, and what it holds is still its own to lose."""
     monkeypatch.setattr(shares, "MAX_SDS_SHARES", 3)
-    monkeypatch.setattr(arrivals, "MAX_SDS_WAITING", 80)
+    monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 80)
     bob = established()
     bob.hears(*(content(f"hello {i}", sender=f"sybil {i}", at=-150_000 + i) for i in range(50)))
     assert bob.channel.counters().senders == 3
@@ -99,7 +99,7 @@ def test_shares_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bytes_are_shared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING_SIZE_BYTES: a few large messages lose before many small ones."""
-    monkeypatch.setattr(arrivals, "MAX_SDS_WAITING_SIZE_BYTES", 60_000)
+    monkeypatch.setattr(delivery, "MAX_SDS_WAITING_SIZE_BYTES", 60_000)
     bob = established()
     lost, *others = chain()
     bob.hears(*others)
@@ -112,7 +112,7 @@ def test_bytes_are_shared_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_sync_messages_have_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_MISSING: what one member's sync messages invent leaves room for what another's name."""
-    monkeypatch.setattr(arrivals, "MAX_SDS_MISSING", 200)
+    monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 200)
     bob = established()
     for i in range(40):
         bob.hears(changed(content(f"s{i}", *(f"none {i} {j}" for j in range(20)), sender="eve"), content=None))
@@ -125,7 +125,7 @@ def test_sync_messages_have_shares(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_was_told_and_then_waited_for_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gap that a sync message told of first is the waiting message's from then on."""
-    monkeypatch.setattr(arrivals, "MAX_SDS_MISSING", 100)
+    monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 100)
     bob = established()
     bob.hears(changed(content("s", "real", sender="eve"), content=None))
     assert bob.hears(content("ann 1", "real", sender="ann", at=5)) == [Verdict.WAITING]
@@ -151,7 +151,7 @@ def test_a_message_with_too_many_unmet_dependencies_is_refused_and_they_are_aske
 
 def test_one_that_others_wait_for_is_missed_again_when_it_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING: dropped from the middle of a chain, it is asked for, and the chain is whole when it comes."""
-    monkeypatch.setattr(arrivals, "MAX_SDS_WAITING", 8)
+    monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 8)
     bob = established("cyd")
     eves = [content(f"e{i}", f"gone {i}", sender="eve", at=i) for i in range(7)]
     bob.hears(*eves)

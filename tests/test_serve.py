@@ -17,9 +17,9 @@ from serving import HERE, KEY, OTHER_KEY, Served, cablestore, environment, fetch
 from waiting import LIMIT_S, wait_until
 
 from cablestore import LEGACY, CableStore
-from cablestore.greeting import REQUESTS
-from cablestore.message import TimeRangeRequest, encode_message
-from cablestore.node import Address
+from cablestore.peers import Address
+from cablestore.protocol.message import TimeRangeRequest, encode_message
+from cablestore.protocol.recognition import REQUESTS
 
 
 def history(path: Path, posts: int = 50) -> str:

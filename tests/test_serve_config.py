@@ -13,10 +13,10 @@ import pytest
 from serving import HERE, KEY, OPERATIONS, OTHER_KEY, Served, cablestore
 
 from cablestore import CableStore, limits
-from cablestore.cli import service
-from cablestore.cli.serving import config_keys, serve
-from cablestore.node import Address, NodeSettings
-from cablestore.noise import PROLOGUE
+from cablestore.cli import serve as service
+from cablestore.cli.serve_options import config_keys, serve
+from cablestore.peers import Address, NodeSettings
+from cablestore.protocol.secure_channel import PROLOGUE
 
 Command = Callable[..., tuple[int, str, str]]
 

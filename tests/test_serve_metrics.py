@@ -19,8 +19,8 @@ from serving import OPERATIONS, fetch
 
 from cablestore import CableStore
 from cablestore.errors import NodeError
-from cablestore.node import Address, Node
-from cablestore.node.exporter import STUCK_S, exporter
+from cablestore.peers import Address, Node
+from cablestore.peers.metrics_http import STUCK_S, exporter
 
 T = TypeVar("T")
 
@@ -127,13 +127,13 @@ def test_hosts_that_cannot_be_are_an_error_of_ours(host: str) -> None:
 def test_a_loop_that_is_stuck_is_not_healthy(chat: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clock goes on while the loop, which stands still, beats no more."""
     beaten_s = time.monotonic()
-    monkeypatch.setattr("cablestore.node.exporter.time.monotonic", lambda: beaten_s)
+    monkeypatch.setattr("cablestore.peers.metrics_http.time.monotonic", lambda: beaten_s)
 
     async def main() -> tuple[int, str]:
         async with Node(chat) as node:
             with exporter(node, Address("127.0.0.1", 0)) as address:
                 assert (await asyncio.to_thread(fetch, f"http://{address}/healthz"))[0] == 200
-                monkeypatch.setattr("cablestore.node.exporter.time.monotonic", lambda: beaten_s + 2 * STUCK_S)
+                monkeypatch.setattr("cablestore.peers.metrics_http.time.monotonic", lambda: beaten_s + 2 * STUCK_S)
                 return in_thread(lambda: fetch(f"http://{address}/healthz"))()  # the loop stands still meanwhile
 
     status, text = asyncio.run(main())

@@ -28,8 +28,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore import LEGACY, Dialect, limits
-from cablestore.exchange import TRANSITIONS, Concluded, Dropped, Exchange, Hashes, Names, Role, State, Step
-from cablestore.message import (
+from cablestore.protocol.exchange import TRANSITIONS, Concluded, Dropped, Exchange, Hashes, Names, Role, State, Step
+from cablestore.protocol.message import (
     HashResponse,
     ListRequest,
     ListResponse,
@@ -40,7 +40,7 @@ from cablestore.message import (
     TimeRangeRequest,
     encode_message,
 )
-from cablestore.session import Session
+from cablestore.protocol.session import Session
 
 # --- the life of a request -------------------------------------------------------------------------
 

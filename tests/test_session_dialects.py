@@ -22,8 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore import DRAFT8, LEGACY, Dialect, limits
-from cablestore.exchange import Asked, Concluded, Names, Step
-from cablestore.message import Request
+from cablestore.protocol.exchange import Asked, Concluded, Names, Step
+from cablestore.protocol.message import Request
 
 
 @DIALECTS

@@ -28,8 +28,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore import LEGACY, DecodeError, Dialect, limits
-from cablestore.crypto import post_hash
-from cablestore.exchange import (
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.exchange import (
     TRANSITIONS,
     Asked,
     Concluded,
@@ -42,7 +42,7 @@ from cablestore.exchange import (
     Step,
     Violation,
 )
-from cablestore.message import (
+from cablestore.protocol.message import (
     CancelRequest,
     HashResponse,
     ListRequest,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cablestore import DRAFT8, LEGACY, Dialect, limits
-from cablestore.crypto import post_hash
-from cablestore.exchange import (
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.exchange import (
     TRANSITIONS,
     Asked,
     Concluded,
@@ -27,7 +27,7 @@ from cablestore.exchange import (
     Step,
     Violation,
 )
-from cablestore.message import (
+from cablestore.protocol.message import (
     HashResponse,
     ListRequest,
     ListResponse,

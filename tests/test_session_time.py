@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore import LEGACY, Dialect
-from cablestore.exchange import Concluded, Dropped, Step
-from cablestore.message import CancelRequest, PostResponse, Request, encode_message
+from cablestore.protocol.exchange import Concluded, Dropped, Step
+from cablestore.protocol.message import CancelRequest, PostResponse, Request, encode_message
 
 
 @DIALECTS

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from cablestore import limits
-from cablestore.copies import partitions_for
-from cablestore.derive import Derivation
 from cablestore.errors import CorruptExportError
-from cablestore.runs import Sorter
-from cablestore.segment import SegmentWriter
+from cablestore.export.segment import SegmentWriter
+from cablestore.index.copies import partitions_for
+from cablestore.index.derive import Derivation
+from cablestore.index.runs import Sorter
 from cablestore.views import CATALOG
 
 pytest.importorskip("pyarrow")
 
 from cablestore.reindex.load import share_out
-from cablestore.reindex.rows import RowSegment, read_rows
+from cablestore.reindex.row_segments import RowSegment, read_rows
 
 
 @pytest.mark.parametrize(("size_bytes", "runs"), [(limits.MAX_RUN_SIZE_BYTES - 1, 0), (limits.MAX_RUN_SIZE_BYTES, 1)])

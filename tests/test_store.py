@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 
 from cablestore import CableStore, Delete, InvalidPostError, Post, Verdict, limits
-from cablestore.body import DELETE, INFO, JOIN, TEXT
 from cablestore.errors import StoreClosedError
+from cablestore.protocol.body import DELETE, INFO, JOIN, TEXT
 
 # --- writing ---------------------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ def test_folds_fall_back_when_what_decided_them_is_deleted(store: CableStore) ->
 
 
 def test_stats_and_channels_read_no_post(chat: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cablestore import reader
+    from cablestore.index import reader
 
     def no_posts(*_: object) -> None:
         raise AssertionError("a post was decoded")

@@ -23,22 +23,22 @@ from stores import public, scratch_folder, store_of
 from test_hearsay import Told, hearsay
 
 from cablestore import LEGACY, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, decode_post
-from cablestore.body import Block
 from cablestore.errors import CorruptExportError, ExportError, ReindexError, StorageError
-from cablestore.export import read_posts
-from cablestore.export_write import ExportWriter
-from cablestore.local import PREFIX as LOCAL_PREFIX
-from cablestore.meta import KEY as META_KEY
-from cablestore.reader import Row
+from cablestore.export.manifest import read_posts
+from cablestore.export.writer import ExportWriter
+from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.meta import KEY as META_KEY
+from cablestore.index.reader import Row
+from cablestore.index.runs import cut, read_bucket, write_run
+from cablestore.index.sizes import KEY as SIZES_KEY
+from cablestore.index.sizes import Sizes, add_sizes, decode_sizes
+from cablestore.index.view import Catalog
+from cablestore.protocol.body import Block
 from cablestore.reindex import prepare, tasks
 from cablestore.reindex.job import Drops, Job
 from cablestore.reindex.prepare import all_inputs, make_job, read_manifests
-from cablestore.reindex.rows import RowSegment, read_rows
-from cablestore.reindex.run import in_order
-from cablestore.runs import cut, read_bucket, write_run
-from cablestore.sizes import KEY as SIZES_KEY
-from cablestore.sizes import Sizes, add_sizes, decode_sizes
-from cablestore.view import Catalog
+from cablestore.reindex.row_segments import RowSegment, read_rows
+from cablestore.reindex.stages import in_order
 from cablestore.views import CATALOG
 
 

@@ -13,13 +13,10 @@ from hypothesis import strategies as st
 from people import ANN
 
 from cablestore import CableStore
-from cablestore.body import Text
-from cablestore.dialect import LEGACY
 from cablestore.errors import CorruptStoreError
-from cablestore.keys import SORT_TIME_SIZE_BYTES, sort_time
-from cablestore.memory import MemoryDB
-from cablestore.reader import Reader, Row
-from cablestore.tree import (
+from cablestore.index.memory import MemoryDB
+from cablestore.index.reader import Reader, Row
+from cablestore.index.tree import (
     LAST_LEVEL,
     LENGTHS,
     SUM_MODULUS,
@@ -30,7 +27,10 @@ from cablestore.tree import (
     tree_rows,
     with_tail,
 )
-from cablestore.view import Catalog
+from cablestore.index.view import Catalog
+from cablestore.protocol.body import Text
+from cablestore.protocol.dialect import LEGACY
+from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, sort_time
 from cablestore.views import CATALOG
 from cablestore.views.sync import ID_PREFIX, LAST_MS, SUM_PREFIX, TREE
 

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN, BOB
 
-from cablestore import CableStore, Verdict, crypto
-from cablestore import verify as verify_module
-from cablestore.crypto import are_signed, is_signed
-from cablestore.verify import Verifier
+from cablestore import CableStore, Verdict
+from cablestore.index import signatures as verify_module
+from cablestore.index.signatures import Verifier
+from cablestore.protocol import crypto
+from cablestore.protocol.crypto import are_signed, is_signed
 
 needs_extension = pytest.mark.skipif(not crypto.VERIFIES_WITHOUT_LOCK, reason="the extension was not built")
 

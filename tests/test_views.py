@@ -17,12 +17,12 @@ from history import AUTHORS, Draft, build
 from people import ANN, BOB, CYD, START_MS, raws
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, decode_post
-from cablestore.body import LOCAL_ONLY, Block, Body, Moderation, Role, Unblock
-from cablestore.reader import Row
-from cablestore.summary import census_key
-from cablestore.tombstone import Skeleton, Tombstone
-from cablestore.tree import tree_rows
-from cablestore.view import Tree, View
+from cablestore.index.census import census_key
+from cablestore.index.reader import Row
+from cablestore.index.tombstone import Skeleton, Tombstone
+from cablestore.index.tree import tree_rows
+from cablestore.index.view import Tree, View
+from cablestore.protocol.body import LOCAL_ONLY, Block, Body, Moderation, Role, Unblock
 from cablestore.views import CATALOG
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from cablestore import limits
-from cablestore.wanted import Wanted
+from cablestore.peers.wanted import Wanted
 
 HASHES = [bytes((number,)) * 32 for number in range(12)]
 PEERS = st.sampled_from("abcdef")

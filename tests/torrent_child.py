@@ -13,7 +13,7 @@ from pathlib import Path
 
 from torrents import COMMUNITY, engine, now, opened
 
-from cablestore.archive.engine import Span
+from cablestore.archive.remote import Span
 
 
 def say(*words: object) -> None:

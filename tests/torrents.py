@@ -16,9 +16,9 @@ from urllib.parse import parse_qs, urlsplit
 import libtorrent as lt
 from waiting import LIMIT_S
 
-from cablestore.archive.engine import Span
-from cablestore.archive.metainfo import Metainfo, make_metainfo
-from cablestore.archive.torrent import TorrentConfig, TorrentEngine, TorrentRemote, TorrentStatus
+from cablestore.archive.remote import Span
+from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine, TorrentRemote, TorrentStatus
+from cablestore.archive.torrent.metainfo import Metainfo, make_metainfo
 from cablestore.limits import PIECE_SIZE_BYTES
 
 COMMUNITY = "c0ffee" * 10

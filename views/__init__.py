@@ -9,7 +9,7 @@ if __name__ != "cablestore.views":
 
 from typing import Final
 
-from cablestore.view import Catalog
+from cablestore.index.view import Catalog
 from cablestore.views import (
     activity,
     author,

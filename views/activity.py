@@ -10,11 +10,11 @@ the same list costs one row a member. A channel exists while a join, leave, text
 from collections.abc import Iterator
 from typing import Final
 
-from cablestore.body import LINKABLE_TYPES
-from cablestore.keys import escape, unescape
-from cablestore.post import Post
-from cablestore.reader import Reader
-from cablestore.view import ALL_TYPES, Tally, View, decode_counts
+from cablestore.index.reader import Reader
+from cablestore.index.view import ALL_TYPES, Tally, View, decode_counts
+from cablestore.protocol.body import LINKABLE_TYPES
+from cablestore.protocol.keys import escape, unescape
+from cablestore.protocol.post import Post
 
 DAY_PREFIX: Final = b"!activity!day!"
 CHANNEL_PREFIX: Final = b"!activity!channel!"

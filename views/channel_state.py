@@ -11,11 +11,11 @@ however much its author wrote since. A text and a topic imply joining (wire.md 5
 from collections.abc import Iterator
 from typing import Final
 
-from cablestore.body import JOIN, LEAVE, LINKABLE_TYPES, TEXT, TOPIC
-from cablestore.keys import escape
-from cablestore.post import Post
-from cablestore.reader import Reader, Row
-from cablestore.view import View
+from cablestore.index.reader import Reader, Row
+from cablestore.index.view import View
+from cablestore.protocol.body import JOIN, LEAVE, LINKABLE_TYPES, TEXT, TOPIC
+from cablestore.protocol.keys import escape
+from cablestore.protocol.post import Post
 
 MEMBER_PREFIX: Final = b"!state!member!"
 TOPIC_PREFIX: Final = b"!state!topic!"

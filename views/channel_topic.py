@@ -7,13 +7,13 @@ The latest post/topic by (timestamp, hash) wins. An empty topic is a topic that 
 
 from typing import Final
 
-from cablestore.body import TOPIC, Topic
 from cablestore.errors import CorruptStoreError
-from cablestore.keys import escape
-from cablestore.moment import MOMENT_SIZE_BYTES, moment
-from cablestore.post import Post
-from cablestore.reader import Reader, Row
-from cablestore.view import Fold, View
+from cablestore.index.latest import MOMENT_SIZE_BYTES, moment
+from cablestore.index.reader import Reader, Row
+from cablestore.index.view import Fold, View
+from cablestore.protocol.body import TOPIC, Topic
+from cablestore.protocol.keys import escape
+from cablestore.protocol.post import Post
 from cablestore.views.channel_state import TOPIC_PREFIX
 
 PREFIX: Final = b"!channel!topic!"

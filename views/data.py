@@ -9,9 +9,9 @@ own, so that answers and exports, which read `!data!` alone, cannot give one awa
 
 from typing import Final
 
-from cablestore.post import Post
-from cablestore.reader import DATA_PREFIX, PRIVATE_PREFIX, Row, record_key
-from cablestore.view import ALL_TYPES, View
+from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, Row, record_key
+from cablestore.index.view import ALL_TYPES, View
+from cablestore.protocol.post import Post
 
 
 def rows(post: Post) -> list[Row]:

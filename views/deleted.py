@@ -20,11 +20,11 @@ gives way to the post when it comes, alive or dead.
 
 from typing import Final
 
-from cablestore.body import DELETE
-from cablestore.post import Post
-from cablestore.reader import TARGET_PREFIX, TOMBSTONE_PREFIX, Reader, Row, target_key
-from cablestore.tombstone import Tombstone
-from cablestore.view import Fold, View
+from cablestore.index.reader import TARGET_PREFIX, TOMBSTONE_PREFIX, Reader, Row, target_key
+from cablestore.index.tombstone import Tombstone
+from cablestore.index.view import Fold, View
+from cablestore.protocol.body import DELETE
+from cablestore.protocol.post import Post
 
 
 def no_parts(_: Post) -> list[Row]:

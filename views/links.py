@@ -15,13 +15,13 @@ from binascii import hexlify
 from collections.abc import Iterator
 from typing import Final
 
-from cablestore.body import LINKABLE_TYPES
 from cablestore.errors import CorruptStoreError
-from cablestore.keys import escape
-from cablestore.post import Post
-from cablestore.reader import Reader, Row
-from cablestore.tombstone import Tombstone
-from cablestore.view import Fold, View
+from cablestore.index.reader import Reader, Row
+from cablestore.index.tombstone import Tombstone
+from cablestore.index.view import Fold, View
+from cablestore.protocol.body import LINKABLE_TYPES
+from cablestore.protocol.keys import escape
+from cablestore.protocol.post import Post
 
 LINK_PREFIX: Final = b"!link!"
 HEAD_PREFIX: Final = b"!head!"

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cablestore.body import JOIN, LEAVE, LINKABLE_TYPES
 from cablestore.errors import CorruptStoreError
-from cablestore.keys import escape, unescape
-from cablestore.moment import MOMENT_SIZE_BYTES, moment, moment_of_row
-from cablestore.post import Post
-from cablestore.reader import Reader, Row
-from cablestore.view import Census, Fold, View, decode_number
+from cablestore.index.latest import MOMENT_SIZE_BYTES, moment, moment_of_row
+from cablestore.index.reader import Reader, Row
+from cablestore.index.view import Census, Fold, View, decode_number
+from cablestore.protocol.body import JOIN, LEAVE, LINKABLE_TYPES
+from cablestore.protocol.keys import escape, unescape
+from cablestore.protocol.post import Post
 from cablestore.views import channel_state
 
 PREFIX: Final = b"!channel!member!"

@@ -11,13 +11,13 @@ deleted several posts of a channel has as many rows side by side, and readers ta
 from collections.abc import Iterator
 from typing import Final
 
-from cablestore.body import TEXT
-from cablestore.keys import after_prefix, escape, time_floor, unescape
+from cablestore.index.reader import Reader, Row
+from cablestore.index.tombstone import Tombstone
+from cablestore.index.view import View
 from cablestore.limits import MAX_TIMESTAMP_MS
-from cablestore.post import Post
-from cablestore.reader import Reader, Row
-from cablestore.tombstone import Tombstone
-from cablestore.view import View
+from cablestore.protocol.body import TEXT
+from cablestore.protocol.keys import after_prefix, escape, time_floor, unescape
+from cablestore.protocol.post import Post
 
 PREFIX: Final = b"!chat!text!"
 

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cablestore.body import MODERATION_TYPES, Block, Moderation, Role, Unblock
-from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.errors import CorruptStoreError
-from cablestore.keys import after_prefix, escape, time_floor
+from cablestore.index.reader import Reader, Row
+from cablestore.index.view import View
 from cablestore.limits import MAX_TIMESTAMP_MS
-from cablestore.post import Post
-from cablestore.reader import Reader, Row
-from cablestore.view import View
+from cablestore.protocol.body import MODERATION_TYPES, Block, Moderation, Role, Unblock
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.keys import after_prefix, escape, time_floor
+from cablestore.protocol.post import Post
 from cablestore.views import user_info
 
 BLOCK_PREFIX: Final = b"!moderation!block!"

@@ -12,7 +12,7 @@ are found by the functions that fill them.
 
 from typing import Final
 
-from cablestore.view import REVERSE_NAME, REVERSE_PREFIX, View
+from cablestore.index.view import REVERSE_NAME, REVERSE_PREFIX, View
 
 VIEW: Final = View(
     name=REVERSE_NAME,

@@ -9,13 +9,13 @@ because a property that the latest leaves out is back at its default, whatever e
 
 from typing import Final
 
-from cablestore.body import INFO, Info
 from cablestore.errors import CorruptStoreError
-from cablestore.moment import MOMENT_SIZE_BYTES, moment
-from cablestore.packing import pack, unpack
-from cablestore.post import Post
-from cablestore.reader import Reader, Row
-from cablestore.view import Fold, View
+from cablestore.index.latest import MOMENT_SIZE_BYTES, moment
+from cablestore.index.packing import pack, unpack
+from cablestore.index.reader import Reader, Row
+from cablestore.index.view import Fold, View
+from cablestore.protocol.body import INFO, Info
+from cablestore.protocol.post import Post
 
 PREFIX: Final = b"!user!info!"
 LATEST_PREFIX: Final = b"!user!latest!info!"

@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from cablestore.archive.index import Index
-from cablestore.archive.profile import Entry
+from cablestore.archive.format.index import Index
+from cablestore.archive.format.profile import Entry
 from cablestore.errors import ArchiveError
-from cablestore.export_write import write_whole
+from cablestore.export.segment import storage_errors
+from cablestore.export.writer import write_whole
 from cablestore.limits import MAX_INDEX_SIZE_BYTES
-from cablestore.segment import storage_errors
 
 DATA: Final = "data"
 INDEX: Final = "index"

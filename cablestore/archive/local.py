@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cablestore.archive.announcement import link_text
-from cablestore.archive.cid_folder import CidFolder
+from cablestore.archive.content.community import CidFolder
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.index import VerifiedIndex
+from cablestore.archive.format.announcement import link_text
+from cablestore.archive.format.index import VerifiedIndex
+from cablestore.archive.format.profile import Entry
 from cablestore.archive.member import verified_by_any_profile
-from cablestore.archive.profile import Entry
-from cablestore.dialect import DRAFT8, LEGACY, Dialect
 from cablestore.errors import ArchiveError, IncompleteError
 from cablestore.limits import MAX_TORRENT_SIZE_BYTES
+from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
 
 _WEEKS_NAMED: Final = 3
 """Of archives that are missing: the message is one line."""

@@ -16,25 +16,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from cablestore.archive.announcement import (
-    RESERVED_CHANNEL,
-    Announcement,
-    Link,
-    link_text,
-    parse_announcement,
-)
-from cablestore.archive.commitment import Commitment
-from cablestore.archive.engine import PlaceT, Progress, Remote, Span
-from cablestore.archive.importing import Imported, OnDamaged, import_archives
-from cablestore.archive.index import VerifiedIndex, verify_index
-from cablestore.archive.magnet import Magnet
-from cablestore.archive.profile import PROFILES, Entry
-from cablestore.body import TEXT, Text
-from cablestore.dialect import Dialect
+from cablestore.archive.format.announcement import RESERVED_CHANNEL, Announcement, Link, link_text, parse_announcement
+from cablestore.archive.format.commitment import Commitment
+from cablestore.archive.format.index import VerifiedIndex, verify_index
+from cablestore.archive.format.magnet import Magnet
+from cablestore.archive.format.profile import PROFILES, Entry
+from cablestore.archive.importer import Imported, OnDamaged, import_archives
+from cablestore.archive.remote import PlaceT, Progress, Remote, Span
 from cablestore.errors import ArchiveError
-from cablestore.export_write import write_whole
-from cablestore.segment import storage_errors
-from cablestore.store import CableStore, system_clock_ms
+from cablestore.export.segment import storage_errors
+from cablestore.export.writer import write_whole
+from cablestore.protocol.body import TEXT, Text
+from cablestore.protocol.dialect import Dialect
+from cablestore.store.store import CableStore, system_clock_ms
 
 ANNOUNCEMENT_WAIT_MS: Final = 20_000
 """How long a member waits behind an announcement for a newer one before it acts (RFC 61)."""

@@ -9,19 +9,19 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from cablestore.archive.announcement import RESERVED_CHANNEL
-from cablestore.archive.archive_file import Archive, encode_archive
-from cablestore.archive.chunks import Oversize, chunks
-from cablestore.archive.message import Message, content_topic, message_of
-from cablestore.archive.period import Period, week_of
-from cablestore.archive.profile import Profile, Topic
-from cablestore.body import DELETE, INFO, JOIN, LEAVE, TEXT, TOPIC
-from cablestore.crypto import HASH_SIZE_BYTES
-from cablestore.dialect import Dialect
-from cablestore.export_write import HASH_AT, POST_AT, TYPE_AT, place_of, record_start
-from cablestore.moment import NS_PER_MS
-from cablestore.post import SIGNED_FROM, decode_post
-from cablestore.tombstone import Tombstone, tombstones
+from cablestore.archive.format.announcement import RESERVED_CHANNEL
+from cablestore.archive.format.archive import Archive, encode_archive
+from cablestore.archive.format.chunks import Oversize, chunks
+from cablestore.archive.format.message import Message, content_topic, message_of
+from cablestore.archive.format.period import Period, week_of
+from cablestore.archive.format.profile import Profile, Topic
+from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT, place_of, record_start
+from cablestore.index.latest import NS_PER_MS
+from cablestore.index.tombstone import Tombstone, tombstones
+from cablestore.protocol.body import DELETE, INFO, JOIN, LEAVE, TEXT, TOPIC
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.post import SIGNED_FROM, decode_post
 
 _LINKS_AT: Final = POST_AT + SIGNED_FROM
 _BODY_AT: Final = _LINKS_AT + 1 + 1 + 6

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cablestore.archive.archive_file import Archive, decode_archive
-from cablestore.archive.commitment import Commitment
 from cablestore.archive.folder import ArchiveFolder, end_of
-from cablestore.archive.index import VerifiedIndex, encode_index, make_index, signed_index, verify_index
-from cablestore.archive.merkle import MerkleTree
-from cablestore.archive.message import Message
-from cablestore.archive.period import Period
-from cablestore.archive.profile import Entry, Profile, Record
-from cablestore.crypto import Identity, post_hash
-from cablestore.dialect import Dialect
+from cablestore.archive.format.archive import Archive, decode_archive
+from cablestore.archive.format.commitment import Commitment
+from cablestore.archive.format.index import VerifiedIndex, encode_index, make_index, signed_index, verify_index
+from cablestore.archive.format.merkle import MerkleTree
+from cablestore.archive.format.message import Message
+from cablestore.archive.format.period import Period
+from cablestore.archive.format.profile import Entry, Profile, Record
+from cablestore.protocol.crypto import Identity, post_hash
+from cablestore.protocol.dialect import Dialect
 
 _WRITE_SIZE_BYTES: Final = 33_554_432
 """Archives that are written together, before the index is written once for all of them."""

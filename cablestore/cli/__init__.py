@@ -13,19 +13,19 @@ import click
 
 from cablestore import __version__
 from cablestore.cli import (
-    archiving,
-    care,
-    causal,
+    archive,
     demo,
-    exporting,
-    importing,
-    reading,
-    reconciling,
-    reindexing,
-    serving,
-    writing,
+    export,
+    import_irc,
+    maintain,
+    read,
+    reconcile,
+    reindex,
+    sds,
+    serve_options,
+    write,
 )
-from cablestore.cli.common import exit_status, strict
+from cablestore.cli.output import exit_status, strict
 from cablestore.errors import CableStoreError
 
 
@@ -35,7 +35,7 @@ def cli() -> None:
     """An indexed message store for peer-to-peer chat."""
 
 
-for module in (writing, reading, serving, reconciling, care, importing, exporting, archiving, causal, reindexing, demo):
+for module in (write, read, serve_options, reconcile, maintain, import_irc, export, archive, sds, reindex, demo):
     for command in module.COMMANDS:
         cli.add_command(strict(command))
 

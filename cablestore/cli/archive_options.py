@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cablestore.cli.common import Moment, Output, size
-from cablestore.cli.peer_values import CabalKey
-from cablestore.dialect import DRAFT8, LEGACY, Dialect
+from cablestore.cli.output import Moment, Output, size
+from cablestore.cli.values import CabalKey
 from cablestore.errors import ArchiveError
-from cablestore.keys import parse_hex
+from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
+from cablestore.protocol.keys import parse_hex
 
 if TYPE_CHECKING:
-    from cablestore.archive.index import VerifiedIndex
+    from cablestore.archive.format.index import VerifiedIndex
+    from cablestore.archive.format.profile import Entry
     from cablestore.archive.local import LocalArchives
-    from cablestore.archive.profile import Entry
     from cablestore.archive.writer import Created
 
 # What archives need is an extra: it is imported by the commands that use it.

@@ -12,18 +12,18 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from cablestore import demo as job
-from cablestore.body import Delete
-from cablestore.cli.common import Output, PathValue, safe, size, when
-from cablestore.cli.importing import run_import, tell_import
-from cablestore.cli.reading import histogram
-from cablestore.cli.reindexing import stage_bars, tell_reindexed
+from cablestore.cli import demo_data as job
+from cablestore.cli.import_irc import run_import, tell_import
+from cablestore.cli.output import Output, PathValue, safe, size, when
+from cablestore.cli.read import histogram
+from cablestore.cli.reindex import stage_bars, tell_reindexed
 from cablestore.errors import CableStoreError
-from cablestore.generations import list_generations
-from cablestore.importing import find_logs
-from cablestore.post import Post
-from cablestore.reads import Message
-from cablestore.store import CableStore
+from cablestore.irc.importer import find_logs
+from cablestore.protocol.body import Delete
+from cablestore.protocol.post import Post
+from cablestore.store.generations import list_generations
+from cablestore.store.queries import Message
+from cablestore.store.store import CableStore
 
 
 class _Demo:
@@ -154,7 +154,7 @@ class _Reindexing:
         return f"{manifest.tombstones:,} tombstones of posts that are in the first export alone"
 
     def _reindex(self) -> str:
-        from cablestore.reindex.generation import reindex  # noqa: PLC0415 - needs the extra cablestore[reindex]
+        from cablestore.reindex.reindex import reindex  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
         out = self._stages.out
         with stage_bars(out) as progress:

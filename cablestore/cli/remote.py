@@ -1,4 +1,4 @@
-"""Commands for a store that another process has open: that process runs them, for `cablestore.control` to carry over."""
+"""Commands for a store that another process has open: that process runs them, for `cablestore.cli.control_socket` to carry over."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any, Final, Literal, TextIO, cast
 import click
 from rich.console import Console
 
-from cablestore.cli.common import Output, exit_status
-from cablestore.control import MAX_WIDTH, ControlServer, Param, Reply, Request, ask, connect
+from cablestore.cli.control_socket import MAX_WIDTH, ControlServer, Param, Reply, Request, ask, connect
+from cablestore.cli.output import Output, exit_status
 from cablestore.errors import CableStoreError, StorageError, StoreClosedError, StoreLockedError
-from cablestore.store import CableStore
+from cablestore.store.store import CableStore
 
 _HEIGHT: Final = 25
 """Nothing that we print depends on it; rich looks at the server's own terminal without it."""

@@ -15,13 +15,13 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.errors import DecodeError, ReconcileError
 from cablestore.limits import MAX_AUDIT_CUTS
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.varint import encode_varint, read_varint
 from cablestore.reconcile.cuts import joined
-from cablestore.reconcile.ordered_set import Fingerprint, OrderedSet
-from cablestore.reconcile.sync_id import END_NS, EVERYTHING, Bound, Range
-from cablestore.varint import encode_varint, read_varint
+from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range
+from cablestore.reconcile.sets import Fingerprint, OrderedSet
 
 PROTOCOL: Final = "cablestore-audit/1"
 _QUESTION: Final = 1

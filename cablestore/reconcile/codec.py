@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from cablestore.crypto import HASH_SIZE_BYTES
 from cablestore.errors import ReconcileError
 from cablestore.limits import (
     MAX_RECONCILE_FRAME_SIZE_BYTES,
@@ -23,10 +22,11 @@ from cablestore.limits import (
     MAX_RECONCILE_TOPIC_SIZE_BYTES,
     MAX_RECONCILE_TOPICS,
 )
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.varint import encode_varint
 from cablestore.reconcile.dialects import SyncDialect
+from cablestore.reconcile.ids import END_NS, Bound, Range, SyncID
 from cablestore.reconcile.payload import Content, Header, ItemSet, Part, Payload, Shards, Topics
-from cablestore.reconcile.sync_id import END_NS, Bound, Range, SyncID
-from cablestore.varint import encode_varint
 
 _SKIP: Final = 0
 _FINGERPRINT: Final = 1

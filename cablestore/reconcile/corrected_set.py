@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cablestore.index.tree import SUM_MODULUS
+from cablestore.reconcile.ids import Range, SyncID
 from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.ordered_set import Fingerprint, OrderedSet
-from cablestore.reconcile.sync_id import Range, SyncID
-from cablestore.tree import SUM_MODULUS
+from cablestore.reconcile.sets import Fingerprint, OrderedSet
 
 
 class CorrectedSet:

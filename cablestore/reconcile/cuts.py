@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from cablestore.reconcile.dialects import SyncDialect
-from cablestore.reconcile.ordered_set import OrderedSet
-from cablestore.reconcile.sync_id import Bound, Range
+from cablestore.reconcile.ids import Bound, Range
+from cablestore.reconcile.sets import OrderedSet
 
 
 def divided(items: OrderedSet, within: Range, count: int, parts: int, dialect: SyncDialect) -> list[Range]:

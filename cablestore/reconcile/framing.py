@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from cablestore.errors import DecodeError, ReconcileError
-from cablestore.varint import MAX_VARINT_SIZE_BYTES, encode_varint, read_varint
+from cablestore.protocol.varint import MAX_VARINT_SIZE_BYTES, encode_varint, read_varint
 
 BATCH_SIZE_BYTES: Final = 262_144
 """What is handed to a connection at once, about."""

@@ -13,10 +13,10 @@ from itertools import accumulate
 from operator import add, xor
 from typing import Final
 
-from cablestore.crypto import HASH_SIZE_BYTES
-from cablestore.reconcile.ordered_set import Fingerprint
-from cablestore.reconcile.sync_id import Bound, Range, SyncID, bound_between, checked, id_of, key_of
-from cablestore.tree import SUM_MODULUS
+from cablestore.index.tree import SUM_MODULUS
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.reconcile.ids import Bound, Range, SyncID, bound_between, checked, id_of, key_of
+from cablestore.reconcile.sets import Fingerprint
 
 _CHUNK_IDS: Final = 32
 _KEY_SIZE_BYTES: Final = 8 + HASH_SIZE_BYTES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cablestore.reconcile.sync_id import Range, SyncID
+from cablestore.reconcile.ids import Range, SyncID
 
 
 class Shards(NamedTuple):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from cablestore.collector import without_collector
 from cablestore.errors import ReconcileError
+from cablestore.index.collector import without_collector
 from cablestore.limits import (
     MAX_RECONCILE_DIFFERENCES,
     MAX_RECONCILE_ROUNDS,
@@ -22,10 +22,10 @@ from cablestore.limits import (
 )
 from cablestore.reconcile.codec import decode, encode
 from cablestore.reconcile.dialects import SyncDialect, agreed
-from cablestore.reconcile.ordered_set import OrderedSet
+from cablestore.reconcile.ids import EVERYTHING, Range, SyncID
 from cablestore.reconcile.payload import Header, Payload
-from cablestore.reconcile.replies import Replier, Reply, Splitting
-from cablestore.reconcile.sync_id import EVERYTHING, Range, SyncID
+from cablestore.reconcile.sets import OrderedSet
+from cablestore.reconcile.splitting import Replier, Reply, Splitting
 
 
 class Step(NamedTuple):

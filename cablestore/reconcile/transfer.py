@@ -14,16 +14,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from cablestore.archive.message import PUBSUB_TOPIC, Message, message_hash
+from cablestore.archive.format.message import PUBSUB_TOPIC, Message, message_hash
+from cablestore.archive.format.protobuf import fields, parsed, written
 from cablestore.archive.proto import waku_pb2
-from cablestore.archive.protobuf import fields, parsed, written
-from cablestore.crypto import post_hash
 from cablestore.errors import ArchiveError, ReconcileError
+from cablestore.index.latest import NS_PER_MS
 from cablestore.limits import MAX_TRANSFER_FRAME_SIZE_BYTES, MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES
-from cablestore.moment import NS_PER_MS
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.varint import encode_varint
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
-from cablestore.reconcile.sync_id import SyncID
-from cablestore.varint import encode_varint
+from cablestore.reconcile.ids import SyncID
 
 _SIZED: Final = 2  # the wire type of strings, bytes and messages
 

@@ -14,8 +14,8 @@ from typing import Final, Protocol
 
 from cablestore.errors import DecodeError, SdsError
 from cablestore.limits import MAX_SDS_FILTER_HASHES, MAX_SDS_FILTER_SIZE_BYTES
+from cablestore.protocol.varint import encode_varint, read_varint
 from cablestore.sds.dialects import SdsDialect
-from cablestore.varint import encode_varint, read_varint
 
 _WORD_SIZE_BYTES: Final = 8
 _WORD_BITS: Final = 64

@@ -11,11 +11,11 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from cablestore.errors import SdsError
+from cablestore.index.reader import Source
 from cablestore.limits import MAX_SDS_LAMPORT_AHEAD_MS, MAX_SDS_UNMET
-from cablestore.reader import Source
-from cablestore.sds import acknowledging, answers, arrivals, gaps, naming
-from cablestore.sds.arrivals import Arrival
+from cablestore.sds import acknowledgements, delivery, history, missing, repair_answers
 from cablestore.sds.codec import decode, encode
+from cablestore.sds.delivery import Arrival
 from cablestore.sds.effects import Effect, Reason
 from cablestore.sds.message import HistoryEntry, Kind, Message, message_id_of
 from cablestore.sds.outbox import effect_of, tell_ephemeral, tell_send, tell_send_other
@@ -97,17 +97,17 @@ class Channel:
             state.channel_id,
             state.sender_id,
             lamport_ms,
-            causal_history=naming.history(state),
+            causal_history=history.history(state),
             content=content,
         )
         encode(message, state.settings.dialect)  # what cannot be sent is refused before anything changes
         if state.is_here(new_id):
             raise SdsError(f"message {new_id!r} is here already: send each message once")
-        place = arrivals.log_own(state, Held(message, retrieval_hint), lamport_ms)
+        place = delivery.log_own(state, Held(message, retrieval_hint), lamport_ms)
         state.counters.lamport_ms = lamport_ms
         state.filter.add(new_id)
-        acknowledging.sent(state, place, now_ms)
-        tell_send(state, place, Reason.NEW, gaps.take_requests(state, new_id, now_ms))
+        acknowledgements.sent(state, place, now_ms)
+        tell_send(state, place, Reason.NEW, missing.take_requests(state, new_id, now_ms))
         return message
 
     def send_ephemeral(self, content: bytes) -> Message:
@@ -130,15 +130,15 @@ class Channel:
     def met(self, message_ids: Iterable[str]) -> None:
         """Take dependencies as met that are known to be elsewhere, or not to be had. Should one come, it is delivered."""
         for message_id in message_ids:
-            arrivals.give_up(self.state, message_id)
+            delivery.give_up(self.state, message_id)
 
     def tick(self, now_ms: int, random: Callable[[], float]) -> None:
         """Do what is due. `random` returns numbers from 0 to below 1. Call it about every second, or at `due_ms`."""
-        arrivals.lost_due(self.state, now_ms)
-        gaps.retrieve_due(self.state, now_ms)
-        acknowledging.resend_due(self.state, now_ms)
-        answers.answer_due(self.state, now_ms)
-        naming.sync_due(self.state, now_ms, random)
+        delivery.lost_due(self.state, now_ms)
+        missing.retrieve_due(self.state, now_ms)
+        acknowledgements.resend_due(self.state, now_ms)
+        repair_answers.answer_due(self.state, now_ms)
+        history.sync_due(self.state, now_ms, random)
 
     def _receive(self, data: bytes, now_ms: int, hint: bytes | None, *, retrieved: bool) -> Received:
         try:
@@ -152,18 +152,18 @@ class Channel:
         reason = self._refusal(message, now_ms)
         if reason is not None:
             return Received(Verdict.REFUSED, message_id, reason)
-        answers.answered(state, message_id)
-        if message.sender_id == state.sender_id and not retrieved and gaps.find(state, message_id) is None:
+        repair_answers.answered(state, message_id)
+        if message.sender_id == state.sender_id and not retrieved and missing.find(state, message_id) is None:
             return Received(Verdict.OWN, message_id)
         if message.lamport_ms is None:
             tell_ephemeral(state, message)
             return Received(Verdict.EPHEMERAL, message_id)
-        acknowledging.review(state, message, now_ms)
+        acknowledgements.review(state, message, now_ms)
         if not retrieved:
-            naming.heard(state, message, now_ms)
-            answers.note_requests(state, message, now_ms)
+            history.heard(state, message, now_ms)
+            repair_answers.note_requests(state, message, now_ms)
         if message.kind is Kind.SYNC:
-            arrivals.sync_came(state, message, now_ms)
+            delivery.sync_came(state, message, now_ms)
             return Received(Verdict.SYNC, message_id)
         if state.is_here(message_id):
             return Received(Verdict.DUPLICATE, message_id)
@@ -171,7 +171,7 @@ class Channel:
 
     def _arrived(self, held: Held, lamport_ms: int, now_ms: int) -> Received:
         message_id = held.message.message_id
-        arrival = arrivals.take(self.state, held, lamport_ms, now_ms)
+        arrival = delivery.take(self.state, held, lamport_ms, now_ms)
         if arrival not in {Arrival.DELIVERED, Arrival.WAITING}:
             return Received(Verdict.REFUSED, message_id, _REFUSALS[arrival])
         self.state.filter.add(message_id)
@@ -260,7 +260,7 @@ class Channel:
     def missing(self, after: str = "") -> Iterator[HistoryEntry]:
         """Yield what others named and is not here, in order of ids, those after `after`."""
         for part, _ in self.state.missing.rows(after.encode() + b"\0" if after else b""):
-            gap = gaps.find(self.state, part.decode())
+            gap = missing.find(self.state, part.decode())
             if gap is not None:
                 yield gap.entry
 

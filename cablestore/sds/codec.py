@@ -18,9 +18,9 @@ from cablestore.limits import (
     MAX_SDS_MESSAGE_SIZE_BYTES,
     MAX_SDS_REPAIR_REQUESTS,
 )
+from cablestore.protocol.varint import MAX_VARINT, encode_varint, read_varint
 from cablestore.sds.dialects import SdsDialect
 from cablestore.sds.message import HistoryEntry, Message
-from cablestore.varint import MAX_VARINT, encode_varint, read_varint
 
 T = TypeVar("T", bytes, str)
 

@@ -18,11 +18,11 @@ from typing import Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from cablestore.errors import NotAStoreError, SdsError, StorageError, StoreLockedError
-from cablestore.folder import CAUSAL_LOGS
-from cablestore.kv import LevelDB, Tuning
+from cablestore.index.folder import CAUSAL_LOGS
+from cablestore.index.leveldb import LevelDB, Tuning
+from cablestore.index.memory import MemoryDB
+from cablestore.index.reader import Database, SnapshotSource
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
-from cablestore.memory import MemoryDB
-from cablestore.reader import Database, SnapshotSource
 from cablestore.sds.channel import Channel, Received
 from cablestore.sds.effects import Effect
 from cablestore.sds.message import HistoryEntry, Message

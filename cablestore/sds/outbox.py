@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cablestore.errors import CorruptStoreError
-from cablestore.packing import pack, unpack
+from cablestore.index.packing import pack, unpack
 from cablestore.sds import effects
 from cablestore.sds.codec import encode
 from cablestore.sds.effects import (

@@ -14,18 +14,18 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final, NamedTuple
 
-from cablestore.body import JOIN, TEXT, TOPIC
-from cablestore.crypto import HASH_SIZE_BYTES, post_hash
 from cablestore.errors import SdsError
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
-from cablestore.post import Post
+from cablestore.protocol.body import JOIN, TEXT, TOPIC
+from cablestore.protocol.crypto import HASH_SIZE_BYTES, post_hash
+from cablestore.protocol.post import Post
 from cablestore.sds.channel import Received, Verdict
 from cablestore.sds.codec import decode, encode
 from cablestore.sds.effects import Deliver, Effect, Missing, Retrieve
 from cablestore.sds.log import CausalLog, LogChannel
 from cablestore.sds.message import Message
 from cablestore.sds.settings import Settings
-from cablestore.store import CableStore
+from cablestore.store.store import CableStore
 
 _DEFAULT: Final = Settings()
 

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
-from cablestore.packing import pack, unpack
+from cablestore.index.packing import pack, unpack
 from cablestore.sds.message import HistoryEntry, Message
 
 _KNOWN: Final = struct.Struct(">cQIB")

@@ -5,8 +5,8 @@ The newest of each share are remembered, so that a flood of one sender forgets n
 
 from __future__ import annotations
 
-from cablestore.keys import after_prefix
 from cablestore.limits import MAX_SDS_SYNC_IDS
+from cablestore.protocol.keys import after_prefix
 from cablestore.sds.message import Message
 from cablestore.sds.records import Known, Place
 from cablestore.sds.shares import share_of

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
-from cablestore.keys import SEPARATOR, after_prefix, escape, unescape
-from cablestore.overlay import Overlay
-from cablestore.reader import Source
+from cablestore.index.overlay import Overlay
+from cablestore.index.reader import Source
+from cablestore.protocol.keys import SEPARATOR, after_prefix, escape, unescape
 
 TIME_SIZE_BYTES: Final = 8
 

@@ -1,0 +1,1 @@
+"""Archives by content id: a store of datasets, its REST endpoint and its client."""

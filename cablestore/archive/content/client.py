@@ -1,0 +1,372 @@
+"""A client of any node with Codex' REST API, which believes none: what it hands out is what the content id says.
+
+The manifest is verified by the id, the bytes by the manifest's tree. Where the node gives the leaves (ours do), each block is
+verified as it comes and an interrupted download goes on behind the last good one; where it does not, the whole is verified
+before it gets its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+import aiohttp
+
+from cablestore import limits
+from cablestore.archive.content.api import (
+    LEAVES_ROUTE,
+    PREFIX,
+    VIA,
+    disposition,
+    read_item,
+    read_json,
+    read_list,
+    read_manifest_of,
+    read_space,
+)
+from cablestore.archive.content.dataset import PART_SIZE_BYTES
+from cablestore.archive.content.partial import Partial
+from cablestore.archive.content.store import Incoming, Space
+from cablestore.archive.format.cid import (
+    Cid,
+    DatasetHasher,
+    Generation,
+    Manifest,
+    check_filename,
+    check_media_type,
+    manifest_cid,
+)
+from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, UnreachableError
+
+_MAX_TEXT_SIZE_BYTES: Final = 2_048
+"""What is read of an answer that is a content id or says what is wrong."""
+_CONNECT_TIMEOUT_S: Final = 10.0
+_WINDOW_SIZE_BYTES: Final = 524_288
+"""What the network may be ahead of the disk; twice that is held."""
+
+
+class Uploaded(NamedTuple):
+    """What a node said of an upload, and what we know of it."""
+
+    cid: Cid
+    tree: Cid
+    size_bytes: int
+    manifest: Manifest | None
+    """None where the node writes manifests in a way that is not known, and only its word binds the id to the tree."""
+
+
+class ContentClient:
+    """Puts datasets on one node and gets them. Calls may run side by side.
+
+    With `network` the node fetches from others what it does not have. `stall_timeout_s` ends what does not move for so long,
+    `total_timeout_s` one call, however it moves.
+
+    >>> async with ContentClient("http://127.0.0.1:8080") as client:
+    ...     uploaded = await client.upload_file(Path("archive"), filename="archive-data.bin")
+    ...     await client.download(uploaded.cid, Path("copy"))
+
+    Every call raises ArchiveError: UnreachableError where the node does not answer or stops in the middle, NoSuchContentError,
+    NoRoomError, and itself for what is refused or cannot be believed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        network: bool = False,
+        is_relay: bool = False,
+        stall_timeout_s: float = limits.STALL_TIMEOUT_S,
+        total_timeout_s: float | None = None,
+    ) -> None:
+        self.url: Final = url.rstrip("/")
+        self._network = network
+        self._stall_timeout_s = stall_timeout_s
+        self._timeout = aiohttp.ClientTimeout(
+            total=total_timeout_s, sock_connect=_CONNECT_TIMEOUT_S, sock_read=stall_timeout_s
+        )
+        # Compressed answers could be any size, so none are asked for, and none are unpacked.
+        self._headers = {"Accept-Encoding": "identity"} | ({VIA: "1.1 cablestore"} if is_relay else {})
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            timeout=self._timeout, headers=self._headers, auto_decompress=False, read_bufsize=_WINDOW_SIZE_BYTES
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    # --- putting ---------------------------------------------------------------------------------
+
+    async def upload_bytes(self, data: bytes, *, filename: str | None = None, mimetype: str | None = None) -> Uploaded:
+        """Put bytes on the node: `upload_file`."""
+        parts = (data[at : at + PART_SIZE_BYTES] for at in range(0, len(data), PART_SIZE_BYTES))
+        return await self._upload(parts, filename, mimetype)
+
+    async def upload_file(self, path: Path, *, filename: str | None = None, mimetype: str | None = None) -> Uploaded:
+        """Put a file on the node; return its content id, which is one of what was sent and of nothing else.
+
+        Raises ArchiveError where the node answers with another. Raises OSError where the file cannot be read.
+        """
+        with path.open("rb") as file:
+            return await self._upload(iter(lambda: file.read(PART_SIZE_BYTES), b""), filename, mimetype)
+
+    async def _upload(self, parts: Iterator[bytes], filename: str | None, mimetype: str | None) -> Uploaded:
+        headers = {}
+        if filename is not None:
+            check_filename(filename)
+            headers["Content-Disposition"] = disposition(filename)
+        if mimetype is not None:
+            check_media_type(mimetype)
+            headers["Content-Type"] = mimetype
+        hasher = DatasetHasher()
+        try:
+            text = await self._send(parts, hasher, headers)
+        except TimeoutError:
+            raise UnreachableError(f"{self.url} took nothing for {self._stall_timeout_s:g} s") from None
+        cid = Cid.parse(text.decode("ascii", errors="replace").strip())
+        tree, _ = hasher.finish()
+        return await self._recognised(cid, tree, hasher.size_bytes, filename, mimetype)
+
+    async def _send(self, parts: Iterator[bytes], hasher: DatasetHasher, headers: dict[str, str]) -> bytes:
+        """Send the parts, and hash them on the way; return the answer. Raises TimeoutError when nothing moves."""
+        async with asyncio.timeout(self._stall_timeout_s) as limit:
+
+            async def body() -> AsyncIterator[bytes]:
+                while part := await asyncio.to_thread(next, parts, b""):
+                    await asyncio.to_thread(hasher.update, part)
+                    limit.reschedule(asyncio.get_running_loop().time() + self._stall_timeout_s)
+                    yield part
+
+            options = {"data": body(), "headers": headers, "skip_auto_headers": ["Content-Type"]}
+            async with self._request("POST", "/data", **options) as response:
+                return await _read(response, _MAX_TEXT_SIZE_BYTES)
+
+    async def _recognised(
+        self, cid: Cid, tree: Cid, size_bytes: int, filename: str | None, mimetype: str | None
+    ) -> Uploaded:
+        """What was uploaded, where the id that the node gave is one of it."""
+        for generation in Generation:
+            manifest = Manifest(tree, size_bytes, filename, mimetype, generation)
+            if manifest_cid(manifest) == cid:
+                return Uploaded(cid, tree, size_bytes, manifest)
+        told = read_json(await self._manifest_answer(cid))
+        found = told.get("manifest") if isinstance(told, dict) else None
+        if not isinstance(found, dict) or (found.get("treeCid"), found.get("datasetSize")) != (str(tree), size_bytes):
+            raise ArchiveError(
+                f"{self.url} took {size_bytes} bytes with the tree {tree} and answered with {cid}, which is something else: do not "
+                "believe it"
+            )
+        try:
+            return Uploaded(cid, tree, size_bytes, read_item(told)[1])
+        except ArchiveError:
+            return Uploaded(cid, tree, size_bytes, None)
+
+    # --- getting ---------------------------------------------------------------------------------
+
+    async def manifest(self, cid: Cid) -> Manifest:
+        """Return the manifest that this is the id of. Raises ArchiveError where the node gives another."""
+        return read_manifest_of(cid, await self._manifest_answer(cid))
+
+    async def _manifest_answer(self, cid: Cid) -> bytes:
+        async with self._request("GET", f"/data/{cid}/network/manifest") as response:
+            return await _read(response, limits.MAX_MANIFEST_SIZE_BYTES)
+
+    async def download(
+        self,
+        cid: Cid,
+        target: Path,
+        *,
+        manifest: Manifest | None = None,
+        max_size_bytes: int = limits.MAX_DATASET_SIZE_BYTES,
+    ) -> Manifest:
+        """Get a dataset into a file, which appears, or is replaced, when all of it is verified; return its manifest.
+
+        An interrupted download goes on when it is asked for again, from the same node or another: what came is in hidden files
+        beside the target. Where the node gave what it should not, nothing is left of them. Whoever knows the manifest from
+        elsewhere can give it; then the node's is not asked for. A dataset of more than `max_size_bytes` is refused.
+        """
+        if manifest is None:
+            manifest = await self.manifest(cid)
+        if manifest.dataset_size_bytes > max_size_bytes:
+            raise ArchiveError(f"{cid} has {manifest.dataset_size_bytes} bytes, at most {max_size_bytes} were expected")
+        with Partial(target, manifest) as partial:
+            try:
+                await self._fill(cid, partial, manifest)
+                await asyncio.to_thread(partial.finish)
+            except (UnreachableError, NoSuchContentError, NoRoomError):
+                raise
+            except ArchiveError:
+                partial.remove()
+                raise
+        return manifest
+
+    async def _fill(self, cid: Cid, partial: Partial, manifest: Manifest) -> None:
+        if not partial.has_leaves:
+            await self._get_leaves(cid, partial)
+        start = await asyncio.to_thread(partial.resume)
+        if start == manifest.dataset_size_bytes:
+            return
+        async with self._data(cid, manifest, start) as (response, begins):
+            if begins != start:
+                partial.restart()
+            async for part in _parts(response):
+                await asyncio.to_thread(partial.write, part)
+
+    async def _get_leaves(self, cid: Cid, partial: Partial) -> None:
+        """Get the leaves, where the node has such a route."""
+        at = 0
+        try:
+            async with self._request("GET", f"/data/{cid}/{LEAVES_ROUTE}") as response:
+                async for part in _parts(response):
+                    partial.add_leaves(part, at)
+                    at += len(part)
+        except NoSuchContentError:
+            return
+        await asyncio.to_thread(partial.check_leaves)
+
+    async def fetch_into(self, cid: Cid, incoming: Incoming) -> Manifest:
+        """Get a dataset into a content store, and commit it there when it is verified."""
+        manifest = await self.manifest(cid)
+        async with self._data(cid, manifest, 0) as (response, _):
+            size_bytes = 0
+            async for part in _parts(response):
+                size_bytes += len(part)
+                if size_bytes > manifest.dataset_size_bytes:
+                    raise ArchiveError(f"{self.url} gave more than the {manifest.dataset_size_bytes} bytes of {cid}")
+                await asyncio.to_thread(incoming.write, part)
+        await asyncio.to_thread(incoming.commit_as, manifest)
+        return manifest
+
+    @asynccontextmanager
+    async def _data(
+        self, cid: Cid, manifest: Manifest, start: int
+    ) -> AsyncIterator[tuple[aiohttp.ClientResponse, int]]:
+        """Ask for a dataset's bytes from `start` on; yield the answer and where it begins, `start` or 0."""
+        route = f"/data/{cid}/network/stream" if self._network else f"/data/{cid}"
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        async with self._request("GET", route, headers=headers) as response:
+            size_bytes = manifest.dataset_size_bytes
+            begins = start if response.status == 206 else 0
+            if begins and response.headers.get("Content-Range") != f"bytes {start}-{size_bytes - 1}/{size_bytes}":
+                raise ArchiveError(f"{self.url} was asked for {cid} from {start} on and gave another part")
+            if response.content_length not in (None, size_bytes - begins):
+                raise ArchiveError(
+                    f"{self.url} says that {response.content_length} bytes of {cid} come, {size_bytes - begins} are expected"
+                )
+            yield response, begins
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    async def datasets(self) -> tuple[list[tuple[Cid, Manifest]], list[str]]:
+        """Return the datasets that the node has, those whose manifests are verified, and what is wrong with the others."""
+        async with self._request("GET", "/data") as response:
+            return read_list(await _read(response, limits.MAX_DATASET_LIST_SIZE_BYTES))
+
+    async def exists(self, cid: Cid) -> bool:
+        """Whether the node says that it has a dataset. It may know the manifest alone, and it may lie."""
+        async with self._request("GET", f"/data/{cid}/exists") as response:
+            told = read_json(await _read(response, _MAX_TEXT_SIZE_BYTES))
+        if not isinstance(told, dict):
+            raise ArchiveError(f"{self.url} answered something else than whether it has {cid}")
+        return told.get(str(cid), told.get("has")) is True
+
+    async def space(self) -> Space:
+        """Return how much the node says that it stores, and how much it may."""
+        async with self._request("GET", "/space") as response:
+            return Space(*read_space(await _read(response, _MAX_TEXT_SIZE_BYTES)))
+
+    async def delete(self, cid: Cid) -> None:
+        """Remove a dataset from the node. One that it does not have is no error."""
+        async with self._request("DELETE", f"/data/{cid}"):
+            return
+
+    async def request_fetch(self, cid: Cid) -> Manifest:
+        """Have the node fetch a dataset from others, in the background; return its manifest."""
+        async with self._request("POST", f"/data/{cid}/network") as response:
+            return read_manifest_of(cid, await _read(response, limits.MAX_MANIFEST_SIZE_BYTES))
+
+    @asynccontextmanager
+    async def _request(self, method: str, route: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request and yield a good answer's head; all that can go wrong on the way is an ArchiveError."""
+        if self._session is None:
+            raise ArchiveError("the client is not open: use it in `async with`")
+        try:
+            async with self._session.request(
+                method, f"{self.url}{PREFIX}{route}", allow_redirects=False, **options
+            ) as response:
+                if response.status not in (200, 204, 206):
+                    raise await _refusal(response, self.url)
+                if response.headers.get("Content-Encoding", "identity") != "identity":
+                    raise ArchiveError(f"{self.url} answered in an encoding that was not asked for")
+                yield response
+        except (aiohttp.ClientError, OSError) as error:
+            reason = str(error) or type(error).__name__
+            raise UnreachableError(f"{self.url} does not answer, or stopped in the middle: {reason}") from None
+
+
+async def _refusal(response: aiohttp.ClientResponse, url: str) -> ArchiveError:
+    """What an answer with a bad status comes to."""
+    text = (await response.content.read(_MAX_TEXT_SIZE_BYTES)).decode(errors="replace").strip()
+    reason = f"{url} answered {response.status} {response.reason}: {text[:300]!r}"
+    if response.status == 404:
+        return NoSuchContentError(reason)
+    if response.status in (413, 507):
+        return NoRoomError(reason)
+    return UnreachableError(reason) if response.status >= 500 else ArchiveError(reason)
+
+
+async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+    """Read an answer whole. Raises ArchiveError where it goes on beyond the limit."""
+    data = bytearray()
+    async for part in response.content.iter_any():
+        data += part
+        if len(data) > limit_bytes:
+            raise ArchiveError(f"{response.url} gave more than {limit_bytes} bytes, which no such answer has")
+    return bytes(data)
+
+
+async def _parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield an answer in parts that are worth a thread's waking; when it breaks, what came before that too."""
+    data = bytearray()
+    try:
+        async for part in response.content.iter_any():
+            data += part
+            if len(data) >= PART_SIZE_BYTES:
+                yield bytes(data)
+                data.clear()
+    except (aiohttp.ClientError, TimeoutError):
+        if data:
+            yield bytes(data)
+        raise
+    if data:
+        yield bytes(data)
+
+
+def upload_file(url: str, path: Path, *, filename: str | None = None, mimetype: str | None = None) -> Uploaded:
+    """Put a file on a node: `ContentClient.upload_file`, for where no loop runs."""
+
+    async def work() -> Uploaded:
+        async with ContentClient(url) as client:
+            return await client.upload_file(path, filename=filename, mimetype=mimetype)
+
+    return asyncio.run(work())
+
+
+def download_file(url: str, cid: Cid, target: Path) -> Manifest:
+    """Get a file from a node: `ContentClient.download`, for where no loop runs."""
+
+    async def work() -> Manifest:
+        async with ContentClient(url) as client:
+            return await client.download(cid, target)
+
+    return asyncio.run(work())

@@ -1,0 +1,86 @@
+"""The folder of what a member fetched by content id: archives, and the index that names them.
+
+content/CONTENT-ID a dataset, whole: an archive or an index
+content/index      the content id of the index that counts, put in place when that was verified
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from cablestore.archive.format.cid import Cid
+from cablestore.archive.format.profile import Entry
+from cablestore.errors import ArchiveError
+from cablestore.export.segment import storage_errors
+from cablestore.export.writer import write_whole
+from cablestore.limits import MAX_STORED_ARCHIVE_SIZE_BYTES
+
+_NAME: Final = "content"
+_INDEX: Final = "index"
+_MAX_CID_SIZE_BYTES: Final = 100
+
+
+class CidFolder:
+    """The datasets below a community's folder. Raises StorageError where the disk refuses."""
+
+    def __init__(self, community_folder: Path) -> None:
+        self.path: Final = community_folder / _NAME
+        self._index_path: Final = self.path / _INDEX
+
+    def make(self) -> None:
+        """Make the folder if it is not there."""
+        with storage_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    def path_of(self, cid: Cid) -> Path:
+        """Return where a dataset lies when it is here."""
+        return self.path / str(cid)
+
+    def content(self, cid: Cid) -> bytes | None:
+        """Return what lies under a content id, unverified, None where nothing does."""
+        return _read(self.path_of(cid), MAX_STORED_ARCHIVE_SIZE_BYTES)
+
+    def stored(self, entry: Entry) -> bytes:
+        """Return an archive's bytes. Raises ArchiveError where it is not here."""
+        found = self.content(Cid.parse(entry.cid or ""))
+        if found is None:
+            raise ArchiveError(f"archive {entry.archive_id} is not here: fetch it")
+        return found
+
+    def size_bytes(self, entry: Entry) -> int | None:
+        """Return an archive's size, None where it is not here."""
+        path = self.path_of(Cid.parse(entry.cid or ""))
+        with storage_errors(path):
+            return path.stat().st_size if path.exists() else None
+
+    def index_cid(self) -> Cid | None:
+        """Return the content id of the index that counts, None where none was fetched yet. Raises ArchiveError."""
+        found = _read(self._index_path, _MAX_CID_SIZE_BYTES)
+        return None if found is None else Cid.parse(found.decode("ascii", errors="replace").strip())
+
+    def index_bytes(self) -> bytes | None:
+        """Return the index that counts, None where none was fetched yet. Raises ArchiveError."""
+        cid = self.index_cid()
+        return None if cid is None else self.content(cid)
+
+    def put_index(self, cid: Cid) -> None:
+        """Let an index count that is here, and remove the one that did."""
+        try:
+            earlier = self.index_cid()
+        except ArchiveError:  # it is damaged, and replaced now
+            earlier = None
+        write_whole(self._index_path, f"{cid}\n".encode())
+        if earlier not in (None, cid):
+            with storage_errors(self.path):
+                self.path_of(earlier).unlink(missing_ok=True)
+
+
+def _read(path: Path, limit_bytes: int) -> bytes | None:
+    """Read a file, of one that is too long a byte more than it may have, which every reader refuses."""
+    with storage_errors(path):
+        try:
+            with path.open("rb") as file:
+                return file.read(limit_bytes + 1)
+        except FileNotFoundError:
+            return None

@@ -1,0 +1,206 @@
+"""A dataset's two files on the disk: its bytes, and the leaf of each block. Written with hashing, read with verification.
+
+With the leaves beside it every block is verified before a byte of it is given out, whatever the size: the leaves against the
+tree's id, 32 bytes for each 64 KiB, and then each block against its leaf.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final, Self
+
+from cablestore import limits
+from cablestore.archive.format.cid import (
+    BLOCK_SIZE_BYTES,
+    CODEC_TREE,
+    LEAF_SIZE_BYTES,
+    Cid,
+    DatasetHasher,
+    RootHasher,
+    block_count_of,
+)
+from cablestore.errors import ArchiveError, NoRoomError, StorageError
+
+PART_SIZE_BYTES: Final = 16 * BLOCK_SIZE_BYTES
+"""How much is read, hashed or written at a time."""
+_PART_LEAVES_SIZE_BYTES: Final = 4096 * LEAF_SIZE_BYTES
+
+
+class DatasetWriter:
+    """Writes a dataset's two files and finds its tree. They are whole, and on the disk, once `finish` has returned."""
+
+    def __init__(self, data: Path, leaves: Path) -> None:
+        self._hasher = DatasetHasher()
+        self._data = data.open("wb")
+        try:
+            self._leaves = leaves.open("wb")
+        except BaseException:
+            self._data.close()
+            raise
+
+    @property
+    def size_bytes(self) -> int:
+        """How much has been written."""
+        return self._hasher.size_bytes
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append; raises OSError where the disk refuses."""
+        self._leaves.write(self._hasher.update(data))
+        self._data.write(data)
+
+    def finish(self) -> Cid:
+        """Bring all to the disk and return the tree's id; raises ArchiveError when nothing was written."""
+        tree, leaf = self._hasher.finish()
+        self._leaves.write(leaf)
+        for file in (self._data, self._leaves):
+            file.flush()
+            os.fsync(file.fileno())
+        self.close()
+        return tree
+
+    def close(self) -> None:
+        """Close the files, as they are."""
+        try:
+            self._data.close()
+        finally:
+            self._leaves.close()
+
+
+class DatasetReader:
+    """Reads a dataset's bytes from `start` on, each block verified before it is given out.
+
+    A file that is shorter or longer than `size_bytes` is fine where only zeros at the end make the difference: datasets
+    that differ by those alone have the same tree and share a file.
+
+    Raises ArchiveError, when made or when it reads, for files that do not have what the tree's id says.
+    """
+
+    def __init__(self, data: Path, leaves: Path, tree: Cid, size_bytes: int, start: int = 0) -> None:
+        self._tree = tree
+        self._size_bytes = size_bytes
+        self._at = start
+        self._leaves_at_bytes = 0
+        self._data = _open(data, tree)
+        try:
+            self._leaves = _open(leaves, tree)
+        except ArchiveError:
+            self._data.close()
+            raise
+        try:
+            check_leaves(self._all_leaves(), tree, size_bytes)
+            self._leaves_at_bytes = 0
+        except ArchiveError:
+            self.close()
+            raise
+
+    def _all_leaves(self) -> Iterator[bytes]:
+        while part := self.read_leaves():
+            yield from (part[i : i + LEAF_SIZE_BYTES] for i in range(0, len(part), LEAF_SIZE_BYTES))
+
+    @property
+    def leaves_size_bytes(self) -> int:
+        """The size of all leaves, joined."""
+        return block_count_of(self._size_bytes) * LEAF_SIZE_BYTES
+
+    def read_leaves(self) -> bytes:
+        """Return the next leaves, joined, at most 128 KiB, none at the end."""
+        self._leaves.seek(self._leaves_at_bytes)
+        part = _read(self._leaves, _PART_LEAVES_SIZE_BYTES)
+        self._leaves_at_bytes += len(part)
+        return part
+
+    def read(self) -> bytes:
+        """Return the next bytes, at most 1 MiB, none at the end. Raises ArchiveError for a damaged block."""
+        if self._at >= self._size_bytes:
+            return b""
+        first = self._at // BLOCK_SIZE_BYTES
+        begins = first * BLOCK_SIZE_BYTES
+        blocks = min(PART_SIZE_BYTES // BLOCK_SIZE_BYTES, block_count_of(self._size_bytes) - first)
+        self._data.seek(begins)
+        self._leaves.seek(first * LEAF_SIZE_BYTES)
+        part = _read(self._data, blocks * BLOCK_SIZE_BYTES).ljust(blocks * BLOCK_SIZE_BYTES, b"\0")
+        leaves = _read(self._leaves, blocks * LEAF_SIZE_BYTES)
+        for i in range(blocks):
+            block = memoryview(part)[i * BLOCK_SIZE_BYTES : (i + 1) * BLOCK_SIZE_BYTES]
+            if sha256(block).digest() != leaves[i * LEAF_SIZE_BYTES : (i + 1) * LEAF_SIZE_BYTES]:
+                raise _damaged(self._tree, f"block {first + i} is not what its id says")
+        found = part[self._at - begins : self._size_bytes - begins]
+        self._at += len(found)
+        return found
+
+    def close(self) -> None:
+        """Close the files."""
+        self._data.close()
+        self._leaves.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def check_leaves(leaves: Iterator[bytes], tree: Cid, size_bytes: int) -> None:
+    """Raise ArchiveError unless these are the leaves of the dataset of this tree and size."""
+    roots = RootHasher()
+    for leaf in leaves:
+        roots.add(leaf)
+    count = block_count_of(size_bytes)
+    if roots.leaf_count != count:
+        raise _damaged(tree, f"it has {roots.leaf_count} leaves, {size_bytes} bytes have {count}")
+    if Cid(CODEC_TREE, roots.root()) != tree:
+        raise _damaged(tree, "its leaves are of another")
+
+
+def check_disk(folder: Path, size_bytes: int) -> None:
+    """Raise NoRoomError unless the disk has room for so much more and what is to stay free."""
+    free = shutil.disk_usage(folder).free
+    if free < size_bytes + limits.MIN_FREE_DISK_SIZE_BYTES:
+        raise NoRoomError(
+            f"the disk of {folder} has {free} bytes free, {size_bytes} and {limits.MIN_FREE_DISK_SIZE_BYTES} in reserve are "
+            "needed: make room"
+        )
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring names in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_file(path: Path, data: bytes, temporary: Path) -> None:
+    """Put a small file in place by rename: after this returns, also when power is lost."""
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def _open(path: Path, tree: Cid) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise _damaged(tree, f"{path.name} cannot be opened: {error.strerror}") from None
+
+
+def _read(file: BinaryIO, size_bytes: int) -> bytes:
+    try:
+        return file.read(size_bytes)
+    except OSError as error:
+        raise StorageError(f"{file.name} cannot be read: {error.strerror}") from None
+
+
+def _damaged(tree: Cid, reason: str) -> ArchiveError:
+    return ArchiveError(f"the dataset {tree} is damaged: {reason}. Delete it and put it in again")

@@ -1,0 +1,99 @@
+"""The folder of a content store: that it is one, and that one process at a time has it open.
+
+CONTENT                 JSON: {"format": 1}
+lock                    held with flock while the store is open; has the owner's process id
+data/TREE               a dataset's bytes, named by its tree's id
+leaves/TREE             the SHA-256 of each of its blocks
+manifests/MANIFEST      a manifest, named by its id
+incoming/               what is being written
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from cablestore.archive.content.dataset import sync_folder, write_file
+from cablestore.errors import ArchiveError, StorageError, StoreLockedError
+
+FORMAT: Final = 1
+"""Version of the folder."""
+DATA: Final = "data"
+LEAVES: Final = "leaves"
+MANIFESTS: Final = "manifests"
+INCOMING: Final = "incoming"
+
+_HEADER: Final = "CONTENT"
+_HEADER_BEFORE_RENAME: Final = "CONTENT.new"
+_LOCK: Final = "lock"
+
+
+def lock_folder(folder: Path) -> int:
+    """Take a content store's folder, or make one in a new or empty folder; return the descriptor that holds the lock.
+
+    Raises StoreLockedError where another has it, ArchiveError for a folder that is something else, OSError.
+    """
+    _inspect(folder)
+    lock = _acquire(folder)
+    try:
+        if not (folder / _HEADER).exists():
+            write_file(folder / _HEADER, json.dumps({"format": FORMAT}).encode(), folder / _HEADER_BEFORE_RENAME)
+        for name in (DATA, LEAVES, MANIFESTS, INCOMING):
+            (folder / name).mkdir(exist_ok=True)
+        sync_folder(folder)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+@contextmanager
+def disk(work: str) -> Iterator[None]:
+    """Give what the disk refuses the type of our own errors."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"the content store cannot {work}: {error.strerror}. Make room, or check the disk") from None
+
+
+def _inspect(folder: Path) -> None:
+    """Raise ArchiveError unless there is a content store, or one can be made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    header = folder / _HEADER
+    if not header.exists():
+        foreign = sorted({path.name for path in folder.iterdir()} - {_LOCK, _HEADER_BEFORE_RENAME})
+        if foreign:
+            raise ArchiveError(
+                f"{folder} is not a content store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder"
+            )
+        return
+    try:
+        version = json.loads(header.read_bytes())["format"]
+    except (ValueError, KeyError, TypeError):
+        raise ArchiveError(f"{header} is not the header of a content store: JSON with its format") from None
+    if version != FORMAT:
+        raise ArchiveError(
+            f"the content store at {folder} has format {version}, this version of cablestore reads {FORMAT}: install the one that "
+            "wrote it"
+        )
+
+
+def _acquire(folder: Path) -> int:
+    """Take the folder's lock, which its process loses when it ends, however it ends."""
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(lock, 20, 0).decode("ascii", errors="replace").strip() or "unknown"
+        os.close(lock)
+        raise StoreLockedError(
+            f"the content store at {folder} is open in process {owner}. One process at a time can have it open: close it there first"
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+    return lock

@@ -1,0 +1,183 @@
+"""Fetching archives by content id from nodes with Codex' REST API, verified, into a member's folder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Final, Self, TypeVar
+
+from cablestore.archive.content.client import ContentClient
+from cablestore.archive.content.community import CidFolder
+from cablestore.archive.content.dataset import check_disk
+from cablestore.archive.format.cid import Cid, DatasetHasher, Manifest
+from cablestore.archive.remote import Progress
+from cablestore.errors import ArchiveError, NoRoomError, UnreachableError
+from cablestore.export.segment import storage_errors
+from cablestore.limits import MAX_INDEX_SIZE_BYTES, MAX_STORED_ARCHIVE_SIZE_BYTES, STALL_TIMEOUT_S
+
+_MANIFESTS_AT_ONCE: Final = 8
+_CANCELLED: Final = "fetching archives by content id was cancelled: what came is kept"
+_T = TypeVar("_T")
+
+
+class ContentRemote:
+    """A community's archives on nodes that are asked in turn: `engine.Remote` with content ids, as text. Use it in a `with`.
+
+    What came is under its content id in `folder`, also after a kill; half a dataset is gone on with. The nodes may fetch
+    from others what they do not have. `stall_timeout_s` is how long a node may say nothing.
+    """
+
+    def __init__(
+        self, index: Cid, folder: CidFolder, nodes: Sequence[str], *, stall_timeout_s: float = STALL_TIMEOUT_S
+    ) -> None:
+        if not nodes:
+            raise ArchiveError("no node to fetch from: name the URL of one with the API /api/codex/v1")
+        self._index = index
+        self._folder = folder
+        self._clients = [ContentClient(url, network=True, stall_timeout_s=stall_timeout_s) for url in nodes]
+        self._runner = asyncio.Runner()
+        self._open = AsyncExitStack()
+        self._task: asyncio.Task[Any] | None = None
+        self._is_cancelled = False
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        """Make the folder; nothing is asked yet."""
+        self._folder.make()
+        self._run(self._start())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def index(self) -> bytes:
+        """Fetch the index alone and return it."""
+        manifest = self._run(self._manifest(self._index))
+        return self._whole(self._index, manifest, MAX_INDEX_SIZE_BYTES)
+
+    def fetch(self, places: Sequence[str], progress: Progress | None = None) -> Iterator[tuple[str, bytes]]:
+        """Yield the archives under these content ids, in this order. See `engine.Remote`.
+
+        The manifests come first, and with them how much room is needed: raises NoRoomError where it is not there.
+        """
+        cids = [Cid.parse(place) for place in places]
+        manifests = self._run(self._manifests(cids))
+        sizes = {cid: manifest.dataset_size_bytes for cid, manifest in zip(cids, manifests, strict=True)}
+        for cid, size_bytes in sizes.items():
+            _check_size(cid, size_bytes, MAX_STORED_ARCHIVE_SIZE_BYTES)
+        missing = [cid for cid in cids if not self._folder.path_of(cid).exists()]
+        with storage_errors(self._folder.path):
+            check_disk(self._folder.path, sum(sizes[cid] for cid in missing))
+        return self._fetch(list(zip(cids, manifests, strict=True)), progress)
+
+    def cancel(self) -> None:
+        """End what runs, and what is called later, with ArchiveError."""
+        self._is_cancelled = True
+        task = self._task
+        if task is not None:
+            with suppress(RuntimeError):  # its loop has ended meanwhile
+                task.get_loop().call_soon_threadsafe(task.cancel)
+
+    def close(self) -> None:
+        """Let go of the network."""
+        self._is_cancelled = True
+        if not self._is_closed:
+            self._is_closed = True
+            self._runner.run(self._open.aclose())
+            self._runner.close()
+
+    # --- the parts of a fetch ------------------------------------------------------------------
+
+    def _fetch(self, wanted: list[tuple[Cid, Manifest]], progress: Progress | None) -> Iterator[tuple[str, bytes]]:
+        total_bytes = sum(manifest.dataset_size_bytes for _, manifest in wanted)
+        here_bytes = 0
+        for cid, manifest in wanted:
+            content = self._whole(cid, manifest, MAX_STORED_ARCHIVE_SIZE_BYTES)
+            here_bytes += len(content)
+            if progress:
+                progress(here_bytes, total_bytes)
+            yield str(cid), content
+
+    def _whole(self, cid: Cid, manifest: Manifest, limit_bytes: int) -> bytes:
+        """Return a dataset's bytes, fetched unless they are here."""
+        _check_size(cid, manifest.dataset_size_bytes, limit_bytes)
+        content = self._held(cid, manifest)
+        if content is None:
+            self._run(self._download(cid, manifest))
+            content = self._held(cid, manifest)
+        if content is None:
+            raise ArchiveError(f"{self._folder.path} does not keep what is written to it: check the disk")
+        return content
+
+    def _held(self, cid: Cid, manifest: Manifest) -> bytes | None:
+        """Return a dataset that is here and right, None for another."""
+        content = self._folder.content(cid)
+        if not content or len(content) != manifest.dataset_size_bytes:
+            return None
+        hasher = DatasetHasher()
+        hasher.update(content)
+        return content if hasher.finish()[0] == manifest.tree else None
+
+    # --- asking the nodes ------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        for client in self._clients:
+            await self._open.enter_async_context(client)
+
+    async def _manifests(self, cids: list[Cid]) -> list[Manifest]:
+        """Ask for some manifests at a time."""
+        turns = asyncio.Semaphore(_MANIFESTS_AT_ONCE)
+
+        async def one(cid: Cid) -> Manifest:
+            async with turns:
+                return await self._manifest(cid)
+
+        return await asyncio.gather(*map(one, cids))
+
+    async def _manifest(self, cid: Cid) -> Manifest:
+        return await self._asked(lambda client: client.manifest(cid))
+
+    async def _download(self, cid: Cid, manifest: Manifest) -> None:
+        target = self._folder.path_of(cid)
+        await self._asked(lambda client: client.download(cid, target, manifest=manifest))
+
+    async def _asked(self, work: Callable[[ContentClient], Coroutine[Any, Any, _T]]) -> _T:
+        """Return what the first node gives that gives it. Raises the ArchiveError of the last one, NoRoomError before it."""
+        errors: list[ArchiveError] = []
+        for client in self._clients:
+            try:
+                return await work(client)
+            except ArchiveError as error:
+                errors.append(error)
+        chosen = next((error for error in errors if isinstance(error, NoRoomError)), errors[-1])
+        if isinstance(chosen, UnreachableError):
+            raise UnreachableError(f"{chosen}. What came is kept: try again later, or name another node")
+        raise chosen
+
+    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Do some work in the loop, from the caller's thread."""
+        if self._is_cancelled:
+            work.close()
+            raise ArchiveError(_CANCELLED)
+        try:
+            return self._runner.run(self._cancellable(work))
+        except asyncio.CancelledError:
+            raise ArchiveError(_CANCELLED) from None
+
+    async def _cancellable(self, work: Coroutine[Any, Any, _T]) -> _T:
+        self._task = asyncio.current_task()
+        try:
+            if self._is_cancelled:
+                work.close()
+                raise ArchiveError(_CANCELLED)
+            return await work
+        finally:
+            self._task = None
+
+
+def _check_size(cid: Cid, size_bytes: int, limit_bytes: int) -> None:
+    """Raise ArchiveError for more than an index or an archive has."""
+    if size_bytes > limit_bytes:
+        raise ArchiveError(f"{cid} has {size_bytes:,} bytes, at most {limit_bytes:,} are fetched")

@@ -1,0 +1,323 @@
+"""Codex' REST API `/api/codex/v1` on a content store, so that Codex' own clients work on it unchanged.
+
+What has a meaning without Codex' network is there: data, manifests, space. `network` routes answer from the store and, where
+other nodes with this API are configured as upstream, from those, verified. There is no password, so it listens on this machine
+alone unless told otherwise, and refuses pages of browsers, which may send requests to where their reader can connect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Final, Self
+
+from aiohttp import web
+
+from cablestore import limits
+from cablestore.archive.content.api import LEAVES_ROUTE, PREFIX, VIA, disposition, item_json
+from cablestore.archive.content.dataset import PART_SIZE_BYTES
+from cablestore.archive.content.http import check_name, is_own_host, one_content_type
+from cablestore.archive.content.store import ContentStore
+from cablestore.archive.content.upstream import Upstream
+from cablestore.archive.format.cid import Cid, Generation, Manifest, check_filename, check_media_type, manifest_cid
+from cablestore.errors import (
+    ArchiveError,
+    CableStoreError,
+    NodeError,
+    NoRoomError,
+    NoSuchContentError,
+    StorageError,
+)
+
+_LOG: Final = logging.getLogger("cablestore.content")
+_STATUS: Final[tuple[tuple[type[CableStoreError], HTTPStatus], ...]] = (
+    (NoSuchContentError, HTTPStatus.NOT_FOUND),
+    (NoRoomError, HTTPStatus.INSUFFICIENT_STORAGE),
+    (StorageError, HTTPStatus.INSUFFICIENT_STORAGE),
+    (CableStoreError, HTTPStatus.INTERNAL_SERVER_ERROR),
+)
+_FILENAME: Final = re.compile(r'filename="([^"]*)"?')
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ContentServer:
+    """The REST API on an open store, while its `async with` runs; `address` tells where. The store stays open.
+
+    `upstream` names nodes with the same API that are asked for what is not here. `names` are those by which clients reach it
+    beside its address, NAME or NAME:PORT: through a proxy, by a host name. `generation` is how manifests of uploads are
+    written. Raises NodeError for what is no name, and where nothing can listen there.
+    """
+
+    def __init__(
+        self,
+        store: ContentStore,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        upstream: Sequence[str] = (),
+        names: Sequence[str] = (),
+        generation: Generation = Generation.CODEX,
+        stall_timeout_s: float = limits.STALL_TIMEOUT_S,
+        stop_timeout_s: float = 5.0,
+    ) -> None:
+        self._store = store
+        self._where = (host, port)
+        self._generation = generation
+        self._stall_timeout_s = stall_timeout_s
+        self._uploads = 0
+        self._upstream = Upstream(store, upstream)
+        self._names = frozenset(map(check_name, names))
+        app = web.Application(middlewares=[self._own_alone, _in_words])
+        app.add_routes(self._routes())
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_timeout_s)
+        self._server: asyncio.Server | None = None
+        self.address: tuple[str, int] = self._where
+
+    @property
+    def url(self) -> str:
+        """What clients are given, without the API's prefix."""
+        host, port = self.address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        make = self._runner.server
+        assert make is not None  # noqa: S101 - `setup` made it
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: one_content_type(make()), *self._where
+            )
+        except (OSError, OverflowError) as error:
+            await self._runner.cleanup()
+            raise NodeError(f"cannot listen on {self._where[0]}:{self._where[1]}: {error}") from None
+        self.address = self._server.sockets[0].getsockname()[:2]
+        await self._upstream.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take no more requests, let those that run come to an end for a while, then end them."""
+        if self._server is not None:
+            self._server.close()
+        await self._upstream.stop()
+        await self._runner.cleanup()
+
+    def _routes(self) -> list[web.RouteDef]:
+        data = f"{PREFIX}/data"
+        return [
+            web.post(data, self._upload),
+            web.get(data, self._list, allow_head=False),
+            web.get(f"{data}/{{cid}}", self._download, allow_head=False),
+            web.delete(f"{data}/{{cid}}", self._delete),
+            web.post(f"{data}/{{cid}}/network", self._fetch),
+            web.get(f"{data}/{{cid}}/network/stream", self._network_stream, allow_head=False),
+            web.get(f"{data}/{{cid}}/network/manifest", self._network_manifest, allow_head=False),
+            web.get(f"{data}/{{cid}}/exists", self._exists, allow_head=False),
+            web.get(f"{data}/{{cid}}/{LEAVES_ROUTE}", self._leaves, allow_head=False),
+            web.get(f"{PREFIX}/space", self._space, allow_head=False),
+            web.get(f"{PREFIX}/debug/info", self._info, allow_head=False),
+            *(web.get(f"{PREFIX}/{route}", _no_network, allow_head=False) for route in ("spr", "peerid")),
+            web.get(f"{PREFIX}/connect/{{peer}}", _no_network, allow_head=False),
+        ]
+
+    @web.middleware
+    async def _own_alone(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Refuse a request to somebody else: see `is_own_host`."""
+        if not is_own_host(request, self._names):
+            raise web.HTTPForbidden(
+                text="this node is not known by that name: see --name of `cablestore archive content`"
+            )
+        return await handler(request)
+
+    # --- putting ---------------------------------------------------------------------------------
+
+    async def _upload(self, request: web.Request) -> web.Response:
+        filename, mimetype = _names(request)
+        if (request.content_length or 0) > limits.MAX_DATASET_SIZE_BYTES:
+            raise web.HTTPRequestEntityTooLarge(limits.MAX_DATASET_SIZE_BYTES, request.content_length or 0)
+        if self._uploads >= limits.MAX_UPLOADS_AT_ONCE:
+            raise web.HTTPServiceUnavailable(text=f"{self._uploads} uploads are running: try again later")
+        self._uploads += 1
+        try:
+            manifest = await self._store_body(request, filename, mimetype)
+        finally:
+            self._uploads -= 1
+        return web.Response(text=str(manifest_cid(manifest)))
+
+    async def _store_body(self, request: web.Request, filename: str | None, mimetype: str | None) -> Manifest:
+        with self._store.incoming() as incoming:
+            part = bytearray()
+            while data := await self._body_part(request):
+                part += data
+                if len(part) >= PART_SIZE_BYTES:
+                    await asyncio.to_thread(incoming.write, bytes(part))
+                    part.clear()
+            if part:
+                await asyncio.to_thread(incoming.write, bytes(part))
+            elif not incoming.size_bytes:
+                raise web.HTTPUnprocessableEntity(text="the body is empty: a dataset has at least one byte")
+            return await asyncio.to_thread(
+                lambda: incoming.commit(filename=filename, mimetype=mimetype, generation=self._generation)
+            )
+
+    async def _body_part(self, request: web.Request) -> bytes:
+        try:
+            async with asyncio.timeout(self._stall_timeout_s):
+                return await request.content.readany()
+        except TimeoutError:
+            raise web.HTTPRequestTimeout(text=f"nothing came for {self._stall_timeout_s:g} s") from None
+
+    # --- getting ---------------------------------------------------------------------------------
+
+    async def _list(self, _: web.Request) -> web.Response:
+        datasets = await asyncio.to_thread(self._store.datasets)
+        return web.json_response({"content": [item_json(cid, manifest) for cid, manifest in datasets]})
+
+    async def _download(self, request: web.Request) -> web.StreamResponse:
+        return await self._stream(request, _cid(request))
+
+    async def _network_stream(self, request: web.Request) -> web.StreamResponse:
+        cid = _cid(request)
+        await self._upstream.fetch(cid, is_asked_by_node=VIA in request.headers)
+        return await self._stream(request, cid)
+
+    async def _stream(self, request: web.Request, cid: Cid) -> web.StreamResponse:
+        manifest = self._store.manifest(cid)
+        size_bytes = manifest.dataset_size_bytes
+        start = _start(request, size_bytes)
+        with await asyncio.to_thread(self._store.reader, cid, start) as reader:
+            first = await asyncio.to_thread(reader.read)  # a damaged beginning is told before the head is sent
+            response = web.StreamResponse(status=206 if start else 200)
+            response.content_type = manifest.mimetype or "application/octet-stream"
+            response.content_length = size_bytes - start
+            response.headers["Accept-Ranges"] = "bytes"
+            if manifest.filename is not None:
+                response.headers["Content-Disposition"] = disposition(manifest.filename)
+            if start:
+                response.headers["Content-Range"] = f"bytes {start}-{size_bytes - 1}/{size_bytes}"
+            await response.prepare(request)
+            await self._send(request, response, reader.read, first)
+        return response
+
+    async def _send(
+        self, request: web.Request, response: web.StreamResponse, read: Callable[[], bytes], part: bytes
+    ) -> None:
+        """Send this part and what is read after it. Where that fails the connection is cut: nobody takes it for the whole."""
+        try:
+            while part:
+                async with asyncio.timeout(self._stall_timeout_s):
+                    await response.write(part)
+                part = await asyncio.to_thread(read)
+            await response.write_eof()
+        except (CableStoreError, TimeoutError) as error:
+            _LOG.warning("a download was cut", extra={"path": request.path, "reason": str(error) or "it did not read"})
+            if request.transport is not None:
+                request.transport.abort()
+
+    async def _leaves(self, request: web.Request) -> web.StreamResponse:
+        with await asyncio.to_thread(self._store.reader, _cid(request)) as reader:
+            response = web.StreamResponse()
+            response.content_type = "application/octet-stream"
+            response.content_length = reader.leaves_size_bytes
+            await response.prepare(request)
+            await self._send(request, response, reader.read_leaves, await asyncio.to_thread(reader.read_leaves))
+            return response
+
+    # --- the rest --------------------------------------------------------------------------------
+
+    async def _fetch(self, request: web.Request) -> web.Response:
+        cid = _cid(request)
+        manifest = await self._upstream.manifest(cid, is_asked_by_node=VIA in request.headers)
+        if VIA not in request.headers:
+            self._upstream.begin(cid)
+        return web.json_response(item_json(cid, manifest))
+
+    async def _network_manifest(self, request: web.Request) -> web.Response:
+        cid = _cid(request)
+        manifest = await self._upstream.manifest(cid, is_asked_by_node=VIA in request.headers)
+        return web.json_response(item_json(cid, manifest))
+
+    async def _exists(self, request: web.Request) -> web.Response:
+        cid = _cid(request)
+        has = self._store.exists(cid)
+        return web.json_response({str(cid): has, "has": has})  # nim-codex says the one, its openapi.yaml the other
+
+    async def _delete(self, request: web.Request) -> web.Response:
+        await asyncio.to_thread(self._store.delete, _cid(request))
+        return web.Response(status=204)
+
+    async def _space(self, _: web.Request) -> web.Response:
+        space = await asyncio.to_thread(self._store.space)
+        return web.json_response(
+            {
+                "totalBlocks": space.total_blocks,
+                "quotaMaxBytes": space.quota_size_bytes,
+                "quotaUsedBytes": space.used_size_bytes,
+                "quotaReservedBytes": space.reserved_size_bytes,
+            }
+        )
+
+    async def _info(self, _: web.Request) -> web.Response:
+        """Tell that we are no node of Codex' network: everything that would name one is empty."""
+        node = {"nodeId": "", "peerId": "", "record": "", "address": "", "seen": False}
+        told: dict[str, Any] = {"id": "", "addrs": [], "repo": "", "spr": "", "announceAddresses": []}
+        told |= {"table": {"localNode": node, "nodes": []}, "codex": {"version": "cablestore", "revision": ""}}
+        return web.json_response(told)
+
+
+@web.middleware
+async def _in_words(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Answer what cannot be done with a status and a sentence, and browsers' pages not at all."""
+    if "Origin" in request.headers:
+        raise web.HTTPForbidden(text="pages of browsers are not answered")
+    try:
+        return await handler(request)
+    except CableStoreError as error:
+        status = next(status for kind, status in _STATUS if isinstance(error, kind))
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            _LOG.warning("a request failed", extra={"path": request.path, "reason": str(error)})
+        return web.Response(status=status, text=str(error))
+
+
+async def _no_network(_: web.Request) -> web.Response:
+    raise web.HTTPNotImplemented(text="this is a content store, not a node of Codex' network: it has no peers")
+
+
+def _cid(request: web.Request) -> Cid:
+    try:
+        return Cid.parse(request.match_info["cid"])
+    except ArchiveError as error:
+        raise web.HTTPBadRequest(text=str(error)) from None
+
+
+def _start(request: web.Request, size_bytes: int) -> int:
+    """Where a download begins. Other ranges than `from here to the end` are answered with the whole, as RFC 9110 allows."""
+    match = re.fullmatch(r"bytes=([0-9]{1,19})-", request.headers.get("Range", ""))
+    start = int(match[1]) if match else 0
+    if start >= size_bytes:
+        raise web.HTTPRequestRangeNotSatisfiable(
+            text=f"the dataset has {size_bytes} bytes", headers={"Content-Range": f"bytes */{size_bytes}"}
+        )
+    return start
+
+
+def _names(request: web.Request) -> tuple[str | None, str | None]:
+    """The filename and media type of an upload; 422 for what is none, 415 for a body that would have to be unpacked."""
+    if request.headers.get("Content-Encoding", "identity") != "identity":
+        raise web.HTTPUnsupportedMediaType(text="the body is compressed: send it as it is to be stored")
+    found = _FILENAME.search(request.headers.get("Content-Disposition", ""))
+    filename = found[1] if found else None
+    mimetype = request.headers.get("Content-Type", "").partition(";")[0].strip() or None
+    try:
+        if filename is not None:
+            check_filename(filename)
+        if mimetype is not None:
+            check_media_type(mimetype)
+    except ArchiveError as error:
+        raise web.HTTPUnprocessableEntity(text=str(error)) from None
+    return filename, mimetype

@@ -1,0 +1,385 @@
+"""A store of datasets by content id, in a folder (`content_folder` has its layout).
+
+A dataset comes in as two files in `incoming`, which are moved in place when they are whole and on the disk; the manifest comes
+last. So whatever has a manifest has its bytes, and bytes without a manifest are what a kill left: they are removed when the
+store is opened. Equal bytes under two filenames have two manifests and one file.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from cablestore import limits
+from cablestore.archive.content.dataset import (
+    PART_SIZE_BYTES,
+    DatasetReader,
+    DatasetWriter,
+    check_disk,
+    sync_folder,
+    write_file,
+)
+from cablestore.archive.content.folder import DATA, INCOMING, LEAVES, MANIFESTS, disk, lock_folder
+from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, CODEC_MANIFEST, Cid, Generation, Manifest, manifest_cid
+from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StorageError
+
+DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
+"""20 GiB, as nim-codex has it."""
+
+
+class Space(NamedTuple):
+    """What a node stores, as it counts: blocks of 64 KiB, also the last of a dataset, and manifests."""
+
+    total_blocks: int
+    quota_size_bytes: int
+    used_size_bytes: int
+    reserved_size_bytes: int
+    """Taken by what is coming in at the moment."""
+
+
+class ContentStore:
+    """Datasets in a folder, opened by one process at a time. Any thread may call any method.
+
+    >>> with ContentStore.open(Path("content")) as store:
+    ...     manifest = store.put([b"payload"], filename="hello.txt", mimetype="text/plain")
+    ...     b"".join(store.get(manifest_cid(manifest)))
+    """
+
+    def __init__(self, folder: Path, lock: int, quota_size_bytes: int) -> None:
+        self.folder: Final = folder
+        self.quota_size_bytes: Final = quota_size_bytes
+        self.damaged: Final[set[Cid]] = set()
+        """Manifests that cannot be read: their datasets are neither given out nor removed. Delete them, or put them again."""
+        self._lock: int | None = lock
+        self._guard = threading.RLock()
+        self._manifests: dict[Cid, Manifest] = {}
+        self._users: Counter[Cid] = Counter()
+        """How many manifests each tree has."""
+        self._used_size_bytes = 0
+        self._reserved_size_bytes = 0
+
+    @classmethod
+    def open(cls, folder: Path, *, quota_size_bytes: int = DEFAULT_QUOTA_SIZE_BYTES) -> Self:
+        """Open the store in a folder, or make one in a new or empty folder, and remove what a kill left there.
+
+        Raises StoreLockedError where another has it open, ArchiveError for a folder that is something else, StorageError.
+        """
+        folder = folder.absolute()
+        try:
+            lock = lock_folder(folder)
+            try:
+                store = cls(folder, lock, quota_size_bytes)
+                store._load()
+            except BaseException:
+                os.close(lock)
+                raise
+        except OSError as error:
+            raise StorageError(f"the content store at {folder} cannot be opened: {error.strerror}") from None
+        return store
+
+    def _load(self) -> None:
+        for path in (self.folder / INCOMING).iterdir():
+            path.unlink()
+        for path in (self.folder / MANIFESTS).iterdir():
+            self._load_manifest(path)
+        if self.damaged:
+            return  # one of them may be the manifest of what seems to have none
+        for name in (DATA, LEAVES):
+            for path in (self.folder / name).iterdir():
+                if _cid_named(path) not in self._users:
+                    path.unlink()
+
+    def _load_manifest(self, path: Path) -> None:
+        cid = _cid_named(path)
+        if cid is None:
+            return
+        try:
+            manifest = Manifest.decode(path.read_bytes())
+        except ArchiveError:
+            self.damaged.add(cid)
+            return
+        if manifest_cid(manifest) == cid:
+            self._know(cid, manifest)
+        else:
+            self.damaged.add(cid)
+
+    def close(self) -> None:
+        """Let others open the store. What is still coming in is refused from now on."""
+        with self._guard:
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- putting ---------------------------------------------------------------------------------
+
+    def put(
+        self,
+        chunks: Iterable[bytes],
+        *,
+        filename: str | None = None,
+        mimetype: str | None = None,
+        generation: Generation = Generation.CODEX,
+    ) -> Manifest:
+        """Store what the chunks make together, whatever their sizes; return its manifest once it is safely on the disk.
+
+        Raises ArchiveError for no bytes at all and for a filename or media type that is none, NoRoomError where it does not
+        fit, StorageError where the disk refuses. Then nothing is stored.
+        """
+        with self.incoming() as incoming:
+            for chunk in chunks:
+                for at in range(0, len(chunk), PART_SIZE_BYTES):
+                    incoming.write(chunk[at : at + PART_SIZE_BYTES])
+            return incoming.commit(filename=filename, mimetype=mimetype, generation=generation)
+
+    def put_file(
+        self,
+        path: Path,
+        *,
+        filename: str | None = None,
+        mimetype: str | None = None,
+        generation: Generation = Generation.CODEX,
+    ) -> Manifest:
+        """Store a file's bytes: `put`. Raises OSError where the file cannot be read."""
+        with path.open("rb") as file:
+            parts = iter(lambda: file.read(PART_SIZE_BYTES), b"")
+            return self.put(parts, filename=filename, mimetype=mimetype, generation=generation)
+
+    @contextmanager
+    def incoming(self) -> Iterator[Incoming]:
+        """Yield what takes a dataset piece by piece. Without its `commit` nothing is stored."""
+        with self._guard:
+            self._check_open()
+        name = self.folder / INCOMING / secrets.token_hex(8)
+        with disk(f"write in {self.folder}"):
+            incoming = Incoming(self, name)
+        try:
+            yield incoming
+        finally:
+            incoming.abort()
+
+    def _reserve(self, size_bytes: int) -> None:
+        """Count bytes that are coming in, or raise NoRoomError; negative ones are given back."""
+        with self._guard:
+            taken = self._used_size_bytes + self._reserved_size_bytes
+            if size_bytes > 0 and taken + size_bytes > self.quota_size_bytes:
+                raise NoRoomError(
+                    f"the content store holds {taken} of {self.quota_size_bytes} bytes and {size_bytes} more do not fit: delete "
+                    "datasets or raise the quota"
+                )
+            if size_bytes > 0:
+                check_disk(self.folder, size_bytes)
+            self._reserved_size_bytes += size_bytes
+
+    def _adopt(self, name: Path, manifest: Manifest) -> None:
+        """Move two whole files in place and write the manifest; the files may be there, then these replace them."""
+        cid, encoded = manifest_cid(manifest), manifest.encode()
+        with self._guard, disk(f"write in {self.folder}"):
+            self._check_open()
+            if cid not in self._manifests:
+                self._check_fits(manifest, len(encoded))
+            for kind in (LEAVES, DATA):
+                name.with_suffix(f".{kind}").replace(self.folder / kind / str(manifest.tree))
+                sync_folder(self.folder / kind)
+            write_file(self.folder / MANIFESTS / str(cid), encoded, name.with_suffix(".manifest"))
+            self.damaged.discard(cid)
+            if cid not in self._manifests:
+                self._know(cid, manifest)
+
+    def _check_fits(self, manifest: Manifest, manifest_size_bytes: int) -> None:
+        """Raise NoRoomError where one more manifest, or the blocks of a tree that is new, go beyond a limit."""
+        if len(self._manifests) >= limits.MAX_DATASETS:
+            raise NoRoomError(f"the content store has {len(self._manifests)} datasets, which is the most: delete some")
+        blocks = 0 if self._users[manifest.tree] else manifest.block_count
+        if self._used_size_bytes + blocks * BLOCK_SIZE_BYTES + manifest_size_bytes > self.quota_size_bytes:
+            raise NoRoomError(
+                f"the content store holds {self._used_size_bytes} of {self.quota_size_bytes} bytes and {blocks} blocks of 64 KiB "
+                "more do not fit: delete datasets or raise the quota"
+            )
+
+    def _know(self, cid: Cid, manifest: Manifest) -> None:
+        self._manifests[cid] = manifest
+        self._used_size_bytes += len(manifest.encode())
+        if not self._users[manifest.tree]:
+            self._used_size_bytes += manifest.block_count * BLOCK_SIZE_BYTES
+        self._users[manifest.tree] += 1
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def manifest(self, cid: Cid) -> Manifest:
+        """Return the manifest with this id. Raises NoSuchContentError, and ArchiveError where it is damaged."""
+        with self._guard:
+            self._check_open()
+            found = self._manifests.get(cid)
+            if found is not None:
+                return found
+            if cid in self.damaged:
+                raise ArchiveError(f"the manifest {cid} is damaged: delete it and put the dataset in again")
+        hint = "" if cid.codec == CODEC_MANIFEST else ": datasets are named by their manifests' ids"
+        raise NoSuchContentError(f"there is no dataset {cid} in the content store{hint}")
+
+    def exists(self, cid: Cid) -> bool:
+        """Whether this is the id of a dataset that is stored whole."""
+        with self._guard:
+            return cid in self._manifests
+
+    def reader(self, cid: Cid, start: int = 0) -> DatasetReader:
+        """Open a dataset to read its bytes from `start` on; close it afterwards. It stays readable when it is deleted.
+
+        Raises NoSuchContentError, and ArchiveError where its leaves are damaged.
+        """
+        manifest = self.manifest(cid)
+        data, leaves = (self.folder / kind / str(manifest.tree) for kind in (DATA, LEAVES))
+        try:
+            return DatasetReader(data, leaves, manifest.tree, manifest.dataset_size_bytes, start)
+        except ArchiveError:
+            self.manifest(cid)  # it may have been deleted meanwhile
+            raise
+
+    def get(self, cid: Cid, start: int = 0) -> Iterator[bytes]:
+        """Yield a dataset's bytes from `start` on, in parts of at most 1 MiB.
+
+        Every block is verified before it is yielded: raises ArchiveError for damage instead of giving wrong bytes, and
+        NoSuchContentError.
+        """
+        with self.reader(cid, start) as reader:
+            while part := reader.read():
+                yield part
+
+    def datasets(self) -> list[tuple[Cid, Manifest]]:
+        """Return the datasets that are stored, by id."""
+        with self._guard:
+            self._check_open()
+            return sorted(self._manifests.items())
+
+    def space(self) -> Space:
+        """Return how much is stored and how much may be."""
+        with self._guard:
+            self._check_open()
+            sizes = {manifest.tree: manifest.block_count for manifest in self._manifests.values()}
+            blocks = sum(sizes.values()) + len(self._manifests)
+            return Space(blocks, self.quota_size_bytes, self._used_size_bytes, self._reserved_size_bytes)
+
+    # --- deleting --------------------------------------------------------------------------------
+
+    def delete(self, cid: Cid) -> bool:
+        """Remove a dataset: its manifest, and its bytes unless another manifest has the same. Return whether it was there."""
+        with self._guard, disk(f"delete in {self.folder}"):
+            self._check_open()
+            manifest = self._manifests.pop(cid, None)
+            if manifest is None and cid not in self.damaged:
+                return False
+            (self.folder / MANIFESTS / str(cid)).unlink(missing_ok=True)
+            sync_folder(self.folder / MANIFESTS)
+            self.damaged.discard(cid)
+            if manifest is not None:
+                self._forget(manifest)
+        return True
+
+    def _forget(self, manifest: Manifest) -> None:
+        self._used_size_bytes -= len(manifest.encode())
+        self._users[manifest.tree] -= 1
+        if self._users[manifest.tree]:
+            return
+        del self._users[manifest.tree]
+        self._used_size_bytes -= manifest.block_count * BLOCK_SIZE_BYTES
+        for kind in (DATA, LEAVES):
+            (self.folder / kind / str(manifest.tree)).unlink(missing_ok=True)
+
+    def _check_open(self) -> None:
+        if self._lock is None:
+            raise ArchiveError(f"the content store at {self.folder} is closed")
+
+
+class Incoming:
+    """A dataset on its way into a store. Made by `ContentStore.incoming`."""
+
+    def __init__(self, store: ContentStore, name: Path) -> None:
+        self._store = store
+        self._name = name
+        self._guard = threading.Lock()  # an upload is given up in one thread while another still writes
+        self._writer = DatasetWriter(name.with_suffix(f".{DATA}"), name.with_suffix(f".{LEAVES}"))
+        self._reserved_size_bytes = 0
+        self._is_finished = False
+        self._is_over = False
+
+    @property
+    def size_bytes(self) -> int:
+        """How much has been written."""
+        return self._writer.size_bytes
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append. Raises NoRoomError for the quota, the disk and the size of one dataset, StorageError."""
+        with self._guard:
+            self._check()
+            if self._writer.size_bytes + len(data) > limits.MAX_DATASET_SIZE_BYTES:
+                raise NoRoomError(f"a dataset has at most {limits.MAX_DATASET_SIZE_BYTES} bytes: cut it in several")
+            self._store._reserve(len(data))  # noqa: SLF001 - a part of the store
+            self._reserved_size_bytes += len(data)
+            with disk(f"write in {self._store.folder}"):
+                self._writer.write(data)
+
+    def commit(
+        self, *, filename: str | None = None, mimetype: str | None = None, generation: Generation = Generation.CODEX
+    ) -> Manifest:
+        """Store what was written; return its manifest once that is on the disk. Raises like `ContentStore.put`."""
+        with self._guard:
+            self._check()
+            tree = self._finish()
+            manifest = Manifest(tree, self._writer.size_bytes, filename, mimetype, generation)
+            self._store._adopt(self._name, manifest)  # noqa: SLF001 - a part of the store
+            return manifest
+
+    def commit_as(self, manifest: Manifest) -> None:
+        """Store what was written under a manifest from elsewhere. Raises ArchiveError unless it is what was written."""
+        with self._guard:
+            self._check()
+            tree, size_bytes = self._finish(), self._writer.size_bytes
+            if (tree, size_bytes) != (manifest.tree, manifest.dataset_size_bytes):
+                raise ArchiveError(
+                    f"{size_bytes} bytes with the tree {tree} came for a dataset of {manifest.dataset_size_bytes} bytes with the "
+                    f"tree {manifest.tree}: do not believe who sent them"
+                )
+            self._store._adopt(self._name, manifest)  # noqa: SLF001 - a part of the store
+
+    def _finish(self) -> Cid:
+        self._is_finished = True
+        with disk(f"write in {self._store.folder}"):
+            return self._writer.finish()
+
+    def abort(self) -> None:
+        """Give up what was not committed and remove it. May be called at any time, from any thread."""
+        with self._guard:
+            if self._is_over:
+                return
+            self._is_over = True
+            self._store._reserve(-self._reserved_size_bytes)  # noqa: SLF001 - a part of the store
+            with disk(f"write in {self._store.folder}"):
+                self._writer.close()
+                for kind in (DATA, LEAVES, "manifest"):
+                    self._name.with_suffix(f".{kind}").unlink(missing_ok=True)
+
+    def _check(self) -> None:
+        if self._is_over or self._is_finished:
+            raise ArchiveError("what was coming in has been committed or given up")
+
+
+def _cid_named(path: Path) -> Cid | None:
+    try:
+        return Cid.parse(path.name)
+    except ArchiveError:
+        return None

@@ -1,0 +1,93 @@
+"""What a content endpoint does not have, from other nodes with the same API: asked in turn, believed never."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+from cablestore import limits
+from cablestore.archive.content.client import ContentClient
+from cablestore.archive.content.store import ContentStore
+from cablestore.archive.format.cid import Cid, Manifest
+from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError
+
+_LOG: Final = logging.getLogger("cablestore.content")
+
+
+class Upstream:
+    """The nodes that a store is filled from. Between `start` and `stop`, in one loop."""
+
+    def __init__(self, store: ContentStore, urls: Sequence[str]) -> None:
+        self._store = store
+        self._clients = [ContentClient(url, network=True, is_relay=True) for url in urls]
+        self._open = AsyncExitStack()
+        self._running: dict[Cid, asyncio.Task[Manifest]] = {}
+
+    async def start(self) -> None:
+        """Open the clients."""
+        for client in self._clients:
+            await self._open.enter_async_context(client)
+
+    async def stop(self) -> None:
+        """End what is fetched: nothing of it is stored."""
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._open.aclose()
+
+    async def manifest(self, cid: Cid, *, is_asked_by_node: bool = False) -> Manifest:
+        """Return a manifest, the store's or one of another node. Raises ArchiveError, NoSuchContentError where nobody has it.
+
+        What a node asks is answered from the store: else two nodes that have each other as upstream ask in a circle.
+        """
+        if is_asked_by_node or self._store.exists(cid):
+            return self._store.manifest(cid)
+        for client in self._clients:
+            try:
+                return await client.manifest(cid)
+            except ArchiveError as error:
+                self._tell(client, cid, error)
+        return self._store.manifest(cid)
+
+    async def fetch(self, cid: Cid, *, is_asked_by_node: bool = False) -> None:
+        """Return once the store has a dataset. Raises NoSuchContentError where it has not and nobody gives it, NoRoomError."""
+        if not self._store.exists(cid) and not is_asked_by_node and self._clients:
+            await asyncio.shield(self.begin(cid))
+
+    def begin(self, cid: Cid) -> asyncio.Task[Manifest]:
+        """Fetch a dataset in the background, unless that is under way. Raises NoRoomError where too many others are."""
+        if cid in self._running:
+            return self._running[cid]
+        if len(self._running) >= limits.MAX_CONTENT_FETCHES:
+            raise NoRoomError(f"{len(self._running)} datasets are being fetched: try again later")
+        task = asyncio.get_running_loop().create_task(self._fetch(cid))
+        self._running[cid] = task
+        task.add_done_callback(lambda _: self._end(cid))
+        return task
+
+    def _end(self, cid: Cid) -> None:
+        task = self._running.pop(cid)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _LOG.warning("a dataset was not fetched", extra={"cid": str(cid), "reason": str(error)})
+
+    async def _fetch(self, cid: Cid) -> Manifest:
+        if self._store.exists(cid):
+            return self._store.manifest(cid)
+        no_room: NoRoomError | None = None
+        for client in self._clients:
+            with self._store.incoming() as incoming:
+                try:
+                    return await client.fetch_into(cid, incoming)
+                except ArchiveError as error:
+                    no_room = error if isinstance(error, NoRoomError) else no_room
+                    self._tell(client, cid, error)
+        if no_room is not None:  # ours, unless a node claims it: then another may give the dataset, so all are asked
+            raise no_room
+        raise NoSuchContentError(f"there is no dataset {cid} in the content store, and no upstream node gave it")
+
+    def _tell(self, client: ContentClient, cid: Cid, error: ArchiveError) -> None:
+        _LOG.info("an upstream node gave nothing", extra={"node": client.url, "cid": str(cid), "reason": str(error)})

@@ -1,0 +1,157 @@
+"""Making archives of what a store has of the weeks that are over.
+
+Posts are read in order of time and hash, week by week. Posts that came late for their week get an archive of their own for
+it, behind the others.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cablestore.archive.folder import SCRATCH_PREFIX, ArchiveFolder
+from cablestore.archive.format.archive import Archive
+from cablestore.archive.format.message import EVERYONE_TOPIC
+from cablestore.archive.format.period import Period, week_of
+from cablestore.archive.format.profile import Topic, profile_named, topics_of
+from cablestore.archive.weeks import archives_of, by_week, messages_of, stones_by, topics_in
+from cablestore.archive.writer import ArchiveWriter, Created, Plan
+from cablestore.export.records import records_in_order
+from cablestore.export.writer import HASH_AT, TYPE_AT
+from cablestore.index.collector import without_collector
+from cablestore.index.processes import processes as processes_for
+from cablestore.index.progress import Progress, untold
+from cablestore.index.reader import Reader
+from cablestore.index.sizes import KEY as SIZES_KEY
+from cablestore.index.sizes import Size, decode_sizes
+from cablestore.index.tombstone import Tombstone
+from cablestore.protocol.dialect import dialect_named
+from cablestore.store.store import CableStore
+
+_SHARED_OUT_FROM_POSTS: Final = 200_000
+"""Of so many posts it is worth starting processes that make archives."""
+_AHEAD: Final = 3
+"""Weeks for each process that are under way. A week and its archives have 60 MB at most, but for weeks of several archives."""
+
+
+class _Recipe(NamedTuple):
+    """What all archives have in common, in a form that goes to other processes. It has no secret but the cabal key."""
+
+    profile: str
+    dialect: str
+    key: bytes | None
+
+
+class _Week(NamedTuple):
+    """A week's posts that no archive has. `topics` are of all channels that had posts up to its end.
+
+    They are the same whenever the week is archived. `stones` are those of its post/deletes, see `archives_of`.
+    """
+
+    period: Period
+    topics: tuple[Topic, ...]
+    records: list[bytes]
+    stones: dict[bytes, list[Tombstone]]
+
+
+def create_archives(
+    store: CableStore,
+    folder: ArchiveFolder,
+    plan: Plan,
+    now_ms: int,
+    progress: Progress = untold,
+    *,
+    processes: int | None = None,
+) -> Created:
+    """Make the archives of all weeks that ended by `now_ms` and that have posts, in a folder that may have earlier ones.
+
+    The same history gives the same bytes. Interrupted at any instant, the next call goes on. Without a number of
+    processes much is shared out among as many as there are cores. Raises ArchiveError where the folder's index is damaged
+    or was made with another profile or key, StorageError where the disk refuses.
+    """
+    with folder.claimed(), tempfile.TemporaryDirectory(dir=folder.path, prefix=SCRATCH_PREFIX) as scratch:
+        with store.snapshot() as snapshot:
+            reader = snapshot.reader
+            writer = ArchiveWriter(folder, plan, deletions_of_earlier_weeks(reader))
+            lists = records_in_order(reader, Path(scratch), progress=progress)
+            weeks = _weeks(reader, writer, plan, by_week(lists, now_ms))
+            recipe = _Recipe(plan.profile.name, plan.dialect.name, plan.key)
+            for posts, archives, oversize in _made(recipe, weeks, _processes_for(reader, processes)):
+                writer.add(archives, oversize)
+                progress(posts)
+        return writer.finish()
+
+
+def _processes_for(reader: Reader, processes: int | None) -> int:
+    if processes is not None:
+        return processes
+    posts = decode_sizes(reader.get(SIZES_KEY)).get("data", Size(0, 0)).rows
+    return os.cpu_count() or 1 if posts >= _SHARED_OUT_FROM_POSTS else 1
+
+
+def _weeks(
+    reader: Reader, writer: ArchiveWriter, plan: Plan, found: Iterable[tuple[Period, list[bytes]]]
+) -> Iterator[_Week]:
+    """Yield what is to be archived of each week."""
+    topics = {EVERYONE_TOPIC}
+    for period, records in found:
+        topics |= topics_in(records, plan.dialect)
+        missing = records
+        if writer.has(period):
+            messages = list(messages_of(records, plan.dialect))
+            late = {message.post_hash for message in writer.missing(period, messages)}
+            missing = [record for record in records if record[HASH_AT:TYPE_AT] in late]
+        stones = stones_by(missing, plan.dialect, _known_to(reader))
+        yield _Week(period, topics_of(plan.profile, topics), missing, stones)
+
+
+def _made(recipe: _Recipe, weeks: Iterable[_Week], processes: int) -> Iterator[tuple[int, list[Archive], list[bytes]]]:
+    """Yield what `_make` makes of each week, in order."""
+    if processes == 1:
+        yield from map(partial(_make, recipe), weeks)
+        return
+    with processes_for(processes) as pool:
+        under_way: deque[Future[tuple[int, list[Archive], list[bytes]]]] = deque()
+        for week in weeks:
+            under_way.append(pool.submit(_make, recipe, week))
+            if len(under_way) == _AHEAD * processes:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+
+
+def _make(recipe: _Recipe, week: _Week) -> tuple[int, list[Archive], list[bytes]]:
+    """Return how many posts were looked at, their archives, and the hashes of posts that no archive takes."""
+    profile, dialect = profile_named(recipe.profile), dialect_named(recipe.dialect)
+    with without_collector():
+        messages = messages_of(week.records, dialect)
+        archives, oversize = archives_of(profile, week.period, week.topics, messages, week.stones, recipe.key)
+    return len(week.records), archives, oversize
+
+
+def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
+    """Return the post/deletes that hit posts of an earlier week than their own, whole, in order of time and hash."""
+    found: dict[bytes, bytes] = {}
+    for stone in reader.tombstones():
+        if stone.skeleton is None or stone.deleted_by in found:
+            continue
+        post = reader.post(stone.deleted_by)
+        if post is not None and stone.skeleton.timestamp_ms < week_of(post.timestamp_ms).from_ms:
+            found[post.hash] = post.raw
+    return list(found.values())
+
+
+def _known_to(reader: Reader) -> Callable[[Tombstone], Tombstone | None]:
+    """Return what finds the tombstone that a post/delete laid, where it is the one that counts."""
+
+    def known(claim: Tombstone) -> Tombstone | None:
+        stone = reader.tombstone(claim.target, claim.author)
+        return stone if stone and stone.is_effective and stone.deleted_by == claim.deleted_by else None
+
+    return known

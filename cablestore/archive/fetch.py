@@ -1,0 +1,183 @@
+"""Fetching a community's archives by whichever link: first the index, verified, then those that a member wants.
+
+    with fetching(parse_link(link), folder, control_key, store.dialect, Sources(peers=peers)) as community:
+        entries = wanted(community.verified, imported)
+        for entry, found in import_noted(store, community.verified, community.fetch(entries), imported):
+            print(entry.period, found.posts)
+
+An index takes the place of the earlier one when it is verified, at once and whole. Until then nothing of what is here is
+touched; afterwards archives that both name are where they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cablestore.archive.content.community import CidFolder
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.format.announcement import Link
+from cablestore.archive.format.cid import Cid
+from cablestore.archive.format.index import VerifiedIndex
+from cablestore.archive.format.magnet import Magnet
+from cablestore.archive.format.profile import Entry
+from cablestore.archive.local import LocalArchives, cid_archives, community_folder, torrent_archives
+from cablestore.archive.member import cid_of, fetched_from, span_of, verified_by_any_profile
+from cablestore.archive.remote import Progress
+from cablestore.errors import ArchiveError
+from cablestore.limits import METADATA_TIMEOUT_S, STALL_TIMEOUT_S
+from cablestore.protocol.dialect import Dialect
+
+if TYPE_CHECKING:
+    from cablestore.archive.torrent.config import TorrentConfig
+
+_INCOMING: Final = "incoming"
+"""The folder beside those of communities in which a torrent's index is fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Whom to ask: for torrents `peers` (IP address and port), `trackers` and `dht`, for content ids `nodes` (URLs)."""
+
+    peers: tuple[tuple[str, int], ...] = ()
+    trackers: tuple[str, ...] = ()
+    dht: bool = False
+    nodes: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    """How long to wait for whoever says nothing; the limits METADATA_TIMEOUT_S and STALL_TIMEOUT_S without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetching:
+    """A community's archives elsewhere. `fetch` yields those that it is given, newest first as they are named, as they come."""
+
+    verified: VerifiedIndex
+    _fetch: Callable[[list[Entry], Progress | None], Iterator[tuple[Entry, bytes]]]
+
+    def fetch(self, entries: list[Entry], progress: Progress | None = None) -> Iterator[tuple[Entry, bytes]]:
+        """Yield archives with their bytes, verified by nobody but the engine. `progress` is told bytes: here, wanted.
+
+        Raises ArchiveError, of which NoRoomError and UnreachableError; what came is kept for the next time.
+        """
+        return self._fetch(entries, progress)
+
+
+@contextmanager
+def fetching(
+    link: Link, folder: Path, control_key: bytes, dialect: Dialect, sources: Sources, key: bytes | None = None
+) -> Iterator[Fetching]:
+    """Fetch the index that a link leads to, and yield what fetches its archives, into a folder of communities.
+
+    Raises ArchiveError where nobody gives it, where it is not the control node's or older than the one that is here, and
+    where another process fetches into the folder.
+    """
+    work = _Work(folder, control_key, dialect, sources, key)
+    by_link = work.by_cid(link) if isinstance(link, Cid) else work.by_torrent(link)
+    with ArchiveFolder(work.community_folder).claimed(), by_link as found:
+        yield found
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What `fetching` was given. The engines are imported where they are needed: each has a library of its own."""
+
+    folder: Path
+    control_key: bytes
+    dialect: Dialect
+    sources: Sources
+    key: bytes | None
+
+    @property
+    def community_folder(self) -> Path:
+        return community_folder(self.folder, self.control_key)
+
+    @contextmanager
+    def by_torrent(self, magnet: Magnet) -> Iterator[Fetching]:
+        """Fetch the index beside the community's folder: libtorrent writes where it fetches, before anybody verified it."""
+        from cablestore.archive.torrent.engine import TorrentEngine, keep_torrent  # noqa: PLC0415 - as said above
+
+        community = self.control_key.hex()
+        incoming = self.folder / _INCOMING
+        with TorrentEngine(self._config(incoming)) as engine, engine.open(str(magnet), community=community) as remote:
+            data, data_size_bytes = remote.index(), remote.metainfo.data_size_bytes
+        verified = self._verified(data, data_size_bytes)
+        self._check_not_older(verified, torrent_archives)
+        keep_torrent(incoming / f"{community}.torrent", self.folder, community)  # first: it says what the index needs
+        ArchiveFolder(self.community_folder).write_index(data)
+
+        def fetch(entries: list[Entry], progress: Progress | None) -> Iterator[tuple[Entry, bytes]]:
+            if not entries:
+                return
+            torrent = incoming / f"{community}.torrent"
+            with (
+                TorrentEngine(self._config(self.folder)) as engine,
+                engine.open(torrent, community=community) as remote,
+            ):
+                yield from fetched_from(remote, entries, span_of, progress)
+
+        yield Fetching(verified, fetch)
+
+    @contextmanager
+    def by_cid(self, cid: Cid) -> Iterator[Fetching]:
+        from cablestore.archive.content.remote import ContentRemote  # noqa: PLC0415 - as said above
+
+        files = CidFolder(self.community_folder)
+        timeout_s = self.sources.timeout_s or STALL_TIMEOUT_S
+        with ContentRemote(cid, files, self.sources.nodes, stall_timeout_s=timeout_s) as remote:
+            verified = self._verified(remote.index(), None)
+            self._check_not_older(verified, cid_archives)
+            files.put_index(cid)
+            yield Fetching(
+                verified,
+                lambda entries, progress: fetched_from(remote, entries, cid_of, progress) if entries else iter(()),
+            )
+
+    def _verified(self, data: bytes, data_size_bytes: int | None) -> VerifiedIndex:
+        return verified_by_any_profile(
+            data, self.control_key, self.dialect, data_size_bytes=data_size_bytes, key=self.key
+        )
+
+    def _check_not_older(self, verified: VerifiedIndex, local: _Local) -> None:
+        """Raise ArchiveError for an index that only lacks what the one that is here has."""
+        try:
+            here = local(self.folder, self.control_key, self.dialect, self.key)
+        except ArchiveError:  # it is damaged, or of another key: it is replaced
+            return
+        if here is not None and verified.commitments.keys() < here.verified.commitments.keys():
+            raise ArchiveError(
+                f"the index has {len(verified.commitments):,} of the {len(here.verified.commitments):,} archives of the one that "
+                "was fetched before, and no other: use the control node's newest link"
+            )
+
+    def _config(self, folder: Path) -> TorrentConfig:
+        from cablestore.archive.torrent.engine import TorrentConfig  # noqa: PLC0415 - as said above
+
+        sources = self.sources
+        is_inside = not sources.dht and not sources.trackers and all(_is_loopback(host) for host, _ in sources.peers)
+        return TorrentConfig(
+            enabled=True,
+            port=0,
+            listen_address="127.0.0.1" if is_inside else "0.0.0.0",  # noqa: S104 - whoever looks for peers elsewhere has asked for it
+            data_folder=folder,
+            torrent_folder=folder,
+            peers=sources.peers,
+            trackers=sources.trackers,
+            dht=sources.dht,
+            metadata_timeout_s=sources.timeout_s or METADATA_TIMEOUT_S,
+            stall_timeout_s=sources.timeout_s or STALL_TIMEOUT_S,
+        )
+
+
+_Local = Callable[[Path, bytes, Dialect, bytes | None], LocalArchives | None]
+
+
+def _is_loopback(host: str) -> bool:
+    """Tell whether an address is one of this machine alone; what is no address is refused by the engine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return True

@@ -1,0 +1,207 @@
+"""Archives: the bytes of one, and what is read from them. Pure.
+
+What is written is padded to whole pieces, sealed where there is a key. What is read is checked against the entry of the
+index that led to it, and given one message after the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cablestore.archive.format.merkle import MerkleTree
+from cablestore.archive.format.message import Message, message_of
+from cablestore.archive.format.period import Period
+from cablestore.archive.format.profile import Entry, Profile, Record, Topic, with_id
+from cablestore.archive.format.protobuf import fields
+from cablestore.archive.format.seal import SEAL_OVERHEAD_BYTES, is_sealed, seal, unseal
+from cablestore.errors import ArchiveError, CorruptStoreError, DecodeError
+from cablestore.index.latest import NS_PER_MS
+from cablestore.index.packing import pack, unpack
+from cablestore.index.tombstone import Tombstone
+from cablestore.limits import MAX_STORED_ARCHIVE_SIZE_BYTES
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.fields import sized
+from cablestore.protocol.post import Post, decode_post
+from cablestore.protocol.varint import encode_varint
+
+_PURPOSE: Final = b"archive"
+_METADATA_FIELD: Final = 2
+_MESSAGES_FIELD: Final = 3
+_PADDING_FIELD: Final = 4
+_TOMBSTONES_FIELD: Final = 1000
+"""Ours: other readers skip it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """An archive that was made.
+
+    `stored` is what lies in `data`, of which the last `padding_bytes` follow the document. `merkle_root` is that of its
+    `num_posts` post hashes in order.
+    """
+
+    period: Period
+    topics: tuple[Topic, ...]
+    stored: bytes
+    padding_bytes: int
+    num_posts: int
+    merkle_root: bytes
+
+    @property
+    def content(self) -> bytes:
+        """What a content id stands for: the document, sealed or not, without the padding that follows it."""
+        return self.stored[: len(self.stored) - self.padding_bytes]
+
+    @property
+    def sha256(self) -> bytes:
+        """The SHA-256 of `stored`, 32 bytes."""
+        return hashlib.sha256(self.stored).digest()
+
+    def entry(self, profile: Profile, offset_bytes: int) -> Entry:
+        """Return the archive's entry in an index, where `stored` lies in `data` at `offset_bytes`."""
+        size_bytes = len(self.stored)
+        return with_id(profile, Entry("", self.period, self.topics, offset_bytes, size_bytes, self.padding_bytes))
+
+    def entry_by_cid(self, profile: Profile, cid: str) -> Entry:
+        """Return the archive's entry in an index, where `content` is under this content id."""
+        return with_id(profile, Entry("", self.period, self.topics, cid=cid))
+
+
+def encode_archive(
+    profile: Profile,
+    period: Period,
+    topics: tuple[Topic, ...],
+    messages: Sequence[Message],
+    key: bytes | None = None,
+    tombstones: Sequence[Tombstone] = (),
+) -> Archive:
+    """Return the archive of `messages`, sealed under a 32-byte cabal key if one is given. Its size is whole pieces.
+
+    `topics` are those of the period in the profile's form (`topics_of`). `tombstones` say what the targets of its
+    post/deletes were, which the post/deletes themselves do not. Raises ArchiveError for no messages at all, and
+    for one outside of the period or of the topics.
+    """
+    if not messages:
+        raise ArchiveError(f"there is no message for an archive of {period}. Write none")
+    _check(profile, period, topics, messages)
+    tree = MerkleTree(message.post_hash for message in messages)
+    document = profile.document(period, topics, messages) + _written(tombstones)
+    document += profile.inner_padding(len(document) + (SEAL_OVERHEAD_BYTES if key is not None else 0))
+    if key is not None:
+        document = seal(document, key, purpose=_PURPOSE)
+    padding_bytes = profile.outer_padding_bytes(len(document))
+    stored = document + bytes(padding_bytes)
+    if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
+        raise ArchiveError(
+            f"the archive has {len(stored)} bytes, readers take {MAX_STORED_ARCHIVE_SIZE_BYTES}. Cut its messages into chunks"
+        )
+    return Archive(period, topics, stored, padding_bytes, tree.size, tree.root())
+
+
+def _check(profile: Profile, period: Period, topics: tuple[Topic, ...], messages: Sequence[Message]) -> None:
+    known = frozenset(topics)
+    strange = {topic for topic in {message.content_topic for message in messages} if profile.topic(topic) not in known}
+    start_ns, stop_ns = period.from_ms * NS_PER_MS, period.to_ms * NS_PER_MS
+    for message in messages:
+        if not start_ns <= message.timestamp_ns < stop_ns or message.content_topic in strange:
+            raise ArchiveError(
+                f"post {message.post_hash.hex()} of {message.timestamp_ms} ms in {message.content_topic} is not of "
+                f"{period} or not of the archive's {len(topics)} topics. Put it into the archive of its week"
+            )
+
+
+def decode_archive(
+    profile: Profile, stored: bytes, entry: Entry, key: bytes | None = None
+) -> Iterator[Record | Tombstone]:
+    """Yield what an archive keeps, one message at a time, then tombstones. `stored` is what `entry` of the index points to.
+
+    With a key the archive has to be sealed under it, without one it must not be. At once it checks size, seal and the
+    padding behind the document; on the way that the document is well-formed and holds nothing unknown, its metadata is
+    the index entry's, each message is of the period and one of the topics, the padding within is zeros and the last of
+    it. Raises ArchiveError, possibly after messages were given: store none before the end.
+    """
+    if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
+        raise ArchiveError(
+            f"the archive has {len(stored)} bytes, allowed are {MAX_STORED_ARCHIVE_SIZE_BYTES}. Do not fetch it again"
+        )
+    if entry.cid is None and len(stored) != entry.size_bytes:
+        raise ArchiveError(f"the archive has {len(stored)} bytes, its index says {entry.size_bytes}. Fetch it again")
+    document = stored[: len(stored) - entry.padding_bytes] if entry.padding_bytes else stored
+    if _has_more_than_zeros(stored[len(document) :]):
+        raise ArchiveError(f"the {entry.padding_bytes} bytes of padding behind the archive are not all zero")
+    if key is not None:
+        document = unseal(document, key, purpose=_PURPOSE)
+    elif is_sealed(document):
+        raise ArchiveError("the archive is encrypted, a public one was expected. Give the cabal key")
+    return _records(profile, document, entry)
+
+
+def verified_post(profile: Profile, record: Record, dialect: Dialect) -> Post:
+    """Return the post that a message carries, decoded, where all the rest of the message follows from it.
+
+    The post's own signature is not checked: see `crypto.are_signed`. Raises ArchiveError.
+    """
+    try:
+        post = decode_post(record.payload, dialect)
+    except DecodeError as error:
+        raise ArchiveError(f"a message of the archive carries no {dialect.name} post: {error}") from None
+    expected = profile.record(message_of(post))
+    if record != expected:
+        field, found, right = next(
+            each for each in zip(Record._fields, record, expected, strict=True) if each[1] != each[2]
+        )
+        raise ArchiveError(f"the {field} of the message that carries {post!r} is {found!r}, it has to be {right!r}")
+    return post
+
+
+def _written(tombstones: Sequence[Tombstone]) -> bytes:
+    """Return the field of tombstones: msgpack [[target, author, the row's value], ...]; nothing where there are none."""
+    if not tombstones:
+        return b""
+    packed = pack([[stone.target, stone.author, stone.told().encode()] for stone in tombstones])
+    return encode_varint(_TOMBSTONES_FIELD << 3 | 2) + sized(packed)
+
+
+def _tombstones(value: bytes) -> Iterator[Tombstone]:
+    try:
+        yield from map(Tombstone.read, unpack(value))
+    except (CorruptStoreError, TypeError, ValueError):
+        raise ArchiveError("the tombstones of the archive cannot be read. A newer version may read them") from None
+
+
+def _records(profile: Profile, document: bytes, entry: Entry) -> Iterator[Record | Tombstone]:
+    found = fields(document, "archive")
+    if next(found, None) != (_METADATA_FIELD, profile.write_metadata(entry.period, entry.topics)):
+        raise ArchiveError("the archive does not begin with the metadata that the index has of it. Fetch both again")
+    topics = frozenset(entry.topics)
+    start, stop = (profile.timestamp(bound_ms) for bound_ms in entry.period)
+    is_at_end = False
+    for field, value in found:
+        if is_at_end:
+            raise ArchiveError(f"field {field} follows the padding of the archive. No known writer does that")
+        if field == _PADDING_FIELD and _is_padding(profile, value):
+            is_at_end = True
+            continue
+        if field == _TOMBSTONES_FIELD and isinstance(value, bytes):
+            yield from _tombstones(value)
+            continue
+        if field != _MESSAGES_FIELD or not isinstance(value, bytes):
+            raise ArchiveError(f"field {field} of the archive is not understood. A newer version may read it")
+        record = profile.read_record(value)
+        if not start <= record.timestamp < stop or record.topic not in topics:
+            raise ArchiveError(
+                f"a message of time {record.timestamp} and topic {record.topic!r} is in the archive of {entry.period} "
+                f"and {len(topics)} topics. The archive was not made as its metadata say"
+            )
+        yield record
+
+
+def _is_padding(profile: Profile, value: int | bytes) -> bool:
+    return profile.pads_within and isinstance(value, bytes) and not _has_more_than_zeros(value)
+
+
+def _has_more_than_zeros(data: bytes) -> bool:
+    return data.count(0) != len(data)

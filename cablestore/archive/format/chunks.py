@@ -1,0 +1,50 @@
+"""Cuts the messages of a period into archives that a member can hold in memory. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from cablestore.archive.format.message import Message
+from cablestore.errors import ArchiveError
+from cablestore.limits import MAX_ARCHIVE_SIZE_BYTES
+from cablestore.protocol.crypto import KEY_SIZE_BYTES
+
+
+class Oversize(NamedTuple):
+    """A message that no archive takes, because it alone is larger than one may be."""
+
+    message: Message
+    size_bytes: int
+
+
+def chunks(
+    messages: Iterable[Message], max_size_bytes: int = MAX_ARCHIVE_SIZE_BYTES
+) -> Iterator[tuple[Message, ...] | Oversize]:
+    """Yield the messages of each archive in order, never none; between them those that are too large for any.
+
+    Size is payload and author key, as status-go counts. `messages` come sorted by (timestamp, post hash), each once:
+    what comes otherwise raises ArchiveError, because the same history would give other archives elsewhere.
+    """
+    chunk: list[Message] = []
+    chunk_size_bytes = 0
+    latest = (-1, b"")
+    for message in messages:
+        moment = message[2:]  # time and hash
+        if moment <= latest:
+            raise ArchiveError(
+                f"post {message.post_hash.hex()} comes after one of {latest[0]} ns, {latest[1].hex()}. "
+                "Sort the posts by (timestamp, hash) and give each once"
+            )
+        latest = moment
+        size_bytes = len(message.payload) + KEY_SIZE_BYTES
+        if size_bytes > max_size_bytes:
+            yield Oversize(message, size_bytes)
+            continue
+        if chunk and chunk_size_bytes + size_bytes > max_size_bytes:
+            yield tuple(chunk)
+            chunk, chunk_size_bytes = [], 0
+        chunk.append(message)
+        chunk_size_bytes += size_bytes
+    if chunk:
+        yield tuple(chunk)

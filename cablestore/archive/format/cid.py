@@ -1,0 +1,421 @@
+"""Codex content ids: of blocks, of datasets by the Merkle tree over their blocks, and of the manifests that describe datasets.
+
+Pure. The rules are those of nim-codex as it is deployed, which the text of its specification misses in places (the key of a
+node comes last), and each is held against ids that real nodes gave out. Two things to know:
+
+* The id of a tree does not fix the dataset's size: the last block is padded with zeros, so `a` and `a` with a zero behind it
+  have the same tree. The manifest has the size.
+* The same bytes have other manifests, and so other ids, under another filename, media type or generation of the format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from hashlib import sha256
+from typing import Final, Self
+
+from cablestore import limits
+from cablestore.errors import ArchiveError, DecodeError
+from cablestore.protocol.varint import encode_varint, read_varint
+
+BLOCK_SIZE_BYTES: Final = 65_536
+"""What datasets are cut into (nim-codex: DefaultBlockSize)."""
+LEAF_SIZE_BYTES: Final = 32
+"""A SHA-256: of a block, or of a node of the tree."""
+
+CODEC_MANIFEST: Final = 0xCD01
+CODEC_BLOCK: Final = 0xCD02
+CODEC_TREE: Final = 0xCD03
+
+_CODECS: Final = (CODEC_MANIFEST, CODEC_BLOCK, CODEC_TREE)
+_SHA256: Final = 0x12
+_CID_VERSION_ORDINAL: Final = 2  # CIDv1's place in an enumeration of nim-libp2p, which is what manifests hold
+_BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_TEXT_SIZE: Final = 52  # `z` and 51 digits, whatever the digest: the bytes before it do not change the number of digits
+
+_NO_NODE: Final = bytes(LEAF_SIZE_BYTES)
+_BOTTOM: Final = 1
+_ALONE: Final = 2
+_KEYS: Final = tuple(bytes((key,)) for key in range(4))
+
+_MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}/[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}")
+_NOT_IN_FILENAMES: Final = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
+
+
+@dataclass(frozen=True, slots=True, order=True, repr=False)
+class Cid:
+    """A content id: what it is of (`codec`, one of CODEC_*), and the SHA-256 of that."""
+
+    codec: int
+    digest: bytes
+
+    def __post_init__(self) -> None:
+        if self.codec not in _CODECS or len(self.digest) != LEAF_SIZE_BYTES:
+            raise ArchiveError(f"no content id has codec {self.codec:#x} and a digest of {len(self.digest)} bytes")
+
+    def encode(self) -> bytes:
+        """Return the 38 bytes: version 1, codec, hash function, length, digest."""
+        return _before_digest(self.codec) + self.digest
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read the 38 bytes; raises ArchiveError for anything else, other hash functions and codecs among it."""
+        for codec in _CODECS:
+            head = _before_digest(codec)
+            if data.startswith(head) and len(data) == len(head) + LEAF_SIZE_BYTES:
+                return cls(codec, data[len(head) :])
+        raise ArchiveError(
+            f"{data[:40].hex()} is not a content id of Codex: CIDv1 of a manifest, block or tree by SHA-256"
+        )
+
+    def __str__(self) -> str:
+        number, digits = int.from_bytes(self.encode()), ""
+        while number:
+            number, digit = divmod(number, 58)
+            digits = _BASE58[digit] + digits
+        return f"z{digits}"
+
+    def __repr__(self) -> str:
+        return f"Cid.parse({str(self)!r})"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the text form, `z` and base58btc; raises ArchiveError for anything else."""
+        if len(text) != _TEXT_SIZE or text[0] != "z":
+            raise ArchiveError(
+                f"{text[:60]!r} is not a content id of Codex: {_TEXT_SIZE} characters of which the first is z"
+            )
+        number = 0
+        for character in text[1:]:
+            digit = _BASE58.find(character)
+            if digit < 0:
+                raise ArchiveError(f"{text!r} is not a content id: base58 has no {character!r}")
+            number = number * 58 + digit
+        return cls.decode(number.to_bytes((number.bit_length() + 7) // 8))
+
+
+def _before_digest(codec: int) -> bytes:
+    return b"\x01" + encode_varint(codec) + bytes((_SHA256, LEAF_SIZE_BYTES))
+
+
+# --- the tree ----------------------------------------------------------------------------------------
+
+
+def block_count_of(size_bytes: int) -> int:
+    """Return how many blocks a dataset of this size has."""
+    return -(-size_bytes // BLOCK_SIZE_BYTES)
+
+
+def leaf_of(block: bytes) -> bytes:
+    """Return the leaf of a block of 1 to 65,536 bytes: its SHA-256, padded with zeros where it is the short last one."""
+    if not 0 < len(block) <= BLOCK_SIZE_BYTES:
+        raise ArchiveError(f"a block has 1 to {BLOCK_SIZE_BYTES} bytes, not {len(block)}")
+    return sha256(block.ljust(BLOCK_SIZE_BYTES, b"\0")).digest()
+
+
+def block_cid(block: bytes) -> Cid:
+    """Return the id of one block of 1 to 65,536 bytes."""
+    return Cid(CODEC_BLOCK, leaf_of(block))
+
+
+def _node(left: bytes, right: bytes | None, level: int) -> bytes:
+    """The node over two on `level`, or over one that has none to its right."""
+    key = (_BOTTOM if level == 0 else 0) + (_ALONE if right is None else 0)
+    return sha256(left + (right or _NO_NODE) + _KEYS[key]).digest()
+
+
+class RootHasher:
+    """Finds the root over leaves that come one by one; holds one node for each level of the tree."""
+
+    def __init__(self) -> None:
+        self.leaf_count = 0
+        self._waiting: list[bytes | None] = []  # for each level a left node whose right one has not come
+
+    def add(self, leaf: bytes) -> None:
+        """Take the next leaf, 32 bytes."""
+        node, level = leaf, 0
+        while level < len(self._waiting) and (left := self._waiting[level]) is not None:
+            self._waiting[level] = None
+            node = _node(left, node, level)
+            level += 1
+        if level == len(self._waiting):
+            self._waiting.append(None)
+        self._waiting[level] = node
+        self.leaf_count += 1
+
+    def root(self) -> bytes:
+        """Return the root over the leaves so far; raises ArchiveError when there are none, as nim-codex does."""
+        if not self._waiting:
+            raise ArchiveError("an empty dataset has no content id: Codex stores at least one byte")
+        last: bytes | None = None
+        top = len(self._waiting) - 1
+        for level, left in enumerate(self._waiting):
+            if left is not None and last is None and level == top > 0:
+                return left
+            if left is not None:
+                last = _node(left, last, level)
+            elif last is not None:
+                last = _node(last, None, level)
+        assert last is not None  # noqa: S101 - the topmost level always has a node
+        return last
+
+
+def tree_cid(leaves: Iterable[bytes]) -> Cid:
+    """Return the id of the dataset whose blocks have these leaves; raises ArchiveError when there are none."""
+    hasher = RootHasher()
+    for leaf in leaves:
+        hasher.add(leaf)
+    return Cid(CODEC_TREE, hasher.root())
+
+
+class DatasetHasher:
+    """Finds the tree of a dataset that comes in pieces of any size; holds at most a block and a node for each level."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._rest = bytearray()
+        self._roots = RootHasher()
+
+    def update(self, data: bytes | bytearray | memoryview) -> bytes:
+        """Take the next bytes; return the leaves, joined, of the blocks that are whole with them."""
+        view = memoryview(data)
+        self.size_bytes += len(view)
+        leaves = []
+        if self._rest:
+            taken = view[: BLOCK_SIZE_BYTES - len(self._rest)]
+            self._rest += taken
+            view = view[len(taken) :]
+            if len(self._rest) < BLOCK_SIZE_BYTES:
+                return b""
+            leaves.append(sha256(self._rest).digest())
+        whole = len(view) - len(view) % BLOCK_SIZE_BYTES
+        leaves += [sha256(view[at : at + BLOCK_SIZE_BYTES]).digest() for at in range(0, whole, BLOCK_SIZE_BYTES)]
+        self._rest = bytearray(view[whole:])
+        for leaf in leaves:
+            self._roots.add(leaf)
+        return b"".join(leaves)
+
+    def finish(self) -> tuple[Cid, bytes]:
+        """Return the tree's id and the leaf of the short last block, if there is one. Call it once, nothing comes after it.
+
+        Raises ArchiveError when no byte came.
+        """
+        leaf = leaf_of(bytes(self._rest)) if self._rest else b""
+        if leaf:
+            self._roots.add(leaf)
+        self._rest.clear()
+        return Cid(CODEC_TREE, self._roots.root()), leaf
+
+
+# --- proofs ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BlockProof:
+    """Shows that a block stands at `index` of a dataset: the nodes beside its way to the root, 32 zeros where there is none.
+
+    A proof is of the block and its place. `block_count` is only what makes the path readable: believe the manifest's.
+    """
+
+    index: int
+    block_count: int
+    path: tuple[bytes, ...]
+
+    def check(self, tree: Cid, block: bytes) -> None:
+        """Raise ArchiveError unless the block is the one at this place of the dataset with this tree."""
+        if tree.codec != CODEC_TREE:
+            raise ArchiveError(f"{tree} is not the id of a tree: blocks are proved against those")
+        if not 0 <= self.index < self.block_count:
+            raise ArchiveError(f"the proof is of block {self.index} of {self.block_count}, which is none")
+        if len(block) < BLOCK_SIZE_BYTES and self.index < self.block_count - 1:
+            raise ArchiveError(
+                f"block {self.index} has {len(block)} bytes and is not the last: {BLOCK_SIZE_BYTES} expected"
+            )
+        if self._root(leaf_of(block)) != tree.digest:
+            raise ArchiveError(f"block {self.index} is not in the dataset {tree}, or its proof is of another")
+
+    def _root(self, node: bytes) -> bytes:
+        index, count = self.index, self.block_count
+        for level, beside in enumerate(self.path):
+            if len(beside) != LEAF_SIZE_BYTES or (count == 1 and level > 0):
+                raise ArchiveError(f"the proof has {len(self.path)} nodes, not one of 32 bytes for each level")
+            if index % 2:
+                node = _node(beside, node, level)
+            elif index + 1 < count:
+                node = _node(node, beside, level)
+            elif beside == _NO_NODE:
+                node = _node(node, None, level)
+            else:
+                raise ArchiveError("the proof has a node where the tree has none")
+            index, count = index // 2, -(-count // 2)
+        if count != 1 or not self.path:
+            raise ArchiveError(f"the proof ends after {len(self.path)} nodes, below the root")
+        return node
+
+
+def prove_block(leaves: Sequence[bytes], index: int) -> BlockProof:
+    """Return the proof of one block of the dataset whose blocks have these leaves. Raises ArchiveError for no such block."""
+    if not 0 <= index < len(leaves):
+        raise ArchiveError(f"there is no block {index} in a dataset of {len(leaves)}")
+    path: list[bytes] = []
+    layer, at = list(leaves), index
+    while len(layer) > 1 or not path:
+        path.append(layer[at ^ 1] if at ^ 1 < len(layer) else _NO_NODE)
+        pairs = range(0, len(layer), 2)
+        layer = [_node(layer[i], layer[i + 1] if i + 1 < len(layer) else None, len(path) - 1) for i in pairs]
+        at //= 2
+    return BlockProof(index, len(leaves), tuple(path))
+
+
+# --- manifests ---------------------------------------------------------------------------------------
+
+
+class Generation(StrEnum):
+    """How a manifest is written: the format changed twice without a version number that says so."""
+
+    CODEX = "codex"
+    """nim-codex until December 2025. Observed in ids of real nodes."""
+    LOGOS1 = "logos1"
+    """Logos Storage, early and middle of 2026. Observed in an id of a real node."""
+    LOGOS2 = "logos2"
+    """Logos Storage, later in 2026. From its source text; no id of a real node was at hand to hold it against."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a dataset's id stands for: its tree, size, and how a client named it. Raises ArchiveError for what none can be."""
+
+    tree: Cid
+    dataset_size_bytes: int
+    filename: str | None = None
+    mimetype: str | None = None
+    generation: Generation = Generation.CODEX
+
+    def __post_init__(self) -> None:
+        if self.tree.codec != CODEC_TREE:
+            raise ArchiveError(f"the manifest names {self.tree}, which is not the id of a tree")
+        if not 0 < self.dataset_size_bytes <= limits.MAX_DATASET_SIZE_BYTES:
+            raise ArchiveError(
+                f"a dataset has 1 to {limits.MAX_DATASET_SIZE_BYTES} bytes, the manifest says {self.dataset_size_bytes}"
+            )
+        if self.filename is not None:
+            check_filename(self.filename)
+        if self.mimetype is not None:
+            check_media_type(self.mimetype)
+
+    @property
+    def block_count(self) -> int:
+        """How many blocks the dataset has."""
+        return block_count_of(self.dataset_size_bytes)
+
+    def encode(self) -> bytes:
+        """Return the bytes whose SHA-256 is in the id: a protobuf message in field 1 of another (nim-codex: coders.nim)."""
+        fields: list[int | bytes | None] = [
+            self.tree.encode(),
+            BLOCK_SIZE_BYTES,
+            self.dataset_size_bytes,
+            CODEC_BLOCK,
+            _SHA256,
+            _CID_VERSION_ORDINAL,
+            self.filename.encode() if self.filename is not None else None,
+            self.mimetype.encode() if self.mimetype is not None else None,
+        ]
+        if self.generation is Generation.LOGOS2:
+            fields.insert(0, 0)  # the manifest's version
+        elif self.generation is Generation.CODEX:
+            fields.insert(6, None)  # erasure coding, which has no place in archives
+        return _field(1, b"".join(_field(number, value) for number, value in enumerate(fields, 1)))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read a manifest of any generation; raises ArchiveError unless these are exactly the bytes that `encode` makes.
+
+        Without filename and media type the first two generations write the same bytes: such a manifest is called codex.
+        """
+        if len(data) > limits.MAX_MANIFEST_SIZE_BYTES:
+            raise ArchiveError(f"a manifest of {len(data)} bytes: at most {limits.MAX_MANIFEST_SIZE_BYTES} are read")
+        try:
+            fields = _read_fields(data)
+            for generation in Generation:
+                manifest = cls._from_fields(fields, generation)
+                if manifest is not None and manifest.encode() == data:
+                    return manifest
+        except (DecodeError, UnicodeDecodeError) as error:
+            raise ArchiveError(f"the bytes are no manifest: {error}") from None
+        raise ArchiveError(
+            "the bytes are no manifest of a known generation (codex, logos1, logos2), or of an erasure coded dataset"
+        )
+
+    @classmethod
+    def _from_fields(cls, fields: dict[int, int | bytes], generation: Generation) -> Self | None:
+        """Read the fields as those of one generation; None where they cannot be."""
+        first = 2 if generation is Generation.LOGOS2 else 1
+        name_at = 7 if generation is Generation.LOGOS1 else 8
+        tree, size_bytes = fields.get(first), fields.get(first + 2)
+        name, kind = fields.get(name_at, b""), fields.get(name_at + 1, b"")
+        if not (isinstance(tree, bytes) and isinstance(size_bytes, int)):
+            return None
+        if not (isinstance(name, bytes) and isinstance(kind, bytes)):
+            return None
+        bare = cls(Cid.decode(tree), size_bytes, generation=generation)
+        try:
+            return replace(bare, filename=name.decode() or None, mimetype=kind.decode() or None)
+        except (ArchiveError, UnicodeDecodeError):
+            return None  # what one generation has for a filename is another's media type, which is no filename
+
+
+def manifest_cid(manifest: Manifest) -> Cid:
+    """Return the id under which a dataset with this manifest is known."""
+    return Cid(CODEC_MANIFEST, sha256(manifest.encode()).digest())
+
+
+def check_filename(filename: str) -> None:
+    """Raise ArchiveError for what Codex takes for no filename: folders, wildcards, quotes and control characters in it."""
+    try:
+        size_bytes = len(filename.encode())
+    except UnicodeEncodeError:
+        raise ArchiveError(f"the filename {filename!r} is not UTF-8") from None
+    if not 0 < size_bytes <= limits.MAX_FILENAME_SIZE_BYTES:
+        raise ArchiveError(f"a filename has 1 to {limits.MAX_FILENAME_SIZE_BYTES} bytes, not {size_bytes}")
+    if _NOT_IN_FILENAMES.search(filename) or filename[0] == " " or filename[-1] in " .":
+        raise ArchiveError(
+            f'{filename!r} is no filename: one has no folder, none of \\ : * ? " < > | and no control character'
+        )
+
+
+def check_media_type(mimetype: str) -> None:
+    """Raise ArchiveError for what is no media type by RFC 6838, such as text/plain."""
+    if not _MEDIA_TYPE.fullmatch(mimetype):
+        raise ArchiveError(f"{mimetype[:80]!r} is no media type: one looks like text/plain")
+
+
+def _field(number: int, value: int | bytes | None) -> bytes:
+    """Write a field of protobuf, zeros too, which protobuf's own encoders leave out."""
+    if value is None:
+        return b""
+    if isinstance(value, int):
+        return encode_varint(number << 3) + encode_varint(value)
+    return encode_varint(number << 3 | 2) + encode_varint(len(value)) + value
+
+
+def _read_fields(data: bytes) -> dict[int, int | bytes]:
+    """Read numbers and bytes of the message in field 1; what is written twice or oddly shows when it is written again."""
+    tag, at = read_varint(data, 0)
+    size, at = read_varint(data, at)
+    if tag != 1 << 3 | 2 or at + size != len(data):
+        raise DecodeError(0, "it is not one message in field 1")
+    fields: dict[int, int | bytes] = {}
+    while at < len(data):
+        tag, at = read_varint(data, at)
+        number, at = read_varint(data, at)
+        if tag & 7 == 0:
+            fields[tag >> 3] = number
+        elif tag & 7 == 2 and at + number <= len(data):
+            fields[tag >> 3] = data[at : at + number]
+            at += number
+        else:
+            raise DecodeError(at, "neither a number nor bytes within the message")
+    return fields

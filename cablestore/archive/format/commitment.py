@@ -1,0 +1,153 @@
+"""What the control node says of the content of archives, and signs. Pure.
+
+The id of an archive is a hash of where it lies; nothing that is deployed commits to what it holds. Here a statement
+has, for each archive of an index, the hash of its bytes and the Merkle root of its posts, and the post/deletes that hit
+posts of earlier weeks: an old archive does not resurrect what was deleted since. It is signed with the control node's
+key, in a field of the index that other readers skip.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cablestore.archive.format.merkle import MerkleTree
+from cablestore.archive.format.protobuf import parsed, written
+from cablestore.archive.proto import commitment_pb2
+from cablestore.errors import ArchiveError, DecodeError
+from cablestore.protocol.body import DELETE
+from cablestore.protocol.crypto import KEY_SIZE_BYTES, Identity, are_signed, is_signed, post_hash
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.post import Post, decode_post
+
+VERSION: Final = 1
+_SHA256_SIZE_BYTES: Final = 32
+_CONTEXT: Final = b"\xff" * 10 + b"cablestore archive index"
+"""Stands before what is signed. Ten times 0xff is no varint, which every post begins with: no signature serves as the
+other's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commitment:
+    """One archive's content: SHA-256 of its bytes as the index points to them, number and Merkle root of its posts."""
+
+    archive_id: str
+    sha256: bytes
+    num_posts: int
+    merkle_root: bytes
+    cid: str | None = None
+
+    def check_stored(self, stored: bytes) -> None:
+        """Raise ArchiveError where `stored` are not the bytes that the control node made."""
+        found = hashlib.sha256(stored).digest()
+        if found != self.sha256:
+            raise ArchiveError(
+                f"the SHA-256 of archive {self.archive_id} is {found.hex()}, the control node signed {self.sha256.hex()}. "
+                "Fetch it again"
+            )
+
+    def check_posts(self, tree: MerkleTree) -> None:
+        """Raise ArchiveError where the posts that were read, in their order, are not those that were signed."""
+        if tree.size != self.num_posts or tree.root() != self.merkle_root:
+            raise ArchiveError(
+                f"archive {self.archive_id} holds {tree.size} posts of root {tree.root().hex()}, the control node signed "
+                f"{self.num_posts} of {self.merkle_root.hex()}. Do not import it; ask for a new index"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """All that is signed. `control_key` is the control node's public key; `deletions` are whole post/deletes."""
+
+    control_key: bytes
+    dialect: str
+    profile: str
+    is_sealed: bool
+    commitments: tuple[Commitment, ...]
+    deletions: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A statement's bytes and the control node's 64-byte signature."""
+
+    statement: bytes
+    signature: bytes
+
+
+def sign(statement: Statement, identity: Identity) -> Signed:
+    """Sign a statement. Commitments are sorted by id and deletions by hash, so equal statements have equal bytes.
+
+    Raises ArchiveError where the statement is another key's.
+    """
+    if statement.control_key != identity.public_key:
+        raise ArchiveError("the statement names another control node than the key that signs it")
+    archives = [
+        commitment_pb2.ArchiveCommitment(
+            id=each.archive_id, sha256=each.sha256, num_posts=each.num_posts, merkle_root=each.merkle_root, cid=each.cid
+        )
+        for each in sorted(statement.commitments, key=lambda each: each.archive_id)
+    ]
+    data = written(
+        commitment_pb2.Statement(
+            version=VERSION,
+            control_key=statement.control_key,
+            dialect=statement.dialect,
+            profile=statement.profile,
+            is_sealed=statement.is_sealed,
+            archives=archives,
+            deletions=sorted(set(statement.deletions), key=post_hash),
+        )
+    )
+    return Signed(data, identity.sign(_CONTEXT + data))
+
+
+def open_statement(signed: Signed, control_key: bytes) -> Statement:
+    """Return what the node with this public key signed. Nothing is decoded before the signature was found right.
+
+    Raises ArchiveError for another's signature, another version, and commitments that are none.
+    """
+    if len(control_key) != KEY_SIZE_BYTES or not is_signed(
+        control_key + signed.signature + _CONTEXT + signed.statement
+    ):
+        raise ArchiveError(
+            f"the index is not signed by the control node {control_key.hex()}. Ask who runs the community; import nothing"
+        )
+    found = parsed(commitment_pb2.Statement, signed.statement)
+    if found.version != VERSION or found.control_key != control_key:
+        raise ArchiveError(
+            f"the index has a statement of version {found.version} for {found.control_key.hex()}, this cablestore reads "
+            f"version {VERSION}. A newer one may read it"
+        )
+    commitments = tuple(_read_commitment(each) for each in found.archives)
+    return Statement(control_key, found.dialect, found.profile, found.is_sealed, commitments, tuple(found.deletions))
+
+
+def deletion_posts(deletions: Sequence[bytes], dialect: Dialect) -> list[Post]:
+    """Return the post/deletes of a statement, decoded, their signatures checked. Raises ArchiveError for any other."""
+    posts = []
+    for raw in deletions:
+        try:
+            post = decode_post(raw, dialect)
+        except DecodeError as error:
+            raise ArchiveError(f"a deletion of the index is no {dialect.name} post: {error}") from None
+        if post.type != DELETE:
+            raise ArchiveError(f"{post!r} is among the deletions of the index, which are post/deletes")
+        posts.append(post)
+    for post, right in zip(posts, are_signed(deletions), strict=True):
+        if not right:
+            raise ArchiveError(f"{post!r} among the deletions of the index is not signed by its author")
+    return posts
+
+
+def _read_commitment(found: commitment_pb2.ArchiveCommitment) -> Commitment:
+    sizes = {len(found.sha256), len(found.merkle_root)}
+    if sizes != {_SHA256_SIZE_BYTES} or not found.num_posts:
+        raise ArchiveError(
+            f"the commitment to archive {found.id[:80]!r} has {found.num_posts} posts and hashes of {sizes} bytes, "
+            f"expected are some posts and {_SHA256_SIZE_BYTES} bytes"
+        )
+    cid = found.cid if found.HasField("cid") else None
+    return Commitment(found.id, found.sha256, found.num_posts, found.merkle_root, cid)

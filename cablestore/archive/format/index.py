@@ -1,0 +1,268 @@
+"""The index of archives: which there are and where, in both profiles, in `data` or by content id. Pure.
+
+An index is a protobuf map from ids to metadata. Maps have no order: two runs of status-go write different bytes for the
+same index, and so get another info-hash. Here the entries are written sorted by id. Read is any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cablestore.archive.format.cid import Cid
+from cablestore.archive.format.commitment import Commitment, Signed, Statement, deletion_posts, open_statement, sign
+from cablestore.archive.format.ids import archive_id
+from cablestore.archive.format.profile import Entry, Profile
+from cablestore.archive.format.protobuf import fields, parsed, written
+from cablestore.archive.format.seal import is_sealed, seal, unseal
+from cablestore.archive.proto import commitment_pb2
+from cablestore.errors import ArchiveError
+from cablestore.limits import (
+    MAX_INDEX_ARCHIVES,
+    MAX_INDEX_SIZE_BYTES,
+    MAX_STORED_ARCHIVE_SIZE_BYTES,
+    PIECE_SIZE_BYTES,
+)
+from cablestore.protocol.crypto import Identity
+from cablestore.protocol.dialect import Dialect
+
+_PURPOSE: Final = b"index"
+_ARCHIVES_FIELD: Final = 1
+_COMMITMENT_FIELD: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index. `entries` are sorted by period, offset and id; `signed` is the control node's statement, None without."""
+
+    profile: Profile
+    entries: tuple[Entry, ...]
+    signed: Signed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedIndex:
+    """An index whose control node is known: entries, the commitment of each by its id, deletions of earlier weeks."""
+
+    index: Index
+    commitments: dict[str, Commitment]
+    deletions: tuple[bytes, ...]
+
+
+def make_index(profile: Profile, entries: Iterable[Entry], signed: Signed | None = None) -> Index:
+    """Return the index of these entries, in any order."""
+    return Index(profile, tuple(sorted(entries, key=_order)), signed)
+
+
+def signed_index(
+    index: Index,
+    commitments: Iterable[Commitment],
+    identity: Identity,
+    dialect: Dialect,
+    *,
+    deletions: Iterable[bytes] = (),
+    sealed: bool,
+) -> Index:
+    """Return the index with a statement of the control node `identity` of what its archives hold.
+
+    Raises ArchiveError where the commitments are not to the archives of the index, one each.
+    """
+    statement = Statement(
+        identity.public_key, dialect.name, index.profile.name, sealed, tuple(commitments), tuple(deletions)
+    )
+    _check_commitments(index.entries, statement.commitments)
+    return Index(index.profile, index.entries, sign(statement, identity))
+
+
+def encode_index(index: Index, key: bytes | None = None) -> bytes:
+    """Return the bytes of an index, sealed under a 32-byte cabal key if one is given. The same for the same index.
+
+    Raises ArchiveError for one beyond `limits.MAX_INDEX_ARCHIVES` or `limits.MAX_INDEX_SIZE_BYTES`.
+    """
+    if len(index.entries) > MAX_INDEX_ARCHIVES:
+        raise ArchiveError(f"the index has {len(index.entries)} archives, readers take {MAX_INDEX_ARCHIVES}")
+    write = index.profile.write_index_metadata
+    document = commitment_pb2.RawIndex(
+        archives=[
+            commitment_pb2.RawEntry(key=entry.archive_id, value=write(entry))
+            for entry in sorted(index.entries, key=lambda entry: entry.archive_id)
+        ]
+    )
+    if index.signed is not None:
+        document.commitment.statement = index.signed.statement
+        document.commitment.signature = index.signed.signature
+    data = written(document)
+    sealed = data if key is None else seal(data, key, purpose=_PURPOSE)
+    if len(sealed) > MAX_INDEX_SIZE_BYTES:
+        raise ArchiveError(f"the index has {len(sealed)} bytes, readers take {MAX_INDEX_SIZE_BYTES}")
+    return sealed
+
+
+def decode_index(
+    data: bytes, profile: Profile, *, data_size_bytes: int | None = None, key: bytes | None = None
+) -> Index:
+    """Decode an index whose archives lie in a `data` of `data_size_bytes`; with None they are under content ids.
+
+    With a key the index has to be sealed under it, without one it must not be. Checked are, of each archive, that its
+    id follows from its metadata, that it is whole pieces within `data`, and that no two overlap. Who made the index is
+    not: see `verify_index`. Raises ArchiveError.
+    """
+    return _decoded(_plain(data, key), profile, data_size_bytes, None)
+
+
+def verify_index(
+    data: bytes,
+    profile: Profile,
+    control_key: bytes,
+    dialect: Dialect,
+    *,
+    data_size_bytes: int | None = None,
+    key: bytes | None = None,
+) -> VerifiedIndex:
+    """Decode an index that the control node with this public key has to have made for this profile and dialect.
+
+    Checked is the signature, before anything else is decoded, then all that `decode_index` checks, that the statement is
+    of just these archives, that its deletions are signed post/deletes, and that the bytes are the only ones for this
+    index. Raises ArchiveError.
+    """
+    plain = _plain(data, key)
+    statement = open_statement(_signed_in(plain), control_key)
+    found = (statement.profile, statement.dialect, statement.is_sealed)
+    if found != (profile.name, dialect.name, key is not None):
+        raise ArchiveError(
+            f"the statement is for (profile, dialect, sealed) {found}, expected is "
+            f"{(profile.name, dialect.name, key is not None)}. Check the configuration"
+        )
+    index = _decoded(plain, profile, data_size_bytes, frozenset(each.archive_id for each in statement.commitments))
+    _check_commitments(index.entries, statement.commitments)
+    deletion_posts(statement.deletions, dialect)
+    if encode_index(index, key) != data:
+        raise ArchiveError("the index is written in another way than a control node of cablestore does. Fetch it again")
+    return VerifiedIndex(index, {each.archive_id: each for each in statement.commitments}, statement.deletions)
+
+
+def _plain(data: bytes, key: bytes | None) -> bytes:
+    """Return the document of an index, unsealed if there is a key."""
+    if len(data) > MAX_INDEX_SIZE_BYTES:
+        raise ArchiveError(
+            f"the index has {len(data)} bytes, allowed are {MAX_INDEX_SIZE_BYTES}. Do not fetch it again"
+        )
+    if key is not None:
+        return unseal(data, key, purpose=_PURPOSE)
+    if is_sealed(data):
+        raise ArchiveError("the index is encrypted, a public one was expected. Give the cabal key")
+    return data
+
+
+def _parts(plain: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the archives and the commitment of an index as they stand there, by their fields. Raises ArchiveError."""
+    archives = commitments = 0
+    for field, value in fields(plain, "index"):
+        archives += field == _ARCHIVES_FIELD
+        commitments += field == _COMMITMENT_FIELD
+        if field not in (_ARCHIVES_FIELD, _COMMITMENT_FIELD) or isinstance(value, int) or commitments > 1:
+            raise ArchiveError(f"field {field} of the index is not understood. A newer version may read it")
+        if archives > MAX_INDEX_ARCHIVES:
+            raise ArchiveError(f"the index has more than {MAX_INDEX_ARCHIVES} archives, which are allowed")
+        yield field, value
+
+
+def _signed_in(plain: bytes) -> Signed:
+    """Return the statement of an index. Raises ArchiveError where there is none."""
+    for field, value in _parts(plain):
+        if field == _COMMITMENT_FIELD:
+            return _read_signed(value)
+    raise ArchiveError("the index is not signed. Import it only where its source is trusted")
+
+
+def _read_signed(data: bytes) -> Signed:
+    found = parsed(commitment_pb2.SignedStatement, data)
+    return Signed(found.statement, found.signature)
+
+
+def _decoded(plain: bytes, profile: Profile, data_size_bytes: int | None, stated: frozenset[str] | None) -> Index:
+    """Decode the document of an index; if it is said which archives were `stated`, none of any other."""
+    entries: dict[str, Entry] = {}
+    signed: Signed | None = None
+    for field, value in _parts(plain):
+        if field == _COMMITMENT_FIELD:
+            signed = _read_signed(value)
+            continue
+        entry = _read_entry(profile, value, data_size_bytes, stated)
+        if entry.archive_id in entries:
+            raise ArchiveError(f"the index names archive {entry.archive_id} twice")
+        entries[entry.archive_id] = entry
+    index = make_index(profile, entries.values(), signed)
+    _check_apart(index.entries)
+    return index
+
+
+def _read_entry(profile: Profile, data: bytes, data_size_bytes: int | None, stated: frozenset[str] | None) -> Entry:
+    raw = parsed(commitment_pb2.RawEntry, data)
+    name, metadata = raw.key, raw.value
+    # Its id is a hash of all that follows: nothing is decoded that the control node did not sign.
+    if stated is not None and name not in stated:
+        raise ArchiveError(
+            f"archive {name[:80]!r} is not among the {len(stated)} archives of the statement, which are those of the index, "
+            "each once. Ask for a new index"
+        )
+    if archive_id(metadata) != name:
+        raise ArchiveError(
+            f"archive {name[:80]!r} of the index has metadata of id {archive_id(metadata)}. Fetch it again"
+        )
+    entry = profile.read_index_metadata(name, metadata, by_cid=data_size_bytes is None)
+    if profile.write_index_metadata(entry) != metadata:
+        raise ArchiveError(
+            f"the metadata of archive {name} hold something else than a {profile.name} index "
+            f"{'by content id' if data_size_bytes is None else 'of offsets'}. Check the profile and the form"
+        )
+    if data_size_bytes is not None:
+        _check_place(entry, data_size_bytes)
+    else:
+        Cid.parse(entry.cid or "")
+    return entry
+
+
+def _check_place(entry: Entry, data_size_bytes: int) -> None:
+    offset, size, padding = entry.offset_bytes, entry.size_bytes, entry.padding_bytes
+    if offset % PIECE_SIZE_BYTES or size % PIECE_SIZE_BYTES:
+        reason = f"not whole pieces of {PIECE_SIZE_BYTES}"
+    elif not 0 < size <= MAX_STORED_ARCHIVE_SIZE_BYTES:
+        reason = f"allowed are 1 to {MAX_STORED_ARCHIVE_SIZE_BYTES}"
+    elif offset + size > data_size_bytes:
+        reason = f"`data` has only {data_size_bytes}"
+    elif padding > PIECE_SIZE_BYTES or padding >= size:
+        reason = f"its padding of {padding} is more than it needs"
+    else:
+        return
+    raise ArchiveError(
+        f"archive {entry.archive_id} claims {size} bytes from {offset} on: {reason}. Ask for a new index"
+    )
+
+
+def _check_apart(entries: Iterable[Entry]) -> None:
+    end_bytes = 0
+    for entry in sorted((entry for entry in entries if entry.cid is None), key=lambda entry: entry.offset_bytes):
+        if entry.offset_bytes < end_bytes:
+            raise ArchiveError(f"archive {entry.archive_id} overlaps the one that ends at byte {end_bytes} of `data`")
+        end_bytes = entry.offset_bytes + entry.size_bytes
+
+
+def _check_commitments(entries: tuple[Entry, ...], commitments: tuple[Commitment, ...]) -> None:
+    """Check that there is one commitment for each entry, and that it has the content id that the entry has, if any."""
+    stated = {each.archive_id: each.cid for each in commitments}
+    if len(stated) != len(commitments) or stated.keys() != {entry.archive_id for entry in entries}:
+        raise ArchiveError(
+            f"the statement is of {len(commitments)} archives, which are not the {len(entries)} of the index, each once. "
+            "Ask for a new index"
+        )
+    for entry in entries:
+        if entry.cid is not None and stated[entry.archive_id] != entry.cid:
+            raise ArchiveError(
+                f"archive {entry.archive_id} is under {entry.cid}, the statement says {stated[entry.archive_id]}"
+            )
+
+
+def _order(entry: Entry) -> tuple[int, int, int, str]:
+    return (*entry.period, entry.offset_bytes, entry.archive_id)

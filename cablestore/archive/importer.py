@@ -1,0 +1,226 @@
+"""Bringing archives into a store. Within an archive's period and channels its content is canonical (RFC 61).
+
+An archive counts as a whole or not at all: everything in it is verified before its posts are stored and those that it
+lacks are removed, in one atomic write. A period's posts may be cut into several archives; what all of them lack is
+removed with the last one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from cablestore.archive.format.announcement import RESERVED_CHANNEL
+from cablestore.archive.format.index import VerifiedIndex
+from cablestore.archive.format.message import content_topic
+from cablestore.archive.format.period import Period
+from cablestore.archive.format.profile import Entry, Profile
+from cablestore.archive.format.reading import verified_posts
+from cablestore.errors import ArchiveError, CableStoreError, InvalidPostError
+from cablestore.index.collector import without_collector
+from cablestore.index.reader import Reader
+from cablestore.index.tombstone import Tombstone
+from cablestore.index.verdict import Verdict
+from cablestore.index.view import ALL_TYPES
+from cablestore.protocol.body import Delete
+from cablestore.protocol.post import Post, decode_post
+from cablestore.store.intake import Batch
+from cablestore.store.store import CableStore
+from cablestore.views import activity, author
+
+Fetched = Iterable[tuple[Entry, bytes]]
+"""Archives with their bytes, in any order."""
+OnDamaged = Callable[[Entry, ArchiveError], None]
+"""Told of an archive that is not what its index says, and why."""
+
+
+@dataclass(slots=True)
+class Imported:
+    """What one archive, or several, came to."""
+
+    archives: int = 0
+    posts: int = 0
+    """New ones."""
+    known: int = 0
+    deleted: int = 0
+    """Posts of the archive that their authors have deleted since."""
+    deleted_here: int = 0
+    """Posts that were here and that a post/delete of the archive took away."""
+    removed: list[bytes] = field(default_factory=list)
+    """Hashes of posts that were here and that the archive lacks."""
+
+    def __add__(self, other: Imported) -> Imported:
+        """Return both together."""
+        return Imported(
+            self.archives + other.archives,
+            self.posts + other.posts,
+            self.known + other.known,
+            self.deleted + other.deleted,
+            self.deleted_here + other.deleted_here,
+            self.removed + other.removed,
+        )
+
+
+def import_deletions(store: CableStore, verified: VerifiedIndex) -> list[bytes]:
+    """Store the post/deletes that an index carries, before any archive. Returns the hashes of posts that they took away."""
+    posts = [decode_post(raw, store.dialect) for raw in verified.deletions]
+    with store.snapshot() as snapshot:
+        here = _held_targets(snapshot.reader, posts)
+    store.ingest(verified.deletions, sync=True)
+    return [digest for digest in here if store.post(digest) is None]
+
+
+def _held_targets(reader: Reader, posts: Iterable[Post]) -> list[bytes]:
+    """Return what post/deletes among these posts take away of what is here: posts of their own authors."""
+    targets = ((digest, post.author) for post in posts if isinstance(post.body, Delete) for digest in post.body.hashes)
+    return [
+        digest
+        for digest, author_key in dict.fromkeys(targets)
+        if (held := reader.post(digest)) is not None and held.author == author_key
+    ]
+
+
+def import_archives(
+    store: CableStore,
+    verified: VerifiedIndex,
+    fetched: Fetched,
+    *,
+    key: bytes | None = None,
+    merges: bool = False,
+    on_damaged: OnDamaged | None = None,
+) -> Iterator[tuple[Entry, Imported]]:
+    """Import archives one by one, each in one atomic write; yields what came of each.
+
+    While one is written the next is read and verified. Something is removed only where all archives of its period are
+    given, and never with `merges`. An archive that is not what its index says leaves no trace: `on_damaged` is told, and
+    the others are imported. Without it ArchiveError is raised at the first; those before it stay.
+    """
+    import_deletions(store, verified)
+    periods = None if merges else _Periods(verified)
+    reads = _reads(store, verified, fetched, key, on_damaged)
+    error: CableStoreError | None = None
+    with ThreadPoolExecutor(1, thread_name_prefix="cablestore-import") as writer:
+        under_way: Future[tuple[Entry, Imported] | None] | None = None
+        while error is None:
+            try:
+                read = next(reads, None)
+            except CableStoreError as found:  # told when what came before is written
+                read, error = None, found
+            if under_way is not None and (written := under_way.result()) is not None:
+                yield written
+            if read is None:
+                break
+            under_way = writer.submit(_write, store, verified.index.profile, periods, read, on_damaged)
+    if error is not None:
+        raise error
+
+
+class _Read(NamedTuple):
+    """An archive that is what it has to be, but for the signatures of its posts, which are being verified."""
+
+    entry: Entry
+    admitted: Batch
+    stones: list[Tombstone]
+
+
+def _reads(
+    store: CableStore, verified: VerifiedIndex, fetched: Fetched, key: bytes | None, on_damaged: OnDamaged | None
+) -> Iterator[_Read]:
+    for entry, stored in fetched:
+        try:
+            read = _read(store, verified, entry, stored, key)
+        except ArchiveError as error:
+            if on_damaged is None:
+                raise
+            on_damaged(entry, error)
+        else:
+            yield read
+
+
+def _read(store: CableStore, verified: VerifiedIndex, entry: Entry, stored: bytes, key: bytes | None) -> _Read:
+    stones: list[Tombstone] = []
+    with without_collector():
+        admitted = store.admit(verified_posts(verified, entry, stored, store.dialect, key, stones))
+    return _Read(entry, admitted, stones)
+
+
+def _write(
+    store: CableStore, profile: Profile, periods: _Periods | None, read: _Read, on_damaged: OnDamaged | None
+) -> tuple[Entry, Imported] | None:
+    """Store an archive; None where one of its posts is not signed by its author, and `on_damaged` was told."""
+    entry = read.entry
+    deleted_here: list[bytes] = []
+    hashes = (post.hash for post in read.admitted.posts)
+    whole = periods.whole_with(entry, hashes) if periods else None
+
+    def surplus(reader: Reader) -> list[bytes]:
+        deleted_here.extend(_held_targets(reader, read.admitted.posts))
+        return [] if whole is None else list(posts_beside(reader, profile, entry, whole))
+
+    try:
+        with without_collector():
+            outcomes, discarded = store.replace(read.admitted, surplus)
+    except InvalidPostError as error:
+        refused = ArchiveError(f"archive {entry.archive_id} was not imported: {error}")
+        if on_damaged is None:
+            raise refused from None
+        if periods is not None:
+            periods.miss(entry)
+        on_damaged(entry, refused)
+        return None
+    if read.stones:
+        store.lay_skeletons(read.stones)
+    found = [outcome.verdict for outcome in outcomes]
+    return entry, Imported(
+        archives=1,
+        posts=found.count(Verdict.ACCEPTED),
+        known=found.count(Verdict.DUPLICATE),
+        deleted=found.count(Verdict.DELETED),
+        deleted_here=len(deleted_here),
+        removed=[outcome.hash for outcome in discarded if outcome.verdict is Verdict.DISCARDED],
+    )
+
+
+def posts_beside(reader: Reader, profile: Profile, entry: Entry, known: set[bytes]) -> Iterator[bytes]:
+    """Yield the hashes of posts that an archive of the entry's period and topics would hold and that are not `known`.
+
+    Posts that must not leave a store are in no archive, and are not among them.
+    """
+    counts = activity.between(reader, *entry.period)
+    types = [post_type for post_type in ALL_TYPES if counts[post_type]]
+    if not types:
+        return
+    topics = frozenset(entry.topics)
+    reserved = content_topic(RESERVED_CHANNEL)
+    for public_key in author.authors(reader):
+        for digest in author.between(reader, public_key, types, *entry.period):
+            post = None if digest in known else reader.post(digest)
+            if post is None or post.is_local_only:
+                continue
+            topic = content_topic(reader.dialect.channel_id(post.channel) if post.channel else None)
+            if topic != reserved and profile.topic(topic) in topics:
+                yield digest
+
+
+class _Periods:
+    """Which archives of each period have not come yet, and the hashes of the posts of those that have."""
+
+    def __init__(self, verified: VerifiedIndex) -> None:
+        self._missing: defaultdict[Period, set[str]] = defaultdict(set)
+        self._hashes: defaultdict[Period, set[bytes]] = defaultdict(set)
+        for entry in verified.index.entries:
+            self._missing[entry.period].add(entry.archive_id)
+
+    def whole_with(self, entry: Entry, posts: Iterable[bytes]) -> set[bytes] | None:
+        """Return the hashes of all posts of the archive's period once all its archives came, None before."""
+        missing, hashes = self._missing[entry.period], self._hashes[entry.period]
+        missing.discard(entry.archive_id)
+        hashes.update(posts)
+        return None if missing else self._hashes.pop(entry.period)
+
+    def miss(self, entry: Entry) -> None:
+        """Take note that an archive is not imported after all: nothing of its period is removed."""
+        self._missing[entry.period].add(entry.archive_id)

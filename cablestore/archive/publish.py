@@ -1,0 +1,184 @@
+"""Publishing a community's archives by content id, in a content store here or on any node with Codex' REST API.
+
+What a content id stands for is an archive without the zeros that follow it in a torrent. Filenames and media type are fixed,
+so that equal archives get equal ids, and the index by content id, which is signed anew, has one too: control nodes with
+equal stores and the same key publish the same link. What the node has already is not sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Protocol, Self
+
+from cablestore.archive.content.client import ContentClient
+from cablestore.archive.content.store import ContentStore
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.format.cid import Cid, DatasetHasher, Manifest, manifest_cid
+from cablestore.archive.format.commitment import Commitment
+from cablestore.archive.format.index import VerifiedIndex, encode_index, make_index, signed_index
+from cablestore.archive.format.profile import Entry, with_id
+from cablestore.archive.member import verified_by_any_profile
+from cablestore.errors import ArchiveError
+from cablestore.limits import STALL_TIMEOUT_S
+from cablestore.protocol.crypto import Identity
+from cablestore.protocol.dialect import Dialect
+
+ARCHIVE_FILENAME: Final = "archive-data.bin"
+"""As deployed (status-go, archive_manager_logos_storage.go)."""
+INDEX_FILENAME: Final = "archive-index.bin"
+MEDIA_TYPE: Final = "application/octet-stream"
+
+
+class Published(NamedTuple):
+    """What was published: the index's content id, and how much of it all was sent just now."""
+
+    index_cid: Cid
+    archives: int
+    sent: int
+    """Of `archives`, those that were not there."""
+    sent_bytes: int
+    """With the index."""
+
+
+class Target(Protocol):
+    """Where datasets are published."""
+
+    def datasets(self) -> list[tuple[Cid, Manifest]]:
+        """Return what is there, by id. Raises ArchiveError."""
+
+    def put(self, content: bytes, filename: str) -> Cid:
+        """Put a dataset there; return its id, verified to be one of these bytes. Raises ArchiveError, StorageError."""
+
+
+class StoreTarget:
+    """A content store that is open here."""
+
+    def __init__(self, store: ContentStore) -> None:
+        self._store = store
+
+    def datasets(self) -> list[tuple[Cid, Manifest]]:
+        """Return what the store has."""
+        return self._store.datasets()
+
+    def put(self, content: bytes, filename: str) -> Cid:
+        """Put a dataset into the store."""
+        return manifest_cid(self._store.put([content], filename=filename, mimetype=MEDIA_TYPE))
+
+
+class NodeTarget:
+    """A node with the REST API, while the `with` lasts. Its calls block, and come from one thread at a time."""
+
+    def __init__(self, url: str, *, stall_timeout_s: float = STALL_TIMEOUT_S) -> None:
+        self._client = ContentClient(url, stall_timeout_s=stall_timeout_s)
+        self._runner = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        self._runner.run(self._client.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._runner.run(self._client.__aexit__(None, None, None))
+        self._runner.close()
+
+    def datasets(self) -> list[tuple[Cid, Manifest]]:
+        """Return what the node says it has, where its manifests are what their ids say."""
+        return self._runner.run(self._client.datasets())[0]
+
+    def put(self, content: bytes, filename: str) -> Cid:
+        """Put a dataset on the node. Raises ArchiveError for an id that no member could verify."""
+        work = self._client.upload_bytes(content, filename=filename, mimetype=MEDIA_TYPE)
+        uploaded = self._runner.run(work)
+        if uploaded.manifest is None:
+            raise ArchiveError(
+                f"the node took {filename} under {uploaded.cid}, whose manifest is of no known form: members could not verify it. "
+                "Publish on another node"
+            )
+        return uploaded.cid
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Who publishes: the control node's identity, the dialect of its posts, the cabal key of archives that are encrypted."""
+
+    identity: Identity
+    dialect: Dialect
+    key: bytes | None = None
+
+    def publish(
+        self, folder: ArchiveFolder, target: Target, progress: Callable[[int], Any] = lambda _: None
+    ) -> Published:
+        """Publish all archives of a folder and the index of them; `progress` is told after each archive.
+
+        Raises ArchiveError where the folder has no archives of this control node, where one is not what its index says, and
+        what the target raises. What was sent by then is found there the next time.
+        """
+        verified = self._verified(folder)
+        sender = _Sender(target)
+        entries, commitments = [], []
+        for entry in verified.index.entries:
+            stored = folder.stored(entry)
+            commitment = verified.commitments[entry.archive_id]
+            commitment.check_stored(stored)
+            content = stored[: len(stored) - entry.padding_bytes]
+            cid = str(sender.send(content, ARCHIVE_FILENAME))
+            by_cid = with_id(verified.index.profile, Entry("", entry.period, entry.topics, cid=cid))
+            entries.append(by_cid)
+            digest = hashlib.sha256(content).digest()
+            commitments.append(Commitment(by_cid.archive_id, digest, commitment.num_posts, commitment.merkle_root, cid))
+            progress(1)
+        sent = sender.sent
+        index = sender.send(self._index(verified, entries, commitments), INDEX_FILENAME)
+        return Published(index, len(entries), sent, sender.sent_bytes)
+
+    def _verified(self, folder: ArchiveFolder) -> VerifiedIndex:
+        data = folder.index_bytes()
+        if data is None:
+            raise ArchiveError(f"there are no archives in {folder.path}: make them first (archive create)")
+        return verified_by_any_profile(
+            data, self.identity.public_key, self.dialect, data_size_bytes=folder.data_size_bytes(), key=self.key
+        )
+
+    def _index(self, verified: VerifiedIndex, entries: list[Entry], commitments: list[Commitment]) -> bytes:
+        """Return the bytes of the index by content id, held against what a member will check."""
+        index = signed_index(
+            make_index(verified.index.profile, entries),
+            commitments,
+            self.identity,
+            self.dialect,
+            deletions=verified.deletions,
+            sealed=self.key is not None,
+        )
+        data = encode_index(index, self.key)
+        verified_by_any_profile(data, self.identity.public_key, self.dialect, data_size_bytes=None, key=self.key)
+        return data
+
+
+class _Sender:
+    """Sends what is not there yet."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._known: dict[tuple[Cid, int, str | None], Cid] = {}
+        for cid, manifest in sorted(target.datasets(), reverse=True):
+            if manifest.mimetype == MEDIA_TYPE:
+                self._known[manifest.tree, manifest.dataset_size_bytes, manifest.filename] = cid
+        self.sent = 0
+        self.sent_bytes = 0
+
+    def send(self, content: bytes, filename: str) -> Cid:
+        hasher = DatasetHasher()
+        hasher.update(content)
+        tree, _ = hasher.finish()
+        known = self._known.get((tree, len(content), filename))
+        if known is not None:
+            return known
+        cid = self._target.put(content, filename)
+        self.sent += 1
+        self.sent_bytes += len(content)
+        return cid

@@ -1,0 +1,87 @@
+"""Giving a community's folder over BitTorrent for as long as a process runs, new archives too as soon as they are there.
+
+with TorrentEngine(config) as engine:
+    seeding = Seeding(engine, community, key)
+    while True:
+        seeding.look()
+        time.sleep(1)
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.local import are_whole
+from cablestore.archive.torrent.engine import TorrentEngine
+from cablestore.errors import ArchiveError, IncompleteError, StorageError
+
+_OF_INDEX: Final = 3
+"""How many numbers at the end of a folder's state are those of the index."""
+
+
+class Seeding:
+    """One community's folder, given by an engine. `link` is the newest magnet link."""
+
+    def __init__(self, engine: TorrentEngine, community: str, key: bytes | None = None) -> None:
+        """Begin to give. Raises IncompleteError for a folder that is not whole, ArchiveError where it cannot be seeded.
+
+        `key` is the cabal key, with which archives are held against their index; of public ones they are without it.
+        """
+        self._engine: Final = engine
+        self._community: Final = community
+        self._key: Final = key
+        self._folder: Final = ArchiveFolder(engine.config.data_folder / community)
+        self._given_before_bytes = 0
+        self._seen = self._folder.state() or ()
+        self.link = self._seed()
+
+    @property
+    def peers(self) -> int:
+        """How many are connected."""
+        status = self._engine.status(self._community)
+        return status.peers if status else 0
+
+    @property
+    def given_bytes(self) -> int:
+        """Payload that was given since this began."""
+        return self._given_before_bytes + self._given_now_bytes()
+
+    def look(self) -> bool:
+        """Take up archives that are new since the last look; whether there is a new link.
+
+        A folder that is being written or that is not whole yet is left for a later look. Raises StorageError where the
+        folder cannot be given any more, ArchiveError where the network cannot be used any more.
+        """
+        state = self._folder.state()
+        if state == self._seen:
+            self._engine.check_seed(self._community)
+            return False
+        if state is None:
+            raise StorageError(f"{self._folder.path} has no archives any more: make or fetch them, then seed again")
+        if self._folder.is_claimed():
+            return False
+        given_bytes = self._given_now_bytes()
+        try:
+            link = self._seed()
+        except IncompleteError as error:
+            if state[-_OF_INDEX:] == self._seen[-_OF_INDEX:]:  # no more is on its way: what was here is gone
+                raise StorageError(f"{self._folder.path} cannot be given any more: {error}") from None
+            return False
+        except ArchiveError:
+            if self._folder.state() != state:  # it was written meanwhile
+                return False
+            raise
+        self._seen = state
+        is_new, self.link = link != self.link, link
+        if is_new:
+            self._given_before_bytes += given_bytes
+        return is_new
+
+    def _seed(self) -> str:
+        is_verified = are_whole(self._engine.config.data_folder, self._community, self._key)
+        return self._engine.seed(self._community, is_verified=is_verified)
+
+    def _given_now_bytes(self) -> int:
+        status = self._engine.status(self._community)
+        return status.uploaded_bytes if status else 0

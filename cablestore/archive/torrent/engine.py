@@ -1,0 +1,296 @@
+"""Seeding and opening the torrents of communities, by libtorrent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import libtorrent as lt
+
+from cablestore import limits
+from cablestore.archive.format.magnet import Magnet, check_community
+from cablestore.archive.torrent.config import Peer, TorrentConfig, check_peers
+from cablestore.archive.torrent.metainfo import (
+    DATA,
+    INDEX,
+    Metainfo,
+    index_hashes_of,
+    make_metainfo,
+    read_info,
+    read_torrent,
+)
+from cablestore.archive.torrent.remote import TorrentRemote, private_params, torrent_params
+from cablestore.archive.torrent.session import Swarm, TorrentSession
+from cablestore.errors import ArchiveError, IncompleteError, StorageError
+
+__all__ = ["TorrentConfig", "TorrentEngine", "TorrentRemote", "TorrentStatus"]
+
+
+@dataclass(frozen=True, slots=True)
+class TorrentStatus:
+    """What goes on with one community's torrent. Bytes are payload, counted since it was added."""
+
+    info_hash: str
+    is_seeding: bool
+    """Whether it is ours to seed, not one that was opened."""
+    peers: int
+    uploaded_bytes: int
+    downloaded_bytes: int
+    pieces_here: int
+    pieces_refused: int
+    """Pieces that came with a wrong SHA-1."""
+
+
+class TorrentEngine:
+    """The torrents of this node, one for each community, while the `with` lasts.
+
+        with TorrentEngine(TorrentConfig(enabled=True, data_folder=data, torrent_folder=torrents)) as engine:
+            magnet = engine.seed(community)
+
+    Calls for one community come one at a time; those for different ones may run at once.
+    """
+
+    def __init__(self, config: TorrentConfig) -> None:
+        self.config: Final = config
+        self._session: TorrentSession | None = None
+        self._lock = threading.Lock()
+        self._seeds: dict[str, Swarm] = {}
+        self._remotes: dict[str, TorrentRemote] = {}
+        self._hashes: dict[str, Metainfo] = {}
+        """Of what was seeded: each piece was read from the disk by this engine."""
+
+    def __enter__(self) -> Self:
+        """Listen. Raises ArchiveError where that is not enabled, or not possible."""
+        if not self.config.enabled:
+            raise ArchiveError("torrents are not enabled: set `enabled` in their configuration")
+        try:
+            for folder in (self.config.data_folder, self.config.torrent_folder):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ArchiveError(f"{error.filename} cannot be made: {error.strerror}") from None
+        self._session = TorrentSession(self.config)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close everything; threads have ended when this returns."""
+        session, self._session = self._session, None
+        if session:
+            session.close()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._running().port
+
+    def seed(self, community: str, *, is_verified: bool = False) -> str:
+        """Give a community's folder to whoever asks, and return its magnet link. What was seeded of it before ends.
+
+        The folder must be whole: a member that fetched only parts gives them by keeping its remote open. What its torrent
+        file knows of the index that lies there is held against the folder. Where there is no such file a piece of zeros is
+        taken for one that is missing, unless the caller held the archives against their index: `is_verified`. Pieces that
+        this engine hashed are not hashed again. Raises ArchiveError, where nothing changes, IncompleteError for what is missing.
+        """
+        session = self._running()
+        metainfo = self._whole(self._hashed(check_community(community)), is_verified=is_verified)
+        remote = self._remotes.get(community)
+        if remote and not remote.is_closed:
+            raise ArchiveError(f"{community} is being fetched by this engine: close that first")
+        with self._lock:
+            seeded = self._seeds.get(community)
+        if seeded is None or seeded.info_hash != metainfo.info_hash or seeded.ended:
+            _put(self._torrent_path(community), metainfo.torrent(self.config.trackers))
+            self.unseed(community)
+            params = torrent_params(self.config, metainfo.torrent())
+            # libtorrent holds pieces against their SHA-1 when they are first asked for, and never writes to the folder.
+            params.flags |= lt.torrent_flags.seed_mode | lt.torrent_flags.upload_mode
+            params.peers = list(self.config.peers)
+            swarm = session.add(params, set(range(metainfo.pieces)))
+            with self._lock:
+                self._seeds[community] = swarm
+                self._hashes[community] = metainfo
+            # Before that, peers that connect are sent away, and come back seconds later.
+            otherwise = f"libtorrent did not take up the torrent of {community}: call again"
+            session.until(swarm, lambda: swarm.is_checked, self.config.stall_timeout_s, otherwise)
+        return str(metainfo.magnet(self.config.trackers))
+
+    def check_seed(self, community: str) -> None:
+        """Raise where a community's folder is not given any more: StorageError for the disk, ArchiveError for the network."""
+        self._running().check()
+        swarm = self._seeds.get(community)
+        if swarm is None:
+            raise ArchiveError(f"{community} is not seeded: call seed first")
+        if swarm.is_lost_to_disk or len(swarm.have) < self._hashes[community].pieces:
+            lost = swarm.ended or "the files are not what they were when they were hashed"
+            raise StorageError(
+                f"{self.config.data_folder / community} cannot be given any more: {lost}. Check the disk, then seed again"
+            )
+        if swarm.ended:
+            raise ArchiveError(swarm.ended)
+
+    def unseed(self, community: str) -> None:
+        """Stop giving a community's folder, if it is seeded. The files stay."""
+        with self._lock:
+            swarm = self._seeds.pop(community, None)
+        if swarm:
+            self._running().remove(swarm, f"{community} is not seeded any more")
+
+    def open(self, link: str | Path, *, community: str, peers: tuple[Peer, ...] = ()) -> TorrentRemote:
+        """Open a community's torrent to fetch from it: by magnet link, or by the path of a .torrent file.
+
+        Peers are asked besides those that are configured. What was opened of the community before is closed. What lies in
+        its folder is kept as far as it is the torrent's. Raises ArchiveError for a torrent that is not exactly one of this
+        community's, before a file is made, and where no peer gives its metadata in time.
+        """
+        session = self._running()
+        check_community(community)
+        check_peers(peers)
+        if community in self._seeds:
+            raise ArchiveError(f"{community} is seeded by this engine: its folder is whole, there is nothing to fetch")
+        if isinstance(link, str) and link.startswith("magnet:"):
+            metainfo = self._by_magnet(Magnet.parse(link), community, peers)
+        else:
+            metainfo = _read_torrent_file(Path(link), community)
+        if earlier := self._remotes.pop(community, None):
+            earlier.close()
+        _put(self._torrent_path(community), metainfo.torrent(self.config.trackers))
+        remote = self._remotes[community] = TorrentRemote(session, self.config, metainfo, peers)
+        return remote
+
+    def status(self, community: str) -> TorrentStatus | None:
+        """Return what goes on with a community's torrent, None where it has none here."""
+        seeded, remote = self._seeds.get(community), self._remotes.get(community)
+        swarm = seeded or (remote.swarm if remote else None)
+        if swarm is None or not swarm.handle.is_valid():
+            return None
+        status = swarm.handle.status(0)
+        return TorrentStatus(
+            info_hash=swarm.info_hash,
+            is_seeding=seeded is not None,
+            peers=status.num_peers,
+            uploaded_bytes=status.total_payload_upload,
+            downloaded_bytes=status.total_payload_download,
+            pieces_here=len(swarm.have),
+            pieces_refused=swarm.pieces_refused,
+        )
+
+    # --- metainfo ------------------------------------------------------------------------------
+
+    def _hashed(self, community: str) -> Metainfo:
+        """Hash a folder, as far as this engine did not do it already."""
+        folder = self.config.data_folder / community
+        earlier = self._hashes.get(community)
+        try:
+            with (folder / DATA).open("rb") as data, (folder / INDEX).open("rb") as index:
+                return make_metainfo(community, data, index, earlier=earlier)
+        except OSError as error:
+            raise ArchiveError(f"{folder} cannot be seeded: {error.strerror} ({error.filename})") from None
+
+    def _whole(self, metainfo: Metainfo, *, is_verified: bool) -> Metainfo:
+        """Return the torrent of a folder that was hashed. Equal indexes stand for equal data. Raises IncompleteError."""
+        known = self._torrent_of(metainfo.community)
+        if known is not None and known.index_hashes == metainfo.index_hashes:
+            missing = frozenset(
+                piece
+                for piece in range(known.data_pieces)
+                if piece >= metainfo.data_pieces or metainfo.piece_hash(piece) != known.piece_hash(piece)
+            )
+            metainfo = known  # behind it there may be what was begun and not finished
+        else:
+            missing = frozenset() if is_verified else metainfo.pieces_of_zeros
+        if missing:
+            raise IncompleteError(
+                f"{len(missing):,} of {metainfo.data_pieces:,} pieces of {metainfo.community} are not in {self.config.data_folder}, or damaged: "
+                "fetch its archives, all of them, before you seed it"
+            )
+        return metainfo
+
+    def _torrent_of(self, community: str) -> Metainfo | None:
+        """Return what the torrent file says, None where there is none that can be used."""
+        try:
+            return _read_torrent_file(self._torrent_path(community), community)
+        except ArchiveError:
+            return None
+
+    def _by_magnet(self, magnet: Magnet, community: str, peers: tuple[Peer, ...]) -> Metainfo:
+        if magnet.community != community:
+            raise ArchiveError(f"a magnet link of {magnet.community}: expected one of community {community}")
+        known = self._torrent_of(community)
+        if known and known.info_hash == magnet.info_hash:
+            return known
+        # In a folder of its own: whatever foreign metadata says, nothing of it touches our files. Its name is always the
+        # same, so that one of a process that was killed goes with the next.
+        scratch = self.config.torrent_folder / f"{community}.metadata"
+        try:
+            return read_info(self._fetch_metadata(magnet, peers, str(scratch)), community)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _fetch_metadata(self, magnet: Magnet, peers: tuple[Peer, ...], scratch: str) -> bytes:
+        """Return the info dictionary of a link from peers, checked by libtorrent against its info-hash, and by nobody else."""
+        session = self._running()
+        params: Any = lt.parse_magnet_uri(f"magnet:?xt=urn:btih:{magnet.info_hash}")
+        params = private_params(self.config, params)
+        params.save_path = scratch
+        params.peers = [*peers, *self.config.peers]
+        params.flags |= lt.torrent_flags.default_dont_download | lt.torrent_flags.upload_mode
+        swarm = session.add(params)
+        timeout_s = self.config.metadata_timeout_s
+        otherwise = (
+            f"no peer gave the metadata of {magnet.community} in {timeout_s:g} seconds ({len(params.peers)} peers named): "
+            "check that the control node can be reached, or name other peers"
+        )
+        try:
+            session.until(swarm, lambda: swarm.metadata is not None, timeout_s, otherwise)
+        except ArchiveError as error:
+            raise ArchiveError(f"{error}. {swarm.metadata_refused}".rstrip(". ")) from None
+        finally:
+            session.remove(swarm, "its metadata is here")
+        return swarm.metadata or b""
+
+    def _torrent_path(self, community: str) -> Path:
+        return self.config.torrent_folder / f"{community}.torrent"
+
+    def _running(self) -> TorrentSession:
+        if self._session is None:
+            raise ArchiveError("the torrent engine is closed: use it in a `with`")
+        return self._session
+
+
+def keep_torrent(torrent: Path, folder: Path, community: str) -> None:
+    """Copy a community's torrent file to where an engine with this `torrent_folder` looks for it. Raises ArchiveError."""
+    _put(folder / f"{community}.torrent", _read_torrent_file(torrent, community).torrent())
+
+
+def has_index_of(magnet: Magnet, folder: Path, torrent_folder: Path) -> bool:
+    """Tell whether the index that lies below a folder is that of a link, as far as the torrent file tells."""
+    try:
+        known = _read_torrent_file(torrent_folder / f"{magnet.community}.torrent", magnet.community)
+        index = (folder / magnet.community / INDEX).read_bytes()
+    except (ArchiveError, OSError):
+        return False
+    return known.info_hash == magnet.info_hash and known.index_hashes == index_hashes_of(index)
+
+
+def _read_torrent_file(path: Path, community: str) -> Metainfo:
+    try:
+        with path.open("rb") as file:
+            return read_torrent(file.read(limits.MAX_METAINFO_SIZE_BYTES + 1), community)
+    except OSError as error:
+        raise ArchiveError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Write a file so that at any instant it is whole, the old or the new. Raises ArchiveError."""
+    new = path.with_name(f"{path.name}.new")
+    try:
+        with new.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError as error:
+        raise ArchiveError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,252 @@
+"""Torrents of communities: the metainfo of a folder of `data` and `index` (BEP 3).
+
+    info = {"files": [{"length", "path": ["data"]}, {"length", "path": ["index"]}], "name": community,
+            "piece length": 102400, "pieces": SHA-1 of each piece of data + index}
+
+`data` is a whole number of pieces, so the index begins a piece, and appending to `data` changes no earlier piece. The same
+content has the same info-hash everywhere: nothing else is in the info dictionary, and one in which there is more is refused.
+libtorrent loads pieces of this size but does not make them, so the dictionary is written here and only encoded by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final
+
+import libtorrent as lt
+
+from cablestore import limits
+from cablestore.archive.format.magnet import Magnet, check_community, check_tracker
+from cablestore.errors import ArchiveError
+
+DATA: Final = "data"
+INDEX: Final = "index"
+
+_DIGEST_SIZE_BYTES: Final = 20
+_INFO_KEYS: Final = (b"files", b"name", b"piece length", b"pieces")
+
+
+@dataclass(frozen=True, slots=True)
+class Metainfo:
+    """What a torrent says of a community's folder. Made by `make_metainfo`, `read_info` or `read_torrent`, which check it."""
+
+    community: str
+    """Hex digits, the name of the folder."""
+    data_size_bytes: int
+    index_size_bytes: int
+    piece_hashes: bytes
+    """20 bytes of SHA-1 for each piece, those of `data` first."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Both files."""
+        return self.data_size_bytes + self.index_size_bytes
+
+    @property
+    def data_pieces(self) -> int:
+        """Pieces of `data`; those of the index follow."""
+        return self.data_size_bytes // limits.PIECE_SIZE_BYTES
+
+    @property
+    def pieces(self) -> int:
+        """All pieces."""
+        return len(self.piece_hashes) // _DIGEST_SIZE_BYTES
+
+    def piece_hash(self, piece: int) -> bytes:
+        """Return the 20 bytes of SHA-1 of a piece, counted from 0."""
+        return self.piece_hashes[piece * _DIGEST_SIZE_BYTES : (piece + 1) * _DIGEST_SIZE_BYTES]
+
+    def piece_size_bytes(self, piece: int) -> int:
+        """Return the size of a piece: only the last may be shorter."""
+        return min(limits.PIECE_SIZE_BYTES, self.size_bytes - piece * limits.PIECE_SIZE_BYTES)
+
+    @property
+    def index_hashes(self) -> tuple[int, bytes]:
+        """What tells one index from another: its size in bytes, and the SHA-1 of its pieces."""
+        return self.index_size_bytes, self.piece_hashes[self.data_pieces * _DIGEST_SIZE_BYTES :]
+
+    @property
+    def pieces_of_zeros(self) -> frozenset[int]:
+        """Pieces of `data` in which there is nothing: holes, where archives were not fetched."""
+        nothing = piece_sha1(bytes(limits.PIECE_SIZE_BYTES))
+        return frozenset(piece for piece in range(self.data_pieces) if self.piece_hash(piece) == nothing)
+
+    @property
+    def info(self) -> bytes:
+        """The info dictionary, encoded."""
+        return _encoded(self._info())
+
+    @property
+    def info_hash(self) -> str:
+        """What names the torrent: the SHA-1 of `info`, 40 hex digits."""
+        return piece_sha1(self.info).hex()
+
+    def torrent(self, trackers: tuple[str, ...] = ()) -> bytes:
+        """Return a .torrent file, the trackers each in a tier of its own (BEP 12). Raises ArchiveError for no tracker."""
+        document: dict[bytes, Any] = {b"info": self._info()}
+        if trackers:
+            urls = [check_tracker(url).encode() for url in trackers]
+            document |= {b"announce": urls[0], b"announce-list": [[url] for url in urls]}
+        return _encoded(document)
+
+    def magnet(self, trackers: tuple[str, ...] = ()) -> Magnet:
+        """Return the link that names this torrent."""
+        return Magnet(self.info_hash, self.community, tuple(map(check_tracker, trackers)))
+
+    def _info(self) -> dict[bytes, Any]:
+        files = [(DATA, self.data_size_bytes), (INDEX, self.index_size_bytes)]
+        return {
+            b"files": [{b"length": size_bytes, b"path": [name.encode()]} for name, size_bytes in files],
+            b"name": self.community.encode(),
+            b"piece length": limits.PIECE_SIZE_BYTES,
+            b"pieces": self.piece_hashes,
+        }
+
+
+def make_metainfo(community: str, data: BinaryIO, index: BinaryIO, *, earlier: Metainfo | None = None) -> Metainfo:
+    """Hash a community's two files, open for reading and seekable.
+
+    With the earlier metainfo of a folder whose `data` was only appended to, only the pieces behind it are hashed, and its
+    last one, to see that the two belong together. Raises ArchiveError for sizes that no torrent of ours has.
+    """
+    data_size_bytes, index_size_bytes = data.seek(0, io.SEEK_END), index.seek(0, io.SEEK_END)
+    _check_sizes(data_size_bytes, index_size_bytes)
+    known = _known_hashes(earlier, data, data_size_bytes) if earlier and earlier.community == community else b""
+    data.seek(len(known) // _DIGEST_SIZE_BYTES * limits.PIECE_SIZE_BYTES)
+    index.seek(0)
+    hashes = known + _piece_hashes(data) + _piece_hashes(index)
+    metainfo = Metainfo(check_community(community), data_size_bytes, index_size_bytes, hashes)
+    _check_pieces(metainfo)
+    return metainfo
+
+
+def index_hashes_of(index: bytes) -> tuple[int, bytes]:
+    """Return what `Metainfo.index_hashes` is where this is the index."""
+    return len(index), _piece_hashes(io.BytesIO(index))
+
+
+def read_torrent(raw: bytes, community: str) -> Metainfo:
+    """Read a .torrent file of this community, from anywhere. What is outside of its info dictionary is skipped.
+
+    Raises ArchiveError unless it is exactly the torrent of a folder of `data` and `index`.
+    """
+    document = _decoded(raw)
+    if not isinstance(document, dict) or not isinstance(document.get(b"info"), dict):
+        raise ArchiveError("no torrent: expected a dictionary with an info dictionary in it")
+    return _read(document[b"info"], community)
+
+
+def read_info(raw: bytes, community: str) -> Metainfo:
+    """Read an info dictionary of this community, as peers give it for a magnet link. Raises ArchiveError."""
+    return _read(_decoded(raw), community)
+
+
+def piece_sha1(piece: bytes) -> bytes:
+    """Return the hash of a piece, 20 bytes. BitTorrent v1 says SHA-1; whether an archive is believed must not hang on it."""
+    return hashlib.sha1(piece, usedforsecurity=False).digest()
+
+
+def _read(info: object, community: str) -> Metainfo:
+    if not isinstance(info, dict) or sorted(info) != sorted(_INFO_KEYS):
+        found = ", ".join(repr(key)[1:] for key in sorted(info)[:8]) if isinstance(info, dict) else type(info).__name__
+        raise ArchiveError(
+            f"a torrent with {found}: a community's has exactly 'files', 'name', 'piece length', 'pieces'"
+        )
+    if info[b"name"] != check_community(community).encode():
+        raise ArchiveError(f"a torrent of {_shown(info[b'name'])}: expected that of community {community}")
+    if info[b"piece length"] != limits.PIECE_SIZE_BYTES:
+        raise ArchiveError(
+            f"a torrent with pieces of {_shown(info[b'piece length'])} bytes: expected {limits.PIECE_SIZE_BYTES}"
+        )
+    data_size_bytes, index_size_bytes = _read_files(info[b"files"])
+    _check_sizes(data_size_bytes, index_size_bytes)
+    if not isinstance(info[b"pieces"], bytes):
+        raise ArchiveError("a torrent whose pieces are no byte string: expected 20 bytes for each piece")
+    metainfo = Metainfo(community, data_size_bytes, index_size_bytes, info[b"pieces"])
+    _check_pieces(metainfo)
+    return metainfo
+
+
+def _read_files(files: object) -> tuple[int, int]:
+    """Return the sizes of data and index. Anything else in the list, or about a file, is refused."""
+    match files:
+        case [
+            {b"length": int(data_size_bytes), b"path": [b"data"], **more_of_data},
+            {b"length": int(index_size_bytes), b"path": [b"index"], **more_of_index},
+        ]:
+            if not more_of_data and not more_of_index:
+                return data_size_bytes, index_size_bytes
+    raise ArchiveError(
+        f"a torrent of the files {_shown(files)}: expected data and index in this order, each with a length and nothing more"
+    )
+
+
+def _check_sizes(data_size_bytes: int, index_size_bytes: int) -> None:
+    piece_size_bytes = limits.PIECE_SIZE_BYTES
+    if data_size_bytes <= 0 or data_size_bytes % piece_size_bytes:
+        raise ArchiveError(
+            f"data of {data_size_bytes:,} bytes: expected one or more whole pieces of {piece_size_bytes:,} bytes"
+        )
+    if not 0 < index_size_bytes <= limits.MAX_INDEX_SIZE_BYTES:
+        raise ArchiveError(
+            f"an index of {index_size_bytes:,} bytes: expected 1 to {limits.MAX_INDEX_SIZE_BYTES:,} (MAX_INDEX_SIZE_BYTES)"
+        )
+    if data_size_bytes + index_size_bytes > limits.MAX_TORRENT_SIZE_BYTES:
+        raise ArchiveError(
+            f"a torrent of {data_size_bytes + index_size_bytes:,} bytes: at most {limits.MAX_TORRENT_SIZE_BYTES:,} are taken "
+            "(MAX_TORRENT_SIZE_BYTES)"
+        )
+
+
+def _check_pieces(metainfo: Metainfo) -> None:
+    """Raise ArchiveError unless there is one hash for each piece: also where a file grew or shrank while it was hashed."""
+    pieces = -(-metainfo.size_bytes // limits.PIECE_SIZE_BYTES)
+    if len(metainfo.piece_hashes) != pieces * _DIGEST_SIZE_BYTES:
+        raise ArchiveError(
+            f"{len(metainfo.piece_hashes):,} bytes of hashes for {metainfo.size_bytes:,} bytes: expected "
+            f"{pieces * _DIGEST_SIZE_BYTES:,}, 20 for each piece"
+        )
+
+
+def _known_hashes(earlier: Metainfo, data: BinaryIO, data_size_bytes: int) -> bytes:
+    """Return the hashes of the earlier data, b"" where its last piece is not what lies there now."""
+    if earlier.data_size_bytes > data_size_bytes:
+        return b""
+    data.seek(earlier.data_size_bytes - limits.PIECE_SIZE_BYTES)
+    if piece_sha1(data.read(limits.PIECE_SIZE_BYTES)) != earlier.piece_hash(earlier.data_pieces - 1):
+        return b""
+    return earlier.piece_hashes[: earlier.data_pieces * _DIGEST_SIZE_BYTES]
+
+
+def _piece_hashes(stream: BinaryIO) -> bytes:
+    hashes = []
+    while piece := stream.read(limits.PIECE_SIZE_BYTES):
+        hashes.append(piece_sha1(piece))
+    return b"".join(hashes)
+
+
+def _encoded(document: dict[bytes, Any]) -> bytes:
+    return bytes(lt.bencode(document))
+
+
+def _decoded(raw: bytes) -> object:
+    """Decode what has exactly one encoding: keys sorted and once each, plain numbers, nothing behind it."""
+    if len(raw) > limits.MAX_METAINFO_SIZE_BYTES:
+        raise ArchiveError(
+            f"metadata of {len(raw):,} bytes: at most {limits.MAX_METAINFO_SIZE_BYTES:,} are read (MAX_METAINFO_SIZE_BYTES)"
+        )
+    try:
+        document = lt.bdecode(raw)
+    except RuntimeError as error:
+        raise ArchiveError(f"no torrent: {error}") from None
+    if lt.bencode(document) != raw:
+        raise ArchiveError("no torrent: not encoded as bencoding demands, or followed by other bytes")
+    return document
+
+
+def _shown(value: object) -> str:
+    """Return a foreign value so that it fits a message."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."

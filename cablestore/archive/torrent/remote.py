@@ -1,0 +1,343 @@
+"""Fetching from a torrent: the index, then the pieces of single archives, each piece held against its SHA-1."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Self
+
+import libtorrent as lt
+
+from cablestore import limits
+from cablestore.archive.remote import Progress, Span
+from cablestore.archive.torrent.config import Peer, TorrentConfig
+from cablestore.archive.torrent.metainfo import DATA, INDEX, Metainfo, piece_sha1
+from cablestore.archive.torrent.session import Swarm, TorrentSession
+from cablestore.errors import ArchiveError
+
+_NOT_WANTED: Final = 0
+_WANTED: Final = 4
+_WANTED_SOON: Final = 6
+_WANTED_NOW: Final = 7
+
+_ATTEMPTS: Final = 3
+"""How often pieces are fetched that the disk then does not give back."""
+
+
+class TorrentRemote:
+    """A community's torrent, of which parts are fetched: `engine.Remote` with spans. Made by `TorrentEngine.open`.
+
+    What is here is given to other members too while this is open.
+    """
+
+    def __init__(
+        self, session: TorrentSession, config: TorrentConfig, metainfo: Metainfo, peers: tuple[Peer, ...]
+    ) -> None:
+        self.metainfo: Final = metainfo
+        self._session = session
+        self._config = config
+        self._peers = peers
+        self._folder = config.data_folder / metainfo.community
+        self._is_cancelled = False
+        self._is_closed = False
+        self._cancelled: Final = f"fetching archives of {metainfo.community} was cancelled"
+        self._swarm = self._start()
+
+    def index(self) -> bytes:
+        """Fetch the index alone and return it."""
+        pieces = range(self.metainfo.data_pieces, self.metainfo.pieces)
+        wanted = _Wanted(self, pieces, None)
+        try:
+            return self._collect(pieces, wanted)
+        finally:
+            wanted.deselect()
+
+    def fetch(self, places: Sequence[Span], progress: Progress | None = None) -> Iterator[tuple[Span, bytes]]:
+        """Yield the bytes of these spans of `data`, in this order. See `engine.Remote`."""
+        spans = tuple(places)
+        for span in spans:
+            self._check(span)
+        wanted = _Wanted(self, {piece for span in spans for piece in _pieces(span)}, progress)
+        return self._fetch(spans, wanted)
+
+    def cancel(self) -> None:
+        """End what runs, and what is called later, with ArchiveError."""
+        self._is_cancelled = True
+        self._session.end(self._swarm, self._cancelled)
+
+    def close(self) -> None:
+        """Stop fetching and giving."""
+        self._is_cancelled = self._is_closed = True
+        self._session.remove(self._swarm, f"the torrent of {self.metainfo.community} was closed")
+
+    def __enter__(self) -> Self:
+        """Close it at the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    @property
+    def swarm(self) -> Swarm:
+        """The torrent in its session."""
+        return self._swarm
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    # --- the parts of a fetch ------------------------------------------------------------------
+
+    def _fetch(self, spans: tuple[Span, ...], wanted: _Wanted) -> Iterator[tuple[Span, bytes]]:
+        try:
+            for place, span in enumerate(spans):
+                soon = _pieces(spans[place + 1]) if place + 1 < len(spans) else None
+                content = self._collect(_pieces(span), wanted, soon)
+                begin = span.offset_bytes % limits.PIECE_SIZE_BYTES
+                yield span, content[begin : begin + span.size_bytes]
+        finally:
+            wanted.deselect()
+
+    def _collect(self, pieces: range, wanted: _Wanted, soon: range | None = None) -> bytes:
+        """Wait for pieces that follow each other and return their bytes."""
+        for _ in range(_ATTEMPTS):
+            self._raise_if_cancelled()
+            wanted.want(pieces)
+            if soon:
+                wanted.hurry(soon, _WANTED_SOON)
+            self._wait(pieces, wanted)
+            content = self._read(pieces)
+            if content is not None:
+                return content
+            self._session.remove(self._swarm, "the files are looked at again")
+            self._swarm = self._start()
+        raise ArchiveError(f"{self._folder} does not keep what is written to it: check the disk")
+
+    def _wait(self, pieces: range, wanted: _Wanted) -> None:
+        swarm, seen = self._swarm, self._swarm.news
+        received_bytes = swarm.handle.status(0).total_payload_download
+        while not wanted.is_here(pieces):
+            if not self._session.await_news(swarm, seen, self._config.stall_timeout_s):
+                status = swarm.handle.status(0)
+                if status.total_payload_download == received_bytes:
+                    raise ArchiveError(self._stalled(status.num_peers))
+                received_bytes = status.total_payload_download  # less than a piece, or an earlier one: once more
+            seen = swarm.news
+
+    def _stalled(self, peers: int) -> str:
+        refused = self._swarm.pieces_refused
+        return (
+            f"no piece of {self.metainfo.community} came for {self._config.stall_timeout_s:g} seconds from {peers} peers"
+            + (
+                f"; {refused} pieces that came were not what the torrent says, and their senders are banned"
+                if refused
+                else ""
+            )
+            + ". What was fetched is kept: try again later, or name other peers"
+        )
+
+    def _read(self, pieces: range) -> bytes | None:
+        """Return pieces that are here, None where the disk does not give them back as they came.
+
+        libtorrent tells of a piece before it is in the file, so what is not there yet is asked of libtorrent.
+        """
+        is_index = pieces[0] >= self.metainfo.data_pieces
+        name, first = (INDEX, self.metainfo.data_pieces) if is_index else (DATA, 0)
+        contents = []
+        with _opened(self._folder / name) as file:
+            file.seek((pieces[0] - first) * limits.PIECE_SIZE_BYTES)
+            for piece in pieces:
+                content = file.read(self.metainfo.piece_size_bytes(piece))
+                if piece_sha1(content) != self.metainfo.piece_hash(piece):
+                    content = self._read_by_libtorrent(piece)
+                if not content:
+                    return None
+                contents.append(content)
+        return b"".join(contents)
+
+    def _read_by_libtorrent(self, piece: int) -> bytes:
+        swarm = self._swarm
+        swarm.pieces_read.pop(piece, None)
+        swarm.handle.read_piece(piece)
+        otherwise = f"piece {piece} of {self._folder} could not be read in {self._config.stall_timeout_s:g} seconds"
+        self._session.until(swarm, lambda: piece in swarm.pieces_read, self._config.stall_timeout_s, otherwise)
+        content = swarm.pieces_read.pop(piece)
+        return content if piece_sha1(content) == self.metainfo.piece_hash(piece) else b""
+
+    def _check(self, span: Span) -> None:
+        end_bytes = span.offset_bytes + span.size_bytes
+        if span.offset_bytes < 0 or not 0 < span.size_bytes <= limits.MAX_STORED_ARCHIVE_SIZE_BYTES:
+            raise ArchiveError(
+                f"{span}: an archive has 1 to {limits.MAX_STORED_ARCHIVE_SIZE_BYTES:,} bytes (MAX_STORED_ARCHIVE_SIZE_BYTES)"
+            )
+        if end_bytes > self.metainfo.data_size_bytes:
+            raise ArchiveError(f"{span} ends behind the data, which has {self.metainfo.data_size_bytes:,} bytes")
+
+    def check_space(self, needed_bytes: int) -> None:
+        """Raise ArchiveError where the disk has no room for this much."""
+        available_bytes = shutil.disk_usage(self._config.data_folder).free
+        if needed_bytes > available_bytes:
+            raise ArchiveError(
+                f"fetching needs {needed_bytes:,} bytes in {self._config.data_folder}, {available_bytes:,} are available: "
+                "make room, or fetch fewer archives"
+            )
+
+    # --- the torrent in its session --------------------------------------------------------------
+
+    def _start(self) -> Swarm:
+        """Add the torrent with nothing wanted, and what lies in the folder already."""
+        try:
+            have = held_pieces(self._folder, self.metainfo)
+        except OSError as error:
+            raise ArchiveError(f"{self._folder} cannot be read: {error.strerror}") from None
+        self._raise_if_cancelled()
+        params = torrent_params(self._config, self.metainfo.torrent())
+        params.piece_priorities = [_NOT_WANTED] * self.metainfo.pieces
+        params.peers = [*self._peers, *self._config.peers]
+        if have:
+            params.have_pieces = [piece in have for piece in range(self.metainfo.pieces)]
+        swarm = self._session.add(params, have)
+        otherwise = f"the files in {self._folder} were not checked in {self._config.stall_timeout_s:g} seconds"
+        try:
+            self._session.until(swarm, lambda: swarm.is_checked, self._config.stall_timeout_s, otherwise)
+        except ArchiveError as error:
+            self._session.remove(swarm, str(error))
+            raise
+        return swarm
+
+    def _raise_if_cancelled(self) -> None:
+        if self._is_cancelled:
+            raise ArchiveError(self._cancelled)
+
+
+class _Wanted:
+    """The pieces that one call wants, how many of them are here, and what libtorrent is told of them."""
+
+    def __init__(self, remote: TorrentRemote, pieces: Iterable[int], progress: Progress | None) -> None:
+        self._remote = remote
+        self._progress = progress
+        self._pieces = frozenset(pieces)
+        self._total_bytes = self._size_bytes(self._pieces)
+        self._swarm: Swarm | None = None
+        self._take_stock()
+
+    def _take_stock(self) -> None:
+        swarm = self._remote.swarm
+        self._arrivals_seen = len(swarm.arrivals)
+        self._missing = set(self._pieces - swarm.have)
+        self._missing_bytes = self._size_bytes(self._missing)
+        self._remote.check_space(self._missing_bytes)
+
+    def want(self, pieces: range) -> None:
+        """Fetch these first, and everything else after them."""
+        if self._swarm is self._remote.swarm:
+            self.hurry(pieces, _WANTED_NOW)
+            return
+        self._swarm = self._remote.swarm  # it was added just now: nothing is wanted yet
+        self._take_stock()
+        now = self._missing.intersection(pieces)
+        self._prioritize({piece: _WANTED_NOW if piece in now else _WANTED for piece in self._missing})
+
+    def hurry(self, pieces: range, priority: int) -> None:
+        """Fetch these before the others."""
+        self._prioritize(dict.fromkeys(self._missing.intersection(pieces), priority))
+
+    def is_here(self, pieces: range) -> bool:
+        """Take note of what came; whether these pieces did."""
+        arrivals = self._remote.swarm.arrivals
+        new = self._missing.intersection(arrivals[self._arrivals_seen :])
+        self._arrivals_seen = len(arrivals)
+        self._missing -= new
+        self._missing_bytes -= self._size_bytes(new)
+        if self._progress:
+            self._progress(self._total_bytes - self._missing_bytes, self._total_bytes)
+        return self._missing.isdisjoint(pieces)
+
+    def deselect(self) -> None:
+        """Want no more of it."""
+        with suppress(RuntimeError):  # the torrent may be gone
+            self._prioritize(dict.fromkeys(self._missing, _NOT_WANTED))
+
+    def _prioritize(self, priorities: dict[int, int]) -> None:
+        if priorities:
+            self._remote.swarm.handle.prioritize_pieces(sorted(priorities.items()))
+
+    def _size_bytes(self, pieces: Iterable[int]) -> int:
+        return sum(map(self._remote.metainfo.piece_size_bytes, pieces))
+
+
+def torrent_params(config: TorrentConfig, torrent: bytes) -> Any:
+    """Return how to add a torrent of ours to a session, without anything that finds peers unless it is configured."""
+    params = lt.load_torrent_buffer(torrent)
+    return private_params(config, params)
+
+
+def private_params(config: TorrentConfig, params: Any) -> Any:
+    """Take from a torrent, or a link, what is not configured: where to find peers, and libtorrent's own queueing."""
+    flags = lt.torrent_flags
+    params.save_path = str(config.data_folder)
+    params.trackers = list(config.trackers)
+    params.flags &= ~(flags.auto_managed | flags.paused)
+    if not config.is_public:
+        params.flags |= flags.disable_dht | flags.disable_lsd | flags.disable_pex
+    return params
+
+
+def held_pieces(folder: Path, metainfo: Metainfo) -> set[int]:
+    """Return the pieces that lie in a community's folder, read and held against their SHA-1.
+
+    Holes of a file that was fetched in parts are skipped, which libtorrent's own check reads as zeros. An index that is
+    longer than the torrent's is cut.
+    """
+    have = _held_in(folder / DATA, metainfo, range(metainfo.data_pieces))
+    index = folder / INDEX
+    if index.exists() and index.stat().st_size > metainfo.index_size_bytes:
+        os.truncate(index, metainfo.index_size_bytes)
+    return have | _held_in(index, metainfo, range(metainfo.data_pieces, metainfo.pieces))
+
+
+def _held_in(path: Path, metainfo: Metainfo, pieces: range) -> set[int]:
+    have: set[int] = set()
+    if not path.exists():
+        return have
+    with path.open("rb") as file:
+        place = 0
+        while place < len(pieces) and (place := _next_written(file.fileno(), place)) < len(pieces):
+            file.seek(place * limits.PIECE_SIZE_BYTES)
+            piece = pieces[place]
+            if piece_sha1(file.read(metainfo.piece_size_bytes(piece))) == metainfo.piece_hash(piece):
+                have.add(piece)
+            place += 1
+    return have
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a file for reading; one that is not made yet is empty. Raises ArchiveError."""
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        return io.BytesIO()
+    except OSError as error:
+        raise ArchiveError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _next_written(descriptor: int, place: int) -> int:
+    """Return the first piece from this one on of which something was written; a large number where none was."""
+    try:
+        return os.lseek(descriptor, place * limits.PIECE_SIZE_BYTES, os.SEEK_DATA) // limits.PIECE_SIZE_BYTES
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # which says that nothing is behind it
+            raise
+        return limits.MAX_TORRENT_SIZE_BYTES
+
+
+def _pieces(span: Span) -> range:
+    end_bytes = span.offset_bytes + span.size_bytes
+    return range(span.offset_bytes // limits.PIECE_SIZE_BYTES, -(-end_bytes // limits.PIECE_SIZE_BYTES))

@@ -1,0 +1,297 @@
+"""The command that fetches history archives, and how it shows how far it is."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import click
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from cablestore.cli.archive_options import (
+    address,
+    cabal_key_option,
+    choice_options,
+    control_option,
+    folder_argument,
+    key_of,
+    needs_extra,
+    row,
+    week_of,
+    writable,
+)
+from cablestore.cli.output import Duration, Output, with_store
+from cablestore.cli.remote import offered
+from cablestore.errors import ArchiveError
+from cablestore.store.store import CableStore
+
+if TYPE_CHECKING:
+    from cablestore.archive.fetch import Sources
+    from cablestore.archive.format.announcement import Link
+    from cablestore.archive.format.index import VerifiedIndex
+    from cablestore.archive.format.profile import Entry
+    from cablestore.archive.importer import Imported
+    from cablestore.archive.member import ImportLog
+
+    _Imports = Iterator[tuple[Entry, Imported]]
+
+_INTERRUPTED: Final = 130
+_TELL_EVERY_S: Final = 1.0
+
+
+@offered()
+@click.command()
+@click.argument("link")
+@folder_argument
+@control_option
+@cabal_key_option
+@click.option(
+    "--peer", "peers", multiple=True, metavar="IP:PORT", help="Of a magnet link: who has the torrent; repeatable."
+)
+@click.option("--tracker", "trackers", multiple=True, metavar="URL", help="Of a magnet link: whom to ask for peers.")
+@click.option("--dht", is_flag=True, help="Of a magnet link: look for peers among everyone.")
+@click.option(
+    "--node", "nodes", multiple=True, metavar="URL", help="Of codex:CONTENT-ID: where to get it; asked in turn."
+)
+@click.option(
+    "--timeout",
+    "timeout_ms",
+    type=Duration(),
+    metavar="DURATION",
+    help="How long to wait for whoever says nothing [default: 20s for a torrent's metadata, else 60s].",
+)
+@choice_options
+@with_store
+@needs_extra
+def fetch(
+    store: CableStore,
+    out: Output,
+    link: str,
+    folder: Path,
+    control: str,
+    cabal_key: str | None,
+    peers: tuple[str, ...],
+    trackers: tuple[str, ...],
+    dht: bool,
+    nodes: tuple[str, ...],
+    timeout_ms: int | None,
+    **choice: Any,
+) -> int:
+    """Fetch what the store misses from LINK, and import it, newest first.
+
+    LINK is a magnet link, codex:CONTENT-ID, or `newest` for what the control node announced last. Interrupted, the same
+    command goes on where it ended.
+    """
+    from cablestore.archive.fetch import Sources  # noqa: PLC0415 - an extra, see archive_options
+
+    timeout_s = None if timeout_ms is None else timeout_ms / 1000
+    sources = Sources(tuple(map(address, peers)), trackers, dht, nodes, timeout_s)
+    try:
+        found = _link(store, bytes.fromhex(control), link, out)
+        damaged = _fetch(store, out, found, writable(folder), control, key_of(cabal_key), sources, **choice)
+    except KeyboardInterrupt:
+        out.note("interrupted: what was fetched and imported is kept, the same command goes on from there")
+        return _INTERRUPTED
+    return 1 if damaged else 0
+
+
+def _link(store: CableStore, control_key: bytes, text: str, out: Output) -> Link:
+    """Return a link; the newest once it has stood for the time that members wait."""
+    from cablestore.archive.format.announcement import parse_link  # noqa: PLC0415 - an extra
+    from cablestore.archive.member import settled_announcement  # noqa: PLC0415 - as above
+
+    if text != "newest":
+        return parse_link(text)
+    found = settled_announcement(
+        store, control_key, on_wait=lambda link: out.note(f"a newer announcement than {link} may follow: waiting")
+    )
+    if found is None:
+        raise ArchiveError("nothing was announced by this control node, as far as the store knows: sync first")
+    return found.link
+
+
+def _fetch(
+    store: CableStore,
+    out: Output,
+    link: Link,
+    folder: Path,
+    control: str,
+    key: bytes | None,
+    sources: Sources,
+    *,
+    latest: bool,
+    start_ms: int | None,
+    end_ms: int | None,
+    merge: bool,
+) -> int:
+    """Fetch and import; return how many archives were damaged."""
+    from cablestore.archive.fetch import fetching  # noqa: PLC0415 - as above
+    from cablestore.archive.format.cid import Cid  # noqa: PLC0415 - an extra
+    from cablestore.archive.member import ImportLog, wanted  # noqa: PLC0415 - as above
+
+    if isinstance(link, Cid) and not sources.nodes:
+        raise click.UsageError(f"codex:{link} is fetched from a node: name one, --node http://127.0.0.1:8080")
+    imported = ImportLog(folder / control, store.identity.public_key)
+    with ExitStack() as stack:
+        with out.progress("fetching the index", None):
+            found = fetching(link, folder, bytes.fromhex(control), store.dialect, sources, key)
+            community = stack.enter_context(found)
+        verified = community.verified
+        entries = wanted(verified, imported, latest=latest, start_ms=start_ms, end_ms=end_ms)
+        with FetchProgress(out, len(entries)) as progress:
+            fetched = community.fetch(entries, progress.moved)
+            return import_and_tell(store, out, verified, fetched, imported, key, merges=merge, count=progress.counted)
+
+
+def import_and_tell(
+    store: CableStore,
+    out: Output,
+    verified: VerifiedIndex,
+    fetched: Iterator[tuple[Entry, bytes]],
+    imported: ImportLog,
+    key: bytes | None,
+    *,
+    merges: bool,
+    count: Callable[[_Imports], _Imports] = lambda imports: imports,
+) -> int:
+    """Import an index's deletions and archives as they come, tell what came of each and of all; return how many are damaged."""
+    from cablestore.archive.importer import Imported, import_deletions  # noqa: PLC0415 - an extra
+    from cablestore.archive.member import import_noted  # noqa: PLC0415 - as above
+
+    _tell_deletions(out, import_deletions(store, verified))
+    sizes: dict[Entry, int] = {}
+    damaged: list[Entry] = []
+
+    def on_damaged(entry: Entry, error: ArchiveError) -> None:
+        damaged.append(entry)
+        tell_problem(out, entry, str(error))
+
+    total = Imported()
+    sized = _sized(fetched, sizes)
+    for entry, found in count(
+        import_noted(store, verified, sized, imported, key=key, merges=merges, on_damaged=on_damaged)
+    ):
+        total += found
+        more = f", {found.deleted_here:,} deleted here" if found.deleted_here else ""
+        more += f", {len(found.removed):,} removed" if found.removed else ""
+        out.say(
+            f"week of {week_of(entry)}: {found.posts:,} new posts, {found.known:,} known, {found.deleted:,} deleted{more}",
+            **row(verified, entry, sizes[entry]),
+            new=found.posts,
+            known=found.known,
+            deleted=found.deleted,
+            deleted_here=found.deleted_here,
+            removed=[digest.hex() for digest in found.removed],
+        )
+    out.note(f"{total.archives:,} archives imported, {total.posts:,} new posts, {len(total.removed):,} removed")
+    if damaged:
+        some = "1 archive is" if len(damaged) == 1 else f"{len(damaged):,} archives are"
+        out.note(f"{some} damaged, and nothing of it was imported: fetch again")
+    return len(damaged)
+
+
+def _sized(fetched: Iterator[tuple[Entry, bytes]], sizes: dict[Entry, int]) -> Iterator[tuple[Entry, bytes]]:
+    """Pass on archives, and note their sizes in bytes, which an index by content id does not have."""
+    for entry, stored in fetched:
+        sizes[entry] = len(stored)
+        yield entry, stored
+
+
+def _tell_deletions(out: Output, gone: list[bytes]) -> None:
+    if gone:
+        out.say(
+            f"{len(gone):,} posts of earlier weeks are deleted, as their authors wished",
+            deleted_posts=[digest.hex() for digest in gone],
+        )
+
+
+def tell_problem(out: Output, entry: Entry, problem: str) -> None:
+    """Tell what is wrong with an archive."""
+    out.say(
+        f"✗ week of {week_of(entry)}, {entry.archive_id}: {problem}",
+        week=week_of(entry),
+        archive=entry.archive_id,
+        problem=problem,
+    )
+
+
+class FetchProgress:
+    """A bar of bytes on a terminal. With --json, a line of JSON each second on standard error, which results do not go to."""
+
+    def __init__(self, out: Output, archives: int) -> None:
+        self._out = out
+        self._archives = archives
+        self._done = 0
+        self._told: tuple[int, int] | None = None
+        self._told_at_s = 0.0
+        self._here = (0, 0)
+        self._is_ours = out.console.file is sys.stdout  # else another process prints it
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=out.notes,
+            disable=out.as_json or not (self._is_ours and out.notes.is_terminal),
+            transient=True,
+            redirect_stdout=out.console.is_terminal,
+        )
+        self._task = self._bar.add_task(self._description(), total=None, visible=archives > 0)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+        self._tell()
+
+    def moved(self, here_bytes: int, wanted_bytes: int) -> None:
+        """Show how much is here of what is wanted."""
+        self._here = (here_bytes, wanted_bytes)
+        self._bar.update(self._task, completed=here_bytes, total=wanted_bytes)
+        if time.monotonic() - self._told_at_s >= _TELL_EVERY_S:
+            self._tell()
+
+    def counted(self, imports: _Imports) -> _Imports:
+        """Pass on what is imported, and show how many archives that are."""
+        for each in imports:
+            self._done += 1
+            self._bar.update(self._task, description=self._description())
+            yield each
+
+    def _description(self) -> str:
+        return f"{self._done:,} of {self._archives:,} archives"
+
+    def _tell(self) -> None:
+        if self._out.as_json and self._is_ours and self._here not in (self._told, (0, 0)):
+            self._told, self._told_at_s = self._here, time.monotonic()
+            here_bytes, wanted_bytes = self._here
+            told = {
+                "archives": self._done,
+                "of": self._archives,
+                "fetched_bytes": here_bytes,
+                "wanted_bytes": wanted_bytes,
+            }
+            click.echo(json.dumps(told), err=True)
+
+
+COMMANDS: Final = (fetch,)

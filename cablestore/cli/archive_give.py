@@ -1,0 +1,163 @@
+"""Commands of those who give history archives: archive publish, content, announce."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cablestore.cli.archive_options import (
+    address,
+    cabal_key_option,
+    folder_argument,
+    json_option,
+    key_of,
+    needs_extra,
+    writable,
+)
+from cablestore.cli.output import Output, size, with_store
+from cablestore.cli.remote import offered
+from cablestore.store.store import CableStore
+
+if TYPE_CHECKING:
+    from cablestore.archive.publish import Target
+
+_INTERRUPTED: Final = 130
+
+
+@offered()
+@click.command()
+@folder_argument
+@click.option("--node", metavar="URL", help="A node with Codex' REST API, as http://127.0.0.1:8080.")
+@click.option(
+    "--content-folder",
+    type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
+    help="A content store that no other process has open; made if it is not there.",
+)
+@cabal_key_option
+@with_store
+@needs_extra
+def publish(
+    store: CableStore, out: Output, folder: Path, node: str | None, content_folder: Path | None, cabal_key: str | None
+) -> None:
+    """Publish the archives below FOLDER by content id. Prints the link, codex:CONTENT-ID.
+
+    Run it again each week: what is there is not sent again.
+    """
+    from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - as above
+    from cablestore.archive.format.announcement import link_text  # noqa: PLC0415 - an extra
+    from cablestore.archive.publish import Publisher  # noqa: PLC0415 - as above
+
+    if (node is None) == (content_folder is None):
+        raise click.UsageError("say where to publish: --node URL or --content-folder DIR, one of them")
+    files = ArchiveFolder(folder / store.identity.public_key.hex())
+    publisher = Publisher(store.identity, store.dialect, key_of(cabal_key))
+    with ExitStack() as stack:
+        target = _target(stack, node, content_folder)
+        published = publisher.publish(files, target, stack.enter_context(out.progress("publishing", None)))
+    link = link_text(published.index_cid)
+    out.say(
+        link,
+        link=link,
+        archives=published.archives,
+        sent=published.sent,
+        sent_bytes=published.sent_bytes,
+    )
+    out.note(f"{published.sent:,} of {published.archives:,} archives were new there, {size(published.sent_bytes)} sent")
+
+
+def _target(stack: ExitStack, node: str | None, content_folder: Path | None) -> Target:
+    from cablestore.archive.content.store import ContentStore  # noqa: PLC0415 - an extra
+    from cablestore.archive.publish import NodeTarget, StoreTarget  # noqa: PLC0415 - as above
+
+    if node is not None:
+        return stack.enter_context(NodeTarget(node))
+    assert content_folder is not None  # noqa: S101 - the caller saw to it
+    return StoreTarget(stack.enter_context(ContentStore.open(writable(content_folder))))
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path, resolve_path=True))
+@click.option("--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT")
+@click.option("--upstream", multiple=True, metavar="URL", help="Asked for what is not here; repeatable.")
+@click.option(
+    "--quota", type=click.IntRange(1), metavar="BYTES", help="How much is stored at most [default: 21474836480]."
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME[:PORT]",
+    help="How clients call it beside its address, through a proxy or by a host name; repeatable. Others get 403.",
+)
+@json_option
+@needs_extra
+def content(
+    folder: Path, listen: str, upstream: tuple[str, ...], quota: int | None, names: tuple[str, ...], as_json: bool
+) -> int:
+    """Serve a content store over Codex' REST API /api/codex/v1 until SIGTERM or Ctrl-C.
+
+    DIR is made if it is not there. There is no password: whoever can connect can read, put and delete.
+    """
+    from cablestore.archive.content.store import DEFAULT_QUOTA_SIZE_BYTES, ContentStore  # noqa: PLC0415 - an extra
+
+    out = Output(as_json=as_json)
+    host, port = address(listen)
+    with ContentStore.open(writable(folder), quota_size_bytes=quota or DEFAULT_QUOTA_SIZE_BYTES) as store:
+        for cid in sorted(store.damaged):
+            out.note(f"the manifest {cid} is damaged: put its dataset again, or delete it")
+
+        async def serve() -> int:
+            from cablestore.archive.content.server import ContentServer  # noqa: PLC0415 - an extra
+
+            async with ContentServer(store, host=host, port=port, upstream=upstream, names=names) as server:
+                return await _stopped(lambda: out.say(f"serving {folder} on {server.url}", url=server.url))
+
+        return asyncio.run(serve())
+
+
+@offered()
+@click.command()
+@click.argument("link")
+@with_store
+@needs_extra
+def announce(store: CableStore, out: Output, link: str) -> None:
+    """Tell the members, as the control node, where the archives are: a magnet LINK, or codex:CONTENT-ID.
+
+    What the newest announcement says already is not said again.
+    """
+    from cablestore.archive import member  # noqa: PLC0415 - an extra
+    from cablestore.archive.format.announcement import parse_link  # noqa: PLC0415 - as above
+
+    newest = member.newest_announcement(store, store.identity.public_key)
+    wanted = parse_link(link)
+    if newest is not None and newest[1].link == wanted:
+        out.say("it is announced already", hash=None)
+        return
+    digest = member.announce(store, wanted)
+    out.say(f"announced by post {digest.hex()}", hash=digest.hex())
+
+
+async def _stopped(say_so: Callable[[], None]) -> int:
+    """Say that all is up, wait for SIGTERM or Ctrl-C, return the exit status. A second signal ends the process at once."""
+    loop = asyncio.get_running_loop()
+    asked: asyncio.Future[int] = loop.create_future()
+
+    def ask(number: signal.Signals) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+        asked.set_result(_INTERRUPTED if number is signal.SIGINT else 0)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ask, number)
+    say_so()
+    return await asked
+
+
+COMMANDS: Final = (publish, content, announce)

@@ -1,0 +1,374 @@
+"""The control socket of an open store: other processes of the same user have their commands run where the store is open.
+
+    STORE/control.sock   a unix stream socket, mode 0600, while a ControlServer runs
+
+A client sends one line of JSON, a `Request`. It gets lines of JSON with one field each, as the command goes on: `out` and
+`err`, text to print as it is; `note`, text beside the output, in the client's own style; `usage`, what was wrong with the
+command line; last `exit`, the status. Without an `exit` the command was cut off.
+
+What a command is, is not known here: the server is given a function that runs one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import socket
+import stat
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Self, TypeAlias
+
+from cablestore import limits
+from cablestore.errors import OwnerGoneError, StorageError, StoreClosedError
+
+NAME: Final = "control.sock"
+"""The socket's name in the store's folder."""
+
+Kind = Literal["out", "err", "note", "usage"]
+Param: TypeAlias = "str | int | bool | list[str] | None"
+"""What a command's parameter may be on the wire."""
+
+_MODE: Final = 0o600
+_MAX_ADDRESS_SIZE_BYTES: Final = 100
+"""A unix socket's address has 108 bytes on Linux, 104 on macOS, with a zero at the end."""
+MAX_WIDTH: Final = 10_000
+"""Columns that a client may have: more are a mistake."""
+_COLOURS: Final = (None, "standard", "256", "truecolor")
+_REQUEST_WAIT_S: Final = 10.0
+"""A client sends its line at once: one that does not is not left in the place of another."""
+_CLOSING_WAIT_S: Final = 10.0
+"""How long `close` waits for commands that run, before the store is closed under them."""
+_ACCEPT_AGAIN_S: Final = 0.1
+_RECEIVED_SIZE_BYTES: Final = 65_536
+_CTRL_C_SEEN_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A command to run, and what its output is for. The fields are those of the wire."""
+
+    command: str
+    params: dict[str, Param]
+    json: bool
+    width: int
+    """Columns of the client's standard output."""
+    terminal: bool
+    """Whether that is a terminal."""
+    colours: str | None = None
+    """How it is told colours: standard, 256, truecolor. None: neither colours nor bold."""
+    no_colours: bool = False
+    """Bold, but no colours: NO_COLOR."""
+
+    def encode(self) -> bytes:
+        """Return the line to send."""
+        return json.dumps(asdict(self)).encode("ascii") + b"\n"
+
+    @classmethod
+    def decode(cls, line: bytes) -> Self:
+        """Read a line. Raises ValueError for what is no request."""
+        try:
+            request = cls(**json.loads(line))
+        except (ValueError, TypeError, RecursionError):
+            raise ValueError(
+                'a request is one line of JSON: {"command": "...", "params": {...}, "json": false, "width": 80, '
+                '"terminal": false}'
+            ) from None
+        for name, is_right in request._rules().items():
+            if not is_right:
+                raise ValueError(
+                    f"the field {name} of a request is not what it should be: see cablestore.cli.control_socket"
+                )
+        return request
+
+    def _rules(self) -> dict[str, bool]:
+        return {
+            "command": isinstance(self.command, str),
+            "params": isinstance(self.params, dict) and all(map(_is_param, self.params.values())),
+            "json": isinstance(self.json, bool),
+            "width": type(self.width) is int and 1 <= self.width <= MAX_WIDTH,
+            "terminal": isinstance(self.terminal, bool),
+            "colours": self.colours in _COLOURS,
+            "no_colours": isinstance(self.no_colours, bool),
+        }
+
+
+def _is_param(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(item, str) for item in value)
+    if isinstance(value, int):
+        return abs(value) <= limits.MAX_TIMESTAMP_MS
+    return value is None or isinstance(value, str)
+
+
+class Reply:
+    """The way back to one client."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def write(self, kind: Kind, text: str) -> None:
+        """Send a piece of output. Raises ConnectionAbortedError when the client is gone."""
+        self._send({kind: text})
+
+    def end(self, status: int) -> None:
+        """Send the exit status, the last line."""
+        self._send({"exit": status})
+
+    def is_wanted(self) -> bool:
+        """Tell whether the client is still there; what it sends besides its request is thrown away."""
+        try:
+            while self._connection.recv(_RECEIVED_SIZE_BYTES, socket.MSG_DONTWAIT):
+                pass
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def _send(self, fields: dict[str, Any]) -> None:
+        try:
+            self._connection.sendall(json.dumps(fields).encode("ascii") + b"\n")
+        except OSError:
+            # Not the BrokenPipeError that it may be: rich takes that one for our own standard output.
+            raise ConnectionAbortedError("the client is gone") from None
+
+
+Run = Callable[[Request, Reply], int]
+"""Runs a command, writes what it prints, returns its exit status. Called in a thread for each client."""
+
+
+class ControlServer:
+    """Runs commands for other processes of this user until `close`. One for an open store, made after it, closed before it."""
+
+    def __init__(self, folder: Path, run: Run) -> None:
+        """Listen in a store's folder. Raises StorageError where no socket can be made there."""
+        self._run = run
+        self._path = folder.absolute() / NAME
+        self._listener = _listen(self._path)
+        self._made = _inode(self._path)
+        self._woken, self._wake = socket.socketpair()
+        self._clients: dict[socket.socket, threading.Thread] = {}
+        self._changing = threading.Lock()
+        """Guards `_clients`, and that a socket which stands there is not closed."""
+        self._accepting = threading.Thread(target=self._accept_all, name="control", daemon=True)
+        self._accepting.start()
+
+    def __enter__(self) -> Self:
+        """Return the server."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Close the server."""
+        self.close()
+
+    def close(self) -> None:
+        """Remove the socket and end all connections. Commands that run get some seconds to end."""
+        if self._listener.fileno() < 0:
+            return
+        if _inode(self._path) == self._made:
+            self._path.unlink(missing_ok=True)
+        self._wake.close()
+        self._accepting.join()
+        self._listener.close()
+        self._woken.close()
+        with self._changing:
+            threads = list(self._clients.values())
+            for connection in self._clients:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        until = time.monotonic() + _CLOSING_WAIT_S
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _accept_all(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._woken, selectors.EVENT_READ)
+            while all(key.fileobj is not self._woken for key, _ in selector.select()):
+                try:
+                    connection, _ = self._listener.accept()
+                except BlockingIOError:
+                    continue  # it went away before we looked
+                except OSError:
+                    time.sleep(_ACCEPT_AGAIN_S)  # too many open files, until some are closed
+                    continue
+                self._begin(connection)
+
+    def _begin(self, connection: socket.socket) -> None:
+        connection.settimeout(_REQUEST_WAIT_S)
+        if not _is_same_user(connection):
+            connection.close()
+            return
+        with self._changing:
+            is_full = len(self._clients) >= limits.MAX_CONTROL_CONNECTIONS
+            if not is_full:
+                thread = threading.Thread(target=self._serve, args=(connection,), name="control client", daemon=True)
+                try:
+                    thread.start()  # it ends only after it could take itself out of the clients
+                    self._clients[connection] = thread
+                except RuntimeError:  # the system has no thread left
+                    is_full = True
+        if is_full:
+            with connection, suppress(ConnectionAbortedError):
+                _refuse(Reply(connection), f"{limits.MAX_CONTROL_CONNECTIONS} commands run already: end some, or wait")
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            _answer(connection, self._run)
+        except (ConnectionAbortedError, StoreClosedError):
+            pass  # nobody is there to be told; or the store is gone, and a connection without an exit status says so
+        finally:
+            with self._changing:
+                del self._clients[connection]
+            connection.close()
+
+
+def _answer(connection: socket.socket, run: Run) -> None:
+    reply = Reply(connection)
+    try:
+        request = Request.decode(_read_line(connection))
+    except ValueError as error:
+        _refuse(reply, str(error))
+        return
+    connection.settimeout(None)  # a client may take its time to read: a pager
+    reply.end(run(request, reply))
+
+
+def _refuse(reply: Reply, reason: str) -> None:
+    reply.write("err", f"cablestore: {reason}\n")
+    reply.end(2)
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        try:
+            received = connection.recv(_RECEIVED_SIZE_BYTES)
+        except OSError:
+            raise ConnectionAbortedError("the client said nothing, or is gone") from None
+        line += received
+        if len(line) > limits.MAX_CONTROL_REQUEST_SIZE_BYTES:
+            raise ValueError(
+                f"the command has more than {limits.MAX_CONTROL_REQUEST_SIZE_BYTES:,} bytes, the most that the process "
+                "which has the store open takes"
+            )
+        if not received:
+            break
+        at = line.find(b"\n")
+        if at >= 0:
+            del line[at + 1 :]
+    return bytes(line)
+
+
+# --- clients --------------------------------------------------------------------------------------
+
+
+def connect(folder: Path) -> socket.socket | None:
+    """Return a connection to the process that has the store in a folder open; None where none of ours listens."""
+    path = folder.absolute() / NAME
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.lstat().st_uid == os.geteuid():
+            with _address(path) as address:
+                connection.connect(address)
+            if _is_same_user(connection):
+                return connection
+    except OSError:  # there is none, or it is left from a process that was killed
+        pass
+    connection.close()
+    return None
+
+
+def ask(connection: socket.socket, request: Request) -> Iterator[tuple[str, Any]]:
+    """Send a request and yield the fields of the reply, `exit` last. Raises OwnerGoneError where the reply is cut off."""
+    with suppress(OSError):  # one that does not want it all has said so, in a reply
+        connection.sendall(request.encode())
+    lines = _lines(connection)
+    while True:
+        try:
+            [(kind, value)] = json.loads(next(lines, b"")).items()
+        except (OSError, ValueError, AttributeError):
+            raise OwnerGoneError(
+                "the process that has the store open ended before this command did. What was stored stays stored: look "
+                "before you repeat it"
+            ) from None
+        yield kind, value
+        if kind == "exit":
+            return
+
+
+def _lines(connection: socket.socket) -> Iterator[bytes]:
+    """Yield the lines of a reply. It never waits for long: Python sees a Ctrl-C that came just before only behind that."""
+    connection.settimeout(_CTRL_C_SEEN_S)
+    begun: list[bytes] = []
+    while True:
+        try:
+            received = connection.recv(_RECEIVED_SIZE_BYTES)
+        except TimeoutError:
+            continue
+        if not received:
+            return
+        first, *more = received.split(b"\n")
+        begun.append(first)
+        for line in more:
+            yield b"".join(begun)
+            begun = [line]
+
+
+# --- sockets --------------------------------------------------------------------------------------
+
+
+def _listen(path: Path) -> socket.socket:
+    """Return a listening socket in place of one that a killed process left: whoever has the store open is alone."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.is_socket():
+            path.unlink()
+        with _address(path) as address:
+            listener.bind(address)
+        path.chmod(_MODE)  # before it listens: until then nobody can connect
+        listener.listen(limits.MAX_CONTROL_CONNECTIONS)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise StorageError(f"no control socket can be made at {path}: {error.strerror or error}") from None
+    return listener
+
+
+@contextmanager
+def _address(path: Path) -> Iterator[str]:
+    """Yield a name for the socket that fits into an address: where its folder's is long, one through a link."""
+    if len(os.fsencode(path)) <= _MAX_ADDRESS_SIZE_BYTES:
+        yield str(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="cablestore-") as scratch:
+        link = Path(scratch) / "s"
+        link.symlink_to(path.parent, target_is_directory=True)
+        yield str(link / path.name)
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    """Return what tells a socket from another of the same name, None for what is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISSOCK(found.st_mode) else None
+
+
+def _is_same_user(connection: socket.socket) -> bool:
+    """Tell whether the other end is ours, where the system tells; elsewhere the socket's mode sees to it."""
+    if sys.platform != "linux":
+        return True
+    credentials = struct.Struct("3i")
+    _, uid, _ = credentials.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size))
+    return bool(uid == os.geteuid())

@@ -1,0 +1,107 @@
+"""The command that imports chat logs."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, tzinfo
+from pathlib import Path
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import click
+
+from cablestore.cli.output import Output, PathValue, common_options, safe
+from cablestore.irc.importer import ImportReport, LogFile, find_logs, import_logs
+from cablestore.store.store import CableStore
+
+
+class _Zone(click.ParamType[tzinfo]):
+    """A time zone by its name."""
+
+    name = "zone"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tzinfo:
+        """Return the zone; UTC needs no table of zones on this machine."""
+        if value == "UTC" or isinstance(value, tzinfo):
+            return UTC if value == "UTC" else value
+        try:
+            return ZoneInfo(str(value))
+        except (LookupError, ValueError, OSError):
+            self.fail(f"no time zone is called {value!r} here: names are like Europe/Berlin and UTC", param, ctx)
+
+
+@click.command("import-irc")
+@click.argument("files", nargs=-1, required=True, type=PathValue())
+@click.option(
+    "--seed-phrase", default="cablestore", show_default=True, help="What the keys of all nicks are derived from."
+)
+@click.option("--channel", help="The channel, where neither lines nor paths name it, or to name it otherwise.")
+@click.option(
+    "--date",
+    "day",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="YYYY-MM-DD",
+    help="The day, where neither lines nor paths say it.",
+)
+@click.option(
+    "--timezone",
+    "zone",
+    type=_Zone(),
+    default="UTC",
+    show_default=True,
+    metavar="NAME",
+    help="The zone of times that do not say theirs.",
+)
+@common_options
+def import_irc(
+    path: Path,
+    out: Output,
+    files: tuple[Path, ...],
+    seed_phrase: str,
+    channel: str | None,
+    day: datetime | None,
+    zone: tzinfo,
+) -> None:
+    """Import IRC logs: files, folders, compressed files, or tar and zip archives.
+
+    They may be of any client that docs/OPERATIONS.md names. Give all logs of a channel at once. A second run adds nothing.
+    """
+    with CableStore.open(path) as store:
+        logs = find_logs(files, channel=channel, day=_day(day), zone=zone)
+        tell_import(out, run_import(store, out, logs, seed_phrase))
+
+
+def _day(moment: datetime | None) -> date | None:
+    return None if moment is None else moment.date()
+
+
+def run_import(store: CableStore, out: Output, logs: list[LogFile], seed_phrase: str) -> ImportReport:
+    """Import with a progress bar that counts bytes."""
+    with out.progress("importing", sum(log.size_bytes for log in logs)) as progress:
+        return import_logs(store, logs, seed_phrase=seed_phrase, progress=progress)
+
+
+def tell_import(out: Output, report: ImportReport) -> None:
+    """Tell what was read and what became of it."""
+    if out.as_json:
+        out.say(
+            "",
+            files=report.files,
+            lines=report.lines,
+            posts=dict(report.posts),
+            verdicts=dict(report.verdicts),
+            skipped=dict(report.skips.reasons),
+            not_understood=report.skips.examples,
+            cut=report.skips.cut,
+        )
+        return
+    rows = [{"what": "lines read", "number": report.lines}, {"what": "files read", "number": report.files}]
+    rows += [{"what": f"post/{kind}", "number": number} for kind, number in report.posts.most_common()]
+    rows += [{"what": f"posts {verdict}", "number": number} for verdict, number in report.verdicts.most_common()]
+    rows += [{"what": f"lines skipped: {why}", "number": number} for why, number in report.skips.reasons.most_common()]
+    rows += [{"what": "texts cut to the limit", "number": report.skips.cut}] if report.skips.cut else []
+    out.table(("what", "number"), rows)
+    for line in report.skips.examples:
+        out.say(f"not understood, for example: {safe(line)}")
+
+
+COMMANDS: Final = (import_irc,)

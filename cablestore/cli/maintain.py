@@ -1,0 +1,121 @@
+"""Commands that look after a store: check, rebuild, dump, prune, compact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from cablestore.cli.output import Key, Moment, Output, common_options, safe, with_store
+from cablestore.index.rebuild import RebuildReport
+from cablestore.store.store import CableStore
+
+
+@click.command()
+@click.option("--signatures", is_flag=True, help="Verify every post too, about 20,000 a second on each core.")
+@common_options
+def check(path: Path, out: Output, signatures: bool) -> int:
+    """Hold every row against what the posts say. Exit status 1 when something is wrong."""
+    with CableStore.open(path, create=False) as store:
+        posts = sum(store.stats().posts.values())
+    with out.progress("checking", posts) as progress:
+        report = CableStore.check_closed(path, signatures=signatures, progress=progress)
+    for problem in report.problems:
+        out.say(f"✗ {safe(str(problem))}", problem=problem.what, view=problem.view, key=problem.key.hex())
+    if report.problem_count > len(report.problems):
+        out.note(f"and {report.problem_count - len(report.problems):,} more")
+    verdict = (
+        "all is well" if report.is_clean else f"{report.problem_count:,} problems: `cablestore rebuild` mends them"
+    )
+    out.say(
+        f"{report.posts:,} posts, {report.tombstones:,} tombstones, {report.rows:,} rows: {verdict}",
+        posts=report.posts,
+        tombstones=report.tombstones,
+        rows=report.rows,
+        problems=report.problem_count,
+    )
+    return 0 if report.is_clean else 1
+
+
+@click.command()
+@common_options
+def rebuild(path: Path, out: Output) -> int:
+    """Build every view again from the posts. Exit status 1 when posts were lost.
+
+    It works on stores that do not open too, because views are outdated or files damaged.
+    """
+    with out.progress("rebuilding", None) as progress:
+        report = CableStore.rebuild_closed(path, progress=progress)
+    for what, count in report.damaged.items():
+        out.say(f"✗ lost: {count:,} of: {what}", lost=what, count=count)
+    if report.kept_aside:
+        out.note(f"the damaged database is kept in {report.kept_aside}: remove it when you need it no longer")
+    out.say(
+        f"rebuilt {report.posts:,} posts and {report.tombstones:,} tombstones{_lost(report)}",
+        posts=report.posts,
+        tombstones=report.tombstones,
+        lost=sum(report.damaged.values()),
+        lost_posts=report.lost_posts,
+        posts_before=report.posts_before,
+    )
+    return 0 if report.has_all_posts else 1
+
+
+def _lost(report: RebuildReport) -> str:
+    """Say how many posts a rebuild lost."""
+    if not report.damaged:
+        return ""
+    if report.posts_before is None:
+        found = f": at least {report.lost_posts:,}" if report.lost_posts else ""
+        return f"; how many posts were lost is not known{found}"
+    return f"; {report.lost_posts:,} post{'s' * (report.lost_posts != 1)} lost of {report.posts_before:,}"
+
+
+@click.command()
+@click.option("--digest", is_flag=True, help="Only a checksum of it all: equal for equal stores.")
+@with_store
+def dump(store: CableStore, out: Output, digest: bool) -> None:
+    """Print every row, to compare stores.
+
+    The arrival log is left out. This is no export: nothing reads it back.
+    """
+    if digest:
+        found = store.dump_digest()
+        out.say(found, digest=found)
+        return
+    for key, value in store.dump():
+        out.say(f"{key.decode(errors='backslashreplace')}\t{value.hex()}", key=key.hex(), value=value.hex())
+
+
+@click.command()
+@click.option(
+    "--before", "before_ms", type=Moment(), help="Texts and superseded state dated before: 2024-01-31, or 180d."
+)
+@click.option(
+    "--keep", "keep_newest", type=click.IntRange(0), help="All texts of each channel but so many of the newest."
+)
+@click.option("--author", "by_author", type=Key(), help="All posts of this public key.")
+@with_store
+def prune(
+    store: CableStore, out: Output, before_ms: int | None, keep_newest: int | None, by_author: bytes | None
+) -> None:
+    """Discard posts from this store alone, to save space. Deletions are kept."""
+    if before_ms is None and keep_newest is None and by_author is None:
+        raise click.UsageError("say what to discard: --before, --keep or --author")
+    with out.progress("pruning", None) as progress:
+        count = store.prune(before_ms=before_ms, keep_newest=keep_newest, by_author=by_author, progress=progress)
+    out.say(f"discarded {count:,} posts", discarded=count)
+
+
+@click.command()
+@with_store
+def compact(store: CableStore, out: Output) -> None:
+    """Rewrite the database in the least space."""
+    before = sum(store.stats().disk_size_bytes.values())
+    store.compact()
+    after = sum(store.stats().disk_size_bytes.values())
+    out.say(f"{before:,} bytes before, {after:,} after", before_size_bytes=before, after_size_bytes=after)
+
+
+COMMANDS: Final = (check, rebuild, dump, prune, compact)

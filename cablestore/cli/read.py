@@ -1,0 +1,269 @@
+"""Commands that read: log, channels, users, show, stats."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.text import Text
+
+from cablestore.cli.output import Moment, Output, colour_of, common_options, full_hash, safe, size, when, with_store
+from cablestore.cli.remote import forward, offered
+from cablestore.errors import StoreLockedError
+from cablestore.index.arrival_log import Kind, next_sequence
+from cablestore.protocol.body import TEXT
+from cablestore.store.queries import Event, Message
+from cablestore.store.store import CableStore
+
+_POLL_S: Final = 1.0
+_LOOK_S: Final = 0.5
+"""How often a follower that is served looks whether its client is still there."""
+_LOOK_ANYWAY_POLLS: Final = 15
+"""A write in the instant between our own close and our look at the clock would be missed otherwise."""
+_BARS: Final = 24
+_BAR_WIDTH: Final = 50
+
+
+def _serve_log(store: CableStore, out: Output, *, follow: bool, **chosen: Any) -> None:
+    """Do what `log` does in the process that has the store open."""
+    channel, after = _show_log(store, out, **chosen)
+    while follow and out.is_wanted():
+        # A closed store has no next events and raises when it is asked for them.
+        for event in store.next_events(after, _LOOK_S) or store.events(after):
+            after = event.sequence
+            _show_event(store, out, channel, event)
+
+
+@offered(_serve_log)
+@click.command()
+@click.argument("channel")
+@click.option("-n", "--number", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many messages.")
+@click.option("--since", type=Moment(), help="Only from this time on: 2024-01-31, or 12h for 12 hours ago.")
+@click.option("--until", type=Moment(), help="Only before this time.")
+@click.option("--oldest", is_flag=True, help="The first messages instead of the last.")
+@click.option("--causal", is_flag=True, help="Order by what answers what, instead of by time.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new messages as they are stored.")
+@click.option("--after", type=click.IntRange(0), hidden=True, help="Only what was stored behind this number.")
+@common_options
+def log(path: Path, out: Output, follow: bool, **chosen: Any) -> int | None:
+    """Show the messages of CHANNEL, the newest at the end."""
+    with CableStore.open(path, create=False) as store:
+        channel, after = _show_log(store, out, **chosen)
+    return _follow(path, out, channel, after, chosen) if follow else None
+
+
+def _show_log(
+    store: CableStore,
+    out: Output,
+    *,
+    channel: str,
+    number: int,
+    since: int | None,
+    until: int | None,
+    oldest: bool,
+    causal: bool,
+    after: int | None,
+) -> tuple[str, int]:
+    """Print what is there; returns the channel's name as it is stored, and the number of the event to go on behind."""
+    channel = store.dialect.channel_id(channel)
+    if after is not None:
+        return channel, after
+    with store.snapshot() as state:  # so that what is stored meanwhile is neither lost nor shown twice
+        if causal:
+            messages = state.causal_messages(channel, since or 0, until)[-number:]
+        else:
+            page = state.messages(channel, number, newest_first=not oldest, start_ms=since or 0, end_ms=until)
+            messages = page.messages if oldest else page.messages[::-1]
+        last_sequence = next_sequence(state.reader) - 1
+    for message in messages:
+        _show_message(out, message)
+    if not messages:
+        out.note(f"no messages in {safe(channel)}")
+    return channel, last_sequence
+
+
+def _follow(path: Path, out: Output, channel: str, after: int, chosen: dict[str, Any]) -> int:
+    """Print what arrives. The store is opened only when it changed, so that others can write to it meanwhile."""
+    seen = _changed_at(path)
+    for poll in count(1):
+        time.sleep(_POLL_S)
+        if _changed_at(path) == seen and poll % _LOOK_ANYWAY_POLLS:
+            continue
+        try:
+            with CableStore.open(path, create=False) as store:
+                for event in store.subscribe(after, timeout_s=0):
+                    after = event.sequence
+                    _show_event(store, out, channel, event)
+        except StoreLockedError:
+            # Whoever writes now will be done, unless it is there to stay: then it can go on for us.
+            status = forward(path, "log", {**chosen, "follow": True, "after": after}, out)
+            if status is not None:
+                return status
+            continue
+        seen = _changed_at(path)
+    raise AssertionError
+
+
+def _show_event(store: CableStore, out: Output, channel: str, event: Event) -> None:
+    post = event.post
+    if event.kind is Kind.ACCEPTED and post and post.channel == channel and post.type == TEXT:
+        _show_message(out, store.resolve(post))
+
+
+def _changed_at(path: Path) -> float:
+    """Return when something was last written to the store's database."""
+    return max((file.stat().st_mtime for file in path.glob("generation-*/*")), default=0)
+
+
+def _show_message(out: Output, message: Message) -> None:
+    line = Text(when(message.timestamp_ms), style="dim")
+    line.append(f"  {safe(message.name)[:20]}", style=colour_of(message.author))
+    line.append(f"  {safe(message.text)}", style="default not dim")
+    line.append(f"  {message.hash.hex()[:8]}", style="dim")
+    out.say(line, **message_fields(message))
+
+
+def message_fields(message: Message) -> dict[str, Any]:
+    """Return a message for JSON."""
+    return {
+        "hash": message.hash.hex(),
+        "channel": message.channel,
+        "author": message.author.hex(),
+        "name": message.name,
+        "timestamp_ms": message.timestamp_ms,
+        "text": message.text,
+        "links": [link.hex() for link in message.links],
+    }
+
+
+@offered()
+@click.command()
+@with_store
+def channels(store: CableStore, out: Output) -> None:
+    """List the channels."""
+    out.table(
+        ("channel", "members", "messages", "topic"),
+        (
+            {
+                "channel": c.name,
+                "members": c.members,
+                "messages": c.posts.get("text", 0),
+                "topic": c.topic,
+                "posts": c.posts,
+            }
+            for c in store.channels()
+        ),
+    )
+
+
+@offered()
+@click.command()
+@click.option("--channel", help="Only those who are in this channel.")
+@with_store
+def users(store: CableStore, out: Output, channel: str | None) -> None:
+    """List everyone who wrote, or the members of a channel."""
+    found = store.users() if channel is None else store.members(channel)
+    out.table(("name", "public_key"), ({"name": user.name, "public_key": user.public_key.hex()} for user in found))
+
+
+@offered()
+@click.command()
+@click.argument("digest", metavar="HASH")
+@with_store
+def show(store: CableStore, out: Output, digest: str) -> None:
+    """Show a post: HASH is its 64 hex digits or the first few."""
+    found = full_hash(store, digest)
+    fields: dict[str, Any] = {"hash": found.hex()}
+    post = store.post(found)
+    stone = store.deletion(found)
+    if post is not None:
+        fields |= {
+            "type": post.type_name,
+            "author": post.author.hex(),
+            "name": store.user(post.author).name,
+            "time": when(post.timestamp_ms),
+            "timestamp_ms": post.timestamp_ms,
+            "size_bytes": len(post.raw),
+            "says": str(post.body),
+            "local_only": post.is_local_only,
+        }
+    elif stone is not None and stone.skeleton is not None:
+        fields |= {
+            "deleted_by": stone.deleted_by.hex(),
+            "author": stone.author.hex(),
+            "deleted": when(stone.deleted_at_ms),
+        }
+    else:
+        raise click.UsageError(f"there is no post {found.hex()} here")
+    fields |= {"links": [h.hex() for h in store.links(found)], "linked_by": [h.hex() for h in store.linking(found)]}
+    if out.as_json:
+        out.say("", **fields, raw=post.raw.hex() if post else None)
+    else:
+        rows = ({"field": key, "value": ", ".join(v) if isinstance(v, list) else str(v)} for key, v in fields.items())
+        out.table(("field", "value"), rows)
+
+
+@offered()
+@click.command()
+@with_store
+def stats(store: CableStore, out: Output) -> None:
+    """Show counts, what each view takes, and when people wrote."""
+    found = store.stats()
+    disk = found.disk_size_bytes
+    if out.as_json:
+        views = {name: {**of._asdict(), "disk_size_bytes": disk[name]} for name, of in found.views.items()}
+        out.say(
+            "",
+            posts=found.posts,
+            channels=found.channels,
+            views=views,
+            last_sequence=found.last_sequence,
+            days=found.days,
+        )
+        return
+    total = sum(found.posts.values())
+    out.say(f"{total:,} posts in {found.channels:,} channels, {found.last_sequence:,} events\n")
+    out.table(("type", "posts"), ({"type": kind, "posts": number} for kind, number in found.posts.items()))
+    out.say("")
+    rows = [
+        {"view": name, "rows": of.rows, "size": size(of.size_bytes), "on_disk": size(disk[name])}
+        for name, of in sorted(found.views.items(), key=lambda item: -item[1].size_bytes)
+    ]
+    out.table(("view", "rows", "size", "on_disk"), rows)
+    out.say("")
+    for line in histogram(found.days):
+        out.say(line)
+
+
+def histogram(days: list[tuple[int, int]]) -> Iterator[Text]:
+    """Yield a bar for each day, month or year, whichever gives the most bars that fit on a screen."""
+    if not days:
+        return
+    for form in ("%Y-%m-%d", "%Y-%m", "%Y"):
+        bars: Counter[str] = Counter()
+        for day_ms, posts in days:
+            bars[_named(day_ms, form)] += posts
+        if len(bars) <= _BARS or form == "%Y":
+            break
+    most = max(bars.values())
+    for name, posts in sorted(bars.items())[-_BARS:]:
+        line = Text(f"{name:>10}  ")
+        line.append("█" * max(1, round(_BAR_WIDTH * posts / most)), style="cyan")
+        line.append(f" {posts:,}", style="dim")
+        yield line
+
+
+def _named(day_ms: int, form: str) -> str:
+    try:
+        return datetime.fromtimestamp(day_ms / 1000, UTC).strftime(form)
+    except (ValueError, OverflowError, OSError):
+        return "after 9999"
+
+
+COMMANDS: Final = (log, channels, users, show, stats)

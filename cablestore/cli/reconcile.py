@@ -1,0 +1,112 @@
+"""The command that reconciles with another store, once, or audits it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cablestore.cli.output import Moment, Output, common_options, size, when
+from cablestore.cli.serve_options import peer_options, settings_of
+from cablestore.cli.values import AddressType
+from cablestore.store.store import CableStore
+
+if TYPE_CHECKING:
+    from cablestore.peers import Address, ReconcileReport
+
+
+@click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_RECONCILE"})
+@click.argument("address", metavar="HOST:PORT", type=AddressType(to_connect=True))
+@click.option("--since", "since_ms", type=Moment(), default=0, help="Posts dated since: 2024-01-31, or 90d.")
+@click.option(
+    "--cable", "over_cable", is_flag=True, help="HOST:PORT is a Cable port, not one for reconciliation alone."
+)
+@click.option("--audit", "is_audit", is_flag=True, help="Move no posts: look for what no reconciliation can find.")
+@peer_options
+@common_options
+def reconcile(
+    path: Path,
+    out: Output,
+    address: Address,
+    since_ms: int,
+    over_cable: bool,
+    is_audit: bool,
+    create: bool,
+    **chosen: Any,
+) -> int:
+    """Give a store what it lacks, and take what this one lacks, once.
+
+    It costs as much as the stores differ, whatever their sizes. Exit status 1 when an audit finds something. Options can stand in
+    the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so on.
+    """
+    settings = replace(settings_of(chosen), reconciles=True)
+    from cablestore.cli import serve  # noqa: PLC0415 - other commands need no asyncio and what comes with it
+
+    with CableStore.open(path, create=create) as store, out.progress("reconciling", None) as progress:
+        report = serve.reconcile_once(
+            store,
+            settings,
+            address,
+            since_ms=since_ms,
+            over_cable=over_cable,
+            is_audit=is_audit,
+            progress=progress,
+        )
+    if is_audit:
+        return _tell_audit(out, report)
+    _tell(out, report)
+    return 0
+
+
+def _tell(out: Output, report: ReconcileReport) -> None:
+    compared = report.sent_comparing_size_bytes + report.received_comparing_size_bytes
+    text = (
+        f"{report.posts_received:,} new posts received, {report.posts_sent:,} sent in {report.seconds:.1f} s: "
+        f"{report.rounds:,} rounds, {size(compared)} to compare, {size(report.received_posts_size_bytes)} of posts "
+        f"received, {size(report.sent_posts_size_bytes)} sent"
+    )
+    for count, what in (
+        (report.refused, "were refused"),
+        (report.missing, "were said to be there and did not come"),
+        (report.unasked, "came and were not asked for"),
+    ):
+        text += f"; {count:,} {what}" if count else ""
+    out.say(text, **_fields(report))
+
+
+def _tell_audit(out: Output, report: ReconcileReport) -> int:
+    for from_ms, until_ms in report.differing_ms:
+        out.say(f"✗ from {when(from_ms)} to {when(until_ms)}", from_ms=from_ms, until_ms=until_ms)
+    found = f"{report.here_only:,} posts are here alone, {report.there_only:,} there alone"
+    if report.is_by_design:
+        verdict = "posts of the times above were made so that no reconciliation finds that they differ"
+    elif report.differing_ms:
+        verdict = "posts of the times above differ although nothing was found to"
+    else:
+        verdict = "a reconciliation finds all that differs"
+    fields = _fields(report) | {"differing_ranges": len(report.differing_ms), "by_design": report.is_by_design}
+    out.say(f"{found}; {verdict}", **fields)
+    return 1 if report.differing_ms else 0
+
+
+def _fields(report: ReconcileReport) -> dict[str, Any]:
+    return {
+        "posts_received": report.posts_received,
+        "posts_sent": report.posts_sent,
+        "refused": report.refused,
+        "missing": report.missing,
+        "unasked": report.unasked,
+        "here_only": report.here_only,
+        "there_only": report.there_only,
+        "rounds": report.rounds,
+        "received_comparing_size_bytes": report.received_comparing_size_bytes,
+        "sent_comparing_size_bytes": report.sent_comparing_size_bytes,
+        "received_posts_size_bytes": report.received_posts_size_bytes,
+        "sent_posts_size_bytes": report.sent_posts_size_bytes,
+        "seconds": round(report.seconds, 3),
+    }
+
+
+COMMANDS: Final = (reconcile,)

@@ -1,0 +1,98 @@
+"""Commands about causal logs: sds status. What they need is imported when they run: other commands start without it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cablestore.cli.output import Output, common_options, size
+from cablestore.cli.remote import offered
+from cablestore.errors import NotAStoreError
+from cablestore.index.folder import CAUSAL_LOGS, peek
+from cablestore.store.store import CableStore
+
+if TYPE_CHECKING:
+    from cablestore.sds.status import ChannelStatus
+
+_COLUMNS: Final = (
+    "channel",
+    "sender",
+    "messages",
+    "waiting",
+    "missing",
+    "unacknowledged",
+    "lost",
+    "effects",
+    "lamport",
+    "on_disk",
+)
+
+
+@click.group()
+def sds() -> None:
+    """Look at causal logs, which keep the messages of a channel in the same order for all of its members."""
+
+
+def _serve_status(store: CableStore, out: Output) -> None:
+    """Do what `status` does in the process that has the store open, and its causal logs."""
+    if store.path is None:
+        raise NotAStoreError("a store in memory has no folder in which causal logs are")
+    from cablestore.sds.log import CausalLog  # noqa: PLC0415 - as said above
+
+    opened = CausalLog.open_here(store.path)
+    if opened is None:
+        _show(store.path, out)
+    else:
+        _tell(opened.status(), out)
+
+
+@offered(_serve_status, name="sds status")
+@click.command()
+@common_options
+def status(path: Path, out: Output) -> None:
+    """Show how much is where in each channel: in the log, waiting, missing, to be acknowledged, lost, to be read."""
+    if peek(path) is None and not (path / CAUSAL_LOGS).is_dir():
+        raise NotAStoreError(f"there is no store at {path}, and no causal logs")
+    _show(path, out)
+
+
+def _show(path: Path, out: Output) -> None:
+    if not (path / CAUSAL_LOGS).is_dir():
+        out.note("no causal logs")
+        return
+    from cablestore.sds.log import CausalLog  # noqa: PLC0415 - as said above
+
+    with CausalLog.open(path, create=False) as log:
+        _tell(log.status(), out)
+
+
+def _tell(found: list[ChannelStatus], out: Output) -> None:
+    if not found:
+        out.note("no channels")
+    out.table(_COLUMNS, map(asdict if out.as_json else _row, found))
+
+
+def _row(found: ChannelStatus) -> dict[str, Any]:
+    lamport = found.lamport_ms
+    return {
+        **asdict(found),
+        "lamport": _clock(lamport),
+        "on_disk": size(found.disk_size_bytes),
+    }
+
+
+def _clock(lamport_ms: int) -> str:
+    """Return a Lamport time for a person, who compares it with the clock to the second."""
+    try:
+        moment = datetime.fromtimestamp(lamport_ms / 1000, UTC).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return f"{lamport_ms} ms"
+    return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+sds.add_command(status)
+COMMANDS: Final = (sds,)

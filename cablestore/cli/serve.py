@@ -1,0 +1,201 @@
+"""What `serve`, `sync` and `reconcile` do: a node on uvloop, signals, logs. Imported only by commands that need it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import structlog
+import uvloop
+
+from cablestore import __version__
+from cablestore.cli.output import Output, safe
+from cablestore.cli.remote import control
+from cablestore.cli.service_manager import tell_ready
+from cablestore.errors import StorageError
+from cablestore.peers import Address, Node, NodeSettings, ReconcileReport, SyncReport
+from cablestore.peers.metrics_http import exporter
+from cablestore.store.store import CableStore
+
+_LOG: Final = logging.getLogger("cablestore.node")
+_INTERRUPTED: Final = 130
+_OTHER_FILES: Final = 512
+"""Files that a process has open besides its peers: LevelDB's tables, the control socket, scrapes."""
+
+
+class Plan(NamedTuple):
+    """What `serve` was told to do."""
+
+    settings: NodeSettings
+    listen: tuple[Address, ...]
+    connect: tuple[Address, ...]
+    metrics: Address | None
+    reconcile_listen: tuple[Address, ...] = ()
+    reconcile_connect: tuple[Address, ...] = ()
+
+
+# --- serving --------------------------------------------------------------------------------------
+
+
+def run(store: CableStore, path: Path, out: Output, plan: Plan) -> int:
+    """Serve an open store until a signal ends it; returns the exit status."""
+    public_key = (
+        store.identity.public_key.hex()
+    )  # made now if it is new, so that what is wrong with its file is told now
+    _allow_files(plan.settings.max_peers + _OTHER_FILES)
+    with _controlled(store, path):
+        _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})
+        status = uvloop.run(_serve(store, out, plan))
+    _LOG.info("stopped", extra={"store": str(path)})
+    return status
+
+
+async def _serve(store: CableStore, out: Output, plan: Plan) -> int:
+    stop = _Stop(asyncio.get_running_loop())
+    async with Node(store, plan.settings) as node:
+        with ExitStack() as stack:
+            if plan.metrics is not None:
+                address = stack.enter_context(exporter(node, plan.metrics))
+                out.say(f"metrics on {address}", metrics=str(address))
+            for wanted in plan.listen:
+                found = await node.listen(wanted)
+                out.say(f"listening on {found}", listening=str(found))
+            for wanted in plan.reconcile_listen:
+                found = await node.own_port.listen(wanted)
+                out.say(f"reconciling on {found}", reconciling=str(found))
+            for wanted in plan.connect:
+                node.keep_connected(wanted)
+            for wanted in plan.reconcile_connect:
+                node.own_port.keep_connected(wanted)
+            tell_ready()
+            name = await stop.asked()
+        _LOG.info("stopping", extra={"signal": name, "peers": len(node.connections)})
+    return _INTERRUPTED if name == "SIGINT" else 0
+
+
+class _Stop:
+    """Waits for SIGTERM or Ctrl-C. The second one ends the process at once, which no store minds."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._asked: asyncio.Future[str] = loop.create_future()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._ask, number)
+
+    async def asked(self) -> str:
+        """Return the signal's name."""
+        return await self._asked
+
+    def _ask(self, number: signal.Signals) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            self._loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+        if not self._asked.done():
+            self._asked.set_result(number.name)
+
+
+@contextmanager
+def _controlled(store: CableStore, path: Path) -> Iterator[None]:
+    """Run commands for other processes meanwhile, where the disk takes sockets."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(control(store, path))
+        except StorageError as error:
+            _LOG.warning("other commands cannot use the store meanwhile", extra={"reason": str(error)})
+        yield
+
+
+def _allow_files(wanted: int) -> None:
+    """Ask for as many open files as peers may take. Most shells give 1,024, and let a process take more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    except (OSError, ValueError):  # a sandbox forbids it, or the kernel has a limit below
+        allowed = soft
+    if allowed < wanted:
+        _LOG.warning("too few open files are allowed for all peers", extra={"allowed": allowed, "wanted": wanted})
+
+
+# --- syncing --------------------------------------------------------------------------------------
+
+
+def sync_once(
+    store: CableStore, settings: NodeSettings, address: Address, progress: Callable[[int], None]
+) -> SyncReport:
+    """Sync with a peer, once."""
+
+    async def work() -> SyncReport:
+        async with Node(store, settings) as node:
+            return await node.sync_once(address, progress)
+
+    return uvloop.run(work())
+
+
+def reconcile_once(
+    store: CableStore,
+    settings: NodeSettings,
+    address: Address,
+    *,
+    since_ms: int,
+    over_cable: bool,
+    is_audit: bool,
+    progress: Callable[[int], None],
+) -> ReconcileReport:
+    """Reconcile with a store, once."""
+
+    async def work() -> ReconcileReport:
+        async with Node(store, settings) as node:
+            return await node.reconcile_once(
+                address, since_ms=since_ms, over_cable=over_cable, is_audit=is_audit, progress=progress
+            )
+
+    return uvloop.run(work())
+
+
+# --- logs -----------------------------------------------------------------------------------------
+
+
+def log_to_standard_error(*, is_json: bool, level: str) -> None:
+    """Write what this process logs: lines of JSON for machines, or text for people."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_formatter(is_json=is_json, is_terminal=sys.stderr.isatty()))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("cablestore").setLevel(level.upper())
+
+
+def _formatter(*, is_json: bool, is_terminal: bool) -> logging.Formatter:
+    stamp = structlog.processors.TimeStamper(fmt="iso" if is_json else "%Y-%m-%d %H:%M:%S", utc=is_json)
+    look: list[Any]
+    if is_json:
+        look = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
+    else:
+        # Not the tracebacks that it would choose: they show local variables, and among those are keys.
+        console = structlog.dev.ConsoleRenderer(
+            colors=is_terminal, pad_event_to=24, exception_formatter=structlog.dev.plain_traceback
+        )
+        look = [_safe_on_terminals, console]
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[stamp, structlog.stdlib.add_log_level, structlog.stdlib.ExtraAdder()],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *look],
+    )
+
+
+def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Make visible what peers may have put into a reason."""
+    return {key: safe(value) if isinstance(value, str) else value for key, value in fields.items()}
+
+
+def warn_of(variables: list[str]) -> None:
+    """Log what stands in the environment and means nothing."""
+    if variables:
+        _LOG.warning("unknown variables in the environment", extra={"names": variables})

@@ -1,0 +1,144 @@
+"""Commands that write: init, identity, post, topic, join, leave, name, delete."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from cablestore.cli.output import Output, common_options, full_hash, safe, with_store
+from cablestore.cli.remote import offered
+from cablestore.protocol.body import Text, Topic
+from cablestore.protocol.dialect import DIALECTS, dialect_named
+from cablestore.protocol.post import Post
+from cablestore.store.key_file import load_identity, save_identity
+from cablestore.store.store import CableStore
+from cablestore.views import membership
+
+
+def _absolute(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    """Return a path that is the same one in the process that has the store open."""
+    return path.absolute() if path is not None else None
+
+
+def _or_standard_input(_: click.Context, __: click.Parameter, text: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words, or what stands on standard input: it is read here, whichever process has the store open."""
+    return text if " ".join(text) else (sys.stdin.read().rstrip("\n"),)
+
+
+def _tell(out: Output, post: Post, text: str) -> None:
+    out.say(
+        f"{text} ({post.hash.hex()[:12]})", hash=post.hash.hex(), type=post.type_name, timestamp_ms=post.timestamp_ms
+    )
+
+
+def _write(store: CableStore, out: Output, body: Text | Topic, done: str) -> None:
+    """Write to a channel, and say so where that joined it."""
+    with store.snapshot() as state:
+        before = membership.of_user(state.reader, store.dialect.channel_id(body.channel), store.identity.public_key)
+    post = store.write(body)
+    if before is None or not before.is_member:
+        out.note(f"joined {safe(body.channel)}")
+    _tell(out, post, done)
+
+
+@click.command()
+@click.option(
+    "--dialect", type=click.Choice(list(DIALECTS)), default="legacy", show_default=True, help="The wire of its posts."
+)
+@click.option("--import-key", type=click.Path(path_type=Path), help="Write as the identity in this key file.")
+@common_options
+def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None:
+    """Make a new store, or tell about the one that is there."""
+    imported = load_identity(import_key) if import_key is not None else None
+    with CableStore.open(path, dialect=dialect_named(dialect)) as store:
+        if imported is not None:
+            store.import_identity(imported)
+        public_key = store.identity.public_key.hex()
+        out.say(
+            f"store {path}, dialect {store.dialect.name}, you are {public_key}", store=str(path), public_key=public_key
+        )
+
+
+@offered()
+@click.command()
+@click.option(
+    "--export",
+    "target",
+    type=click.Path(path_type=Path),
+    callback=_absolute,
+    help="Write the secret key to this new file, mode 0600.",
+)
+@with_store
+def identity(store: CableStore, out: Output, target: Path | None) -> None:
+    """Show who you are, or export the key."""
+    if target is not None:
+        save_identity(store.identity, target)
+        out.note(f"the secret key is in {target}: whoever has it can write as you")
+    public_key = store.identity.public_key
+    name = store.user(public_key).name
+    out.say(f"{public_key.hex()}  {safe(name)}", public_key=public_key.hex(), name=name)
+
+
+@offered()
+@click.command()
+@click.argument("channel")
+@click.argument("text", nargs=-1, callback=_or_standard_input)
+@with_store
+def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
+    """Write TEXT to CHANNEL, or what stands on standard input. Joins the channel first if you are not in it."""
+    _write(store, out, Text(channel, " ".join(text)), "posted")
+
+
+@offered()
+@click.command()
+@click.argument("channel")
+@click.argument("text", nargs=-1)
+@with_store
+def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
+    """Set the topic of CHANNEL to TEXT; without TEXT, clear it. Joins the channel first if you are not in it."""
+    _write(store, out, Topic(channel, " ".join(text)), "topic set" if text else "topic cleared")
+
+
+@offered()
+@click.command()
+@click.argument("channel")
+@with_store
+def join(store: CableStore, out: Output, channel: str) -> None:
+    """Become a member of CHANNEL."""
+    _tell(out, store.join(channel), f"joined {safe(channel)}")
+
+
+@offered()
+@click.command()
+@click.argument("channel")
+@with_store
+def leave(store: CableStore, out: Output, channel: str) -> None:
+    """Cease to be a member of CHANNEL."""
+    _tell(out, store.leave(channel), f"left {safe(channel)}")
+
+
+@offered()
+@click.command()
+@click.argument("name")
+@with_store
+def name(store: CableStore, out: Output, name: str) -> None:
+    """Be known as NAME from now on."""
+    known = store.user(store.identity.public_key).info
+    others = {key: value for key, value in known.pairs if key != "name"}
+    _tell(out, store.info(name=name, others=others), f"you are {safe(name)}")
+
+
+@offered()
+@click.command()
+@click.argument("hashes", nargs=-1, required=True)
+@with_store
+def delete(store: CableStore, out: Output, hashes: tuple[str, ...]) -> None:
+    """Delete your own posts, by hash or its first digits."""
+    for deletion in store.delete([full_hash(store, text) for text in hashes]):
+        _tell(out, deletion, "deleted")
+
+
+COMMANDS: Final = (init, identity, post, topic, join, leave, name, delete)

@@ -1,0 +1,1 @@
+"""A store as files with checksums, and back."""

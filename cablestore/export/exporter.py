@@ -1,0 +1,236 @@
+"""Exporting one state of a store, as a stream, so that it can be interrupted at any instant and goes on.
+
+Posts stand in the database in order of their hashes. They are read once, sorted in runs of bounded size, which wait in
+the folder, and merged into segments. What is done is in unfinished.json; the manifest comes last.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import blake3
+
+from cablestore import limits
+from cablestore.errors import ExportError
+from cablestore.export.filter import Selection
+from cablestore.export.manifest import ARRIVALS, MANIFEST, UNFINISHED, Filters, Manifest, Segment, segments_of
+from cablestore.export.records import pieces
+from cablestore.export.segment import storage_errors
+from cablestore.export.sort import merge, write_run
+from cablestore.export.writer import ExportWriter, record_start, write_whole
+from cablestore.index import arrival_log, sizes
+from cablestore.index.progress import Progress
+from cablestore.index.reader import Reader, SnapshotSource
+
+_BEHIND: Final = b"\xff"
+"""Behind every record of a place: types are below it."""
+_OWN: Final = re.compile(
+    r"((posts|tombstones)-\d{6,}\.seg(\.[0-9a-f]+\.tmp)?|run-\d{6,}(\.tmp)?|(unfinished|arrivals)\.json(\.tmp)?|manifest\.json\.tmp)"
+)
+"""Names that an unfinished export has in its folder."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """What is done of an export. `identity` tells its store, state and arguments from all others."""
+
+    folder: Path
+    identity: str
+    runs: int = 0
+    read_to: str = ""
+    """The last hash, in hex, that is in a finished run."""
+    is_read: bool = False
+    is_merged: bool = False
+    segments: list[Segment] = field(default_factory=list)
+
+    def save(self) -> None:
+        """Write down what is done. Whatever it names is on the disk already."""
+        fields = {name: getattr(self, name) for name in ("identity", "runs", "read_to", "is_read", "is_merged")}
+        fields["segments"] = [segment.fields() for segment in sorted(self.segments, key=lambda s: s.kind)]
+        write_whole(self.folder / UNFINISHED, json.dumps(fields, indent=1).encode() + b"\n")
+
+    def load(self) -> bool:
+        """Take up what an earlier call wrote down. False where that was another export, or its files are not there."""
+        try:
+            fields = json.loads((self.folder / UNFINISHED).read_bytes())
+            found = replace(
+                self,
+                runs=int(fields["runs"]),
+                read_to=str(fields["read_to"]),
+                is_read=bool(fields["is_read"]),
+                is_merged=bool(fields["is_merged"]),
+                segments=list(segments_of(fields["segments"])),
+            )
+            is_here = all((self.folder / s.file).stat().st_size == s.size_bytes for s in found.segments)
+            is_here &= found.is_merged or all(run.exists() for run in found.run_paths())
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return False
+        if fields["identity"] != self.identity or not is_here:
+            return False
+        self.runs, self.read_to, self.is_read = found.runs, found.read_to, found.is_read
+        self.is_merged, self.segments = found.is_merged, found.segments
+        return True
+
+    def run_paths(self) -> list[Path]:
+        """Return where the finished runs are."""
+        return [self.folder / f"run-{number:06d}" for number in range(self.runs)]
+
+    def add_run(self, records: list[bytes], read_to: str) -> None:
+        """Write a run of what was read up to a hash."""
+        write_run(self.folder / f"run-{self.runs:06d}", records)
+        self.runs += 1
+        self.read_to = read_to
+        self.save()
+
+    def add_segment(self, segment: Segment) -> None:
+        """Take note of a finished segment."""
+        self.segments.append(segment)
+        self.save()
+
+    def place(self) -> bytes:
+        """Return the record behind which posts are still to be written."""
+        last = max((segment.last for segment in self.segments if segment.last is not None), default=None)
+        return b"" if last is None else record_start(*last) + _BEHIND
+
+
+def export_store(
+    state: SnapshotSource,
+    reader: Reader,
+    versions: Mapping[str, int],
+    store_id: str | None,
+    out: Path,
+    *,
+    filters: Filters | None = None,
+    segment_size_bytes: int = limits.SEGMENT_SIZE_BYTES,
+    run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES,
+    progress: Progress,
+) -> Manifest:
+    """Export the state that `reader` reads into the folder `out`; goes on with one that was interrupted.
+
+    `versions` are the catalog's, `store_id` is None for a store without a folder. `state` is closed as soon as it was
+    read. Raises ExportError for a folder that holds anything else, StorageError where the disk refuses, CorruptStoreError
+    for a store that cannot be read.
+    """
+    through = arrival_log.next_sequence(reader) - 1
+    if filters is not None:
+        filters = replace(filters, channels=frozenset(map(reader.dialect.channel_id, filters.channels)))
+    arguments = [None if filters is None else filters.fields(), segment_size_bytes, run_size_bytes, dict(versions)]
+    seen = [store_id or secrets.token_hex(16), through, (reader.get(sizes.KEY) or b"").hex()]
+    identity = blake3.blake3(json.dumps([*arguments, *seen]).encode()).hexdigest()
+    with _claimed(out):
+        work = _begun(out, identity)
+        if not work.is_read:
+            work.segments.clear()
+        writer = ExportWriter(
+            out,
+            reader.dialect,
+            versions,
+            filters,
+            segment_size_bytes,
+            written=work.segments,
+            on_segment=work.add_segment,
+        )
+        if not work.is_read:
+            _read(reader, filters, writer, work, run_size_bytes, progress)
+        state.close()
+        if not work.is_merged:
+            writer.add_records(_counted(merge(work.run_paths(), work.place()), progress))
+            work.is_merged = True
+            work.save()
+        return _finish(work, writer, store_id, through)
+
+
+def _read(
+    reader: Reader,
+    filters: Filters | None,
+    writer: ExportWriter,
+    work: _Work,
+    run_size_bytes: int,
+    progress: Progress,
+) -> None:
+    """Bring the posts into sorted runs, and the tombstones into their segments."""
+    selection = None if filters is None else Selection(reader, filters)
+    with ThreadPoolExecutor(1) as thread:
+        under_way: Future[None] | None = None
+        for records, read_to in pieces(reader, selection, work.read_to, run_size_bytes, progress):
+            if under_way is not None:
+                under_way.result()
+            under_way = thread.submit(work.add_run, records, read_to)
+        if under_way is not None:
+            under_way.result()
+    stones = reader.tombstones()
+    writer.add_tombstones(stones if selection is None else filter(selection.takes_tombstone, stones))
+    work.is_read = True
+    work.save()
+
+
+def _counted(batches: Iterator[list[bytes]], progress: Progress) -> Iterator[list[bytes]]:
+    for batch in batches:
+        yield batch
+        progress(len(batch))
+
+
+def _finish(work: _Work, writer: ExportWriter, store_id: str | None, through: int) -> Manifest:
+    """Remove what was only for the work, and write the two files that come last."""
+    with storage_errors(work.folder):
+        for run in work.run_paths():
+            run.unlink(missing_ok=True)
+    if store_id is not None:
+        fields = {"store": store_id, "through": through}
+        write_whole(work.folder / ARRIVALS, json.dumps(fields).encode() + b"\n")
+    manifest = writer.finish()
+    with storage_errors(work.folder):
+        (work.folder / UNFINISHED).unlink()
+    return manifest
+
+
+# --- the folder --------------------------------------------------------------------------------
+
+
+@contextmanager
+def _claimed(out: Path) -> Iterator[None]:
+    """Make the folder, refuse one that holds anything else, and keep other exports out of it."""
+    if out.exists() and not out.is_dir():
+        raise ExportError(f"{out} is a file, an export is a folder")
+    with storage_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with storage_errors(out):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ExportError(f"another export into {out} is under way: wait for it") from None
+            names = {entry.name for entry in out.iterdir()}
+        if MANIFEST in names:
+            raise ExportError(f"{out} is a finished export, which is not overwritten. Choose a new or empty folder")
+        begun = {UNFINISHED, f"{UNFINISHED}.tmp"}
+        foreign = sorted(name for name in names if not _OWN.fullmatch(name)) if names & begun else sorted(names)
+        if foreign:
+            raise ExportError(f"{out} holds {', '.join(foreign[:3])}. Choose a new or empty folder")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _begun(out: Path, identity: str) -> _Work:
+    """Return the work that goes on in a folder, or one that begins there, with nothing else left in it."""
+    work = _Work(out, identity)
+    goes_on = work.load()
+    with storage_errors(out):
+        for path in out.iterdir():
+            if path.suffix == ".tmp" or (not goes_on and path.name != UNFINISHED):
+                path.unlink()
+    if not goes_on:
+        work.save()
+    return work

@@ -1,0 +1,73 @@
+"""Which posts and tombstones a filtered export has.
+
+A post passes if it matches all that is given: channel, author, time. Of posts without a channel, under a channel filter,
+
+* post/info, post/block and post/unblock pass if their author has a row of membership in one of the channels;
+* post/role and post/moderation pass if they are for the whole cabal;
+* post/delete passes if one of its tombstones does. Without a channel filter it also passes if it matches itself.
+
+A tombstone passes if it waits, because nobody knows for what, or if its skeleton matches as its post would. So every
+tombstone comes with its post/delete.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from cablestore.export.manifest import Filters
+from cablestore.index.reader import Reader
+from cablestore.index.tombstone import Tombstone, tombstones
+from cablestore.protocol.body import DELETE, LINKABLE_TYPES, MODERATION, ROLE
+from cablestore.protocol.post import Post
+from cablestore.views import membership
+
+_AUTHORS_REMEMBERED = 10_000
+
+
+class Selection:
+    """The filters of an export, over one state of a store. Channels in them are names as the dialect compares them."""
+
+    def __init__(self, reader: Reader, filters: Filters) -> None:
+        self._reader = reader
+        self._filters = filters
+        self._is_acquainted = lru_cache(_AUTHORS_REMEMBERED)(self._find_membership)
+
+    def takes_post(self, post: Post) -> bool:
+        """Tell whether a post passes."""
+        if post.type == DELETE:
+            return self._takes_deletion(post)
+        return self._matches(post.author, post.timestamp_ms, post.type, post.channel)
+
+    def takes_tombstone(self, stone: Tombstone) -> bool:
+        """Tell whether a tombstone passes."""
+        bones = stone.skeleton
+        return bones is None or self._matches(stone.author, bones.timestamp_ms, bones.type, bones.channel)
+
+    def _takes_deletion(self, post: Post) -> bool:
+        if not self._filters.channels and self._is_by_and_when(post.author, post.timestamp_ms):
+            return True
+        laid = (self._reader.tombstone(stone.target, stone.author) for stone in tombstones(post))
+        return any(stone is not None and self.takes_tombstone(stone) for stone in laid)
+
+    def _matches(self, author: bytes, timestamp_ms: int, post_type: int, channel: str | None) -> bool:
+        return self._is_by_and_when(author, timestamp_ms) and self._is_where(author, post_type, channel)
+
+    def _is_by_and_when(self, author: bytes, timestamp_ms: int) -> bool:
+        filters = self._filters
+        return (
+            (not filters.authors or author in filters.authors)
+            and (filters.start_ms is None or filters.start_ms <= timestamp_ms)
+            and (filters.end_ms is None or timestamp_ms < filters.end_ms)
+        )
+
+    def _is_where(self, author: bytes, post_type: int, channel: str | None) -> bool:
+        channels = self._filters.channels
+        if not channels or channel in channels:
+            return True
+        if post_type in (ROLE, MODERATION):
+            return channel == ""
+        return post_type not in LINKABLE_TYPES and self._is_acquainted(author)
+
+    def _find_membership(self, author: bytes) -> bool:
+        channels = self._filters.channels
+        return any(membership.of_user(self._reader, channel, author) is not None for channel in channels)

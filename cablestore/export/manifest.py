@@ -1,0 +1,379 @@
+"""Exports: what a store holds in a folder of files, for other stores and for work on many machines. The format, reading.
+
+    manifest.json           what is here, with a checksum for each segment and for itself; written last
+    posts-000000.seg ...    posts in order of (timestamp, hash), in blocks of about a megabyte
+    tombstones-000000.seg   [target, author, value] of each tombstone, in key order
+    arrivals.json           the store's id, and how far its arrival log went; the one file that depends on arrival
+
+Equal stores give equal bytes in all other files, whatever the order in which their posts came: docs/FORMAT.md. Nothing
+that a folder holds raises anything but ExportError, or StorageError where the disk refuses.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import blake3
+
+from cablestore import limits
+from cablestore.errors import CorruptExportError, ExportError
+from cablestore.export.segment import read_segment, storage_errors
+from cablestore.index.tombstone import Tombstone
+from cablestore.protocol.body import TYPE_NAMES
+from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.protocol.dialect import DIALECTS, Dialect
+
+FORMAT: Final = 1
+"""Version of the folder and of every byte in it: docs/FORMAT.md."""
+
+MANIFEST: Final = "manifest.json"
+ARRIVALS: Final = "arrivals.json"
+UNFINISHED: Final = "unfinished.json"
+
+Kind = Literal["posts", "tombstones"]
+Place = tuple[int, bytes]
+"""Where a post stands in an export: its timestamp in milliseconds and its hash."""
+
+_TYPES: Final = {name: post_type for post_type, name in TYPE_NAMES.items()}
+_HEX_32: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which posts an export has: those that match all that is given. `cablestore.export.filter` has the rules.
+
+    `channels` are names, `authors` 32-byte public keys; times are `start_ms` <= time < `end_ms`.
+    """
+
+    channels: frozenset[str] = frozenset()
+    authors: frozenset[bytes] = frozenset()
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ExportError for what no post can match."""
+        if not all(len(author) == KEY_SIZE_BYTES for author in self.authors):
+            raise ExportError(f"an author to filter by is a public key of {KEY_SIZE_BYTES} bytes")
+        if not all(time is None or _is_time(time) for time in (self.start_ms, self.end_ms)):
+            raise ExportError(f"a time to filter by is 0 to {limits.MAX_TIMESTAMP_MS} milliseconds since 1970")
+        if any("\ud800" <= codepoint <= "\udfff" for channel in self.channels for codepoint in channel):
+            raise ExportError("a channel to filter by is text that UTF-8 can write")
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the manifest says of them."""
+        return {
+            "channels": sorted(self.channels),
+            "authors": sorted(author.hex() for author in self.authors),
+            "start_ms": self.start_ms,
+            "end_ms": self.end_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file of an export. Checksums are in hex; `content_blake3` is that of the msgpack before compression.
+
+    `posts` counts by type, `first` and `last` are the places of its first and last post: of posts alone.
+    """
+
+    file: str
+    kind: Kind
+    items: int
+    size_bytes: int
+    blake3: str
+    content_blake3: str
+    posts: dict[str, int] = field(default_factory=dict)
+    first: Place | None = None
+    last: Place | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the manifest says of it."""
+        fields: dict[str, Any] = {
+            "file": self.file,
+            "kind": self.kind,
+            "items": self.items,
+            "size_bytes": self.size_bytes,
+            "blake3": self.blake3,
+            "content_blake3": self.content_blake3,
+        }
+        if self.first is not None and self.last is not None:
+            fields["posts"] = self.posts
+            fields["first"] = [self.first[0], self.first[1].hex()]
+            fields["last"] = [self.last[0], self.last[1].hex()]
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an export says of itself. `posts` counts by type, `views` has the versions of the store's views."""
+
+    folder: Path
+    dialect: Dialect
+    views: dict[str, int]
+    filters: Filters | None
+    segments: tuple[Segment, ...]
+
+    @property
+    def posts(self) -> dict[str, int]:
+        """How many posts of each type there are."""
+        total: Counter[str] = Counter()
+        for segment in self.segments:
+            total.update(segment.posts)
+        return in_order_of_types(total)
+
+    @property
+    def tombstones(self) -> int:
+        """How many tombstones there are."""
+        return sum(segment.items for segment in self.tombstone_segments)
+
+    @property
+    def content_blake3(self) -> str:
+        """What is the same for equal content: BLAKE3 of the segments' content sums. No version of zstd is in it."""
+        return blake3.blake3(b"".join(bytes.fromhex(s.content_blake3) for s in self.segments)).hexdigest()
+
+    @property
+    def post_segments(self) -> tuple[Segment, ...]:
+        """The segments that hold posts."""
+        return tuple(segment for segment in self.segments if segment.kind == "posts")
+
+    @property
+    def tombstone_segments(self) -> tuple[Segment, ...]:
+        """The segments that hold tombstones."""
+        return tuple(segment for segment in self.segments if segment.kind == "tombstones")
+
+    def encode(self) -> bytes:
+        """Return the bytes of manifest.json."""
+        fields = {
+            "format": FORMAT,
+            "dialect": self.dialect.name,
+            "views": self.views,
+            "filters": None if self.filters is None else self.filters.fields(),
+            "posts": self.posts,
+            "tombstones": self.tombstones,
+            "segments": [segment.fields() for segment in self.segments],
+            "content_blake3": self.content_blake3,
+        }
+        return _json(fields | {"blake3": blake3.blake3(_json(fields)).hexdigest()})
+
+
+def segment_name(kind: Kind, number: int) -> str:
+    """Return the name of a segment's file."""
+    return f"{kind}-{number:06d}.seg"
+
+
+def in_order_of_types(counts: Counter[str]) -> dict[str, int]:
+    """Return counts of posts in the order in which the protocol numbers their types."""
+    return {name: counts[name] for name in _TYPES if counts[name]}
+
+
+def _json(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, indent=1).encode() + b"\n"
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return what an export says of itself, after its checksum.
+
+    Raises ExportError where there is no finished export or one of another format or dialect, CorruptExportError where
+    the manifest is damaged.
+    """
+    path = folder / MANIFEST
+    fields, found = _fields(path)
+    if fields.get("format") != FORMAT:
+        raise ExportError(
+            f"{path} has format {_shown(fields.get('format'))}, this version of cablestore reads {FORMAT}: install another one"
+        )
+    dialect = DIALECTS.get(str(fields.get("dialect")))
+    if dialect is None:
+        raise ExportError(f"{path} has dialect {_shown(fields.get('dialect'))}, known are {', '.join(DIALECTS)}")
+    try:
+        views = {str(name): _number(version) for name, version in fields["views"].items()}
+        filters = None if fields["filters"] is None else filters_of(fields["filters"])
+        manifest = Manifest(folder, dialect, views, filters, segments_of(fields["segments"]))
+        is_whole = manifest.encode() == found
+    except KeyError as error:
+        raise _damaged(path, f"it has no {_shown(error.args[0])} where one belongs") from None
+    except ValueError as error:
+        raise _damaged(path, str(error)) from None
+    except (TypeError, AttributeError):
+        raise _damaged(path, "something in it is of another kind than what belongs there") from None
+    if not is_whole:
+        raise _damaged(path, "its numbers are not those of its segments")
+    return manifest
+
+
+def _fields(path: Path) -> tuple[dict[str, Any], bytes]:
+    """Return the fields of the manifest, checked against its own checksum, and its bytes."""
+    with storage_errors(path):
+        try:
+            data = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            if path.with_name(UNFINISHED).exists():
+                raise ExportError(
+                    f"{path.parent} is an unfinished export: run the same export again, it goes on where it ended"
+                ) from None
+            raise ExportError(f"{path.parent} is no export: it has no {MANIFEST}") from None
+    try:
+        fields = json.loads(data)
+        claimed = fields.pop("blake3")
+        is_sound = blake3.blake3(_json(fields)).hexdigest() == claimed
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise _damaged(path, "it is no JSON of a manifest") from None
+    if not is_sound:
+        raise _damaged(path, "it does not have the BLAKE3 that it names")
+    return fields, data
+
+
+def _damaged(path: Path, reason: str) -> CorruptExportError:
+    return CorruptExportError(f"{path} is damaged: {reason}. Copy the export again, or make it anew")
+
+
+def _shown(value: Any) -> str:
+    """Return a value of JSON as a message shows it: short texts and numbers themselves, of others what they are."""
+    match value:
+        case str() if len(value) <= _SHOWN_CHARACTERS and value.isprintable():
+            return f"'{value}'"
+        case bool() | None:
+            return "nothing" if value is None else "yes or no"
+        case int() | float() if abs(value) <= limits.MAX_TIMESTAMP_MS:
+            return str(value)
+        case str():
+            return "a text"
+        case int() | float():
+            return "a number out of range"
+        case _:
+            return "a list" if isinstance(value, list) else "a table"
+
+
+_SHOWN_CHARACTERS: Final = 80
+
+
+def segments_of(entries: list[dict[str, Any]]) -> tuple[Segment, ...]:
+    """Return segments from a manifest's entries: first those of posts, then of tombstones, each kind numbered from 0.
+
+    Raises ValueError, TypeError or KeyError for any that are otherwise.
+    """
+    segments = tuple(map(_segment_of, entries))
+    posts = sum(segment.kind == "posts" for segment in segments)
+    expected = [segment_name("posts", number) for number in range(posts)]
+    expected += [segment_name("tombstones", number) for number in range(len(segments) - posts)]
+    for segment, name in zip(segments, expected, strict=True):
+        if segment.file != name or not name.startswith(segment.kind):
+            raise ValueError(f"a segment {_shown(segment.file)} stands where {name} should")
+    return segments
+
+
+def _segment_of(entry: dict[str, Any]) -> Segment:
+    kind: Kind = "posts" if entry["kind"] == "posts" else "tombstones"
+    segment = Segment(
+        file=str(entry["file"]),
+        kind=kind,
+        items=_number(entry["items"]),
+        size_bytes=_number(entry["size_bytes"]),
+        blake3=_hash(entry["blake3"]).hex(),
+        content_blake3=_hash(entry["content_blake3"]).hex(),
+        posts={name: _number(entry["posts"][name]) for name in _TYPES if name in entry["posts"]}
+        if kind == "posts"
+        else {},
+        first=_place(entry["first"]) if kind == "posts" else None,
+        last=_place(entry["last"]) if kind == "posts" else None,
+    )
+    if segment.fields() != entry or sum(segment.posts.values()) != (segment.items if kind == "posts" else 0):
+        raise ValueError(f"the entry of {_shown(segment.file)} does not agree with itself")
+    return segment
+
+
+def filters_of(fields: dict[str, Any]) -> Filters:
+    """Return filters from what a manifest says of them, or raise ValueError, TypeError or KeyError."""
+    start_ms, end_ms = (None if fields[name] is None else _number(fields[name]) for name in ("start_ms", "end_ms"))
+    return Filters(frozenset(map(str, fields["channels"])), frozenset(map(_hash, fields["authors"])), start_ms, end_ms)
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= limits.MAX_TIMESTAMP_MS:
+        raise ValueError(f"{_shown(value)} stands where a number should")
+    return value
+
+
+def _hash(value: Any) -> bytes:
+    if not isinstance(value, str) or not _HEX_32.fullmatch(value):
+        raise ValueError(f"{_shown(value)} stands where 64 hex digits should")
+    return bytes.fromhex(value)
+
+
+def _place(value: Any) -> Place:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError(f"{_shown(value)} stands where a time and a hash should")
+    timestamp_ms, digest = value
+    return _number(timestamp_ms), _hash(digest)
+
+
+def read_posts(folder: Path, segment: Segment) -> Iterator[list[bytes]]:
+    """Yield the posts of a segment, block by block, in order of (timestamp, hash). They are not decoded.
+
+    The file's checksum is checked first. Raises CorruptExportError, which names the file, where it is missing, damaged
+    or does not hold what the manifest says; StorageError where the disk refuses.
+    """
+    path = folder / segment.file
+    for block in _blocks(path, segment, "posts"):
+        if any(type(raw) is not bytes or len(raw) > limits.MAX_POST_SIZE_BYTES for raw in block):
+            raise _damaged(path, "it holds something that is no post")
+        yield list(block)
+
+
+def read_tombstones(folder: Path, segment: Segment) -> Iterator[list[Tombstone]]:
+    """Yield the tombstones of a segment, block by block, in key order. Raises like `read_posts`."""
+    path = folder / segment.file
+    for block in _blocks(path, segment, "tombstones"):
+        yield [_tombstone(path, item) for item in block]
+
+
+def _blocks(path: Path, segment: Segment, kind: Kind) -> Iterator[tuple[Any, ...]]:
+    if segment.kind != kind:
+        raise ValueError(f"{segment.file} holds {segment.kind}, not {kind}")
+    items = 0
+    for block in read_segment(path, segment.blake3):
+        items += len(block)
+        yield block
+    if items != segment.items:
+        raise _damaged(path, f"it holds {items} {kind}, the manifest says {segment.items}")
+
+
+def _tombstone(path: Path, item: Any) -> Tombstone:
+    try:
+        return Tombstone.read(item)
+    except ValueError:
+        raise _damaged(path, "it holds something that is no tombstone") from None
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= limits.MAX_TIMESTAMP_MS
+
+
+def read_arrivals(folder: Path) -> tuple[str, int] | None:
+    """Return whose export it is and how far it goes: the store's id, the last number of its arrival log.
+
+    None for an export that was not made from a store in a folder. Raises CorruptExportError for nonsense.
+    """
+    path = folder / ARRIVALS
+    with storage_errors(path):
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+    try:
+        fields = json.loads(data)
+        store, through = fields["store"], _number(fields["through"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise _damaged(path, "it is no JSON with store and through") from None
+    if not isinstance(store, str):
+        raise _damaged(path, "the store's id is no text")
+    return store, through

@@ -1,0 +1,117 @@
+"""Reading the posts of one state in pieces that can be sorted, and all of them in order of time and hash.
+
+Posts stand in the database in order of their hashes.
+"""
+
+from __future__ import annotations
+
+from binascii import unhexlify
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from cablestore import limits
+from cablestore.errors import CorruptStoreError, DecodeError
+from cablestore.export.filter import Selection
+from cablestore.export.sort import merge, write_run
+from cablestore.export.writer import post_record
+from cablestore.index.progress import Progress
+from cablestore.index.reader import DATA_PREFIX, Reader, Row
+from cablestore.protocol.keys import after_prefix
+from cablestore.protocol.post import SIGNED_FROM, decode_post
+from cablestore.protocol.varint import read_varint
+
+_CHUNK_POSTS: Final = 250
+_HASH_AT: Final = len(DATA_PREFIX)
+_ENDS: Final = 0x80808080808080
+_TYPE_AND_SIX: Final = 0x00808080808000
+
+
+def records_in_order(
+    reader: Reader, scratch: Path, *, progress: Progress, run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES
+) -> Iterator[list[bytes]]:
+    """Yield the records of all posts but local-only ones, in order of time and hash, in lists of no particular length.
+
+    `scratch` is a folder for runs. Memory does not grow with the number of posts, and few of them never touch the disk.
+    Raises CorruptStoreError, StorageError.
+    """
+    runs: list[Path] = []
+    made = pieces(reader, None, "", run_size_bytes, progress)
+    records, _ = next(made, ([], ""))
+    for further, _ in made:
+        runs.append(scratch / f"run-{len(runs):06d}")
+        write_run(runs[-1], records)
+        records = further
+    if runs:
+        runs.append(scratch / f"run-{len(runs):06d}")
+        write_run(runs[-1], records)
+        yield from merge(runs)
+    else:
+        records.sort()
+        yield records
+
+
+def pieces(
+    reader: Reader, selection: Selection | None, read_to: str, run_size_bytes: int, progress: Progress
+) -> Iterator[tuple[list[bytes], str]]:
+    """Yield the records behind a hash that make one run, and the last hash that was read for them."""
+    rows = reader.scan(DATA_PREFIX + read_to.encode() + b"\x00" if read_to else DATA_PREFIX, after_prefix(DATA_PREFIX))
+    records: list[bytes] = []
+    size_bytes = 0
+    while chunk := list(islice(rows, _CHUNK_POSTS)):
+        found = records_of(chunk) if selection is None else _selected(chunk, selection, reader)
+        size_bytes += sum(map(len, found))
+        records += found
+        read_to = _hash_hex(chunk[-1])
+        progress(len(chunk))
+        if size_bytes >= run_size_bytes:
+            yield records, read_to
+            records, size_bytes = [], 0
+    if records:
+        yield records, read_to
+
+
+def _hash_hex(row: Row) -> str:
+    return row[0][_HASH_AT:].decode("ascii", "replace")
+
+
+def records_of(rows: list[Row]) -> list[bytes]:
+    """Return the records of posts. Only time and type are read, and their usual form is not left to functions."""
+    records = []
+    for key, raw in rows:
+        try:
+            links = raw[SIGNED_FROM]
+            at = SIGNED_FROM + 1 + 32 * links
+            digest = unhexlify(key[_HASH_AT:])
+            # A type below 128, then a varint of six bytes, which all times from 1971 to 2109 have.
+            if links < 0x80 and int.from_bytes(raw[at : at + 7], "little") & _ENDS == _TYPE_AND_SIX:
+                records.append(b"".join((b"\x00\x00", raw[at + 6 : at : -1], digest, raw[at : at + 1], raw)))
+            else:
+                records.append(_unusual_record(digest, raw))
+        except (DecodeError, IndexError, ValueError) as error:
+            raise CorruptStoreError(
+                f"the post at {key!r} is damaged: {error}. `cablestore rebuild` leaves it out; then export again"
+            ) from None
+    return records
+
+
+def _unusual_record(digest: bytes, raw: bytes) -> bytes:
+    links, at = read_varint(raw, SIGNED_FROM)
+    post_type, at = read_varint(raw, at + 32 * links)
+    return post_record(read_varint(raw, at)[0], digest, raw, post_type)
+
+
+def _selected(rows: list[Row], selection: Selection, reader: Reader) -> list[bytes]:
+    """Return the records of the posts that pass the filters."""
+    records = []
+    for row in rows:
+        try:
+            post = decode_post(row[1], reader.dialect)
+        except DecodeError as error:
+            raise CorruptStoreError(
+                f"the post {_hash_hex(row)} is damaged: {error}. `cablestore rebuild` leaves it out; then export again"
+            ) from None
+        if selection.takes_post(post):
+            records.append(post_record(post.timestamp_ms, post.hash, post.raw, post.type))
+    return records

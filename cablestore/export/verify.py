@@ -1,0 +1,274 @@
+"""Verifying an export: every byte of it against its checksums, and what it holds against what it says."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final
+
+import blake3
+
+from cablestore import limits
+from cablestore.errors import CorruptExportError, DecodeError, StorageError
+from cablestore.export.manifest import (
+    MANIFEST,
+    Manifest,
+    Segment,
+    in_order_of_types,
+    read_arrivals,
+    read_manifest,
+    read_posts,
+    read_tombstones,
+)
+from cablestore.export.segment import storage_errors
+from cablestore.export.sort import merge, write_run
+from cablestore.index.packing import pack
+from cablestore.index.signatures import Verifier
+from cablestore.index.tombstone import Tombstone
+from cablestore.protocol.body import Delete
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.post import Post, decode_post
+
+MAX_PROBLEMS_TOLD: Final = 100
+"""Problems that a report describes; the rest are counted."""
+
+_POST: Final = b"\x00"
+"""What a post says. It comes before what tombstones say of the same hash."""
+_STONE: Final = b"\x01"
+_HASH: Final = itemgetter(slice(0, HASH_SIZE_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class ExportProblem:
+    """One thing that is not as it should be, in one file of the export."""
+
+    file: str
+    what: str
+
+    def __str__(self) -> str:
+        """Tell it in a line."""
+        return f"{self.file}: {self.what}"
+
+
+@dataclass(slots=True)
+class ExportReport:
+    """What `verify_export` went through and found. `problems` has the first 100, `problem_count` all."""
+
+    posts: int = 0
+    tombstones: int = 0
+    problem_count: int = 0
+    problems: list[ExportProblem] = field(default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.problem_count == 0
+
+    def tell(self, file: str, what: str) -> None:
+        """Add a problem."""
+        self.problem_count += 1
+        if len(self.problems) < MAX_PROBLEMS_TOLD:
+            self.problems.append(ExportProblem(file, what))
+
+
+def verify_export(
+    folder: Path, *, signatures: bool = False, progress: Callable[[int], None] = lambda _: None
+) -> ExportReport:
+    """Verify the checksum of every file, that every post decodes and stands in its place, and that counts are right.
+
+    Tombstones must be borne out by their post/delete where the export has it, and none may say of a post that is here that
+    it is dead. With `signatures` every signature is verified, on all cores. `progress` is called with the number of posts
+    done since the last call. Raises ExportError where there is no finished export of a known format.
+    """
+    report = ExportReport()
+    try:
+        manifest = read_manifest(folder)
+    except CorruptExportError as error:
+        report.tell(MANIFEST, str(error))
+        return report
+    with tempfile.TemporaryDirectory(prefix="cablestore-verify-") as scratch:
+        verification = _Verification(manifest, report, _Proofs(Path(scratch)), Verifier() if signatures else None)
+        try:
+            verification.run(progress)
+        finally:
+            verification.close()
+    return report
+
+
+class _Groups:
+    """Records to be grouped by a hash that they begin with: sorted on the disk, because they may be many."""
+
+    def __init__(self, scratch: Path, name: str) -> None:
+        self._scratch = scratch
+        self._name = name
+        self._records: list[bytes] = []
+        self._size_bytes = 0
+        self._runs: list[Path] = []
+
+    def add(self, *fields: bytes) -> None:
+        """Take a record: a hash, then what is known of it."""
+        record = b"".join(fields)
+        self._records.append(record)
+        self._size_bytes += len(record)
+        if self._size_bytes >= limits.MAX_RUN_SIZE_BYTES:
+            self._spill()
+
+    def _spill(self) -> None:
+        path = self._scratch / f"{self._name}-{len(self._runs):06d}"
+        write_run(path, self._records)
+        self._runs.append(path)
+        self._records, self._size_bytes = [], 0
+
+    def __iter__(self) -> Iterator[tuple[bytes, Iterator[bytes]]]:
+        """Yield each hash and, in order, what the records with it have behind it."""
+        self._spill()
+        for digest, group in groupby(chain.from_iterable(merge(self._runs)), key=_HASH):
+            yield digest, (record[HASH_SIZE_BYTES:] for record in group)
+
+
+class _Proofs:
+    """Which deletions post/deletes make, which tombstones claim, and which posts are here all the same."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._deletions = _Groups(scratch, "deletions")
+        self._targets = _Groups(scratch, "targets")
+
+    def post(self, post: Post) -> None:
+        """Take note of a post, and of what it deletes."""
+        self._targets.add(post.hash, _POST)
+        if isinstance(post.body, Delete):
+            for target in dict.fromkeys(post.body.hashes) or (b"",):
+                self._deletions.add(post.hash, _POST, post.timestamp_ms.to_bytes(8, "big"), post.author, target)
+
+    def stone(self, stone: Tombstone) -> None:
+        """Take note of a tombstone."""
+        at = stone.deleted_at_ms.to_bytes(8, "big")
+        self._deletions.add(stone.deleted_by, _STONE, at, stone.author, stone.target)
+        if stone.is_effective:
+            self._targets.add(stone.target, _STONE)
+
+    def not_borne_out(self) -> Iterator[bytes]:
+        """Yield the targets of tombstones whose post/delete is here and does not say what they claim."""
+        for _, group in self._deletions:
+            said: set[bytes] = set()
+            for record in group:
+                if record.startswith(_POST):
+                    said.add(record[1:])
+                elif said and record[1:] not in said:
+                    yield record[-HASH_SIZE_BYTES:]
+
+    def not_dead(self) -> Iterator[bytes]:
+        """Yield the hash of each post that is here although a tombstone says that it was seen dead."""
+        for digest, group in self._targets:
+            if next(group) == _POST and _STONE in group:
+                yield digest
+
+
+class _Verification:
+    """One run over all segments of an export."""
+
+    def __init__(self, manifest: Manifest, report: ExportReport, proofs: _Proofs, verifier: Verifier | None) -> None:
+        self._manifest = manifest
+        self._report = report
+        self._proofs = proofs
+        self._verifier = verifier
+        self._last = b""
+        """Where the item before stands."""
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._verifier is not None:
+            self._verifier.close()
+
+    def run(self, progress: Callable[[int], None]) -> None:
+        """Go through all files."""
+        folder = self._manifest.folder
+        for segment in self._manifest.post_segments:
+            self._guard(segment.file, self._posts, segment, progress)
+        self._last = b""
+        for segment in self._manifest.tombstone_segments:
+            self._guard(segment.file, self._tombstones, segment)
+        for target in self._proofs.not_borne_out():
+            self._report.tell("tombstones", f"the deletion of {target.hex()} is not what its post/delete says")
+        for digest in self._proofs.not_dead():
+            self._report.tell("tombstones", f"the post {digest.hex()} is here, and a tombstone says that it is dead")
+        self._guard("arrivals.json", read_arrivals, folder)
+
+    def _guard(self, file: str, work: Callable[..., object], *arguments: Any) -> None:
+        """Work on a file; what cannot be read is a problem of this file."""
+        try:
+            work(*arguments)
+        except (CorruptExportError, StorageError) as error:
+            self._report.tell(file, str(error))
+
+    def _posts(self, segment: Segment, progress: Callable[[int], None]) -> None:
+        types: Counter[str] = Counter()
+        places: list[bytes] = []
+        hasher = blake3.blake3()
+        for raws in read_posts(self._manifest.folder, segment):
+            hasher.update(pack(raws))
+            posts = [post for post in (self._decoded(segment, raw) for raw in raws) if post is not None]
+            self._check_signatures(segment, posts)
+            for post in posts:
+                types[post.type_name] += 1
+                places[1:] = [self._check_place(segment, post.timestamp_ms.to_bytes(8, "big") + post.hash)]
+                self._proofs.post(post)
+            self._report.posts += len(raws)
+            progress(len(raws))
+        ends = (None, None) if not places else (_place(places[0]), _place(places[-1]))
+        expected = (segment.posts, segment.first, segment.last)
+        self._check_entry(segment, hasher.hexdigest(), (in_order_of_types(types), *ends) == expected)
+
+    def _tombstones(self, segment: Segment) -> None:
+        hasher = blake3.blake3()
+        for stones in read_tombstones(self._manifest.folder, segment):
+            hasher.update(pack([[stone.target, stone.author, stone.encode()] for stone in stones]))
+            for stone in stones:
+                self._check_place(segment, stone.target + stone.author)
+                self._proofs.stone(stone)
+            self._report.tombstones += len(stones)
+        self._check_entry(segment, hasher.hexdigest(), agrees=True)
+
+    def _decoded(self, segment: Segment, raw: bytes) -> Post | None:
+        try:
+            post = decode_post(raw, self._manifest.dialect)
+        except DecodeError as error:
+            self._report.tell(segment.file, f"a post does not decode: {error}")
+            return None
+        if post.is_local_only:
+            self._report.tell(segment.file, f"the post {post.hash.hex()} is local-only and should not be here")
+        return post
+
+    def _check_signatures(self, segment: Segment, posts: list[Post]) -> None:
+        if self._verifier is None:
+            return
+        signed = self._verifier.start([post.raw for post in posts]).results()
+        for post, is_signed in zip(posts, signed, strict=True):
+            if not is_signed:
+                self._report.tell(segment.file, f"the post {post.hash.hex()} has a bad signature")
+
+    def _check_place(self, segment: Segment, place: bytes) -> bytes:
+        if place <= self._last:
+            self._report.tell(segment.file, f"the item {place.hex()} does not come behind the one before")
+        self._last = place
+        return place
+
+    def _check_entry(self, segment: Segment, content_blake3: str, agrees: bool) -> None:
+        if content_blake3 != segment.content_blake3:
+            self._report.tell(segment.file, "its content does not have the BLAKE3 that the manifest names")
+        if not agrees:
+            self._report.tell(segment.file, "its counts, first or last post are not those of the manifest")
+        path = self._manifest.folder / segment.file
+        with storage_errors(path):
+            size_bytes = path.stat().st_size
+        if size_bytes != segment.size_bytes:
+            self._report.tell(segment.file, "its size is not that of the manifest")
+
+
+def _place(place: bytes) -> tuple[int, bytes]:
+    return int.from_bytes(place[:8], "big"), place[8:]

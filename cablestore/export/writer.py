@@ -1,0 +1,252 @@
+"""Writing exports: one segment from its posts or tombstones, the manifest from its segments, and both as a stream.
+
+A post goes in as a record, which sorts as exports do: time u8[8] | hash u8[32] | type u8 | post. The time is the varint
+of the timestamp backwards, with zeros in front: that sorts like the number, and is cut out of a post in one step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from operator import itemgetter, lt
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgpack
+
+from cablestore import limits
+from cablestore.export.manifest import (
+    MANIFEST,
+    Filters,
+    Kind,
+    Manifest,
+    Place,
+    Segment,
+    in_order_of_types,
+    segment_name,
+)
+from cablestore.export.segment import SegmentWriter, Written, storage_errors
+from cablestore.export.sort import cut
+from cablestore.index.batches import batches
+from cablestore.index.tombstone import Tombstone
+from cablestore.protocol.body import TYPE_NAMES
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.varint import encode_varint, read_varint
+
+T = TypeVar("T")
+
+_LEVEL: Final = 1
+"""zstd's. Keys, signatures and hashes do not compress; level 3 saves a tenth more and takes twice the time."""
+
+HASH_AT: Final = 8
+TYPE_AT: Final = 40
+POST_AT: Final = 41
+_STONE_SIZE_BYTES: Final = 64
+"""Target and author, which every tombstone has beside its value."""
+
+
+def post_record(timestamp_ms: int, digest: bytes, raw: bytes, post_type: int) -> bytes:
+    """Return what the functions here take for a post. Raises ValueError for a number that no post has there."""
+    return record_start(timestamp_ms, digest) + bytes((post_type,)) + raw
+
+
+def record_start(timestamp_ms: int, digest: bytes) -> bytes:
+    """Return how the record of a post begins that stands at this place."""
+    time = encode_varint(timestamp_ms)[::-1]
+    if len(time) > HASH_AT or len(digest) != HASH_SIZE_BYTES:
+        raise ValueError(f"no post stands at {timestamp_ms} {digest.hex()}")
+    return time.rjust(HASH_AT, b"\x00") + digest
+
+
+def place_of(record: bytes) -> Place:
+    """Return where a record's post stands in an export."""
+    time = record[:HASH_AT].lstrip(b"\x00")[::-1] or b"\x00"
+    return read_varint(time, 0)[0], record[HASH_AT:TYPE_AT]
+
+
+def write_post_segment(folder: Path, number: int, blocks: Iterable[list[bytes]]) -> Segment:
+    """Write one segment of posts: blocks of records, of about `limits.SEGMENT_BLOCK_SIZE_BYTES`. Returns its entry.
+
+    Different processes can write the segments of one export. Raises ValueError where records are out of order or none is
+    there, StorageError where the disk refuses.
+    """
+    name = segment_name("posts", number)
+    types: Counter[int] = Counter()
+    first = last = b""
+
+    def raws() -> Iterator[list[bytes]]:
+        nonlocal first, last
+        for block in blocks:
+            _check_order(last, block)
+            first, last = first or block[0], block[-1]
+            types.update(map(itemgetter(TYPE_AT), block))
+            yield [record[POST_AT:] for record in block]
+
+    written = _write(folder / name, raws())
+    posts = in_order_of_types(Counter({TYPE_NAMES[post_type]: count for post_type, count in types.items()}))
+    return _entry(name, "posts", types.total(), written, posts, place_of(first), place_of(last))
+
+
+def write_tombstone_segment(folder: Path, number: int, blocks: Iterable[list[Tombstone]]) -> Segment:
+    """Write one segment of tombstones, blocks of them in key order. Returns its entry; raises like the one for posts."""
+    name = segment_name("tombstones", number)
+    items = 0
+    last = b""
+
+    def rows() -> Iterator[list[Any]]:
+        nonlocal items, last
+        for block in blocks:
+            keys = [stone.target + stone.author for stone in block]
+            _check_order(last, keys)
+            last = keys[-1]
+            items += len(block)
+            yield [[stone.target, stone.author, stone.encode()] for stone in block]
+
+    written = _write(folder / name, rows())
+    return _entry(name, "tombstones", items, written)
+
+
+def _check_order(last: bytes, keys: list[bytes]) -> None:
+    if keys[0] <= last or not all(map(lt, keys, islice(keys, 1, None))):
+        raise ValueError("what goes into an export comes in order, each item once")
+
+
+def _write(path: Path, blocks: Iterable[list[Any]]) -> Written:
+    """Write a segment. While one block is compressed and written, the next is made and packed."""
+    packer = msgpack.Packer()
+    under_way: Future[None] | None = None
+    with SegmentWriter(path, _LEVEL) as writer, ThreadPoolExecutor(1) as thread:
+        for block in blocks:
+            packed = packer.pack(block)
+            if under_way is not None:
+                under_way.result()
+            under_way = thread.submit(writer.write_packed, packed)
+        if under_way is None:
+            raise ValueError(f"nothing was given to write to {path}: a segment holds at least one item")
+        under_way.result()
+        return writer.close()
+
+
+def _entry(
+    name: str,
+    kind: Kind,
+    items: int,
+    written: Written,
+    posts: dict[str, int] | None = None,
+    first: Place | None = None,
+    last: Place | None = None,
+) -> Segment:
+    return Segment(
+        name, kind, items, written.size_bytes, written.blake3, written.content_blake3, posts or {}, first, last
+    )
+
+
+def write_manifest(
+    folder: Path, dialect: Dialect, views: Mapping[str, int], filters: Filters | None, segments: Iterable[Segment]
+) -> Manifest:
+    """Finish an export: write its manifest from the entries of its segments, those of posts first. Returns it."""
+    manifest = Manifest(folder, dialect, dict(views), filters, tuple(segments))
+    write_whole(folder / MANIFEST, manifest.encode())
+    return manifest
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a small file under another name, bring it to the disk, and give it its name, in a folder that is synced."""
+    unfinished = path.with_name(f"{path.name}.tmp")
+    with storage_errors(path):
+        with unfinished.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _nothing(_: Segment) -> None:
+    pass
+
+
+class ExportWriter:
+    """Writes an export as a stream: first all posts, then all tombstones, then `finish`.
+
+    A segment ends with the block that brings it to `segment_size_bytes`, counted before compression; `views` has the versions of the views
+    that the posts were indexed by. `written` are segments that are there already, `on_segment` is told of each new one.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        dialect: Dialect,
+        views: Mapping[str, int],
+        filters: Filters | None = None,
+        segment_size_bytes: int = limits.SEGMENT_SIZE_BYTES,
+        *,
+        written: Iterable[Segment] = (),
+        on_segment: Callable[[Segment], None] = _nothing,
+    ) -> None:
+        """Begin in a folder, made where it is not there; raises StorageError where the disk refuses."""
+        self._folder = folder
+        self._dialect = dialect
+        self._views = views
+        self._filters = filters
+        self._segment_size_bytes = segment_size_bytes
+        self._block_size_bytes = min(limits.SEGMENT_BLOCK_SIZE_BYTES, segment_size_bytes)
+        self._segments = list(written)
+        self._on_segment = on_segment
+        with storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def add_posts(self, posts: Iterable[tuple[int, bytes, bytes, int]]) -> None:
+        """Add (timestamp_ms, hash, raw post, type) of all posts, in order of (timestamp, hash)."""
+        self.add_records(batches((post_record(*post) for post in posts), len))
+
+    def add_records(self, records: Iterable[list[bytes]]) -> None:
+        """Add all posts as records, in lists of any length."""
+        blocks = cut(records, self._block_size_bytes)
+        for first in blocks:
+            segment = self._until_full(first, blocks, len)
+            self._add(write_post_segment(self._folder, self._number("posts"), segment))
+
+    def add_tombstones(self, stones: Iterable[Tombstone]) -> None:
+        """Add all tombstones, in order of (target, author)."""
+        blocks = batches(
+            map(Tombstone.told, stones), _size_bytes, limits.SEGMENT_BLOCK_SIZE_BYTES, self._block_size_bytes
+        )
+        for first in blocks:
+            segment = self._until_full(first, blocks, _size_bytes)
+            self._add(write_tombstone_segment(self._folder, self._number("tombstones"), segment))
+
+    def finish(self) -> Manifest:
+        """Write the manifest: now the export is one."""
+        segments = sorted(self._segments, key=lambda segment: segment.kind)
+        return write_manifest(self._folder, self._dialect, self._views, self._filters, segments)
+
+    def _until_full(
+        self, first: list[T], blocks: Iterator[list[T]], size_bytes: Callable[[T], int]
+    ) -> Iterator[list[T]]:
+        """Yield blocks until a segment has its size."""
+        block: list[T] | None = first
+        total = 0
+        while block is not None:
+            yield block
+            total += sum(map(size_bytes, block))
+            block = next(blocks, None) if total < self._segment_size_bytes else None
+
+    def _number(self, kind: Kind) -> int:
+        return sum(segment.kind == kind for segment in self._segments)
+
+    def _add(self, segment: Segment) -> None:
+        self._segments.append(segment)
+        self._on_segment(segment)
+
+
+def _size_bytes(stone: Tombstone) -> int:
+    return _STONE_SIZE_BYTES + len(stone.encode())

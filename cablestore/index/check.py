@@ -1,0 +1,315 @@
+"""Checking a database against what its posts and tombstones say it should hold.
+
+Nothing is taken from the code that stores posts one by one: all rows are derived anew and held against those that are
+there. What is made of many posts is compared row by row. Of rows that follow from one post the sums of their hashes are
+compared, which needs no sorting; only where these differ all rows are derived and compared once more, exactly, to name
+what is wrong. Memory stays flat.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from cablestore.errors import CorruptStoreError, DecodeError
+from cablestore.index import arrival_log, meta, sizes
+from cablestore.index.batches import batches
+from cablestore.index.census import Summary, summaries, summary_rows
+from cablestore.index.derive import Derivation, key_of, measure, side_by_side
+from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.reader import (
+    BEHIND_HEX,
+    DATA_PREFIX,
+    PRIVATE_PREFIX,
+    TOMBSTONE_PREFIX,
+    Reader,
+    Row,
+    decode_tombstone,
+    hash_part,
+)
+from cablestore.index.runs import Sorter, sampled
+from cablestore.index.sizes import Sizes
+from cablestore.index.tombstone import Tombstone, tombstones
+from cablestore.index.view import REVERSE_PREFIX, Catalog
+from cablestore.protocol.body import DELETE
+from cablestore.protocol.crypto import is_signed
+from cablestore.protocol.keys import after_prefix
+from cablestore.protocol.post import Post, decode_post
+
+MAX_PROBLEMS_TOLD: Final = 100
+"""Problems that a report describes; the rest are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is not as it should be, at one key of one view."""
+
+    what: str
+    view: str
+    key: bytes
+
+    def __str__(self) -> str:
+        """Tell it in a line."""
+        return f"{self.view}: {self.what}: {self.key.decode(errors='backslashreplace')}"
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """What `check` went through and found. `problems` has the first 100, `problem_count` all."""
+
+    posts: int = 0
+    tombstones: int = 0
+    rows: int = 0
+    problem_count: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    sizes: Sizes = field(default_factory=dict)
+    """Rows and bytes of each view, as they were found."""
+    balance: int = 0
+    """Hashes of the rows that should be there, less those that are: not 0 where an exact check has to find out more."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.problem_count == 0
+
+    def tell(self, what: str, view: str, key: bytes, count: int = 1) -> None:
+        """Add a problem."""
+        self.problem_count += count
+        if len(self.problems) < MAX_PROBLEMS_TOLD:
+            self.problems.append(Problem(what, view, key))
+
+    def add(self, other: CheckReport) -> None:
+        """Add what was found in another range."""
+        self.posts += other.posts
+        self.tombstones += other.tombstones
+        self.rows += other.rows
+        self.problem_count += other.problem_count
+        self.problems = (self.problems + other.problems)[:MAX_PROBLEMS_TOLD]
+        self.sizes = sizes.add_sizes(self.sizes, other.sizes)
+        self.balance += other.balance
+
+
+def check(
+    reader: Reader,
+    catalog: Catalog,
+    scratch: Path | None,
+    *,
+    signatures: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> CheckReport:
+    """Check every row of the database. With `signatures`, verify every post too (about 60 us each).
+
+    What does not fit in memory is sorted in the folder `scratch`; without one all of it must.
+    """
+    for is_exact in (False, True):
+        checker = Checker(reader, catalog, signatures=signatures, is_exact=is_exact)
+        sorter = Sorter(checker.derivation, catalog, scratch, sample=partial(sampled, reader, catalog))
+        checker.check_records(sorter, b"", BEHIND_HEX, progress)
+        for start, stop, expected in sorter.buckets():
+            checker.check_rows(start, stop, expected)
+        if checker.report.balance == 0:
+            break
+    check_rest(reader, catalog, checker.report)
+    return checker.report
+
+
+def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
+    """Check what does not follow from single ranges, when all are checked: summaries, sizes, local rows, the arrival log."""
+    for summary in summaries(catalog):
+        _check_summary(reader, catalog, summary, report)
+    if reader.get(sizes.KEY) != sizes.encode_sizes(report.sizes):
+        report.tell("sizes that are not those of the rows", "sizes", sizes.KEY)
+    report.rows += sum(reader.get(key) is not None for key in _ROWS_LEFT_OUT)
+    for hash_hex, author in reader.local_rows(WITNESSED):
+        if not reader.is_buried(hash_hex, author):
+            report.tell("a dead post that was seen, without its tombstone", "local", local_key(WITNESSED, hash_hex))
+    following = 1
+    for row in reader.prefix(arrival_log.LOG_PREFIX):
+        first, behind = arrival_log.span_of(row)
+        if first < following:
+            report.tell("a number that stands twice", "arrival log", b"%d" % first)
+        following = behind
+    if arrival_log.next_sequence(reader) < following:
+        report.tell("a next number that is taken", "arrival log", arrival_log.NEXT_KEY)
+
+
+def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: CheckReport) -> None:
+    """Compare a summary with what the rows that it is made of come to."""
+    for due, present in side_by_side(summary_rows(summary, reader), reader.prefix(summary.prefix)):
+        if present is not None:
+            report.rows += 1
+            report.sizes = sizes.add_sizes(report.sizes, measure([present], catalog))
+        if due != present:
+            state = "dangling" if due is None else "missing" if present is None else "wrong"
+            key = (due or present or (b"",))[0]
+            report.tell(f"a {state} {summary.noun}", catalog.view_of(key), key)
+
+
+_LEFT_OUT: Final = (DATA_PREFIX, PRIVATE_PREFIX, REVERSE_PREFIX, arrival_log.PREFIX, LOCAL_PREFIX)
+"""What is not compared in the second pass: what all follows from, what was compared before, what follows from nothing."""
+_ROWS_LEFT_OUT: Final = (meta.KEY, sizes.KEY)
+
+
+class Checker:
+    """Checks ranges of hashes, then ranges of keys. Several can share out one database.
+
+    Unless `is_exact`, rows that follow from one post alone are summed up in the report's balance instead of compared.
+    """
+
+    def __init__(self, reader: Reader, catalog: Catalog, *, signatures: bool, is_exact: bool) -> None:
+        self.report = CheckReport()
+        self.derivation: Final = Derivation(catalog)
+        self._reader = reader
+        self._catalog = catalog
+        self._signatures = signatures
+        self._reverse_from = REVERSE_PREFIX
+        self._stones: list[Tombstone] = []
+        """The tombstones of the hash that was checked last: they come before its post."""
+        self._is_exact = is_exact
+        self._of_many = {prefix: "count" if fold is None else "fold" for prefix, fold in catalog.combined}
+        self._spans = sorted(
+            [(p, after_prefix(p), False) for p in (*_LEFT_OUT, *(summary.prefix for summary in summaries(catalog)))]
+            + [(key, key + b"\x00", False) for key in _ROWS_LEFT_OUT]
+            + [(prefix, after_prefix(prefix), True) for prefix in self._of_many]
+        )
+        """(start, stop, whether it is compared) of all keys but those that follow from one post, in order of keys."""
+
+    # --- what posts and tombstones say ---------------------------------------------------------
+
+    def check_records(self, sorter: Sorter, start: bytes, stop: bytes, progress: Callable[[int], None]) -> None:
+        """Check the posts and tombstones of a range of hashes, in hex digits, and their part of the reverse hash map."""
+        self._reverse_from = REVERSE_PREFIX + start
+        for rows in batches(self._reader.records(start, stop), lambda row: len(row[1])):
+            for key, value in rows:
+                self._check_record(key, value)
+            # Tombstones are measured where they are compared.
+            self._measure(sorted(row for row in rows if not row[0].startswith(TOMBSTONE_PREFIX)))
+            last = hash_part(rows[-1])
+            # Behind a tombstone the post of the same hash may follow, in the next batch.
+            self._check_reverse(last if rows[-1][0].startswith(TOMBSTONE_PREFIX) else last + BEHIND_HEX)
+            self._sum_expected()
+            sorter.make_room(int(last[:8], 16) / 2**32)
+            progress(len(rows))
+        self._check_reverse(stop)
+
+    def _check_record(self, key: bytes, value: bytes) -> None:
+        """Check a post or a tombstone and take note of what it says. Where it cannot be read, that is the problem."""
+        try:
+            if key.startswith(TOMBSTONE_PREFIX):
+                self._check_tombstone(key, value)
+                return
+            self.report.posts += 1
+            if key.startswith(PRIVATE_PREFIX):
+                self._expect_post(self._reader.unseal(value), key)
+            else:
+                self._check_post(key, value)
+        except (CorruptStoreError, DecodeError) as error:
+            self.report.tell(f"a damaged row ({error})", self._catalog.view_of(key), key)
+
+    def _check_post(self, key: bytes, raw: bytes) -> None:
+        post = decode_post(raw, self._reader.dialect)
+        if post.hash_hex != key[len(DATA_PREFIX) :]:
+            self.report.tell("a post whose bytes do not give its hash", "data", key)
+        elif post.is_local_only:
+            self.report.tell("a local-only post in the clear", "data", key)
+        else:
+            if self._signatures and not is_signed(raw):
+                self.report.tell("a post with a bad signature", "data", key)
+            self._expect_post(post, key)
+
+    def _expect_post(self, post: Post, key: bytes) -> None:
+        self.derivation.post(post)
+        stones = [stone for stone in self._stones if stone.target == post.hash]
+        if post.type != DELETE and any(stone.author == post.author for stone in stones):
+            self.report.tell("a post that its author deleted", "data", key)
+        elif any(stone.is_effective for stone in stones):
+            self.report.tell("a live post under a tombstone that claims to be in effect", "data", key)
+        if post.type != DELETE:
+            return
+        for due in tombstones(post):
+            known = self._reader.tombstone(due.target, due.author)
+            if known is None or known.merge(due) != known:
+                self.report.tell("a deletion without its tombstone", "deleted", due.target_hex)
+
+    def _check_tombstone(self, key: bytes, value: bytes) -> None:
+        self.report.tombstones += 1
+        stone = decode_tombstone((key, value))
+        self._stones = [*(each for each in self._stones if each.target == stone.target), stone]
+        if not self._reader.confirms(stone):
+            self.report.tell("a tombstone that its post/delete does not bear out", "deleted", stone.target_hex)
+        self.derivation.tombstone(stone)
+
+    def _sum_expected(self) -> None:
+        if not self._is_exact:
+            rows, self.derivation.rows = self.derivation.rows, []
+            self.report.balance += _sum(rows)
+
+    # --- what the database holds ---------------------------------------------------------------
+
+    def _check_reverse(self, stop: bytes) -> None:
+        """Compare the reverse hash map, up to hex digits, with what the posts said so far."""
+        expected, self.derivation.reverse = self.derivation.reverse, []
+        self._compare(self._reverse_from, REVERSE_PREFIX + stop, expected)
+        self._reverse_from = REVERSE_PREFIX + stop
+
+    def check_rows(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
+        """Check the rows of a range of keys, without what is checked otherwise. `expected` has what is compared."""
+        of_one = self._compare if self._is_exact else self._sum_found
+        for span_start, span_stop, is_compared in (*self._spans, (stop, stop, False)):
+            of_span = self._compare if is_compared else _pass_over
+            for part_stop, check_part in ((min(stop, span_start), of_one), (min(stop, span_stop), of_span)):
+                if start < part_stop:
+                    place = bisect_left(expected, part_stop, key=key_of)
+                    check_part(start, part_stop, expected[:place])
+                    expected = expected[place:]
+                    start = part_stop
+
+    def _sum_found(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
+        """Take rows out of the balance. Only damage makes a row where something else is expected."""
+        self.report.balance += _sum(expected)
+        for rows in self._reader.blocks(start, stop):
+            self.report.balance -= _sum(rows)
+            self._measure(rows)
+
+    def _compare(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
+        found = [row for rows in self._reader.blocks(start, stop) for row in rows]
+        if found != expected:
+            found = list(self._reader.scan(start, stop))  # raises where rows are missing because they are unreadable
+        self._measure(found)
+        if found == expected:
+            return
+        due, present = dict(expected), dict(found)
+        for key in sorted(due.keys() | present.keys()):
+            if due.get(key) == present.get(key):
+                continue
+            view = self._catalog.view_of(key)
+            if view:
+                state = "dangling" if key not in due else "missing" if key not in present else "wrong"
+                self.report.tell(f"a {state} {self._kind_of(key)}", view, key)
+            else:
+                self.report.tell("a row that belongs to no view", "none", key)
+
+    def _kind_of(self, key: bytes) -> str:
+        return next((kind for prefix, kind in self._of_many.items() if key.startswith(prefix)), "row")
+
+    def _measure(self, rows: list[Row]) -> None:
+        self.report.rows += len(rows)
+        self.report.sizes = sizes.add_sizes(self.report.sizes, measure(rows, self._catalog))
+
+
+def _sum(rows: Iterable[Row]) -> int:
+    """Add up a hash of each row.
+
+    Python's hash of bytes is a keyed SipHash, so that only equal rows give equal sums. That of a tuple is not: two rows
+    that have each other's values often add up to the same.
+    """
+    return sum(map(hash, map(b"\x00".join, rows)))
+
+
+def _pass_over(_start: bytes, _stop: bytes, _expected: list[Row]) -> None:
+    pass

@@ -1,0 +1,305 @@
+"""The engine of a store: its folder and database, the one write, and what follows every write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, Self
+
+from cablestore.errors import CorruptStoreError
+from cablestore.index import arrival_log, meta, sizes
+from cablestore.index.check import CheckReport
+from cablestore.index.check_parts import check_database
+from cablestore.index.copies import Origin
+from cablestore.index.folder import FORMAT, Folder
+from cablestore.index.leveldb import LevelDB, Tuning, salvaged
+from cablestore.index.memory import MemoryDB
+from cablestore.index.plan import Changes, Plan
+from cablestore.index.progress import Progress
+from cablestore.index.reader import Database, Reader, SnapshotSource
+from cablestore.index.rebuild import RebuildReport, rebuild
+from cablestore.index.rebuild_parts import rebuild_database, rebuild_into
+from cablestore.index.recent import RecentRows
+from cablestore.index.view import Catalog
+from cablestore.protocol.dialect import Dialect
+
+Unseal = Callable[[bytes], bytes]
+"""Decrypts a local-only post. It raises IdentityError where the key is missing."""
+
+
+class Transaction:
+    """Plans over one state, and the write of one of them, in a `with`. Nobody else writes meanwhile."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> Self:
+        """Wait for other writers, then read the present state."""
+        engine = self._engine
+        engine.writing.acquire()
+        try:
+            self._state, self.reader = engine.snapshot()
+        except BaseException:
+            engine.writing.release()
+            raise
+        self._known = self.reader.over(engine.recent.over(self._state))
+        """The same state, of which some rows are in memory."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Let other writers in."""
+        self._state.close()
+        self._engine.writing.release()
+
+    def plan(self) -> Plan:
+        """Return an empty plan."""
+        engine = self._engine
+        return Plan(self._known, engine.catalog, engine.sizes, engine.next_sequence)
+
+    def commit(self, changes: Changes, *, sync: bool) -> None:
+        """Write all that a plan changes, or nothing."""
+        self._engine.write(changes, sync=sync)
+
+
+class Engine:
+    """An open database of one store, in a folder or in memory. Thread-safe: one writer at a time, any readers."""
+
+    def __init__(
+        self,
+        database: Database,
+        folder: Folder | None,
+        dialect: Dialect,
+        catalog: Catalog,
+        tuning: Tuning,
+        unseal: Unseal,
+    ) -> None:
+        self.catalog: Final = catalog
+        self.dialect: Final = dialect
+        self.folder: Final = folder
+        self._unseal = unseal
+        self._tuning = tuning
+        self._database = database
+        self.writing = threading.RLock()
+        self._present = threading.Lock()
+        """Guards which database is the present one."""
+        self._arrived = threading.Condition()
+        self._is_open = True
+        self.recent = RecentRows()
+        self._load()
+
+    @classmethod
+    def in_memory(cls, dialect: Dialect, catalog: Catalog, unseal: Unseal) -> Self:
+        """Make an engine that keeps nothing."""
+        database = MemoryDB()
+        database.write(dict([meta.meta_row(catalog, dialect, FORMAT)]), sync=False)
+        return cls(database, None, dialect, catalog, Tuning(), unseal)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        catalog: Catalog,
+        *,
+        create: bool,
+        dialect: Dialect | None,
+        tuning: Tuning,
+        unseal: Unseal,
+        any_views: bool = False,
+    ) -> Self:
+        """Open the store's live database, making it where `create` allows it.
+
+        `unseal` decrypts local-only posts. With `any_views` a database whose views were built by another version is opened all the same, to be rebuilt.
+        """
+        folder = Folder.open(path, create=create, dialect=dialect)
+        try:
+            if folder.is_new:
+                _make_database(folder, catalog, tuning)
+            database = LevelDB(folder.database_path, tuning)
+            try:
+                _check_meta(database, folder, catalog, any_views=any_views)
+                return cls(database, folder, folder.header.dialect, catalog, tuning, unseal)
+            except BaseException:
+                database.close()
+                raise
+        except BaseException:
+            folder.close()
+            raise
+
+    def _load(self) -> None:
+        self.recent.forget()
+        with self._database.snapshot() as state:
+            reader = Reader(state, self.dialect)
+            self.sizes: sizes.Sizes = sizes.decode_sizes(reader.get(sizes.KEY))
+            self.next_sequence = arrival_log.next_sequence(reader)
+
+    def snapshot(self) -> tuple[SnapshotSource, Reader]:
+        """Return the present state, to be closed by the caller, and a reader of it."""
+        with self._present:
+            state = self._database.snapshot()
+        return state, Reader(state, self.dialect, self._unseal)
+
+    def transaction(self) -> Transaction:
+        """Keep other writers out while posts are planned and written."""
+        return Transaction(self)
+
+    def write(self, changes: Changes, *, sync: bool) -> None:
+        """Write what a plan changes: the one write of the store."""
+        try:
+            self._database.write(changes.rows, sync=sync)
+            self.recent.remember(changes.combined)
+        except BaseException:
+            self.recent.forget()
+            raise
+        self.sizes = changes.sizes
+        with self._arrived:
+            if changes.next_sequence is not None:
+                self.next_sequence = changes.next_sequence
+            self._arrived.notify_all()
+
+    def wait(self, after: int, timeout_s: float | None) -> bool:
+        """Wait until the arrival log is longer than `after`: False when time is up or the store is closed."""
+        with self._arrived:
+            if timeout_s != 0:  # a wait that ends at once still lets go of the lock, and Ctrl-C may come just then
+                self._arrived.wait_for(lambda: self.next_sequence > after + 1 or not self._is_open, timeout_s)
+            return self.next_sequence > after + 1 and self._is_open
+
+    def compact(self) -> None:
+        """Rewrite the database in the least space."""
+        self._database.compact()
+
+    def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
+        """Return about how many bytes of disk a range of keys takes."""
+        return self._database.approximate_size_bytes(start, stop)
+
+    def rebuild(self, progress: Progress) -> RebuildReport:
+        """Build the database anew beside this one and swap them. Snapshots of the old one end."""
+        row = meta.meta_row(self.catalog, self.dialect, FORMAT)
+        with self.writing:
+            state, reader = self.snapshot()
+            with state:
+                if self.folder is None:
+                    new: Database = MemoryDB()
+                    report = rebuild(reader, new, self.catalog, row, None, progress)
+                else:
+                    old = self.folder.header.generation
+                    report = _build_generation(self.folder, partial(rebuild_into, reader, self.catalog, row, progress))
+                    new = LevelDB(self.folder.database_path, self._tuning)
+            with self._present:
+                self._database, replaced = new, self._database
+            replaced.close()
+            if self.folder is not None:
+                _clear_away(self.folder, old, report)
+            self._load()
+        return report
+
+    def close(self) -> None:
+        """End waiting readers, wait for the writer, close the database and let others open the folder."""
+        with self._arrived:
+            self._is_open = False
+            self._arrived.notify_all()
+        with self.writing:
+            self._database.close()
+            if self.folder is not None:
+                self.folder.close()
+
+
+def _make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:
+    """Make the first database of a new store; the header comes when it is on the disk."""
+    name = folder.begin()
+    database = LevelDB(folder.path / name, tuning, create=True)
+    try:
+        database.write(dict([meta.meta_row(catalog, folder.header.dialect, FORMAT)]), sync=True)
+    finally:
+        database.close()
+    folder.activate(name)
+
+
+def _check_meta(database: Database, folder: Folder, catalog: Catalog, *, any_views: bool) -> None:
+    """Raise where the database is not this store's, or its views are outdated."""
+    with database.snapshot() as state:
+        value = state.get(meta.KEY)
+    if value is None:
+        raise CorruptStoreError(
+            f"the database in {folder.database_path} does not say what it is. `cablestore rebuild` makes a new one"
+        )
+    if not any_views:
+        meta.check_meta(value, catalog, folder.header.dialect, str(folder.path))
+
+
+def _build_generation(folder: Folder, build: Callable[[Path, Path], RebuildReport]) -> RebuildReport:
+    """Have the next generation built at a path, with another one for work under way, and make it the live one."""
+    name = folder.begin()
+    try:
+        with folder.scratch() as scratch:
+            report = build(folder.path / name, scratch)
+    except BaseException:
+        folder.remove(name)
+        raise
+    folder.activate(name, keep=bool(report.damaged))
+    return report
+
+
+def rebuild_closed(
+    path: Path,
+    catalog: Catalog,
+    unseal: Callable[[], Unseal],
+    progress: Progress,
+    processes: int | None,
+) -> RebuildReport:
+    """Rebuild a store that is not open, whatever state its database is in.
+
+    A large one is shared out among so many processes, as many as there are cores without a number. A database that cannot
+    be read whole is read as far as it can be, and kept beside the new one.
+    """
+    folder = Folder.open(path, create=False, dialect=None)
+    try:
+        row = meta.meta_row(catalog, folder.header.dialect, FORMAT)
+        old = folder.header.generation
+        origin = Origin(folder.database_path, folder.header.dialect, unseal())
+        try:
+            report = _build_generation(folder, partial(rebuild_database, origin, catalog, row, progress, processes))
+        except CorruptStoreError:
+            with folder.scratch() as scratch, salvaged(folder.database_path, scratch / "readable") as readable:
+                reader = Reader(readable, origin.dialect, origin.unseal)
+                report = _build_generation(folder, partial(rebuild_into, reader, catalog, row, progress))
+            report.lose("unreadable part of the database")
+        _clear_away(folder, old, report)
+        return report
+    finally:
+        folder.close()
+
+
+def check_closed(
+    path: Path,
+    catalog: Catalog,
+    unseal: Callable[[], Unseal],
+    progress: Progress,
+    processes: int | None,
+    *,
+    signatures: bool,
+) -> CheckReport:
+    """Check a store that is not open, a large one in so many processes, as many as there are cores without a number."""
+    folder = Folder.open(path, create=False, dialect=None)
+    try:
+        database = LevelDB(folder.database_path)
+        try:
+            _check_meta(database, folder, catalog, any_views=False)
+        finally:
+            database.close()
+        origin = Origin(folder.database_path, folder.header.dialect, unseal())
+        with folder.scratch() as scratch:
+            return check_database(
+                origin, catalog, scratch, signatures=signatures, processes=processes, progress=progress
+            )
+    finally:
+        folder.close()
+
+
+def _clear_away(folder: Folder, old: str, report: RebuildReport) -> None:
+    """Remove the generation that was rebuilt; one from which something was lost is kept aside."""
+    if report.damaged:
+        report.kept_aside = folder.set_aside(old)
+    else:
+        folder.remove(old)

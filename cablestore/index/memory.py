@@ -1,0 +1,142 @@
+"""A database in memory, with the behaviour of `kv.LevelDB` and nothing on disk: for tests and throwaway stores."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Self
+
+from cablestore.errors import StoreClosedError
+from cablestore.index.reader import Row
+
+
+class MemoryDB:
+    """A sorted dict. A write copies it only when a snapshot of the present state is still open."""
+
+    def __init__(self) -> None:
+        self._rows: dict[bytes, bytes] = {}
+        self._keys: list[bytes] = []
+        self._lock = threading.Lock()
+        self._is_open = True
+        self._snapshots: weakref.WeakSet[MemorySnapshot] = weakref.WeakSet()
+        """Those that somebody may still read, of the present state or an older one."""
+
+    def snapshot(self) -> MemorySnapshot:
+        """Return the present state."""
+        with self._lock:
+            if not self._is_open:
+                raise StoreClosedError("the store is closed")
+            snapshot = MemorySnapshot(self._rows, self._keys)
+            self._snapshots.add(snapshot)
+            return snapshot
+
+    def write(
+        self,
+        rows: Mapping[bytes, bytes | None],
+        *,
+        sync: bool,  # noqa: ARG002 - nothing to sync
+    ) -> None:
+        """Put and delete (None) all of these rows."""
+        with self._lock:
+            if not self._is_open:
+                raise StoreClosedError("the store is closed")
+            if any(snapshot.reads(self._rows) for snapshot in self._snapshots):
+                self._rows, self._keys = dict(self._rows), list(self._keys)
+            for key, value in rows.items():
+                self._write_row(key, value)
+
+    def _write_row(self, key: bytes, value: bytes | None) -> None:
+        known = key in self._rows
+        if value is not None:
+            self._rows[key] = value
+            if not known:
+                insort(self._keys, key)
+        elif known:
+            del self._rows[key]
+            del self._keys[bisect_left(self._keys, key)]
+
+    def bulk_writer(self) -> MemoryWriter:
+        """Return a writer for many rows."""
+        return MemoryWriter(self)
+
+    def flush(self) -> None:
+        """Do nothing: rows do not lie in tables."""
+
+    def compact(self) -> None:
+        """Do nothing: the rows take no more than their space."""
+
+    def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
+        """Return how many bytes the keys and values of a range have."""
+        with self.snapshot() as snapshot:
+            return sum(len(key) + len(value) for key, value in snapshot.scan(start, stop))
+
+    def close(self) -> None:
+        """Close the database. What it held is gone."""
+        with self._lock:
+            self._is_open = False
+            for snapshot in list(self._snapshots):
+                snapshot.close()
+
+
+class MemoryWriter:
+    """Writes rows at once."""
+
+    def __init__(self, database: MemoryDB) -> None:
+        self._database = database
+
+    def __enter__(self) -> Self:
+        """Return the writer."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Do nothing: all is written."""
+
+    def put(self, rows: Iterable[Row]) -> None:
+        """Write rows."""
+        self._database.write(dict(rows), sync=False)
+
+
+class MemorySnapshot:
+    """One state of a MemoryDB."""
+
+    def __init__(self, rows: dict[bytes, bytes], keys: list[bytes]) -> None:
+        self._state: tuple[dict[bytes, bytes], list[bytes]] | None = rows, keys
+
+    def __enter__(self) -> Self:
+        """Return the snapshot."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Close the snapshot."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the state."""
+        self._state = None
+
+    def reads(self, rows: dict[bytes, bytes]) -> bool:
+        """Tell whether it is open on these very rows."""
+        return self._state is not None and self._state[0] is rows
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value at `key`, None where there is none."""
+        return self._open_state()[0].get(key)
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002 - all are in memory
+        """Yield the rows with start <= key < stop in key order, or backwards."""
+        rows, keys = self._open_state()
+        keys = keys[bisect_left(keys, start) : bisect_left(keys, stop)]
+        for key in reversed(keys) if reverse else keys:
+            self._open_state()
+            yield key, rows[key]
+
+    def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
+        """Yield the rows with start <= key < stop, all at once."""
+        yield list(self.scan(start, stop))
+
+    def _open_state(self) -> tuple[dict[bytes, bytes], list[bytes]]:
+        if self._state is None:
+            raise StoreClosedError("the store, or this snapshot of it, is closed")
+        return self._state

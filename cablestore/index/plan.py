@@ -1,0 +1,288 @@
+"""The plan of one batch: all that posts added and removed together change, worked out before anything is written.
+
+A plan reads one state of the database and collects the rows to put and to delete. It does no I/O of its own and writes
+nothing: thrown away, nothing happened. What `finish` returns is one atomic write.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from cablestore.index import arrival_log
+from cablestore.index.arrival_log import Kind
+from cablestore.index.census import census_key
+from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.overlay import Overlay
+from cablestore.index.reader import Reader, Row, record_key, target_key, tombstone_key
+from cablestore.index.sizes import KEY as SIZES_KEY
+from cablestore.index.sizes import NO_SIZE, Sizes, encode_sizes
+from cablestore.index.tombstone import Skeleton, Tombstone, tombstones
+from cablestore.index.tree import Change, Move, changed
+from cablestore.index.verdict import Verdict
+from cablestore.index.view import (
+    REVERSE_NAME,
+    REVERSE_PREFIX,
+    Catalog,
+    Fold,
+    Tree,
+    decode_counts,
+    decode_number,
+    encode_counts,
+    encode_number,
+    reverse_keys,
+    reverse_row,
+)
+from cablestore.protocol.body import DELETE
+from cablestore.protocol.post import Post
+
+
+class Changes(NamedTuple):
+    """One atomic write: rows to put, and None where a row is deleted; then the state behind it."""
+
+    rows: dict[bytes, bytes | None]
+    combined: dict[bytes, bytes | None]
+    """Those of `rows` that follow from many posts."""
+    sizes: Sizes
+    next_sequence: int | None
+
+
+class Plan:
+    """Collects the changes of one batch over the state that `base` reads. Posts must be verified, or the plan dropped.
+
+    The arrival log goes on at `next_sequence`; with None nothing is logged.
+    """
+
+    def __init__(self, base: Reader, catalog: Catalog, sizes: Sizes, next_sequence: int | None) -> None:
+        overlay = Overlay(base)
+        self._base = base
+        self._catalog = catalog
+        self._sizes = dict(sizes)
+        """How many rows and bytes each view has with the changes."""
+        self._next_sequence = next_sequence
+        self._changes: Final = overlay.changes
+        self._reader: Final = base.over(overlay)
+        self._parts: dict[bytes, tuple[Fold, bytes]] = {}
+        self._refolds: dict[bytes, Fold] = {}
+        self._counts: defaultdict[tuple[bytes, int], int] = defaultdict(int)
+        self._moved: list[tuple[Tree, list[Move]]] = [(tree, []) for tree in catalog.trees]
+        """Of each tree, what was added to sets and taken out."""
+        self._targets: set[bytes] = set()
+        """Of tombstones that this plan puts: the rows that name all targets are folds, which come last."""
+        self._log: list[tuple[Kind, bytes]] = []
+
+    def add(self, post: Post) -> Verdict:
+        """Add a post: ACCEPTED, DUPLICATE, or DELETED by its author."""
+        if self._reader.get(record_key(post)) is not None:
+            return Verdict.DUPLICATE
+        if post.hash in self._targets or self._reader.get(target_key(post.hash_hex)) is not None:
+            if post.type != DELETE and self._reader.tombstone(post.hash, post.author) is not None:
+                self._bury(post)
+                return Verdict.DELETED
+            self._overrule(post, None)
+        self._add_rows(post)
+        for fold in self._catalog.folds[post.type]:
+            for key, part in fold.parts(post):
+                known = self._parts.get(key)
+                self._parts[key] = (fold, part if known is None else fold.merge(known[1], part))
+        self._count(post, 1)
+        self._log.append((Kind.ACCEPTED, post.hash))
+        if post.type == DELETE:
+            for stone in tombstones(post):
+                self.lay(stone)
+        return Verdict.ACCEPTED
+
+    def add_all(self, posts: list[Post], signed: list[bool]) -> list[Verdict]:
+        """Add those posts that are signed; the others are BAD_SIGNATURE."""
+        return [self.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(posts, signed, strict=True)]
+
+    def lay(self, stone: Tombstone) -> bool:
+        """Lay a tombstone; tell whether it said anything new. Where its target lives and is its author's, the target goes.
+
+        A skeleton that it has is another store's word: it does not count where this store has the target, or saw it dead.
+        """
+        known = self._reader.tombstone(stone.target, stone.author)
+        target = self._reader.post(stone.target) if known is None or not known.is_effective else None
+        if stone.is_effective and (target is not None or self._reader.is_witnessed(stone.target)):
+            stone = replace(stone, skeleton=None)
+        merged = stone if known is None else known.merge(stone)
+        self._put_tombstone(known, merged)
+        if target is not None and target.author == stone.author and target.type != DELETE:
+            self._remove(target)
+            self._bury(target)
+        return merged != known
+
+    def witness(self, stone: Tombstone) -> None:
+        """Take an effective tombstone, laid before, for what this store itself saw of the target and its deletion."""
+        self._overrule(stone, stone.skeleton)
+        self.set_local(WITNESSED, stone.target_hex, stone.author)
+
+    def set_local(self, name: bytes, key: bytes, value: bytes | None) -> None:
+        """Put a local row (`cablestore.index.local`), or delete it with None."""
+        full_key = local_key(name, key)
+        if self._reader.get(full_key) != value:
+            self._changes[full_key] = value
+
+    def discard(self, digest: bytes) -> Verdict:
+        """Remove a post without a tombstone: DISCARDED, UNKNOWN, or KEPT for a post/delete."""
+        post = self._reader.post(digest)
+        if post is None:
+            return Verdict.UNKNOWN
+        if post.type == DELETE:
+            return Verdict.KEPT
+        self._remove(post)
+        self._log.append((Kind.DISCARDED, digest))
+        return Verdict.DISCARDED
+
+    def finish(self) -> Changes:
+        """Merge folds and tallies and return the one write. The plan must not be used afterwards."""
+        folded = self._folded()
+        combined = [(key, before, value) for _, key, before, value in folded]
+        combined += self._counted()
+        combined += self._counted_groups(folded)
+        for tree, moves in self._moved:
+            combined += changed(self._base, tree, moves)
+        self._change_all(combined)
+        if self._changes:
+            self._changes[SIZES_KEY] = encode_sizes(self._sizes)
+        return Changes(self._changes, {key: value for key, _, value in combined}, self._sizes, self._append_log())
+
+    def _add_rows(self, post: Post) -> None:
+        """Put the rows of a post that is new, so none of them is there yet."""
+        own = record_key(post)
+        rows: list[Row] = []
+        for view in self._catalog.by_type[post.type]:
+            made = view.rows(post)
+            rows += made
+            self._grow(view.name, made)
+        reverse = reverse_row(post, [key for key, _ in rows if key != own])
+        self._grow(REVERSE_NAME, [reverse])
+        rows.append(reverse)
+        self._changes.update(rows)
+
+    def _set(self, key: bytes, value: bytes | None) -> None:
+        """Change a row that may be there already."""
+        self._change_all([(key, self._reader.get(key), value)])
+
+    def _change_all(self, changes: Iterable[Change]) -> None:
+        """Change rows, and what the sizes of their views come to."""
+        for key, before, value in changes:
+            if value == before:
+                continue
+            self._changes[key] = value
+            if before is None or value is None or len(value) != len(before):
+                view = self._catalog.view_of(key)
+                rows, size_bytes = self._sizes.get(view, NO_SIZE)
+                rows += (value is not None) - (before is not None)
+                size_bytes += _size_bytes(key, value) - _size_bytes(key, before)
+                self._sizes[view] = (rows, size_bytes)
+
+    def _grow(self, view: str, added: list[Row]) -> None:
+        """Count rows of a view that were not there before."""
+        rows, size_bytes = self._sizes.get(view, NO_SIZE)
+        for key, value in added:
+            size_bytes += len(key) + len(value)
+        self._sizes[view] = (rows + len(added), size_bytes)
+
+    def _folded(self) -> list[tuple[Fold, bytes, bytes | None, bytes | None]]:
+        """Return (fold, key, value before, value after) of every fold that changes.
+
+        Those that something was taken from are found again from rows, and the overlay has nothing but rows still.
+        """
+        found = []
+        for key, fold in self._refolds.items():
+            part = fold.refold(self._reader, key)
+            found.append((fold, key, self._base.get(key), None if part is None else fold.stored(part)))
+        for key, (fold, part) in self._parts.items():
+            if key not in self._refolds:
+                before = self._base.get(key)
+                known = fold.recall(self._base, key, part) if before is None and fold.recall is not None else before
+                found.append((fold, key, before, fold.stored(part if known is None else fold.merge(known, part))))
+        return found
+
+    def _count(self, post: Post, change: int) -> None:
+        for tally in self._catalog.tallies[post.type]:
+            self._counts[tally.key(post), post.type] += change
+        for tree, moves in self._moved:
+            for name in tree.sets(post):
+                moves.append((name + b"!" + post.sort_time, post.hash, change))
+
+    def _counted(self) -> Iterator[Change]:
+        """Yield the rows of tallies, with the changes added to what was counted before."""
+        known: dict[bytes, tuple[bytes | None, list[int]]] = {}
+        for (key, post_type), change in self._counts.items():
+            if key not in known:
+                before = self._base.get(key)
+                known[key] = (before, decode_counts(before))
+            known[key][1][post_type] += change
+        for key, (before, counts) in known.items():
+            yield key, before, encode_counts(counts)
+
+    def _counted_groups(self, folded: list[tuple[Fold, bytes, bytes | None, bytes | None]]) -> Iterator[Change]:
+        """Yield the rows of censuses: how many rows of folds count in each group."""
+        more: defaultdict[bytes, int] = defaultdict(int)
+        for fold, key, before, value in folded:
+            census = fold.census
+            if census is not None:
+                change = (value is not None and census.counts(value)) - (before is not None and census.counts(before))
+                if change:
+                    more[census_key(fold, census, key)] += change
+        for key, change in more.items():
+            counted = self._base.get(key)
+            yield key, counted, encode_number(decode_number(counted) + change)
+
+    def _bury(self, post: Post) -> None:
+        """Record, once, that the target of its author's tombstone was seen."""
+        known = self._reader.tombstone(post.hash, post.author)
+        if known is not None and not self._reader.is_witnessed(post.hash):
+            self.witness(replace(known, skeleton=Skeleton.of(post)))
+            self._log.append((Kind.DELETED, post.hash))
+
+    def _overrule(self, target: Post | Tombstone, skeleton: Skeleton | None) -> None:
+        """Put what is certain of a target, its skeleton or that it lives, in the place of all that was told of it."""
+        digest = target.hash if isinstance(target, Post) else target.target
+        for stone in list(self._reader.tombstones(digest)):
+            self._put_tombstone(stone, replace(stone, skeleton=skeleton if stone.author == target.author else None))
+
+    def _put_tombstone(self, known: Tombstone | None, stone: Tombstone) -> None:
+        """Put a tombstone and what follows from it in the place of what was known."""
+        if stone == known:
+            return
+        self._targets.add(stone.target)
+        self._set(tombstone_key(stone.target_hex, stone.author.hex().encode()), stone.encode())
+        rows = dict(self._catalog.dead_rows(stone))
+        for key, _ in self._catalog.dead_rows(known) if known else ():
+            if key not in rows:
+                self._set(key, None)
+        for key, value in rows.items():
+            self._set(key, value)
+        for each in (known, stone):
+            for fold, key, _ in self._catalog.dead_parts(each) if each else ():
+                self._refolds[key] = fold
+
+    def _remove(self, post: Post) -> None:
+        """Delete a live post's rows, as the reverse hash map lists them, and have its folds found anew."""
+        keys = reverse_keys(self._reader, post)
+        if keys is None:
+            keys = [key for key, _ in self._catalog.rows(post)]
+        for key in [record_key(post), *keys, REVERSE_PREFIX + post.hash_hex]:
+            self._set(key, None)
+        for fold, key in self._catalog.fold_keys(post):
+            self._refolds[key] = fold
+        self._count(post, -1)
+
+    def _append_log(self) -> int | None:
+        sequence = self._next_sequence
+        if sequence is None or not self._log:
+            return sequence
+        key, value = arrival_log.log_row(sequence, self._log)
+        self._changes[key] = value
+        sequence += len(self._log)
+        self._changes[arrival_log.NEXT_KEY] = b"%d" % sequence
+        return sequence
+
+
+def _size_bytes(key: bytes, value: bytes | None) -> int:
+    return 0 if value is None else len(key) + len(value)

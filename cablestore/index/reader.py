@@ -1,0 +1,275 @@
+"""What views read through: rows of one consistent state of the database, and the posts and tombstones in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import merge
+from typing import Final, Protocol, Self
+
+from cablestore.errors import CorruptStoreError, DecodeError
+from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.tombstone import Tombstone
+from cablestore.protocol.body import Delete
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.keys import after_prefix
+from cablestore.protocol.post import Post, decode_post
+
+Row = tuple[bytes, bytes]
+"""A key and its value."""
+
+DATA_PREFIX: Final = b"!data!"
+PRIVATE_PREFIX: Final = b"!private!"
+TOMBSTONE_PREFIX: Final = b"!chat!deleted!"
+TARGET_PREFIX: Final = b"!chat!target!"
+BEHIND_HEX: Final = b"~"
+"""Sorts behind all hex digits."""
+
+_DATA_PREFIX_SIZE: Final = len(DATA_PREFIX)
+
+
+class Source(Protocol):
+    """One consistent state of a database: a snapshot, or a snapshot with a batch on top."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value at `key`, None where there is none."""
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
+        """Yield the rows with start <= key < stop in key order, or backwards.
+
+        Who knows how many it will take says so by `at_once`: those are read in one go.
+        """
+
+    def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
+        """Yield the same rows as `scan`, many at once. Damage may end them unnoticed: for who knows what must come."""
+
+
+class SnapshotSource(Source, Protocol):
+    """A consistent state of the database, open until it is closed."""
+
+    def __enter__(self) -> Self:
+        """Return the snapshot."""
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Close the snapshot."""
+
+    def close(self) -> None:
+        """Let go of the state."""
+
+
+class RowWriter(Protocol):
+    """Writes many rows, in a `with`: all are there when it ends."""
+
+    def __enter__(self) -> Self:
+        """Return the writer."""
+
+    def __exit__(self, kind: object, *exc_info: object) -> None:
+        """Wait until all is written."""
+
+    def put(self, rows: Iterable[Row]) -> None:
+        """Write rows some time soon."""
+
+
+class Database(Protocol):
+    """What a store needs of a database. LevelDB here, a dict in `memory`."""
+
+    def snapshot(self) -> SnapshotSource:
+        """Return the present state."""
+
+    def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
+        """Put and delete (None) all of these rows, or none; with `sync`, return when they are on the disk."""
+
+    def bulk_writer(self) -> RowWriter:
+        """Return a writer for many rows; nobody else may write meanwhile."""
+
+    def flush(self) -> None:
+        """Part what was written so far from what follows: see `kv`."""
+
+    def compact(self) -> None:
+        """Rewrite everything in the least space."""
+
+    def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
+        """Return about how many bytes a range takes on disk; what was written last may not be counted."""
+
+    def close(self) -> None:
+        """Wait for calls under way, then close."""
+
+
+def hash_part(row: Row) -> bytes:
+    """Return the hash, in hex digits, that the key of a post, of a sealed post or of a tombstone begins with."""
+    key = row[0]
+    start = len(TOMBSTONE_PREFIX if key.startswith(TOMBSTONE_PREFIX) else PRIVATE_PREFIX)
+    if key.startswith(DATA_PREFIX):
+        start = _DATA_PREFIX_SIZE
+    return key[start : start + 2 * HASH_SIZE_BYTES]
+
+
+def data_key(hash_hex: bytes) -> bytes:
+    """Return the key of a post's bytes."""
+    return DATA_PREFIX + hash_hex
+
+
+def record_key(post: Post) -> bytes:
+    """Return the key under which a post itself is stored."""
+    return (DATA_PREFIX if post.sealed is None else PRIVATE_PREFIX) + post.hash_hex
+
+
+def tombstone_key(target_hex: bytes, author_hex: bytes) -> bytes:
+    """Return the key of the tombstone of (target, author)."""
+    return TOMBSTONE_PREFIX + target_hex + b"!" + author_hex
+
+
+def target_key(target_hex: bytes) -> bytes:
+    """Return the key of the row that says that there are tombstones of a target."""
+    return TARGET_PREFIX + target_hex
+
+
+def decode_tombstone(row: Row) -> Tombstone:
+    """Return the tombstone in a row, or raise CorruptStoreError."""
+    key, value = row
+    target_hex, _, author_hex = key[len(TOMBSTONE_PREFIX) :].decode("ascii", "replace").partition("!")
+    try:
+        target, author = bytes.fromhex(target_hex), bytes.fromhex(author_hex)
+    except ValueError:
+        raise CorruptStoreError(f"{key!r} is not the key of a tombstone. Run `cablestore rebuild`") from None
+    return Tombstone.decode(target, author, value)
+
+
+class Reader:
+    """Reads rows, and the posts and tombstones that they hold, from one state of the database.
+
+    `unseal` decrypts local-only posts; without it they are not read.
+    """
+
+    __slots__ = ("_unseal", "blocks", "dialect", "get", "scan")
+
+    def __init__(self, source: Source, dialect: Dialect, unseal: Callable[[bytes], bytes] | None = None) -> None:
+        self.get = source.get
+        self.scan = source.scan
+        self.blocks = source.blocks
+        self.dialect = dialect
+        self._unseal = unseal
+
+    def over(self, source: Source) -> Reader:
+        """Return a reader like this one that reads from another source."""
+        return Reader(source, self.dialect, self._unseal)
+
+    def prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[Row]:
+        """Yield the rows whose keys start with `prefix`."""
+        return self.scan(prefix, after_prefix(prefix), reverse=reverse)
+
+    def last(self, prefix: bytes) -> Row | None:
+        """Return the last row under `prefix`."""
+        return next(self.prefix(prefix, reverse=True), None)
+
+    def has(self, hash_hex: bytes) -> bool:
+        """Tell whether the store holds this post and may show it to others."""
+        return self.get(DATA_PREFIX + hash_hex) is not None
+
+    def post(self, digest: bytes) -> Post | None:
+        """Return the post with this 32-byte hash, local-only ones included, or None."""
+        hash_hex = digest.hex().encode()
+        raw = self.get(DATA_PREFIX + hash_hex)
+        if raw is not None:
+            return self._decode(raw, hash_hex)
+        sealed = self.get(PRIVATE_PREFIX + hash_hex) if self._unseal else None
+        return None if sealed is None else self.unseal(sealed)
+
+    def _decode(self, raw: bytes, hash_hex: bytes) -> Post:
+        try:
+            return decode_post(raw, self.dialect)
+        except DecodeError as error:
+            raise CorruptStoreError(
+                f"the bytes of the post {hash_hex.decode()} are damaged: {error}. `cablestore rebuild` leaves it out; peers "
+                "may send it again"
+            ) from None
+
+    def unseal(self, sealed: bytes) -> Post:
+        """Return the local-only post in `sealed`."""
+        if self._unseal is None:
+            raise ValueError("this reader was made without the identity that local-only posts are sealed with")
+        post = decode_post(self._unseal(sealed), self.dialect)
+        post.sealed = sealed
+        return post
+
+    def posts(self) -> Iterator[Post]:
+        """Yield all posts in order of their hashes, then the local-only ones."""
+        for key, raw in self.prefix(DATA_PREFIX):
+            yield self._decode(raw, key[len(DATA_PREFIX) :])
+        for _, sealed in self.prefix(PRIVATE_PREFIX):
+            yield self.unseal(sealed)
+
+    def records(self, start: bytes = b"", stop: bytes = BEHIND_HEX) -> Iterator[Row]:
+        """Yield the rows that all others follow from, in order of hashes: posts, sealed posts, tombstones by their targets.
+
+        Of one hash the tombstones come first. `start` and `stop` are hex digits: start <= hash < stop.
+        """
+        few = merge(*(self.scan(p + start, p + stop) for p in (TOMBSTONE_PREFIX, PRIVATE_PREFIX)), key=hash_part)
+        ahead = next(few, None)
+        for row in self.scan(DATA_PREFIX + start, DATA_PREFIX + stop):
+            while ahead is not None and hash_part(ahead) <= row[0][_DATA_PREFIX_SIZE:]:
+                yield ahead
+                ahead = next(few, None)
+            yield row
+        if ahead is not None:
+            yield ahead
+        yield from few
+
+    def tombstone(self, target: bytes, author: bytes) -> Tombstone | None:
+        """Return the tombstone of (target, author), waiting or effective, or None."""
+        value = self.get(tombstone_key(target.hex().encode(), author.hex().encode()))
+        return None if value is None else Tombstone.decode(target, author, value)
+
+    def tombstones(self, target: bytes | None = None) -> Iterator[Tombstone]:
+        """Yield all tombstones, or those of one target, in key order."""
+        prefix = TOMBSTONE_PREFIX if target is None else tombstone_key(target.hex().encode(), b"")
+        for row in self.prefix(prefix):
+            yield decode_tombstone(row)
+
+    def burial(self, target: bytes) -> Tombstone | None:
+        """Return the effective tombstone of `target`, None where it is not known to be dead.
+
+        It may be another store's word alone (`is_witnessed` tells); where those name several authors, it is the first's.
+        """
+        return next((stone for stone in self.tombstones(target) if stone.is_effective), None)
+
+    def is_buried(self, hash_hex: bytes, author: bytes) -> bool:
+        """Tell whether there is an effective tombstone of (target, author): what a store saw dead has one."""
+        key = tombstone_key(hash_hex, author.hex().encode())
+        value = self.get(key)
+        try:
+            return value is not None and decode_tombstone((key, value)).is_effective
+        except CorruptStoreError:
+            return False
+
+    def confirms(self, stone: Tombstone) -> bool:
+        """Tell whether the post/deletes that a tombstone names say what it claims. One that is missing is believed."""
+        return all(self._confirms(stone, at_ms, digest) for at_ms, digest in stone.deletions)
+
+    def _confirms(self, stone: Tombstone, at_ms: int, digest: bytes) -> bool:
+        try:
+            deletion = self.post(digest)
+        except CorruptStoreError:
+            return True
+        if deletion is None:
+            return True
+        claims = isinstance(deletion.body, Delete) and stone.target in deletion.body.hashes
+        return claims and (deletion.author, deletion.timestamp_ms) == (stone.author, at_ms)
+
+    def local(self, name: bytes, key: bytes) -> bytes | None:
+        """Return the value of a local row (`cablestore.index.local`), or None."""
+        return self.get(local_key(name, key))
+
+    def local_rows(self, name: bytes) -> Iterator[Row]:
+        """Yield the local rows of a name: what follows it in the key, and the value."""
+        prefix = local_key(name)
+        for key, value in self.prefix(prefix):
+            yield key[len(prefix) :], value
+
+    def witnessed_author(self, digest: bytes) -> bytes | None:
+        """Return the author of a dead post that this store itself saw, and its author's deletion; None for all others."""
+        return self.local(WITNESSED, digest.hex().encode())
+
+    def is_witnessed(self, digest: bytes) -> bool:
+        """Tell whether this store itself saw a post and its author's deletion, so that it need not see the post again."""
+        return self.witnessed_author(digest) is not None

@@ -1,0 +1,331 @@
+"""Building a database anew from what cannot be derived: posts, tombstones and the arrival log.
+
+What comes out is, byte for byte, what storing the same posts one by one leaves behind. It is derived all at once and
+written in order of keys, beside the old database; the caller swaps the two when it is whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from cablestore.errors import CorruptStoreError, DecodeError
+from cablestore.index import arrival_log
+from cablestore.index.batches import batches
+from cablestore.index.census import Summary, summaries, summary_rows
+from cablestore.index.derive import Derivation, Settled, measure, settle
+from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.plan import Plan
+from cablestore.index.progress import Progress
+from cablestore.index.reader import (
+    BEHIND_HEX,
+    DATA_PREFIX,
+    PRIVATE_PREFIX,
+    TOMBSTONE_PREFIX,
+    Database,
+    Reader,
+    Row,
+    RowWriter,
+    decode_tombstone,
+)
+from cablestore.index.runs import Sorter, sampled
+from cablestore.index.sizes import KEY as SIZES_KEY
+from cablestore.index.sizes import Sizes, add_sizes, decode_sizes, encode_sizes
+from cablestore.index.tombstone import Tombstone, tombstones
+from cablestore.index.view import Catalog
+from cablestore.protocol.body import DELETE
+from cablestore.protocol.post import Post, decode_post
+
+_POSTS_TOLD: Final = 1_000
+_LOST_POSTS: Final = ("post ", "local-only post ")
+"""How that begins which a rebuild says of posts that it lost."""
+_ROWS_WRITTEN: Final = 1_000
+"""Rows of one write: about 200 kB."""
+
+
+@dataclass(slots=True)
+class RebuildReport:
+    """What a rebuild carried over. `damaged` names what it could not, by what is wrong."""
+
+    posts: int = 0
+    lost_posts: int = 0
+    """How many posts could not be carried over, as far as is known."""
+    posts_before: int | None = None
+    """How many posts the source said that it had, None where that is lost too."""
+    tombstones: int = 0
+    arrivals: int = 0
+    damaged: dict[str, int] = field(default_factory=dict)
+    has_late_tombstones: bool = False
+    """Whether the tombstones of some deletions had to be laid anew."""
+    kept_aside: Path | None = None
+    """Where the database is from which something was lost."""
+
+    @property
+    def has_all_posts(self) -> bool:
+        """Whether all posts that there were are known to be carried over."""
+        return self.lost_posts == 0 and (not self.damaged or self.posts_before is not None)
+
+    def lose(self, what: str) -> None:
+        """Count something that could not be carried over."""
+        self.damaged[what] = self.damaged.get(what, 0) + 1
+
+    def add(self, other: RebuildReport) -> None:
+        """Add what a rebuild of other hashes carried over."""
+        self.posts += other.posts
+        self.tombstones += other.tombstones
+        for what, count in other.damaged.items():
+            self.damaged[what] = self.damaged.get(what, 0) + count
+        self.has_late_tombstones |= other.has_late_tombstones
+
+
+def rebuild(
+    source: Reader, target: Database, catalog: Catalog, meta: Row, scratch: Path | None, progress: Progress
+) -> RebuildReport:
+    """Fill the empty `target` from `source`. The target is whole once this has returned and it was closed.
+
+    What does not fit in memory is sorted in the folder `scratch`; without one all of it must.
+    """
+    report = RebuildReport()
+    sorter = Sorter(Derivation(catalog), catalog, scratch, sample=partial(sampled, source, catalog))
+    with target.bulk_writer() as writer:
+        loader = Loader(writer, catalog)
+        load_posts(source, loader, sorter, report, progress)
+        for _, _, rows in sorter.buckets():
+            loader.put_all(rows)
+    sizes = add_sizes(loader.sizes, add_summaries(source, target, catalog))
+    add_rest(source, target, catalog, meta, sizes, report)
+    return report
+
+
+def add_summaries(source: Reader, target: Database, catalog: Catalog, chosen: Iterable[Summary] | None = None) -> Sizes:
+    """Add the summaries of all rows of a target, or some that are chosen, and return their sizes."""
+    sizes: Sizes = {}
+    for summary in summaries(catalog) if chosen is None else chosen:
+        with target.snapshot() as state, target.bulk_writer() as writer:
+            loader = Loader(writer, catalog)
+            for batch in batches(summary_rows(summary, source.over(state)), lambda row: len(row[1])):
+                loader.put_all(batch)
+        target.flush()
+        sizes = add_sizes(sizes, loader.sizes)
+    return sizes
+
+
+def add_rest(
+    source: Reader, target: Database, catalog: Catalog, meta: Row, sizes: Sizes, report: RebuildReport
+) -> None:
+    """Add to a target with all that follows from posts and tombstones what does not."""
+    _count_lost_posts(source, catalog, report)
+    write_head(target, meta, sizes)
+    if report.has_late_tombstones:
+        _lay_late_tombstones(source, target, catalog)
+    _copy_local(source, target)
+    target.flush()
+    _copy_arrivals(source, target, report)
+
+
+def _count_lost_posts(source: Reader, catalog: Catalog, report: RebuildReport) -> None:
+    """Hold the posts that could be read against how many the source says that it has."""
+    with suppress(CorruptStoreError):
+        known = decode_sizes(source.get(SIZES_KEY)).get(catalog.view_of(DATA_PREFIX))
+        report.posts_before = None if known is None else known.rows
+    damaged = sum(count for what, count in report.damaged.items() if what.startswith(_LOST_POSTS))
+    report.lost_posts = max(damaged, (report.posts_before or 0) - report.posts)
+    if report.lost_posts > damaged:
+        report.damaged["post that is not there any more"] = report.lost_posts - damaged
+
+
+def write_head(target: Database, meta: Row, sizes: Sizes) -> None:
+    """Write what a database says of itself and of its views' sizes."""
+    for key, value in (meta, (SIZES_KEY, encode_sizes(sizes))):
+        target.flush()
+        if value is not None:
+            target.write({key: value}, sync=False)
+    target.flush()
+
+
+def load_posts(
+    source: Reader,
+    loader: Loader,
+    sorter: Sorter,
+    report: RebuildReport,
+    progress: Progress,
+    start: bytes = b"",
+    stop: bytes = BEHIND_HEX,
+) -> None:
+    """Load the posts of a range of hashes, and have all else that follows from them and from tombstones sorted."""
+    derivation = sorter.derivation
+    done = 0
+    for post, stones, dead in _settled(source, report, start, stop):
+        for stone in stones:
+            derivation.tombstone(stone)
+        if dead is not None:
+            derivation.dead(dead)
+        if post is not None:
+            record = derivation.post(post)
+            if post.sealed is None:
+                loader.put(record)
+            else:
+                derivation.rows.append(record)  # its key is not in line with those of others
+            done += 1
+        if derivation.size_bytes >= sorter.run_size_bytes:
+            sorter.make_room(_fraction(post.hash if post else stones[0].target))
+        if done == _POSTS_TOLD:
+            progress(done)
+            done = 0
+    loader.flush()
+    progress(done)
+
+
+def _fraction(digest: bytes) -> float:
+    """How much of all hashes lies before this one: they are spread evenly."""
+    return int.from_bytes(digest[:4], "big") / 2**32
+
+
+def _settled(source: Reader, report: RebuildReport, start: bytes, stop: bytes) -> Iterator[Settled]:
+    """Yield what the source knows of each hash, in order of hashes."""
+    stones: list[Tombstone] = []
+    for row in source.records(start, stop):
+        if row[0].startswith(TOMBSTONE_PREFIX):
+            stone = _readable_tombstone(source, row, report)
+            if stone is not None and stones and stones[0].target != stone.target:
+                yield settle(None, stones)
+                stones = []
+            stones += [stone] if stone is not None else []
+            continue
+        post = _readable_post(source, row, report)
+        if post is None:
+            continue
+        report.posts += 1
+        if not stones:
+            yield post, [], None
+            continue
+        if stones[0].target == post.hash:
+            yield settle(post, stones)
+        else:
+            yield settle(None, stones)
+            yield post, [], None
+        stones = []
+    if stones:
+        yield settle(None, stones)
+
+
+class Loader:
+    """Writes rows into an empty database and adds up their sizes."""
+
+    def __init__(self, writer: RowWriter, catalog: Catalog) -> None:
+        self._writer = writer
+        self._catalog = catalog
+        self._rows: list[Row] = []
+        self.sizes: Sizes = {}
+
+    def put(self, row: Row) -> None:
+        """Write a row, some time."""
+        self._rows.append(row)
+        if len(self._rows) >= _ROWS_WRITTEN:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows that were put."""
+        rows, self._rows = sorted(self._rows), []
+        self.put_all(rows)
+
+    def put_all(self, rows: list[Row]) -> None:
+        """Write sorted rows."""
+        self.sizes = add_sizes(self.sizes, measure(rows, self._catalog))
+        for at in range(0, len(rows), _ROWS_WRITTEN):
+            self._writer.put(rows[at : at + _ROWS_WRITTEN])
+
+
+def _readable_tombstone(source: Reader, row: Row, report: RebuildReport) -> Tombstone | None:
+    try:
+        stone = decode_tombstone(row)
+    except CorruptStoreError:
+        report.lose("tombstone that does not decode")
+        return None
+    if not source.confirms(stone):
+        report.lose("tombstone that its post/delete does not bear out")
+        return None
+    report.tombstones += 1
+    return stone
+
+
+def _readable_post(source: Reader, row: Row, report: RebuildReport) -> Post | None:
+    """Return the post in a row, None where there is none any more. Notes whether a deletion lacks its tombstones."""
+    key, value = row
+    if key.startswith(PRIVATE_PREFIX):
+        try:
+            return source.unseal(value)
+        except (CorruptStoreError, DecodeError):
+            report.lose("local-only post that does not decrypt")
+            return None
+    try:
+        post = decode_post(value, source.dialect)
+    except DecodeError as error:
+        report.lose(f"post that does not decode: {error.reason}")
+        return None
+    if post.hash_hex != key[len(DATA_PREFIX) :]:
+        report.lose("post whose bytes do not give its hash")
+        return None
+    if post.type == DELETE and not report.has_late_tombstones:
+        report.has_late_tombstones = not all(map(partial(_is_laid, source), tombstones(post)))
+    return post
+
+
+def _is_laid(source: Reader, due: Tombstone) -> bool:
+    try:
+        known = source.tombstone(due.target, due.author)
+    except CorruptStoreError:
+        return False
+    return known is not None and known.merge(due) == known
+
+
+def _lay_late_tombstones(source: Reader, target: Database, catalog: Catalog) -> None:
+    """Lay the tombstones of all deletions over the new database, where the source had lost some."""
+    with target.snapshot() as state:
+        sizes: Sizes = decode_sizes(state.get(SIZES_KEY))
+    posts = (_readable_post(source, row, RebuildReport()) for row in source.prefix(DATA_PREFIX))
+    stones = chain.from_iterable(tombstones(post) for post in posts if post is not None)
+    for batch in batches(stones, lambda _: 128):
+        with target.snapshot() as state:
+            plan = Plan(source.over(state), catalog, sizes, None)
+            for stone in batch:
+                plan.lay(stone)
+            changes = plan.finish()
+        target.write(changes.rows, sync=False)
+        sizes = changes.sizes
+
+
+def _copy_local(source: Reader, target: Database) -> None:
+    """Carry the local rows over. A dead post whose skeleton was lost is to be seen again, so it does not count as seen."""
+    witnessed = local_key(WITNESSED)
+    with target.snapshot() as state:
+        reader = source.over(state)
+        for rows in batches(source.prefix(LOCAL_PREFIX), lambda row: len(row[1])):
+            kept = {
+                key: value
+                for key, value in rows
+                if not key.startswith(witnessed) or reader.is_buried(key[len(witnessed) :], value)
+            }
+            target.write(kept, sync=False)
+
+
+def _copy_arrivals(source: Reader, target: Database, report: RebuildReport) -> None:
+    following = arrival_log.next_sequence(source)
+    for rows in batches(source.prefix(arrival_log.LOG_PREFIX), lambda row: len(row[1])):
+        copied: dict[bytes, bytes | None] = {}
+        for row in rows:
+            try:
+                following = max(following, arrival_log.span_of(row)[1])
+            except CorruptStoreError:
+                report.lose("entries of the arrival log")
+                continue
+            copied[row[0]] = row[1]
+        target.write(copied, sync=False)
+    target.write({arrival_log.NEXT_KEY: b"%d" % following}, sync=False)
+    report.arrivals = following - 1

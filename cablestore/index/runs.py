@@ -1,0 +1,189 @@
+"""Runs: sorted pieces on the disk between the two steps of a derivation, cut into buckets by ranges of keys.
+
+A bucket is small enough to be sorted in memory. One run's file:
+
+    offset u64 big-endian of each bucket's end | the buckets, each a zstd frame of a msgpack array of [key, value]
+
+Buckets are the same ranges in all runs of one derivation: `boundaries` has the key at which each but the first begins.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import accumulate, islice, pairwise
+from pathlib import Path
+from typing import Final
+
+import msgpack
+import zstandard
+
+from cablestore.errors import CorruptExportError, DecodeError, StorageError
+from cablestore.index.derive import Derivation, combine, key_of
+from cablestore.index.reader import BEHIND_HEX, DATA_PREFIX, Reader, Row
+from cablestore.index.view import Catalog
+from cablestore.limits import MAX_BUCKET_SIZE_BYTES, MAX_RUN_SIZE_BYTES
+from cablestore.protocol.post import decode_post
+
+_OFFSET: Final = struct.Struct(">Q")
+_SAMPLED_RANGES: Final = 256
+_SAMPLED_POSTS: Final = 10_240
+
+BEHIND_ALL: Final = b"\xff"
+"""Sorts behind every key."""
+
+_LEVEL: Final = -3
+"""zstd's, a fast one: runs are read once, soon. Level 1 would take a third less space and twice the time."""
+
+
+def cut(rows: list[Row], boundaries: Sequence[bytes]) -> list[list[Row]]:
+    """Cut sorted rows at the boundaries: one list more than there are boundaries."""
+    places = [0, *(bisect_left(rows, boundary, key=key_of) for boundary in boundaries), len(rows)]
+    return [rows[start:stop] for start, stop in pairwise(places)]
+
+
+def write_run(path: Path, buckets: Sequence[list[Row]]) -> None:
+    """Write one run. The file has its name only once it is whole."""
+    compressor = zstandard.ZstdCompressor(level=_LEVEL)
+    blobs = [compressor.compress(msgpack.packb(rows)) if rows else b"" for rows in buckets]
+    ends = accumulate((len(blob) for blob in blobs), initial=_OFFSET.size * len(blobs))
+    next(ends)
+    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(b"".join(map(_OFFSET.pack, ends)))
+            file.writelines(blobs)
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise StorageError(f"{path} cannot be written: {error.strerror}. It needs free space") from None
+
+
+def read_bucket(paths: Iterable[Path], index: int, buckets: int) -> list[Row]:
+    """Return the pieces of one bucket from all runs, sorted by key."""
+    pieces: list[Row] = []
+    for path in paths:
+        blob = _blob(path, index, buckets)
+        if blob:
+            try:
+                pieces += msgpack.unpackb(zstandard.decompress(blob), use_list=False)
+            except (zstandard.ZstdError, ValueError, TypeError) as error:
+                raise CorruptExportError(f"{path} is damaged: {error}. Remove it and run again") from None
+    pieces.sort(key=key_of)
+    return pieces
+
+
+def _blob(path: Path, index: int, buckets: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(_OFFSET.size * max(index - 1, 0))
+            ends = file.read(_OFFSET.size * min(index + 1, 2))
+            stop = _OFFSET.unpack(ends[-_OFFSET.size :])[0]
+            start = _OFFSET.unpack(ends[: _OFFSET.size])[0] if index else _OFFSET.size * buckets
+            file.seek(start)
+            blob = file.read(stop - start)
+    except (OSError, struct.error) as error:
+        raise CorruptExportError(f"{path} cannot be read: {error}. Remove it and run again") from None
+    if len(blob) != stop - start:
+        raise CorruptExportError(f"{path} ends within bucket {index}. Remove it and run again")
+    return blob
+
+
+def choose_boundaries(sample: Sequence[Row], buckets: int, forced: Iterable[bytes] = ()) -> list[bytes]:
+    """Return keys at which to cut so that each of about `buckets` ranges has an equal share of the bytes of `sample`.
+
+    `sample` is sorted. At the `forced` keys a bucket begins in any case.
+    """
+    sizes = list(accumulate(len(key) + len(value) for key, value in sample))
+    total = sizes[-1] if sizes else 0
+    # Hashes to delete can be chosen so that these few pieces look like a billionth of all.
+    buckets = min(buckets, len(sample))
+    places = {bisect_left(sizes, total * part // buckets) for part in range(1, buckets)} if total else set()
+    return sorted({sample[place][0] for place in places} | set(forced))
+
+
+class Sorter:
+    """Sorts the pieces of a derivation that go beyond memory, in a folder of scratch files; without one, in memory.
+
+    `sample` returns some pieces from all over, from which boundaries are chosen. Several sorters can share out one
+    derivation: then all are given the same `boundaries`, and a `name` for their runs.
+    """
+
+    run_size_bytes = MAX_RUN_SIZE_BYTES
+    bucket_size_bytes = MAX_BUCKET_SIZE_BYTES
+
+    def __init__(
+        self,
+        derivation: Derivation,
+        catalog: Catalog,
+        scratch: Path | None,
+        *,
+        sample: Callable[[], list[Row]] | None = None,
+        boundaries: Sequence[bytes] = (),
+        name: str = "run",
+    ) -> None:
+        self.derivation = derivation
+        self._catalog = catalog
+        self._scratch = scratch
+        self._sample = sample
+        self._name = name
+        self._boundaries = list(boundaries)
+        self.runs: list[Path] = []
+
+    def make_room(self, fraction: float) -> None:
+        """Write a run where the pieces in memory are enough for one. `fraction` of all posts were derived so far."""
+        size_bytes = self.derivation.size_bytes
+        if self._scratch is None or size_bytes < self.run_size_bytes:
+            return
+        pieces = self.derivation.take()
+        if not self.runs and not self._boundaries and self._sample is not None:
+            whole_size_bytes = size_bytes / max(fraction, 1e-9)
+            self._boundaries = choose_boundaries(self._sample(), 1 + int(whole_size_bytes / self.bucket_size_bytes))
+        self._write(self._scratch, pieces)
+
+    def write_rest(self) -> None:
+        """Write what is in memory as a run."""
+        if self._scratch is not None:
+            self._write(self._scratch, self.derivation.take())
+
+    def buckets(self) -> Iterator[tuple[bytes, bytes, list[Row]]]:
+        """Yield all rows of the database that pieces give, as (start, stop, rows with start <= key < stop), in key order.
+
+        Ends the derivation.
+        """
+        if not self.runs:
+            yield b"", BEHIND_ALL, finished(self.derivation.take(), self._catalog)
+            return
+        self.write_rest()
+        edges = [b"", *self._boundaries, BEHIND_ALL]
+        for index, (start, stop) in enumerate(pairwise(edges)):
+            yield start, stop, finished(read_bucket(self.runs, index, len(edges) - 1), self._catalog)
+
+    def _write(self, scratch: Path, pieces: list[Row]) -> None:
+        path = scratch / f"{self._name}-{len(self.runs):06d}"
+        write_run(path, cut(pieces, self._boundaries))
+        self.runs.append(path)
+
+
+def sampled(reader: Reader, catalog: Catalog) -> list[Row]:
+    """Return the pieces of a few thousand posts from all over, sorted: the first ones of every range of hashes."""
+    derivation = Derivation(catalog)
+    for start in range(_SAMPLED_RANGES):
+        rows = reader.scan(DATA_PREFIX + b"%02x" % start, DATA_PREFIX + BEHIND_HEX)
+        for _, raw in islice(rows, _SAMPLED_POSTS // _SAMPLED_RANGES):
+            with suppress(DecodeError):
+                derivation.post(decode_post(raw, reader.dialect))
+    return derivation.take()
+
+
+def finished(pieces: list[Row], catalog: Catalog) -> list[Row]:
+    """Return the rows of the database that all pieces of a bucket give.
+
+    Of rows that claim one key, which only damage brings about, the greater one counts.
+    """
+    rows = combine(pieces, catalog)
+    by_key = dict(rows)
+    return rows if len(by_key) == len(rows) else list(dict(sorted(rows)).items())

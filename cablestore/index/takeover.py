@@ -1,0 +1,218 @@
+"""Succession: what a new database needs before it takes the place of a live one that went on meanwhile.
+
+It was built from exports. What arrived since, what never leaves the store, what was told of deleted posts, local rows and
+the arrival log come from the live database; what the new one holds besides, or no longer, goes into the log, so that
+subscribers hear of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+
+from cablestore.index import arrival_log
+from cablestore.index.arrival_log import Kind
+from cablestore.index.batches import batches
+from cablestore.index.derive import side_by_side
+from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.plan import Plan
+from cablestore.index.reader import (
+    DATA_PREFIX,
+    PRIVATE_PREFIX,
+    TOMBSTONE_PREFIX,
+    Database,
+    Reader,
+    Row,
+    decode_tombstone,
+)
+from cablestore.index.sizes import KEY as SIZES_KEY
+from cablestore.index.sizes import decode_sizes
+from cablestore.index.view import Catalog
+from cablestore.limits import MAX_BATCH_POSTS
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.keys import after_prefix
+from cablestore.protocol.post import Post
+
+
+@dataclass(slots=True)
+class Succession:
+    """What was brought over: hashes that the log named since the export, local-only posts, new entries of the log."""
+
+    arrived_since: int = 0
+    local_only: int = 0
+    logged: int = 0
+
+
+def succeed(
+    live: Reader | None,
+    target: Database,
+    dialect: Dialect,
+    catalog: Catalog,
+    after: int,
+    keeps: Callable[[Post], bool] = lambda _: True,
+) -> Succession:
+    """Bring `target` up to what `live` holds, of which it has all up to number `after` of the arrival log.
+
+    Posts that `keeps` refuses stay out. Without a live database only the log is written. Done again, it changes nothing.
+    """
+    report = Succession()
+    if live is not None:
+        for rows in batches(live.prefix(PRIVATE_PREFIX), lambda row: len(row[1])):
+            _plan(target, live, catalog, partial(_add_own, live, rows))
+            report.local_only += len(rows)
+        _lay_tombstones(live, target, catalog)
+        for entries in batches(arrival_log.entries(live, after), lambda _: 256):
+            _replay(target, live, catalog, [entry.hash for entry in entries], keeps)
+            report.arrived_since += len(entries)
+        _take_witnessed(live, target, catalog)
+        target.flush()
+        _copy_local(live, target)
+        target.flush()
+        _copy_log(live, target)
+        report.logged = _log_differences(live, target, dialect)
+    else:
+        report.logged = _log_all(target)
+    return report
+
+
+def _plan(target: Database, reader: Reader, catalog: Catalog, work: Callable[[Plan], object]) -> None:
+    """Have `work` fill a plan over the target's present state, and write it."""
+    with target.snapshot() as state:
+        plan = Plan(reader.over(state), catalog, decode_sizes(state.get(SIZES_KEY)), None)
+        work(plan)
+        changes = plan.finish()
+    target.write(changes.rows, sync=False)
+
+
+def _add_own(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
+    for _, sealed in rows:
+        plan.add(live.unseal(sealed))
+
+
+def _replay(
+    target: Database, live: Reader, catalog: Catalog, hashes: Iterable[bytes], keeps: Callable[[Post], bool]
+) -> None:
+    """Make of each hash in the target what the live database made of it: a post or nothing. What is dead went before."""
+
+    def work(plan: Plan) -> None:
+        for digest in hashes:
+            post = live.post(digest)
+            if post is None:
+                plan.discard(digest)
+            elif keeps(post):
+                plan.add(post)
+
+    _plan(target, live, catalog, work)
+
+
+def _lay_tombstones(live: Reader, target: Database, catalog: Catalog) -> None:
+    """Lay the tombstones of the live database, with all that it was told of deleted posts."""
+    with target.snapshot() as state:
+        found = side_by_side(live.prefix(TOMBSTONE_PREFIX), live.over(state).prefix(TOMBSTONE_PREFIX))
+        lacking = (due for due, present in found if due is not None and due != present)
+        for rows in batches(lacking, lambda row: len(row[1])):
+            _plan(target, live, catalog, partial(_lay, rows))
+
+
+def _lay(rows: Iterable[Row], plan: Plan) -> None:
+    for row in rows:
+        plan.lay(decode_tombstone(row))
+
+
+def _take_witnessed(live: Reader, target: Database, catalog: Catalog) -> None:
+    """Have what the live database saw itself of dead posts count in the target, against all that others told."""
+    with target.snapshot() as state:
+        prefix = local_key(WITNESSED)
+        found = side_by_side(live.prefix(prefix), live.over(state).prefix(prefix))
+        lacking = (due for due, present in found if due is not None and due != present)
+        for rows in batches(lacking, lambda row: len(row[1])):
+            _plan(target, live, catalog, partial(_witness, live, [(key[len(prefix) :], value) for key, value in rows]))
+
+
+def _witness(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
+    for hash_hex, author in rows:
+        stone = live.tombstone(bytes.fromhex(hash_hex.decode()), author)
+        if stone is not None and stone.is_effective:
+            plan.witness(stone)
+
+
+def _copy_local(live: Reader, target: Database) -> None:
+    """Make the local rows of the target those of the live database, but for what it saw dead itself."""
+    witnessed = local_key(WITNESSED)
+    with target.snapshot() as state:
+        found = side_by_side(live.prefix(LOCAL_PREFIX), live.over(state).prefix(LOCAL_PREFIX))
+        changed = ((due, present) for due, present in found if due != present)
+        for pairs in batches(changed, lambda _: 256):
+            rows: dict[bytes, bytes | None] = {}
+            for due, present in pairs:
+                if due is not None:
+                    rows[due[0]] = due[1]
+                elif present is not None and not present[0].startswith(witnessed):
+                    rows[present[0]] = None
+            target.write(rows, sync=False)
+
+
+def _copy_log(live: Reader, target: Database) -> None:
+    for rows in batches(live.prefix(arrival_log.PREFIX), lambda row: len(row[1])):
+        target.write(dict(rows), sync=False)
+
+
+def _log_all(target: Database) -> int:
+    """Log every post of a database that follows none."""
+    sequence = 1
+    with target.snapshot() as state:
+        keys = (key for rows in state.blocks(DATA_PREFIX, after_prefix(DATA_PREFIX)) for key, _ in rows)
+        while hashes := [key[len(DATA_PREFIX) :] for key in islice(keys, MAX_BATCH_POSTS)]:
+            key, value = arrival_log.accepted_row(sequence, hashes)
+            sequence += len(hashes)
+            target.write({key: value, arrival_log.NEXT_KEY: b"%d" % sequence}, sync=False)
+    return sequence - 1
+
+
+def _log_differences(live: Reader, target: Database, dialect: Dialect) -> int:
+    """Log what the target holds and the live database does not, and the other way round."""
+    logged = 0
+    with target.snapshot() as state:
+        reader = Reader(state, dialect)
+        sequence = arrival_log.next_sequence(reader)
+        entries = _differences(live, reader)
+        for batch in batches(entries, len):
+            key, value = arrival_log.log_row(sequence, batch)
+            sequence += len(batch)
+            logged += len(batch)
+            target.write({key: value, arrival_log.NEXT_KEY: b"%d" % sequence}, sync=False)
+    return logged
+
+
+def _differences(live: Reader, target: Reader) -> Iterator[tuple[Kind, bytes]]:
+    """Yield what happened to each post that only one of the two databases holds. Both are gone through in step."""
+    held = (key for key, _ in live.prefix(DATA_PREFIX))
+    before = next(held, None)
+    for key in _keys(target):
+        while before is not None and before < key:
+            yield _gone(before, target)
+            before = next(held, None)
+        if before == key:
+            before = next(held, None)
+        else:
+            yield Kind.ACCEPTED, _digest(key)
+    while before is not None:
+        yield _gone(before, target)
+        before = next(held, None)
+
+
+def _keys(target: Reader) -> Iterator[bytes]:
+    """Yield the keys of all posts of a database that was just written and read back, so that the fast way will do."""
+    return (key for block in target.blocks(DATA_PREFIX, after_prefix(DATA_PREFIX)) for key, _ in block)
+
+
+def _gone(key: bytes, target: Reader) -> tuple[Kind, bytes]:
+    digest = _digest(key)
+    return (Kind.DISCARDED if target.burial(digest) is None else Kind.DELETED), digest
+
+
+def _digest(key: bytes) -> bytes:
+    return bytes.fromhex(key[len(DATA_PREFIX) :].decode())

@@ -1,0 +1,192 @@
+"""Tombstones: what is known of a deletion, and what outlives the post that it deleted.
+
+A post is dead when a post/delete by its own author names it, whichever of the two came first. Until the target was
+seen, the tombstone waits under (target, author), so that nobody can delete in advance what another will write. When it
+was seen, its skeleton stays: live posts no longer tell its channel, time and links, and other posts' histories run
+through it.
+
+A skeleton that came without its post is another store's word, which nobody signed. It serves as long as nothing better
+is known, and gives way to the post itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from cablestore.errors import CorruptStoreError
+from cablestore.index.packing import pack, unpack
+from cablestore.limits import MAX_CHANNEL_CODEPOINTS, MAX_DELETIONS_LISTED, MAX_TIMESTAMP_MS
+from cablestore.protocol.body import DELETE, LINKABLE_TYPES, TYPE_NAMES, Delete
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.keys import escape, sort_time
+from cablestore.protocol.post import Post
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """What stays of a deleted post. `channel` is the name by which channels are compared, None without one."""
+
+    type: int
+    timestamp_ms: int
+    channel: str | None
+    links: tuple[bytes, ...]
+
+    @classmethod
+    def of(cls, post: Post) -> Self:
+        """Take the skeleton of a post."""
+        return cls(post.type, post.timestamp_ms, post.channel, post.links)
+
+    def fields(self) -> list[Any]:
+        """Return what a tombstone's row holds of it: [type, timestamp_ms, channel or nil, links]."""
+        return [self.type, self.timestamp_ms, self.channel, list(self.links)]
+
+    @property
+    def is_linkable(self) -> bool:
+        """Whether the post took part in its channel's history (wire.md 5.1.2.1)."""
+        return self.type in LINKABLE_TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """The deletion of `target` by `author`: both 32 bytes.
+
+    `deleted_by` is the hash of the earliest post/delete that says so, by (timestamp, hash), `deleted_at_ms` its time. `later`
+    has the (time, hash) of those that follow, in that order: with the earliest at most MAX_DELETIONS_LISTED.
+    """
+
+    target: bytes
+    author: bytes
+    deleted_at_ms: int
+    deleted_by: bytes
+    skeleton: Skeleton | None = None
+    later: tuple[tuple[int, bytes], ...] = ()
+
+    @property
+    def deletions(self) -> tuple[tuple[int, bytes], ...]:
+        """The (time, hash) of each post/delete that says so, as far as they are kept, the earliest first."""
+        return ((self.deleted_at_ms, self.deleted_by), *self.later)
+
+    @property
+    def is_effective(self) -> bool:
+        """Whether the target is known to be dead, because it was seen or was told of. Otherwise the tombstone waits."""
+        return self.skeleton is not None
+
+    @property
+    def target_hex(self) -> bytes:
+        """The target as a key part."""
+        return self.target.hex().encode()
+
+    @property
+    def channel_key(self) -> bytes:
+        """The target's channel as a key part, b"" where it has none or was not seen."""
+        return escape(self.skeleton.channel) if self.skeleton and self.skeleton.channel else b""
+
+    @property
+    def deletion_rows(self) -> list[tuple[bytes, bytes]]:
+        """Of each deletion its place among a channel's messages, and its hash."""
+        return [(sort_time(at_ms, digest.hex().encode()), digest) for at_ms, digest in self.deletions]
+
+    def told(self) -> Self:
+        """Return what exports and archives tell: the earliest deletion. The later ones follow from the posts."""
+        return replace(self, later=()) if self.later else self
+
+    def merge(self, other: Self) -> Self:
+        """Join what two tombstones of one (target, author) tell. Commutative, associative, idempotent.
+
+        Of two skeletons the one with the least encoding stays: nothing says which one is true.
+        """
+        (at, by), *later = sorted({*self.deletions, *other.deletions})[:MAX_DELETIONS_LISTED]
+        told = [skeleton for skeleton in (self.skeleton, other.skeleton) if skeleton is not None]
+        skeleton = min(told, key=_encoding, default=None)
+        return replace(self, deleted_at_ms=at, deleted_by=by, skeleton=skeleton, later=tuple(later))
+
+    def encode(self) -> bytes:
+        """Return the value of the tombstone's row: msgpack [deleted_at_ms, deleted_by, skeleton or nil], and `later` if any."""
+        skeleton = None if self.skeleton is None else self.skeleton.fields()
+        later = [list(map(list, self.later))] if self.later else []
+        return pack([self.deleted_at_ms, self.deleted_by, skeleton, *later])
+
+    @classmethod
+    def decode(cls, target: bytes, author: bytes, value: bytes) -> Self:
+        """Read what `encode` wrote, or raise CorruptStoreError."""
+        match unpack(value):
+            case [int() as at, bytes() as by, bones, *more] if len(more) <= 1:
+                skeleton, later = _skeleton_of(bones), _later_of(more)
+                if later is not None and (skeleton is not None or bones is None):
+                    return cls(target, author, at, by, skeleton, later)
+        raise CorruptStoreError(f"the tombstone of {target.hex()} is no tombstone. Run `cablestore rebuild`")
+
+    @classmethod
+    def read(cls, item: Any) -> Self:
+        """Read [target, author, what `encode` wrote of what is told], as it comes from elsewhere.
+
+        Raises ValueError for anything else, and for fields that no post and no deletion has: no view could make rows of them.
+        """
+        match item:
+            case [bytes() as target, bytes() as author, bytes() as value] if _are_hashes([target, author]):
+                try:
+                    stone = cls.decode(target, author, value)
+                    if _can_be(stone) and stone.encode() == value:
+                        return stone
+                except (CorruptStoreError, TypeError, OverflowError):
+                    pass
+        raise ValueError("this is no tombstone")
+
+
+def _skeleton_of(fields: Any) -> Skeleton | None:
+    match fields:
+        case [int() as kind, int() as time, str() | None as channel, list() as links]:
+            return Skeleton(kind, time, channel, tuple(links))
+    return None
+
+
+def _later_of(more: Sequence[Any]) -> tuple[tuple[int, bytes], ...] | None:
+    """Return the (time, hash) of later deletions, which a row may end with; None where it ends with something else."""
+    if not more:
+        return ()
+    if type(more[0]) is not list or not more[0]:
+        return None
+    found = []
+    for entry in more[0]:
+        match entry:
+            case [int() as time, bytes() as digest]:
+                found.append((time, digest))
+            case _:
+                return None
+    return tuple(found)
+
+
+def tombstones(post: Post) -> list[Tombstone]:
+    """Return the waiting tombstones that a post/delete sets, none for other types."""
+    if not isinstance(post.body, Delete):
+        return []
+    return [Tombstone(target, post.author, post.timestamp_ms, post.hash) for target in dict.fromkeys(post.body.hashes)]
+
+
+def _encoding(skeleton: Skeleton) -> bytes:
+    return pack(skeleton.fields())
+
+
+def _can_be(stone: Tombstone) -> bool:
+    bones = stone.skeleton
+    return (
+        0 <= stone.deleted_at_ms <= MAX_TIMESTAMP_MS
+        and _are_hashes([stone.deleted_by])
+        and not stone.later
+        and (
+            bones is None
+            or (
+                bones.type in TYPE_NAMES
+                and bones.type != DELETE
+                and 0 <= bones.timestamp_ms <= MAX_TIMESTAMP_MS
+                and len(bones.channel or "") <= MAX_CHANNEL_CODEPOINTS
+                and _are_hashes(bones.links)
+            )
+        )
+    )
+
+
+def _are_hashes(values: Sequence[Any]) -> bool:
+    return all(type(value) is bytes and len(value) == HASH_SIZE_BYTES for value in values)

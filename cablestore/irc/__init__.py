@@ -1,0 +1,1 @@
+"""Chat logs of IRC clients, imported into a store."""

@@ -1,0 +1,250 @@
+"""Importing chat logs into a store: which logs there are, of which channel and day, and counting what became of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, timedelta, tzinfo
+from itertools import chain, groupby
+from pathlib import Path, PurePath
+from typing import Final
+
+from cablestore import limits
+from cablestore.errors import LogFormatError
+from cablestore.index.verdict import Verdict
+from cablestore.irc.dates import Clock, Stamp, real_date
+from cablestore.irc.formats import SAMPLE_LINES, LogFormat, recognise
+from cablestore.irc.paths import date_in_path, is_named_by_day, marked_channel, plain_channel, year_in_path
+from cablestore.irc.posts import Cast, Conversation, Skips
+from cablestore.irc.source import Found, files_below, logs_in, logs_in_order, read_lines
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.post import Post
+from cablestore.store.store import CableStore
+
+_BYTE_ORDER_MARK: Final = "\ufeff"
+_SAMPLED_CHARACTERS: Final = 1_000
+"""Of each line that is read to recognise a format."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One file of a channel's log, and the day with which it begins.
+
+    `path` goes through the archives that hold it, `number` says which of the files in `source` it is. `start_ms` is when
+    it begins, in milliseconds since 1970; times without a zone are in `zone`.
+    """
+
+    source: Path
+    number: int
+    path: PurePath
+    format: LogFormat
+    channel: str
+    day: date
+    start_ms: int
+    zone: tzinfo
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """What an import read and what became of it."""
+
+    files: int = 0
+    lines: int = 0
+    posts: Counter[str] = field(default_factory=Counter)
+    """Posts made from lines, by type."""
+    verdicts: Counter[str] = field(default_factory=Counter)
+    """What the store said to them."""
+    skips: Skips = field(default_factory=Skips)
+
+
+# --- finding ---------------------------------------------------------------------------------------
+
+
+def find_logs(
+    paths: Iterable[Path], *, channel: str | None = None, day: date | None = None, zone: tzinfo = UTC
+) -> list[LogFile]:
+    """Return the logs under `paths`, by channel and then time.
+
+    Paths are files, folders, compressed files or archives. The channel is what the lines of a file name; else what its
+    path marks with `#`; else, in formats whose lines name it, what those of all other files name if they agree; else what
+    the name or the folder says. `channel` overrides it all. The date is what the lines say, else the path, else `day`;
+    times without a zone are in `zone`.
+
+    Raises LogFormatError for a path that does not exist, for one without a line, and for a file that no format reads.
+    """
+    found: dict[tuple[Path, int], LogFile] = {}
+    for path in paths:
+        below = [log for file in files_below(path) for log in _inspected(file, day, zone)]
+        if not below:
+            raise LogFormatError(f"{path} is empty: there is no line of a log in it")
+        found |= {(log.source, log.number): log for log in below}
+    named = {log.channel for log in found.values() if log.channel and log.format.names_channel}
+    common = named.pop() if len(named) == 1 else ""
+    logs = [replace(log, channel=channel or _channel_of(log, common)) for log in found.values()]
+    return sorted(logs, key=lambda log: (log.channel, log.start_ms, log.path.name, str(log.path)))
+
+
+def _channel_of(log: LogFile, common: str) -> str:
+    marked = log.channel or marked_channel(log.path)
+    found = marked or (common if log.format.names_channel else "") or plain_channel(log.path)
+    if not 1 <= len(found) <= limits.MAX_CHANNEL_CODEPOINTS or not found.isprintable():
+        raise LogFormatError(
+            f"{log.path} does not say which channel it is of: a name has 1 to {limits.MAX_CHANNEL_CODEPOINTS} characters. "
+            "Give one with --channel"
+        )
+    return found
+
+
+def _inspected(source: Path, day: date | None, zone: tzinfo) -> Iterator[LogFile]:
+    for found in logs_in(source):
+        log = _inspect(source.absolute(), found, day, zone)
+        if log is not None:
+            yield log
+
+
+def _inspect(source: Path, found: Found, given: date | None, zone: tzinfo) -> LogFile | None:
+    """Recognise a file; None for one without lines. Its channel is "" where its lines name none."""
+    lines, seen = _sampled(found), list[str]()
+    known = recognise(_noted(lines, seen), str(found.path), is_named_by_day=is_named_by_day(found.path))
+    if not seen:
+        return None
+    day, stamp = _beginning(known, seen, found.path, given)
+    clock = Clock()
+    start_ms = clock.begin(day, known.face_hours, zone)
+    return LogFile(
+        source=source,
+        number=found.number,
+        path=found.path,
+        format=known,
+        channel=known.channel_of(chain(seen, lines)) or "",
+        day=day,
+        start_ms=clock.tick(stamp) if stamp else start_ms,
+        zone=zone,
+        size_bytes=found.size_bytes,
+    )
+
+
+def _noted(lines: Iterator[str], seen: list[str]) -> Iterator[str]:
+    for line in lines:
+        seen.append(line)
+        yield line
+
+
+def _sampled(found: Found) -> Iterator[str]:
+    """Yield the beginnings of lines, without empty ones. One that is too long is replaced by what no format reads."""
+    for number, line in enumerate(read_lines(found.stream)):
+        text = "(too long)" if line is None else line[:_SAMPLED_CHARACTERS]
+        if text.strip():
+            yield text.removeprefix(_BYTE_ORDER_MARK) if number == 0 else text
+
+
+def _beginning(known: LogFormat, lines: list[str], path: PurePath, given: date | None) -> tuple[date, Stamp | None]:
+    """Return the day with which a log begins, and its first time if that has a date."""
+    times = [line.time for line in map(known.parse, lines[:SAMPLE_LINES]) if line is not None and line.time is not None]
+    dated = next((number for number, time in enumerate(times) if time.is_dated()), None)
+    if dated is not None:
+        return _stated(times[dated], is_first=dated == 0)
+    in_path = _date_in_path(path, given)
+    first = next((time for time in times if time.month), None)
+    if first is not None:
+        year = in_path.year if in_path else year_in_path(path) or (given.year if given else 0)
+        in_path = real_date(year, first.month, first.day)
+    begin = in_path or given
+    if begin is None:
+        raise LogFormatError(
+            f"{path} has no date: neither its lines nor its path say one like 2022-01-31 or 2022/01/31. Give one with --date"
+        )
+    return begin, first
+
+
+def _date_in_path(path: PurePath, given: date | None) -> date | None:
+    try:
+        return date_in_path(path)
+    except LogFormatError:
+        if given is None:
+            raise
+        return None
+
+
+def _stated(time: Stamp, *, is_first: bool) -> tuple[date, Stamp | None]:
+    """Return the day with which a log begins from the first date in it.
+
+    Where lines come before it and it is a mere date, they are of the day before.
+    """
+    if is_first:
+        return time.date(), time
+    return time.date() - timedelta(days=0 if time.ms else 1), None
+
+
+# --- reading ---------------------------------------------------------------------------------------
+
+
+def posts_of(
+    logs: Iterable[LogFile],
+    cast: Cast,
+    dialect: Dialect,
+    report: ImportReport,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Iterator[Post]:
+    """Yield the posts that logs come to, channel by channel. `progress` gets the bytes read since its last call."""
+    for channel, opened in groupby(_opened(list(logs)), key=lambda pair: pair[0].channel):
+        conversation = Conversation(channel, cast, dialect, report.skips)
+        for log, found in opened:
+            conversation.begin_file(log.day, log.format.face_hours, log.zone)
+            for text in _worth_reading(found, report):
+                for post in conversation.posts(log.format.parse(text), text):
+                    report.posts[post.type_name] += 1
+                    yield post
+            report.files += 1
+            progress(log.size_bytes)
+
+
+def _worth_reading(found: Found, report: ImportReport) -> Iterator[str]:
+    """Yield the lines of a file that are worth reading, and count all of them."""
+    for number, line in enumerate(read_lines(found.stream)):
+        report.lines += 1
+        if line is None:
+            report.skips.reasons[f"longer than {limits.MAX_LOG_LINE_SIZE_BYTES:,} bytes"] += 1
+        elif not line.strip():
+            report.skips.reasons["empty line"] += 1
+        else:
+            yield line.removeprefix(_BYTE_ORDER_MARK) if number == 0 else line
+
+
+def _opened(logs: list[LogFile]) -> Iterator[tuple[LogFile, Found]]:
+    """Yield logs with what they hold, in their order. An archive is read on where it was left."""
+    numbers: dict[Path, list[int]] = {}
+    for log in logs:
+        numbers.setdefault(log.source, []).append(log.number)
+    readings = {source: logs_in_order(source, of) for source, of in numbers.items()}
+    for log in logs:
+        yield log, next(readings[log.source])
+        if log.number == numbers[log.source][-1]:
+            readings.pop(log.source).close()
+
+
+def import_logs(
+    store: CableStore,
+    logs: Iterable[LogFile],
+    *,
+    seed_phrase: str,
+    progress: Callable[[int], None] = lambda _: None,
+    batch_posts: int = 500,
+) -> ImportReport:
+    """Store what logs come to; a second import of the same logs adds nothing.
+
+    Give all the logs of a channel at once: each post links to the one before it, so a log that begins later is another
+    history. Interrupted, it can be run again.
+    """
+    report = ImportReport()
+    raws = (post.raw for post in posts_of(logs, Cast(seed_phrase), store.dialect, report, progress))
+    for outcomes in store.ingest_batches(raws, batch_posts=batch_posts, verify=False):
+        report.verdicts.update(outcome.verdict.value for outcome in outcomes)
+    return report
+
+
+def stored(report: ImportReport) -> int:
+    """Return how many posts an import added."""
+    return report.verdicts[Verdict.ACCEPTED.value]

@@ -1,0 +1,86 @@
+"""What the path of a chat log says: the date and the channel. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from pathlib import PurePath
+from typing import Final
+
+from cablestore.errors import LogFormatError
+from cablestore.irc.dates import MONTH_NAME, YEAR, month_number, real_date
+
+_ISO_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_MONTH: Final = "0[1-9]|1[0-2]"
+_DAY: Final = "0[1-9]|[12][0-9]|3[01]"
+_DATE: Final = re.compile(
+    rf"(?<![0-9])(?:(?P<year>{YEAR})[-_./]?(?P<month>{_MONTH})[-_./]?(?P<day>{_DAY})"
+    rf"|(?P<day_>{_DAY})[-_. ]?(?P<month_name>{MONTH_NAME})[a-z]*[-_. ]?(?P<year_>{YEAR}))(?![0-9])",
+    re.IGNORECASE,
+)
+"""`2013/01/07`, `2013-01-07`, `20130107`, `2013/01-07`, `07Jan2013`."""
+_PART_OF_DATE: Final = re.compile(rf"[0-9][-_.0-9]*|(?:{MONTH_NAME})[a-z]*", re.IGNORECASE)
+_EXTENSION: Final = re.compile(r"(?:\.(?:log|txt|irclog|weechatlog|raw|gz|bz2|xz|zip))+$", re.IGNORECASE)
+_SEPARATORS: Final = "-_. "
+
+
+def date_in_path(path: PurePath) -> date | None:
+    """Return the date that a log's name says, or else its folders, None where neither has one.
+
+    Raises LogFormatError where the name has one like 2022-02-31.
+    """
+    iso = _ISO_DATE.search(path.name)
+    if iso is not None:
+        year, month, day = (int(part) for part in iso[0].split("-"))
+        found = real_date(year, month, day)
+        if found is None:
+            raise LogFormatError(f"the name of {path} has no real date: {iso[0]}. Give one with --date")
+        return found
+    days = [found for match in _DATE.finditer("/".join(path.parts)) if (found := _date_of(match)) is not None]
+    return days[-1] if days else None
+
+
+def is_named_by_day(path: PurePath) -> bool:
+    """Tell whether the name of a log has a day like 2022-01-31."""
+    return _ISO_DATE.search(path.name) is not None
+
+
+def _date_of(match: re.Match[str]) -> date | None:
+    if match["year"]:
+        return real_date(int(match["year"]), int(match["month"]), int(match["day"]))
+    return real_date(int(match["year_"]), month_number(match["month_name"]), int(match["day_"]))
+
+
+def year_in_path(path: PurePath) -> int | None:
+    """Return the year that a folder is, the innermost one."""
+    return next((int(part) for part in reversed(path.parts[:-1]) if re.fullmatch(YEAR, part)), None)
+
+
+def marked_channel(path: PurePath) -> str:
+    """Return the channel that a path marks with `#`, without the mark, "" where it marks none."""
+    for part in reversed(path.parts):
+        _, mark, name = part.partition("#")
+        if mark and (channel := _without_date(name)):
+            return channel.lower()
+    return ""
+
+
+def plain_channel(path: PurePath) -> str:
+    """Return the channel that a path without a `#` is of: the file's name, or the folder's where that is a date.
+
+    A name with a date like 2022-01-31 is one of a channel's many files, so the folder is the channel.
+    """
+    name = _without_date(path.name)
+    if name and not is_named_by_day(path) and not _PART_OF_DATE.fullmatch(name):
+        return name.lower()
+    folders = (part for part in reversed(path.parts[:-1]) if not _PART_OF_DATE.fullmatch(part))
+    return next(folders, "").lower().lstrip("#").strip("/")
+
+
+def _without_date(name: str) -> str:
+    """Return a file's name without its extensions, and without a date and what separates it."""
+    name = _EXTENSION.sub("", name)
+    match = _DATE.search(name)
+    if match is None:
+        return name
+    return _EXTENSION.sub("", name[: match.start()].rstrip(_SEPARATORS)) or name[match.end() :].lstrip(_SEPARATORS)

@@ -1,0 +1,145 @@
+"""A channel's log as signed posts: who is who, when, linked to what. Pure; the same log gives the same posts, always.
+
+Every nick gets a key derived from a seed phrase. A nick that changes keeps its key until it leaves; a nick that joins, or
+speaks without having joined, has the key of its own name. Each post links to the one before it in its channel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date, tzinfo
+from functools import lru_cache
+from typing import Final
+
+from cablestore import limits
+from cablestore.irc.dates import SMALL_STEP_MS, Clock, Stamp
+from cablestore.irc.formats import Act, Line, shortened
+from cablestore.protocol.body import Body, Info, Join, Leave, Text, Topic
+from cablestore.protocol.crypto import Identity
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.post import Post, encode_post
+
+EXAMPLES_KEPT: Final = 3
+"""Lines that were not understood and are shown."""
+_PASSED_OVER: Final = frozenset({Act.MODE, Act.NOTICE, Act.UNSIGNED_TOPIC, Act.CLIENT})
+
+
+class Cast:
+    """The keys of all nicks under one seed phrase."""
+
+    def __init__(self, seed_phrase: str) -> None:
+        self.identity = lru_cache(maxsize=16_384)(lambda nick: Identity.derive(seed_phrase, nick))
+
+
+@dataclass(slots=True)
+class Skips:
+    """What was not taken over, by reason, and how many texts were cut to the protocol's limit."""
+
+    reasons: Counter[str] = field(default_factory=Counter)
+    cut: int = 0
+    examples: list[str] = field(default_factory=list)
+    """The first lines that were not understood, shortened."""
+
+    def not_understood(self, text: str) -> None:
+        """Count a line that says nothing that is known here."""
+        self.reasons["not understood"] += 1
+        if len(self.examples) < EXAMPLES_KEPT:
+            self.examples.append(shortened(text))
+
+
+@dataclass
+class Conversation:
+    """One channel's log on its way to posts: call `begin_file` for each file, then `posts` for each line, in order."""
+
+    channel: str
+    cast: Cast
+    dialect: Dialect
+    skips: Skips
+    _clock: Clock = field(default_factory=Clock)
+    _keys: dict[str, str] = field(default_factory=dict)
+    """Of everyone who is here: present nick to the nick that gave the key."""
+    _names: dict[str, str] = field(default_factory=dict)
+    """The name that each key last said."""
+    _last: tuple[bytes, ...] = ()
+    _time_ms: int = 0
+
+    def begin_file(self, day: date, face_hours: int, zone: tzinfo) -> None:
+        """Begin a log at the start of a day, with times of 12 or 24 hours in a zone."""
+        self._clock.begin(day, face_hours, zone)
+        self._time_ms = -1
+
+    def posts(self, line: Line | None, text: str) -> Iterator[Post]:
+        """Yield the posts that a line comes to. `text` is what is shown of one that is not understood."""
+        if line is None or self._is_of_a_server(line):
+            self.skips.not_understood(text)
+        elif line.act in _PASSED_OVER:
+            self.skips.reasons[line.act.value] += 1
+        elif line.act is Act.SAY and not line.text:
+            self.skips.reasons["empty message"] += 1
+        else:
+            self._tick(line.time)
+            yield from self._said(line)
+
+    def _is_of_a_server(self, line: Line) -> bool:
+        """Tell whether a line without a time looks like an action of somebody who is not here."""
+        return line.act is Act.ACTION and line.time is None and line.nick not in self._keys
+
+    def _tick(self, stamp: Stamp | None) -> None:
+        """Move on to the line's time, or by one millisecond where that keeps the order of lines."""
+        now_ms = self._clock.tick(stamp)
+        self._time_ms = now_ms if now_ms < self._time_ms - SMALL_STEP_MS else max(now_ms, self._time_ms + 1)
+
+    def _said(self, line: Line) -> Iterator[Post]:
+        if line.act is Act.DAY:
+            return
+        if line.act is Act.RENAME:
+            self._keys[line.text] = self._keys.pop(line.nick, line.nick)
+            yield from self._introduced(line.text)
+            return
+        yield from self._introduced(line.nick)
+        match line.act:
+            case Act.SAY | Act.ACTION:
+                text = line.text if line.act is Act.SAY else f"/me {line.text}"
+                for piece in self._pieces(text):
+                    yield self._signed(line.nick, Text(self.channel, piece))
+            case Act.TOPIC:
+                yield self._signed(
+                    line.nick, Topic(self.channel, self._fitting(line.text, limits.MAX_TOPIC_CODEPOINTS))
+                )
+            case Act.JOIN:
+                yield self._signed(line.nick, Join(self.channel))
+            case Act.LEAVE:
+                yield self._signed(line.nick, Leave(self.channel))
+                del self._keys[line.nick]
+
+    def _introduced(self, nick: str) -> Iterator[Post]:
+        """Yield the post/info that names whoever is known by another name, or none."""
+        key = self._keys.setdefault(nick, nick)
+        if self._names.get(key) != nick:
+            self._names[key] = nick
+            yield self._signed(nick, Info.of(name=self._fitting(nick, limits.MAX_USER_NAME_CODEPOINTS)))
+
+    def _signed(self, nick: str, body: Body) -> Post:
+        links = () if isinstance(body, Info) else self._last
+        identity = self.cast.identity(self._keys[nick])
+        post = encode_post(body, links=links, timestamp_ms=self._time_ms, identity=identity, dialect=self.dialect)
+        self._time_ms += 1
+        if post.is_linkable:
+            self._last = (post.hash,)
+        return post
+
+    def _pieces(self, text: str) -> Iterator[str]:
+        """Cut a text at the protocol's limit, between code points."""
+        data = text.encode()
+        self.skips.cut += len(data) > limits.MAX_TEXT_SIZE_BYTES
+        while len(data) > limits.MAX_TEXT_SIZE_BYTES:
+            piece = data[: limits.MAX_TEXT_SIZE_BYTES].decode(errors="ignore")
+            yield piece
+            data = data[len(piece.encode()) :]
+        yield data.decode()
+
+    def _fitting(self, text: str, codepoints: int) -> str:
+        self.skips.cut += len(text) > codepoints
+        return text[:codepoints]

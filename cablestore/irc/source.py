@@ -1,0 +1,434 @@
+"""Where chat logs come from: files, folders, compressed files and archives, one in another, all read as streams.
+
+Nothing is unpacked to the disk. What a file is follows from its first bytes. All that is wrong with one raises
+LogFormatError with its name and what is wrong; what the disk does, StorageError.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import heapq
+import io
+import lzma
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath, PurePosixPath
+from typing import IO, Any, Final, cast
+
+from cablestore import limits
+from cablestore.errors import LogFormatError
+from cablestore.export.segment import storage_errors
+from cablestore.irc.formats import shortened
+
+_CHUNK_SIZE_BYTES: Final = 65_536
+_BLOCK_SIZE_BYTES: Final = 512
+"""Of a tar archive."""
+_UNREAD: Final = {b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!": "RAR", b"\x28\xb5\x2f\xfd": "Zstandard"}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One file of lines: its path, through the archives that hold it, and where it stands among those of its source.
+
+    Read `stream` before the next one is asked for: it may end then. `size_bytes` is for progress.
+    """
+
+    path: PurePath
+    number: int
+    stream: IO[bytes]
+    size_bytes: int
+
+
+def files_below(path: Path) -> list[Path]:
+    """Return the files that a path names, all of a folder but hidden ones. Raises LogFormatError where there is none."""
+    with storage_errors(path):
+        if path.is_dir():
+            found = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+            if not found:
+                raise LogFormatError(f"the folder {path} is empty: there is no log in it")
+            return found
+        if not path.is_file():
+            raise LogFormatError(f"there is no file or folder {path}")
+    return [path]
+
+
+def logs_in(source: Path) -> Iterator[Found]:
+    """Yield the files of lines that a file is or holds, in the order in which they are stored; empty ones too.
+
+    What is packed is read to its end, so that a damaged file never passes for a whole one.
+    """
+    path = source.absolute()
+    with storage_errors(source):
+        file = path.open("rb")
+    with file:
+        reading = _Reading(source)
+        size_bytes = path.stat().st_size
+        for number, (name, stream, found_bytes) in enumerate(_unwrapped(reading, path, file, size_bytes, 0)):
+            yield Found(name, number, stream, found_bytes)
+
+
+def logs_in_order(source: Path, numbers: Sequence[int]) -> Generator[Found]:
+    """Yield the files of lines of these numbers in this order, however they are stored.
+
+    Those whose turn is not there yet are held packed, up to a limit; where they do not fit, the source is read again.
+    """
+    turns = {number: turn for turn, number in enumerate(numbers)}
+    turn = 0
+    while turn < len(numbers):
+        before, held = turn, _Held()
+        for found in logs_in(source):
+            own = turns.get(found.number, -1)
+            if own > turn:
+                held.put(own, found)
+            elif own == turn:
+                yield found
+                turn += 1
+                while (waiting := held.pop(turn)) is not None:
+                    yield waiting
+                    turn += 1
+                if turn == len(numbers):
+                    return
+        if turn == before:
+            raise LogFormatError(f"{source} was changed while it was read. Import it once more")
+
+
+def read_lines(stream: IO[bytes]) -> Iterator[str | None]:
+    """Yield lines as UTF-8, or where one is not, as cp1252; None for each that is longer than any client writes."""
+    most = limits.MAX_LOG_LINE_SIZE_BYTES
+    while data := stream.readline(most + 2):  # with what it ends with
+        is_whole = data.endswith(b"\n")
+        data = data.rstrip(b"\r\n")
+        if len(data) > most:
+            while not is_whole and (more := stream.readline(most)):
+                is_whole = more.endswith(b"\n")
+            yield None
+            continue
+        try:
+            yield data.decode()
+        except UnicodeDecodeError:
+            yield data.decode("cp1252", errors="replace")
+
+
+class _Held:
+    """Files of lines whose turn comes later in one reading of their source, packed, up to a limit.
+
+    Those of the latest turns give way. None is taken whose turn is after one that was let go: it cannot come now.
+    """
+
+    def __init__(self) -> None:
+        self._packed: dict[int, tuple[Found, bytes]] = {}
+        self._latest: list[int] = []
+        self._size_bytes = 0
+        self._before = 2**63
+
+    def put(self, turn: int, found: Found) -> None:
+        if turn >= self._before:
+            return
+        packer, packed = zlib.compressobj(1, wbits=31), bytearray()
+        while chunk := found.stream.read(_CHUNK_SIZE_BYTES):
+            packed += packer.compress(chunk)
+            if len(packed) > limits.MAX_LOGS_HELD_SIZE_BYTES:
+                self._before = turn
+                return
+        packed += packer.flush()
+        self._packed[turn] = found, bytes(packed)
+        self._size_bytes += len(packed)
+        heapq.heappush(self._latest, -turn)
+        while self._size_bytes > limits.MAX_LOGS_HELD_SIZE_BYTES:
+            self._before = -heapq.heappop(self._latest)
+            self.pop(self._before)
+
+    def pop(self, turn: int) -> Found | None:
+        """Return a file that is held, and hold it no longer; None for one that is not."""
+        if turn not in self._packed:
+            return None
+        found, packed = self._packed.pop(turn)
+        self._size_bytes -= len(packed)
+        return replace(found, stream=_ungzipped(io.BytesIO(packed)))
+
+
+# --- one wrapping in another -----------------------------------------------------------------------
+
+
+class _Reading:
+    """One source while it is read: its name for errors, and how much it came to."""
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+        self.unpacked_bytes = 0
+
+    def count(self, size_bytes: int) -> None:
+        self.unpacked_bytes += size_bytes
+        if self.unpacked_bytes > limits.MAX_LOGS_UNPACKED_SIZE_BYTES:
+            raise LogFormatError(
+                f"{self.source} unpacks to more than {limits.MAX_LOGS_UNPACKED_SIZE_BYTES:,} bytes. Give it in parts"
+            )
+
+
+@contextmanager
+def _damage(name: PurePath) -> Iterator[None]:
+    """Turn what decompressors and archives raise into an error that names the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:  # the disk's own, not a decompressor's
+            with storage_errors(Path(name)):
+                raise
+        raise _damaged(name) from None
+    except (EOFError, lzma.LZMAError, zlib.error, tarfile.TarError, zipfile.BadZipFile):
+        raise _damaged(name) from None
+
+
+def _damaged(name: PurePath) -> LogFormatError:
+    return LogFormatError(f"{name} is damaged or cut off: it cannot be unpacked to its end. Get it once more")
+
+
+def _unwrapped(
+    reading: _Reading, name: PurePath, file: IO[bytes], size_bytes: int, wrappings: int
+) -> Iterator[tuple[PurePath, IO[bytes], int]]:
+    """Yield the files of lines that a file is or holds. It is read to its end, but for one that is not wrapped."""
+    if wrappings > limits.MAX_LOG_WRAPPINGS:
+        raise LogFormatError(f"{name} is packed more than {limits.MAX_LOG_WRAPPINGS} times, one in another. Unpack it")
+    with _damage(name):
+        head = file.read(_BLOCK_SIZE_BYTES)
+    whole = io.BufferedReader(_Rest(name, head, file))
+    unpack = next((unpack for magic, unpack in _COMPRESSIONS.items() if head.startswith(magic)), None)
+    if unpack is not None:
+        inner = io.BufferedReader(_Counted(reading, name, unpack(whole)))
+        yield from _unwrapped(reading, name, inner, size_bytes, wrappings + 1)
+        while inner.read(_CHUNK_SIZE_BYTES):
+            pass
+    elif head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        if wrappings:
+            raise LogFormatError(f"{name} is a zip archive in another archive. Unpack the outer one")
+        for path, stream, entry_bytes in _zip_entries(reading, name, file):
+            yield from _unwrapped(reading, path, stream, entry_bytes, wrappings + 1)
+    elif _is_tar(name, head):
+        for path, stream, entry_bytes in _tar_entries(name, whole):
+            yield from _unwrapped(reading, path, stream, entry_bytes, wrappings + 1)
+    else:
+        kind = next((kind for magic, kind in _UNREAD.items() if head.startswith(magic)), None)
+        if kind is not None:
+            raise LogFormatError(f"{name} is packed by {kind}, which is not read here. Unpack it")
+        yield name, whole, size_bytes
+
+
+class _Rest(io.RawIOBase):
+    """A stream whose first bytes were read already."""
+
+    def __init__(self, name: PurePath, head: bytes, file: IO[bytes]) -> None:
+        super().__init__()
+        self._name, self._head, self._file = name, head, file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with _damage(self._name):
+            found = self._head[: len(buffer)] or self._file.read(len(buffer))
+        self._head = self._head[len(found) :]
+        buffer[: len(found)] = found
+        return len(found)
+
+
+class _Counted(io.RawIOBase):
+    """What a decompressor gives, counted, with errors that name the file."""
+
+    def __init__(self, reading: _Reading, name: PurePath, file: IO[bytes]) -> None:
+        super().__init__()
+        self._reading, self._name, self._file = reading, name, file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with _damage(self._name):
+            found = self._file.read(min(len(buffer), _CHUNK_SIZE_BYTES))
+        self._reading.count(len(found))
+        buffer[: len(found)] = found
+        return len(found)
+
+
+class _Decompressed(io.RawIOBase):
+    """Streams of bzip2 or xz, one after the other. The standard library's own has no limit on a dictionary of xz."""
+
+    def __init__(self, file: IO[bytes], make: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
+        super().__init__()
+        self._file, self._make, self._decompressor = file, make, make()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            data = b""
+            if self._decompressor.eof:
+                data = (self._decompressor.unused_data or self._file.read(_CHUNK_SIZE_BYTES)).lstrip(b"\0")
+                if not data:
+                    return 0
+                self._decompressor = self._make()
+            elif self._decompressor.needs_input and not (data := self._file.read(_CHUNK_SIZE_BYTES)):
+                raise EOFError
+            found = self._decompressor.decompress(data, len(buffer))
+            if found:
+                buffer[: len(found)] = found
+                return len(found)
+
+
+def _ungzipped(file: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], gzip.GzipFile(fileobj=file))
+
+
+def _xz() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(memlimit=limits.MAX_LOG_XZ_MEMORY_SIZE_BYTES)
+
+
+_COMPRESSIONS: Final[dict[bytes, Callable[[IO[bytes]], IO[bytes]]]] = {
+    b"\x1f\x8b": _ungzipped,
+    b"BZh": lambda file: io.BufferedReader(_Decompressed(file, bz2.BZ2Decompressor)),
+    b"\xfd7zXZ\0": lambda file: io.BufferedReader(_Decompressed(file, _xz)),
+}
+
+
+# --- archives --------------------------------------------------------------------------------------
+
+
+def _is_tar(name: PurePath, head: bytes) -> bool:
+    if head == bytes(_BLOCK_SIZE_BYTES):
+        return ".tar" in name.name  # an archive of nothing
+    try:
+        tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
+    except (tarfile.HeaderError, ValueError):
+        return False
+    return True
+
+
+def _tar_entries(name: PurePath, file: IO[bytes]) -> Iterator[tuple[PurePath, IO[bytes], int]]:
+    forward = _Forward(name, file)
+    with _damage(name), tarfile.open(fileobj=cast(IO[bytes], forward), mode="r:") as archive:
+        entries = 0
+        while (entry := archive.next()) is not None:
+            cast(Any, archive).members.clear()  # it would keep all of them
+            entries = _counted_entry(name, entries)
+            kind = _kind_of(entry)
+            if kind:
+                raise LogFormatError(
+                    f"{name} holds {kind}, {_shown(entry.name)}: an archive of logs has files and folders alone"
+                )
+            path = _inside(name, entry.name)
+            content = archive.extractfile(entry)
+            if content is not None and not path.name.startswith("."):
+                forward.begin_content()
+                yield path, content, entry.size
+            forward.begin_header()
+    if forward.last_block.strip(b"\0") or not forward.last_block:
+        raise _damaged(name)  # what ends an archive is a block of zeros
+    while file.read(_CHUNK_SIZE_BYTES):
+        pass
+
+
+def _kind_of(entry: tarfile.TarInfo) -> str:
+    """Return what an entry is in words, "" for a file or a folder."""
+    if entry.issym() or entry.islnk():
+        return "a link"
+    if entry.ischr() or entry.isblk():
+        return "a device"
+    if entry.isfifo():
+        return "a FIFO"
+    return "" if (entry.isreg() or entry.isdir()) and not entry.issparse() else "an entry of an unusual kind"
+
+
+class _Forward:
+    """A stream as `tarfile` needs it, which goes forward alone. What is read of an entry's headers is bounded."""
+
+    def __init__(self, name: PurePath, file: IO[bytes]) -> None:
+        self._name, self._file, self._position = name, file, 0
+        self.last_block = b""
+        self._left = 0
+        self.begin_header()
+
+    def begin_header(self) -> None:
+        """Read the headers of the next entry from now on."""
+        self._left = limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES
+
+    def begin_content(self) -> None:
+        """Read what an entry holds from now on."""
+        self._left = 2**63
+
+    def read(self, size_bytes: int) -> bytes:
+        self._left -= size_bytes
+        if self._left < 0:
+            raise LogFormatError(
+                f"{self._name} has an entry with a header of more than {limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES:,} bytes: "
+                "no archive of logs does"
+            )
+        found = self._file.read(size_bytes)
+        self._position += len(found)
+        if size_bytes == _BLOCK_SIZE_BYTES:
+            self.last_block = found
+        return found
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, position: int) -> int:
+        while self._position < position:
+            skipped = len(self._file.read(min(position - self._position, _CHUNK_SIZE_BYTES)))
+            if not skipped:
+                break
+            self._position += skipped
+        return self._position
+
+
+def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator[tuple[PurePath, IO[bytes], int]]:
+    with _damage(name), zipfile.ZipFile(file) as archive:
+        entries = 0
+        for entry in archive.infolist():
+            entries = _counted_entry(name, entries)
+            path = _inside(name, entry.filename)
+            if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise LogFormatError(
+                    f"{name} holds something that is no file, {_shown(entry.filename)}: an archive of logs has files and folders alone"
+                )
+            if entry.flag_bits & 1:
+                raise LogFormatError(f"{name} is encrypted, as its entry {_shown(entry.filename)} is. Unpack it")
+            if entry.is_dir() or path.name.startswith("."):
+                continue
+            try:
+                content = archive.open(entry)
+            except (NotImplementedError, RuntimeError):
+                raise LogFormatError(
+                    f"{name} packs {_shown(entry.filename)} in a way that is not read here. Unpack it"
+                ) from None
+            with content:
+                stream = io.BufferedReader(_Counted(reading, path, content))
+                yield path, stream, entry.file_size
+                while stream.read(_CHUNK_SIZE_BYTES):
+                    pass  # to its checksum
+
+
+def _counted_entry(name: PurePath, entries: int) -> int:
+    if entries >= limits.MAX_LOG_ARCHIVE_ENTRIES:
+        raise LogFormatError(f"{name} holds more than {limits.MAX_LOG_ARCHIVE_ENTRIES:,} entries. Give it in parts")
+    return entries + 1
+
+
+def _inside(archive: PurePath, name: str) -> PurePath:
+    """Return the path of an entry below its archive. Raises LogFormatError where it leads out of it."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise LogFormatError(
+            f"{archive} holds the entry {_shown(name)}, which leads out of the archive. Nothing was read of it"
+        )
+    return PurePath(archive, path)
+
+
+def _shown(name: str) -> str:
+    """Return the name of an entry as a message shows it."""
+    return f'"{shortened(name)}"'

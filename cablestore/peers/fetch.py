@@ -1,0 +1,299 @@
+"""Fetching: posts that peers offer are asked of one of them, and stored.
+
+Hashes that are here, that are known to be deleted, or that are on their way already are not asked for. What a peer owes
+when it is lost is asked of others that offered it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from cablestore import limits
+from cablestore.index.verdict import LIES, Outcome, Verdict
+from cablestore.peers.held import Held
+from cablestore.peers.report import SyncReport
+from cablestore.peers.wanted import Wanted
+from cablestore.protocol import cable_js
+from cablestore.protocol.body import INFO
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.exchange import Asker, Exchange, Step
+from cablestore.protocol.message import PostRequest
+from cablestore.protocol.post import peek_type
+from cablestore.store import answers
+
+if TYPE_CHECKING:
+    from cablestore.peers.connection import Connection
+    from cablestore.peers.node import Node
+
+_SHARE_WAIT_S: Final = 0.05
+"""How long a peer that offered more than its share allows waits before it is looked at again."""
+
+_USELESS: Final = frozenset(
+    {Verdict.MALFORMED, Verdict.UNKNOWN_TYPE, Verdict.BAD_SIGNATURE, Verdict.TOO_FAR_AHEAD, Verdict.LOCAL_ONLY}
+)
+"""Posts that are not asked for again."""
+_GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED})
+
+
+class Fetches:
+    """What is fetched of all peers."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.wanted: Final[Wanted[Connection]] = Wanted()
+        self.storing: Final[set[bytes]] = set()
+        """Hashes of posts that have come and are not stored yet."""
+        self.is_halted = False
+        self._of_peers: Final[dict[Connection, Fetch]] = {}
+        self._useless: OrderedDict[bytes, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return how many peers posts are fetched of."""
+        return len(self._of_peers)
+
+    def begin(self, connection: Connection, progress: Callable[[int], None] | None = None) -> Fetch:
+        """Return what fetches of a peer, from now until it is lost. `progress` is told of posts as they are stored."""
+        fetch = self._of_peers[connection] = Fetch(self._node, self, connection, progress)
+        return fetch
+
+    def lost(self, connection: Connection) -> None:
+        """Ask others for what a lost peer owes."""
+        fetch = self._of_peers.pop(connection, None)
+        if fetch is not None:
+            fetch.lose()
+        self.pass_on(*self.wanted.lose(connection))
+
+    def pass_on(self, busier: Iterable[Connection], missing: Sequence[bytes]) -> None:
+        """Fetch what has been moved to other peers, and settle what nobody else offers."""
+        for connection in busier:
+            fetch = self._of_peers.get(connection)
+            if fetch is not None:
+                fetch.go_on()
+        for digest in missing:
+            self.settled(digest)
+
+    def settled(self, digest: bytes, *, has_come: bool = False) -> None:
+        """Tell everyone who waits for a post that it is here, or will not come."""
+        for fetch in self._of_peers.values():
+            fetch.settled(digest, has_come=has_come)
+
+    def halt(self) -> None:
+        """Fetch nothing more: the store takes nothing until it is opened again, and would be offered the same for ever."""
+        self.is_halted = True
+        for connection, fetch in self._of_peers.items():
+            _, missing = self.wanted.lose(connection)
+            self.pass_on((), missing)
+            fetch.wake()
+
+    def is_on_its_way(self, digest: bytes) -> bool:
+        """Tell whether a post is wanted of some peer, or is being stored."""
+        return digest in self.wanted or digest in self.storing
+
+    def is_useless(self, digest: bytes) -> bool:
+        """Tell whether a post was refused before."""
+        return digest in self._useless
+
+    def refuse(self, digest: bytes) -> None:
+        """Remember a post that was refused."""
+        self._useless[digest] = None
+        if len(self._useless) > limits.MAX_WANTED_PER_PEER:
+            self._useless.popitem(last=False)
+
+
+class Fetch(Asker):
+    """What is fetched of one peer."""
+
+    def __init__(
+        self, node: Node, fetches: Fetches, connection: Connection, progress: Callable[[int], None] | None
+    ) -> None:
+        self._node = node
+        self._all = fetches
+        self._connection = connection
+        self._progress = progress
+        self.report: Final = SyncReport()
+        self._requests = 0
+        self._storing = 0
+        self._offers: deque[Sequence[bytes]] = deque()
+        self._offered = 0
+        """Hashes that wait to be looked up."""
+        self._elsewhere: set[bytes] = set()
+        """Hashes that the peer offered while they were on their way already, maybe from others."""
+        self._waiting: dict[bytes, asyncio.Future[None]] = {}
+        self._changed = asyncio.Event()
+        self._failed = 0
+        self._has_overflowed = False
+
+    def take_failed(self) -> int:
+        """Return how much of what was offered did not come or was not stored, since the last call."""
+        failed, self._failed = self._failed, 0
+        return failed
+
+    def take_overflow(self) -> bool:
+        """Tell whether there was no room for something that was offered live, since the last call."""
+        has_overflowed, self._has_overflowed = self._has_overflowed, False
+        return has_overflowed
+
+    # --- what is offered -----------------------------------------------------------------------
+
+    def offer_soon(self, hashes: Sequence[bytes]) -> None:
+        """Look up hashes one lot after the other. Where many wait, nothing more is read from the peer meanwhile."""
+        self._offers.append(hashes)
+        self._offered += len(hashes)
+        if self._offered > limits.MAX_WANTED_PER_PEER:
+            self._connection.hold_back(Held.OFFERS, holds=True)
+        if len(self._offers) == 1:
+            self._node.run(self._offer_all())
+
+    async def _offer_all(self) -> None:
+        try:
+            while self._offers and not self._is_lost:
+                await self.offer(self._offers[0], waits=False)
+                self._offered -= len(self._offers.popleft())
+                if self._offered <= limits.MAX_WANTED_PER_PEER // 2:
+                    self._connection.hold_back(Held.OFFERS, holds=False)
+        finally:
+            self._offers.clear()
+            self._offered = 0
+            self._connection.hold_back(Held.OFFERS, holds=False)
+            self._changed.set()
+
+    async def offer(self, hashes: Sequence[bytes], *, waits: bool = True) -> None:
+        """Fetch those of a peer's hashes that are worth it, and that nobody fetches yet.
+
+        What there is no room for is waited for, or left to the next pass.
+        """
+        for at in range(0, len(hashes), limits.PART_ROWS_ANSWERED):
+            part = hashes[at : at + limits.PART_ROWS_ANSWERED]
+            while not self._connection.is_within_its_share() and not self._is_lost:  # noqa: ASYNC110 - time passing is what changes it
+                await asyncio.sleep(_SHARE_WAIT_S)
+            self._connection.charge(2 * len(part))
+            found = await self._node.reads.call(lambda reader, part=part: list(answers.worth_requesting(reader, part)))  # type: ignore[misc]  # mypy does not see the default
+            left = self._want(found)
+            while left and waits and not self._is_at_end:
+                await self._change()
+                left = self._want(left)
+            if left:
+                self._failed += len(left)
+                self._has_overflowed = not self._is_at_end
+
+    def _want(self, found: Sequence[bytes]) -> list[bytes]:
+        """Ask for posts that the store lacks. Returns those that there was no room for."""
+        if self._is_at_end:
+            return list(found)
+        self._elsewhere.update(filter(self._all.is_on_its_way, found))
+        left = [digest for digest in found if digest not in self._all.storing and not self._all.is_useless(digest)]
+        left = self._all.wanted.offer(self._connection, left)
+        self.go_on()
+        return left
+
+    def go_on(self) -> None:
+        """Ask for posts, a few requests at a time."""
+        while self._requests < limits.FETCHES_OPEN and not self._is_at_end:
+            hashes = self._all.wanted.take(self._connection, limits.FETCH_POSTS)
+            if not hashes:
+                return
+            self._requests += 1
+            self._connection.ask(PostRequest(b"", tuple(hashes)), self)
+
+    # --- what comes ----------------------------------------------------------------------------
+
+    def on_posts(self, posts: list[bytes]) -> None:
+        """Have posts stored that were asked for."""
+        for post in posts:
+            digest = post_hash(post)
+            self._all.wanted.arrived(digest)
+            self._all.storing.add(digest)
+        self._storing += 1
+        self._node.store_posts(self._connection, posts, lambda outcomes: self._stored(posts, outcomes))
+
+    def on_concluded(self, exchange: Exchange, step: Step) -> None:  # noqa: ARG002 - what is missing is what counts
+        """Ask others for what did not come."""
+        self._requests -= 1
+        if exchange.missing:
+            busier, missing = self._all.wanted.failed(self._connection, exchange.missing)
+            self.report.missing += len(missing)
+            self._failed += len(missing)
+            self._all.pass_on(busier, missing)
+        self.go_on()
+        self._changed.set()
+
+    def _stored(self, posts: list[bytes], outcomes: list[Outcome] | None) -> None:
+        self._storing -= 1
+        if outcomes is None:
+            self._failed += len(posts)
+            self.report.unstored += len(posts)
+        is_ours = self._connection.session.dialect is self._node.dialect
+        for index, post in enumerate(posts):
+            digest = post_hash(post) if outcomes is None else outcomes[index].hash
+            self._all.storing.discard(digest)
+            if outcomes is not None:
+                self._count(post, outcomes[index], is_ours=is_ours)
+            self._all.settled(digest, has_come=outcomes is not None)
+        if self._progress is not None:
+            self._progress(len(posts))
+        self._changed.set()
+
+    def _count(self, post: bytes, outcome: Outcome, *, is_ours: bool) -> None:
+        self.report.posts += outcome.verdict is Verdict.ACCEPTED
+        if outcome.verdict in _USELESS:
+            self.report.refused += 1
+            self._all.refuse(outcome.hash)
+        session = self._connection.session
+        if session.is_spared and outcome.verdict in _GENUINE and not cable_js.bears_post(post):
+            session.reads_everything = True
+        # post/info of the other dialect cannot be read here, and is no lie.
+        if outcome.verdict in LIES and (is_ours or peek_type(post) != INFO):
+            self._connection.gave_invalid_posts(1, outcome.reason)
+
+    # --- waiting -------------------------------------------------------------------------------
+
+    @property
+    def _is_lost(self) -> bool:
+        return self._connection.closed.done()
+
+    @property
+    def _is_at_end(self) -> bool:
+        return self._all.is_halted or self._is_lost
+
+    def wake(self) -> None:
+        """Look again at what is waited for."""
+        self._changed.set()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def drained(self) -> None:
+        """Wait until all that was offered has come and is stored, or will not come."""
+        waiting = self._all.wanted.waiting
+        while not self._is_lost and (
+            self._requests or self._storing or self._offered or self._elsewhere or waiting(self._connection)
+        ):
+            await self._change()
+
+    async def landed(self, hashes: Sequence[bytes]) -> None:
+        """Wait until those of these posts that are on their way are stored, or will not come."""
+        for digest in hashes:
+            if self._all.is_on_its_way(digest):
+                await self._waiting.setdefault(digest, self._node.loop.create_future())
+
+    def settled(self, digest: bytes, *, has_come: bool) -> None:
+        """Go on where this post was waited for."""
+        if digest in self._elsewhere:
+            self._elsewhere.remove(digest)
+            self._failed += not has_come
+            self._changed.set()
+        future = self._waiting.pop(digest, None)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def lose(self) -> None:
+        """End all waiting: the peer is lost."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_result(None)
+        self._waiting.clear()
+        self._changed.set()

@@ -1,0 +1,215 @@
+"""A node's metrics and health over HTTP, in a thread of its own: for Prometheus, and for whoever restarts what hangs.
+
+    /metrics   what `Metrics` counts, how late the loop is, and what the process takes
+    /healthz   200 while the loop turns and the store can be read and written, else 503; JSON that says more
+
+There is no password: listen where only those can connect who may see it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from cablestore.errors import CableStoreError, NodeError
+from cablestore.peers.node import Node
+from cablestore.peers.settings import Address
+
+_LOG: Final = logging.getLogger("cablestore.node")
+STUCK_S: Final = 10.0
+"""A loop that has not turned for so long is taken for stuck. The longest that is normal are some hundredths."""
+_BEAT_S: Final = 1.0
+_CLIENT_WAIT_S: Final = 10.0
+_LOOKS_EVERY_S: Final = 0.2
+"""How often the thread looks whether it is to end."""
+
+_Page = tuple[str, list[tuple[str, str]], bytes]
+
+
+@contextmanager
+def exporter(node: Node, address: Address) -> Iterator[Address]:
+    """Serve a node's metrics and health while the block runs, inside of the node's own `async with`.
+
+    Yields where, with the port that was given for port 0. Raises NodeError where nothing can listen there.
+
+    >>> async with Node(store) as node:
+    ...     with exporter(node, Address("127.0.0.1", 9464)) as address:
+    ...         ...
+    """
+    heartbeat = Heartbeat(node.loop)
+    try:
+        server = (_Server6 if ":" in address.host else _Server)(address, _Handler)
+    except (OSError, ValueError, TypeError) as error:  # no host can have this name
+        heartbeat.end()
+        raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
+    server.set_app(_App(node, heartbeat))
+    thread = threading.Thread(
+        target=server.serve_forever, args=(_LOOKS_EVERY_S,), name="cablestore-exporter", daemon=True
+    )
+    thread.start()
+    try:
+        yield Address(*server.socket.getsockname()[:2])
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+        heartbeat.end()
+
+
+class Heartbeat:
+    """Tells how late a loop is with what it is to do once a second. Made and asked in any thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._is_over = False
+        self._late_s = 0.0
+        self._due_s = time.monotonic()
+        loop.call_soon_threadsafe(self._beat)
+
+    @property
+    def lag_s(self) -> float:
+        """How late the last beat was, or the next one is already."""
+        return max(self._late_s, time.monotonic() - self._due_s, 0.0)
+
+    def end(self) -> None:
+        """Beat no more."""
+        self._is_over = True
+
+    def _beat(self) -> None:
+        if not self._is_over:
+            now_s = time.monotonic()
+            self._late_s = now_s - self._due_s
+            self._due_s = now_s + _BEAT_S
+            self._loop.call_later(_BEAT_S, self._beat)
+
+
+class _Everything(Collector):
+    """The node's metrics, and those of its loop: a registry of the exporter's own leaves the node's as it was."""
+
+    def __init__(self, node: Node, heartbeat: Heartbeat) -> None:
+        self._node = node
+        self._heartbeat = heartbeat
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._node.metrics.registry.collect()
+        yield GaugeMetricFamily("cablestore_loop_lag_seconds", "How late the event loop is", self._heartbeat.lag_s)
+
+
+class _App:
+    """Answers requests (WSGI)."""
+
+    def __init__(self, node: Node, heartbeat: Heartbeat) -> None:
+        self._node = node
+        self._heartbeat = heartbeat
+        registry = CollectorRegistry()
+        registry.register(_Everything(node, heartbeat))
+        ProcessCollector(registry=registry)
+        self._metrics_app = make_wsgi_app(registry)
+        self._pages: dict[str, Callable[[dict[str, Any]], _Page]] = {
+            "/metrics": self._metrics,
+            "/healthz": self._health,
+        }
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        method = environ["REQUEST_METHOD"]
+        page = self._pages.get(environ["PATH_INFO"])
+        if page is None:
+            status, headers, body = _text("404 Not Found", "there are /metrics and /healthz\n")
+        elif method not in ("GET", "HEAD"):
+            status, headers, body = _text("405 Method Not Allowed", "there are GET and HEAD\n")
+            headers.append(("Allow", "GET, HEAD"))
+        else:
+            status, headers, body = page(environ)
+        start_response(status, [*headers, ("Content-Length", str(len(body)))])
+        return [b"" if method == "HEAD" else body]
+
+    def _metrics(self, environ: dict[str, Any]) -> _Page:
+        found: list[Any] = []
+        try:
+            body = b"".join(self._metrics_app({**environ, "REQUEST_METHOD": "GET"}, lambda *given: found.extend(given)))
+        except CableStoreError as error:
+            return _text("503 Service Unavailable", f"the store cannot be read: {error}\n")
+        status, headers = found
+        return status, list(headers), body
+
+    def _health(self, _: dict[str, Any]) -> _Page:
+        reason = self._what_is_wrong()
+        health: dict[str, Any] = {"status": "failing" if reason else "ok"}
+        if reason:
+            health["reason"] = reason
+        node = self._node
+        connections = list(node.connections)
+        health |= {
+            "peers": len(connections),
+            "live_requests": node.live.count,
+            "queued_bytes": sum(connection.queued_size_bytes for connection in connections),
+            "reads_waiting": node.reads.waiting,
+            "ingest_queued_bytes": node.writes.queued_size_bytes,
+            "wanted_hashes": len(node.sync.fetches.wanted),
+            "loop_lag_s": round(self._heartbeat.lag_s, 3),
+        }
+        status = "503 Service Unavailable" if reason else "200 OK"
+        return status, [("Content-Type", "application/json")], json.dumps(health).encode() + b"\n"
+
+    def _what_is_wrong(self) -> str:
+        lag_s = self._heartbeat.lag_s
+        if lag_s > STUCK_S:
+            return f"the event loop has been stuck for {lag_s:.0f} s"
+        if self._node.metrics.failed_writes:
+            return f"posts cannot be stored until this is mended and the process started again: {self._node.writes.failure}"
+        try:
+            self._node.store.stats()
+        except CableStoreError as error:
+            return f"the store cannot be read: {error}"
+        return ""
+
+
+def _text(status: str, text: str) -> _Page:
+    return status, [("Content-Type", "text/plain; charset=utf-8")], text.encode()
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each client: one that says nothing keeps nobody waiting."""
+
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        """Bind without asking the network for our own name, which may take long."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # of a family with ports
+        self.setup_environ()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - what a server is given
+        """Log what went wrong with a request instead of printing it."""
+        _LOG.warning("a request for metrics failed", extra={"reason": repr(sys.exception())})
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _CLIENT_WAIT_S
+
+    def handle(self) -> None:
+        """Answer, unless the client is gone or says nothing."""
+        with suppress(TimeoutError, ConnectionError):
+            super().handle()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it has there
+        """Nothing: a scrape every few seconds is no news."""

@@ -1,0 +1,165 @@
+"""News: what the entries of the arrival log mean to live requests. Pure.
+
+A live time range is told of new texts, and of deletions in its channel; a live channel state of new state, and after a
+deletion of what counts instead (wire.md 6.3.2.4); a live moderation request of new roles, actions and blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from itertools import islice
+from typing import Final, NamedTuple
+
+from cablestore.index import arrival_log
+from cablestore.index.arrival_log import Kind
+from cablestore.index.reader import Reader
+from cablestore.index.tombstone import Skeleton, Tombstone
+from cablestore.protocol import cable_js
+from cablestore.protocol.body import INFO, JOIN, LEAVE, MODERATION_TYPES, TEXT, TOPIC, Delete
+from cablestore.protocol.post import Post
+from cablestore.store import answers
+from cablestore.views import channel_topic, membership, user_info
+from cablestore.views.membership import Membership
+
+MAX_ENTRIES: Final = 1_000
+"""Entries of the log that are looked at in one go."""
+
+
+class Subject(Enum):
+    """Which live requests a piece of news is for."""
+
+    CHAT = "chat"
+    STATE = "state"
+    MODERATION = "moderation"
+    MODERATION_AGAIN = "moderation again"
+    """What was taken for undone may count again: the whole state is to be told once more."""
+
+
+class News(NamedTuple):
+    """A hash that has become worth knowing. `post` stands where the subject is moderation.
+
+    `sequence` is the number of the entry that told it: whoever has read a later state knows it already.
+    """
+
+    subject: Subject
+    channel: str
+    hash: bytes
+    timestamp_ms: int
+    post: Post | None = None
+    sequence: int = 0
+    is_bearable: bool = True
+    """Whether cable.js bears the post."""
+
+
+def news_of(reader: Reader, after: int, state_channels: frozenset[str]) -> tuple[list[News], int]:
+    """Return what the log tells behind entry `after`, and the number of the last entry that was looked at.
+
+    `state_channels` are those with live state requests: a new name is news in each that its owner is in.
+    """
+    found: dict[tuple[Subject, str, bytes], News] = {}
+    for entry in islice(arrival_log.entries(reader, after), MAX_ENTRIES):
+        after = entry.sequence
+        if entry.kind is Kind.ACCEPTED:
+            post = reader.post(entry.hash)
+            if post is not None and not post.is_local_only:
+                _note(found, entry.sequence, _of_post(reader, post, state_channels))
+        elif entry.kind is Kind.DELETED:
+            stone = reader.burial(entry.hash)
+            if stone is not None and stone.skeleton is not None:
+                _note(found, entry.sequence, _of_deletion(reader, stone, stone.skeleton, state_channels))
+    return [item if _is_bearable(reader, item) else item._replace(is_bearable=False) for item in found.values()], after
+
+
+def _is_bearable(reader: Reader, item: News) -> bool:
+    """Tell whether cable.js bears what the news are of. Of texts and deletions only the channel can be too much for it."""
+    if item.subject is Subject.MODERATION_AGAIN:
+        return True
+    is_plain = item.subject is Subject.CHAT
+    return cable_js.bears_channel(item.channel) and (is_plain or answers.is_bearable(reader, item.hash))
+
+
+def _note(found: dict[tuple[Subject, str, bytes], News], sequence: int, news: Iterable[News]) -> None:
+    """Keep news, the same only once: a deletion is told by each of its targets."""
+    for item in news:
+        found[item.subject, item.channel, item.hash] = item._replace(sequence=sequence)
+
+
+def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iterator[News]:
+    channel = post.channel
+    if post.type in MODERATION_TYPES and answers.is_relevant_moderation(reader, post):
+        yield News(Subject.MODERATION, channel or "", post.hash, post.timestamp_ms, post)
+    elif post.type == INFO:
+        yield News(Subject.MODERATION_AGAIN, "", post.hash, post.timestamp_ms)  # its author may accept roles now
+        yield from _of_info(reader, post.author, post.hash, post.timestamp_ms, state_channels)
+    elif channel is not None:
+        is_chat = post.type == TEXT
+        yield News(Subject.CHAT if is_chat else Subject.STATE, channel, post.hash, post.timestamp_ms)
+        if channel in state_channels and post.type != LEAVE:
+            member = membership.of_user(reader, channel, post.author)
+            if member is not None and (post.type == JOIN or not _has_joined(reader, member)):
+                yield from _of_newcomer(reader, member, channel, post.timestamp_ms)
+    elif isinstance(post.body, Delete):
+        yield from _of_targets(reader, post, post.body.hashes)
+
+
+def _of_targets(reader: Reader, deletion: Post, targets: Iterable[bytes]) -> Iterator[News]:
+    """Tell of a deletion in the channels whose history lists it."""
+    for target in targets:
+        stone = reader.tombstone(target, deletion.author)
+        is_listed = stone is not None and (deletion.timestamp_ms, deletion.hash) in stone.deletions
+        dead = stone.skeleton if stone is not None and is_listed else None
+        if dead is not None and dead.channel:
+            yield News(Subject.CHAT, dead.channel, deletion.hash, deletion.timestamp_ms)
+
+
+def _has_joined(reader: Reader, member: Membership) -> bool:
+    """Tell whether a user said that it joined, and nothing else since: others are members by what they write."""
+    announced = reader.post(member.announced_by) if member.announced_by is not None else None
+    return announced is not None and announced.type == JOIN
+
+
+def _of_newcomer(reader: Reader, member: Membership, channel: str, timestamp_ms: int) -> Iterator[News]:
+    """Tell what a new member of a channel says of itself: it was not part of the channel's state before."""
+    info = user_info.latest_hash(reader, member.author) if member.is_member else None
+    if info is not None:
+        yield News(Subject.STATE, channel, info, timestamp_ms)
+
+
+def _of_info(
+    reader: Reader, author: bytes, digest: bytes, timestamp_ms: int, channels: frozenset[str]
+) -> Iterator[News]:
+    for channel in channels:
+        member = membership.of_user(reader, channel, author)
+        if member is not None and member.is_member:
+            yield News(Subject.STATE, channel, digest, timestamp_ms)
+
+
+def _of_deletion(reader: Reader, stone: Tombstone, dead: Skeleton, state_channels: frozenset[str]) -> Iterator[News]:
+    """Tell of the deletion, and of what counts now instead of what was deleted."""
+    if dead.channel:  # as in a channel's history: of its roles and actions too
+        for at_ms, digest in stone.deletions:
+            yield News(Subject.CHAT, dead.channel, digest, at_ms)
+        yield from _of_what_counts_instead(reader, stone.author, dead, dead.channel, state_channels)
+    if dead.type in MODERATION_TYPES:
+        yield News(Subject.MODERATION_AGAIN, "", stone.target, dead.timestamp_ms)
+    elif dead.type == INFO:
+        instead = user_info.latest_hash(reader, stone.author)
+        if instead is not None:
+            yield from _of_info(reader, stone.author, instead, dead.timestamp_ms, state_channels)
+
+
+def _of_what_counts_instead(
+    reader: Reader, author: bytes, dead: Skeleton, channel: str, state_channels: frozenset[str]
+) -> Iterator[News]:
+    instead: bytes | None = None
+    if dead.type == TOPIC:
+        latest = channel_topic.latest(reader, channel)
+        instead = latest[1] if latest is not None else None
+    elif dead.type in (JOIN, LEAVE):
+        member = membership.of_user(reader, channel, author)
+        instead = member.announced_by if member is not None else None
+        if member is not None and dead.type == LEAVE and channel in state_channels:
+            yield from _of_newcomer(reader, member, channel, dead.timestamp_ms)
+    if instead is not None:
+        yield News(Subject.STATE, channel, instead, dead.timestamp_ms)

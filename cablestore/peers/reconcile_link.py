@@ -1,0 +1,242 @@
+"""One reconciliation under way: frames between a link, the thread that compares, and the thread that stores."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+from cablestore import limits
+from cablestore.errors import (
+    CableStoreError,
+    PeerRefusedError,
+    ReconcileError,
+    ReconcileLimitError,
+    StorageError,
+)
+from cablestore.index.verdict import LIES, Outcome, Verdict
+from cablestore.reconcile.conversation import Arrived, Hooks, Talk
+from cablestore.reconcile.messages import Purpose, Reason, Terms
+from cablestore.reconcile.sets import OrderedSet
+from cablestore.reconcile.stored_set import stored_set
+from cablestore.store.queries import Snapshot
+
+if TYPE_CHECKING:
+    from cablestore.peers.node import Node
+
+_HELD: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED})
+"""What becomes of posts that are none the less in order."""
+
+
+class LostError(ReconcileError):
+    """The connection ended in the middle."""
+
+
+class SilentError(ReconcileError):
+    """The peer says nothing any more."""
+
+
+class Link(Protocol):
+    """A connection that carries frames to one peer, and says to `Reconciling.received` what comes."""
+
+    name: str
+    closed: asyncio.Future[str]
+
+    @property
+    def host(self) -> str:
+        """The peer's address, without its port."""
+
+    @property
+    def remote_static(self) -> bytes | None:
+        """The peer's static key, where there was a handshake."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether we connected."""
+
+    def send_frames(self, frames: list[bytes]) -> None:
+        """Send frames."""
+
+    def gave_invalid_posts(self, count: int, reason: str) -> None:
+        """Count posts that no honest peer passes on; too many end the connection."""
+
+    def faulted(self, what: str, detail: str) -> None:
+        """Count a fault; too many end the connection."""
+
+    def end(self, why: str) -> None:
+        """End the connection in good order."""
+
+
+class Talking:
+    """A talk with one peer. `run` brings it to its end; `received` is given its frames meanwhile."""
+
+    def __init__(
+        self,
+        node: Node,
+        link: Link,
+        terms: Terms,
+        purpose: Purpose = Purpose.RECONCILE,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self._node = node
+        self.link: Final = link
+        hooks = Hooks(self._items, node.store.post, os.urandom)
+        self.talk: Final = Talk(terms, hooks, node.dialect.name, purpose=purpose)
+        self.accepted = self.refused = self.unstored = 0
+        self.over: Final[asyncio.Future[None]] = node.loop.create_future()
+        """Done when nothing of the talk is left."""
+        self.began_s: Final = node.loop.time()
+        self._progress = progress
+        self._snapshot: Snapshot | None = None
+        self._jobs: asyncio.Queue[Callable[[], list[Arrived]]] = asyncio.Queue()
+        self._storing = 0
+        self._waited_s = 0.0
+        self._waits_since_s: float | None = None
+        self.gives_way = False
+
+    @property
+    def host(self) -> str:
+        """The address of the peer."""
+        return self.link.host
+
+    @property
+    def moved_size_bytes(self) -> int:
+        """How much was moved, both ways."""
+        found = self.talk.findings
+        return sum(each.comparing + each.transferring for each in (found.sent, found.received))
+
+    def waited_s(self, now_s: float) -> float:
+        """For how long, in all, nothing was to be done here before the peer said something."""
+        return self._waited_s + (0.0 if self._waits_since_s is None else now_s - self._waits_since_s)
+
+    def give_way(self) -> None:
+        """End the talk for another one: the peer is told to come again."""
+        self.gives_way = True
+        self._jobs.put_nowait(self._end_for_another)
+
+    def _end_for_another(self) -> list[Arrived]:
+        why = "others wait, and this talk is slow or its address has more than its share"
+        self.talk.end(Reason.BUSY, why)
+        raise PeerRefusedError("busy", f"the talk gave way to another one: {why}. What came is stored")
+
+    def received(self, frame: bytes) -> None:
+        """Take a frame of the peer."""
+        waiting = self._jobs.qsize()
+
+        def receive() -> list[Arrived]:
+            if waiting > limits.MAX_TALK_QUEUE_FRAMES:
+                raise ReconcileError(
+                    f"the peer sent {waiting} frames ahead, allowed are {limits.MAX_TALK_QUEUE_FRAMES}"
+                )
+            return self.talk.receive(frame, at_s=self._node.loop.time())
+
+        if waiting <= limits.MAX_TALK_QUEUE_FRAMES + 1:  # behind the one that ends the talk nothing is kept
+            self._jobs.put_nowait(receive)
+
+    async def run(self, *, begins: bool) -> None:
+        """Talk to the end. Raises CableStoreError where there is none; what came is stored none the less."""
+        self.link.closed.add_done_callback(self._lost)
+        try:
+            async with asyncio.timeout(limits.MAX_TALK_S):
+                if begins:
+                    await self._do(self._begin)
+                while not self.talk.is_finished:
+                    await self._do(await self._next())
+        except TimeoutError:
+            raise self._ended(SilentError(f"the peer did not come to an end within {limits.MAX_TALK_S:g} s")) from None
+        except CableStoreError as error:
+            raise self._ended(error) from None
+        except asyncio.CancelledError:
+            self._say_end(Reason.STOPPING, "the node stops")
+            raise
+        finally:
+            self.link.closed.remove_done_callback(self._lost)
+            if self._snapshot is not None:
+                await asyncio.shield(self._node.reconciling.in_thread(self._snapshot.close))
+
+    async def _next(self) -> Callable[[], list[Arrived]]:
+        """Wait for what is to be done next. The peer is not waited for while its posts are being stored."""
+        silence_s = self._node.settings.talk_silence_s
+        while True:
+            try:
+                async with asyncio.timeout(silence_s):
+                    return await self._job()
+            except TimeoutError:
+                if not self._storing:
+                    raise SilentError(f"the peer says nothing for {silence_s:g} s. What came is stored") from None
+
+    async def _job(self) -> Callable[[], list[Arrived]]:
+        """Wait for a job, and count for how long that is the peer's turn."""
+        if not self._storing:
+            self._waits_since_s = self._node.loop.time()
+        try:
+            return await self._jobs.get()
+        finally:
+            self._waited_s = self.waited_s(self._node.loop.time())
+            self._waits_since_s = None
+
+    async def _do(self, job: Callable[[], list[Arrived]]) -> None:
+        arrived = await self._node.reconciling.in_thread(job)
+        self.link.send_frames(self.talk.output())
+        for batch, posts in arrived:
+            self._storing += 1
+            self._node.store_for(self.link.name, posts, partial(self._stored, batch, posts))
+
+    def _begin(self) -> list[Arrived]:
+        self.talk.begin()
+        return []
+
+    def _items(self, channels: frozenset[str] | None) -> OrderedSet:
+        """One state of the store's ids, open until the talk is over. In the thread."""
+        self._snapshot = self._node.store.snapshot()
+        return stored_set(self._snapshot.reader, channels)
+
+    def _stored(self, batch: int, posts: list[bytes], outcomes: list[Outcome] | None) -> None:
+        self._storing -= 1
+        if outcomes is None:
+            self.unstored += len(posts)
+            self._jobs.put_nowait(self._refuse_to_store)
+            return
+        verdicts = [outcome.verdict for outcome in outcomes]
+        self.accepted += verdicts.count(Verdict.ACCEPTED)
+        self.refused += sum(verdict not in _HELD for verdict in verdicts)
+        lies = [outcome.reason for outcome in outcomes if outcome.verdict in LIES]
+        if lies:
+            self.link.gave_invalid_posts(len(lies), lies[-1])
+        if self._progress is not None:
+            self._progress(len(posts))
+        self._jobs.put_nowait(lambda: self.talk.stored(batch, at_s=self._node.loop.time()))
+
+    def _refuse_to_store(self) -> list[Arrived]:
+        raise StorageError(f"posts that came could not be stored: {self._node.writes.failure}")
+
+    def _lost(self, closed: asyncio.Future[str]) -> None:
+        self.lose("the connection is over" if closed.cancelled() else closed.result())
+
+    def lose(self, why: str) -> None:
+        """End the talk when all that came is worked on, unless that was its end."""
+
+        def end() -> list[Arrived]:
+            raise LostError(f"the connection ended in the middle: {why}. What came is stored")
+
+        self._jobs.put_nowait(end)
+
+    def _ended(self, error: CableStoreError) -> CableStoreError:
+        """Tell the peer why the talk ends, unless it knows."""
+        if isinstance(error, ReconcileLimitError):
+            self._say_end(Reason.LIMIT, str(error))
+        elif isinstance(error, StorageError):
+            self._say_end(Reason.STORAGE, "its disk refuses to store more")
+        elif isinstance(error, PeerRefusedError):
+            self.link.send_frames(self.talk.output())  # we may have been the one that refused
+        elif isinstance(error, ReconcileError) and not isinstance(error, LostError):
+            self._say_end(Reason.FAULT, str(error))
+        elif not isinstance(error, ReconcileError):
+            self._say_end(Reason.OTHER, "the store cannot be read")
+        return error
+
+    def _say_end(self, reason: Reason, text: str) -> None:
+        self.talk.end(reason, text)
+        self.link.send_frames(self.talk.output())

@@ -1,0 +1,181 @@
+"""Forwarding of legacy requests by their ttl, and the way of the answers back to whoever asked. Pure.
+
+A request with ttl > 0 goes on to all other peers that speak the legacy dialect, under its own id and with a ttl of one
+less (wire.md draft 1, 5.2.1). What they answer goes to the peer that asked us, and to nobody else, after an `Inspector`
+has looked at it: what we would not take ourselves is not passed on. The limit of a request is shared by the store and
+all of them, a hash is passed on once, and a request that comes back over another way is not taken up again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+from itertools import islice
+from typing import Final, Protocol
+from weakref import ref
+
+from cablestore import limits
+from cablestore.protocol import cable_js
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.exchange import Asker, Exchange, Step
+from cablestore.protocol.message import ListRequest, PostRequest, Request
+from cablestore.protocol.session import Session
+from cablestore.protocol.varint import MAX_VARINT
+
+
+class Inspector(Protocol):
+    """Looks at what peers give for others, now or later, and hands to the route what may go on, even where that is nothing."""
+
+    def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
+        """Hand those that may go on to `route.pass_hashes`."""
+
+    def look_at_posts(self, route: Route, giver: Session, posts: list[bytes]) -> None:
+        """Hand those that may go on to `route.pass_posts`."""
+
+
+class Forward(Asker):
+    """A request that was forwarded to one peer."""
+
+    def __init__(self, route: Route, giver: Session) -> None:
+        self.route: Final = route
+        self._giver: Final = giver
+
+    def on_hashes(self, hashes: tuple[bytes, ...]) -> None:
+        """Have hashes looked at."""
+        self.route.hold()
+        self.route.inspector.look_at_hashes(self.route, self._giver, hashes)
+
+    def on_posts(self, posts: list[bytes]) -> None:
+        """Have posts looked at."""
+        self.route.hold()
+        self.route.inspector.look_at_posts(self.route, self._giver, posts)
+
+    def on_names(self, names: tuple[str, ...]) -> None:
+        """Keep names until all peers have given theirs: there may be only one response."""
+        self.route.names.update(names[: limits.ROUTE_HASHES_REMEMBERED])
+
+    def on_concluded(self, exchange: Exchange, step: Step) -> None:  # noqa: ARG002 - one source less, for whatever reason
+        """Hear that this peer has no more."""
+        self.route.let_go()
+
+
+class Route:
+    """One forwarded request: who asked us, and whom we asked."""
+
+    def __init__(self, origin: Session, exchange: Exchange, inspector: Inspector) -> None:
+        self.origin: Final = origin
+        self.exchange: Final = exchange
+        self.inspector: Final = inspector
+        self.names: Final[set[str]] = set()
+        self._forwards: list[tuple[Session, Exchange]] = []
+        self._passed: set[bytes] = set()
+        self._is_live: Final[bool] = exchange.request.is_live
+
+    def forward(self, sessions: Iterable[Session], now_s: float, hashes: tuple[bytes, ...] | None = None) -> None:
+        """Ask other peers the same; of a post request only `hashes`, which are not here."""
+        ttl = self.exchange.request.ttl
+        request: Request = self.exchange.request._replace(ttl=ttl - 1)
+        if hashes is not None and isinstance(request, PostRequest):
+            request = request._replace(hashes=hashes)
+        if isinstance(request, ListRequest):
+            # Which of a peer's names lie behind the offset is known when all names are together.
+            request = request._replace(
+                offset=0, limit=request.limit and min(request.offset + request.limit, MAX_VARINT)
+            )
+        if self.exchange.is_over or (isinstance(request, PostRequest) and not request.hashes):
+            return
+        if self.origin.is_spared and cable_js.bearable(request) is None:
+            return  # whatever came could not be passed on
+        # Whoever is nearer to the first to ask waits longer, or would give up just before what it waits for comes.
+        timeout_s = limits.RELAY_TIMEOUT_S * (7 + ttl) / 8
+        for session in sessions:
+            said = cable_js.bearable(request) if session.is_spared else request
+            if session is not self.origin and said is not None and self._may_ask(session, said):
+                self.hold()
+                forward = Forward(self, session)
+                self._forwards.append((session, session.ask(said, now_s, forward, timeout_s=timeout_s)))
+
+    @staticmethod
+    def _may_ask(session: Session, request: Request) -> bool:
+        """Tell whether a peer is known to forward by ttl, was not asked this by us or asks it, and has room left.
+
+        Half of the requests that a peer takes from us are kept for our own.
+        """
+        is_known = request.request_id in session.to_answer or request.request_id in session.asked
+        has_room = len(session.asked) < limits.MAX_REQUESTS_ALIVE // 2
+        return session.is_recognised and session.dialect.requests_have_ttl and not is_known and has_room
+
+    def fresh(self, hashes: Iterable[bytes]) -> list[bytes]:
+        """Return the hashes that were not passed on yet, and note them, as far as memory for that is allowed."""
+        found = [digest for digest in dict.fromkeys(hashes) if digest not in self._passed]
+        self._passed.update(islice(found, max(limits.ROUTE_HASHES_REMEMBERED - len(self._passed), 0)))
+        return found
+
+    def end(self) -> None:
+        """Cancel what is still asked: the peer that asked us does not want it any more, or has what it wanted."""
+        for session, exchange in self._forwards:
+            session.cancel(exchange)
+        self._forwards.clear()
+
+    def hold(self) -> None:
+        """Wait for one source more: a peer, or what it gave and is being looked at. A live answer of others has no end."""
+        self.exchange.holds += not self._is_live
+
+    def let_go(self) -> None:
+        """Wait for it no longer."""
+        if not self._is_live:
+            self.finish()
+
+    def pass_hashes(self, hashes: Iterable[bytes]) -> None:
+        """Pass on hashes that were looked at."""
+        self.origin.answer_hashes(self.exchange, self.fresh(hashes))
+        if self.exchange.is_over:
+            self.end()
+        self.let_go()
+
+    def pass_posts(self, posts: Iterable[bytes]) -> None:
+        """Pass on posts that were looked at."""
+        by_hash = {post_hash(post): post for post in posts}
+        self.origin.answer_posts(self.exchange, [by_hash[digest] for digest in self.fresh(by_hash)])
+        self.let_go()
+
+    def finish(self) -> None:
+        """Hear that one source, a peer or the store, has no more."""
+        if isinstance(self.exchange.request, ListRequest):
+            self.exchange.holds -= 1
+            if self.exchange.holds == 0:
+                self.origin.answer_names(self.exchange, self._wanted_names(self.exchange.request))
+        else:
+            self.origin.finish(self.exchange)
+        if self.exchange.is_over:
+            self.end()
+
+    def _wanted_names(self, request: ListRequest) -> list[str]:
+        known = filter(cable_js.bears_channel, self.names) if self.origin.is_spared else self.names
+        names = sorted(known, key=str.encode)
+        return names[request.offset : request.offset + request.limit] if request.limit else names[request.offset :]
+
+
+class Loops:
+    """Remembers which request came from whom, to know one that comes back by another way."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[bytes, ref[Session]] = OrderedDict()
+        """By id, who asked it first; not held in memory for that."""
+
+    def is_loop(self, session: Session, request: Request, alive: Collection[Session]) -> bool:
+        """Tell whether this request came from another peer that is still connected, or from us; remember it otherwise.
+
+        A peer that comes back after a lost connection asks again under the same id, and is answered.
+        """
+        seen = self._seen.get(request.request_id)
+        if seen is None and any(other.has_asked(request.request_id) for other in alive):
+            return True  # what we asked another peer ourselves, which forwarded it
+        first = seen() if seen is not None else None
+        if first is not None and first is not session and first in alive:
+            return True
+        self._seen[request.request_id] = ref(session)
+        self._seen.move_to_end(request.request_id)
+        if len(self._seen) > limits.ROUTES_REMEMBERED:
+            self._seen.popitem(last=False)
+        return False

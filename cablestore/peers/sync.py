@@ -1,0 +1,335 @@
+"""Sync: what a node asks its peers for.
+
+Of each peer first the names of its channels; then for each channel that is followed its state, its history page by page
+from the newest back, and live what it learns from then on. What peers offer goes to `fetch`.
+
+Channels that are new do not wait until peers are asked again: when the store gets one, all peers are asked for it at once, and
+those that reconcile are told that there is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from cablestore import limits
+from cablestore.errors import NodeError, StoreClosedError
+from cablestore.index.reader import Reader
+from cablestore.peers.fetch import Fetch, Fetches
+from cablestore.peers.news import News, Subject
+from cablestore.peers.paging import Paging
+from cablestore.peers.question import Question
+from cablestore.peers.reconcile_link import Link
+from cablestore.peers.report import SyncReport
+from cablestore.peers.settings import FULL_PASS_EVERY_MS, SYNC_OVERLAP_MS, Address
+from cablestore.peers.sync_state import Mark
+from cablestore.protocol import cable_js
+from cablestore.protocol.exchange import Exchange, Step
+from cablestore.protocol.message import ListRequest, ModerationRequest, Request, StateRequest, TimeRangeRequest
+from cablestore.reconcile.messages import NEW_CHANNEL
+from cablestore.store import answers
+from cablestore.store.store import system_clock_ms
+
+if TYPE_CHECKING:
+    from cablestore.peers.connection import Connection
+    from cablestore.peers.node import Node
+
+_CHANNELS_AT_ONCE: Final = 8
+_ROUNDS: Final = 6
+"""Peers are asked for their channels each round. Once in this many rounds, those that tell of new ones are asked too, and channels
+without live requests are passed again."""
+_MODERATION_TIMEOUT_S: Final = 5.0
+"""cable.rs does not know this request and says nothing."""
+
+
+class Sync:
+    """The syncing of all peers."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.fetches: Final = Fetches(node)
+        self._peers: Final[dict[Connection, PeerSync]] = {}
+        self._channels: Final[set[str]] = set()
+        """Those that the store is known to have."""
+
+    def __len__(self) -> int:
+        """Return how many peers are synced with."""
+        return len(self._peers)
+
+    def begin(self, connection: Connection) -> None:
+        """Begin with a peer that has connected, unless nothing is followed."""
+        if self._node.settings.channels != frozenset() and not connection.is_once:
+            self._begin(connection, is_live=True)
+
+    def _begin(
+        self, connection: Connection, *, is_live: bool, progress: Callable[[int], None] | None = None
+    ) -> PeerSync:
+        fetch = self.fetches.begin(connection, progress)
+        peer = self._peers[connection] = PeerSync(self._node, connection, fetch, is_live=is_live)
+        return peer
+
+    # --- channels that are new ------------------------------------------------------------------
+
+    async def look_at_channels(self) -> None:
+        """Find out which channels the store has, so that they are not taken for new ones."""
+        self._channels.update(await self._node.reads.call(_own_channels))
+
+    def heard(self, news: Iterable[News]) -> None:
+        """Notice a channel that is new to the store: ask all peers for it, and tell those that reconcile."""
+        found = {item.channel for item in news if item.subject in (Subject.CHAT, Subject.STATE)} - self._channels
+        if not found:
+            return
+        self._channels.update(found)
+        for peer in self._peers.values():
+            peer.look(asks=False)
+        for connection in list(self._node.connections):
+            connection.send_frames([NEW_CHANNEL])
+
+    def told_of_channel(self, link: Link) -> None:
+        """A store that reconciles has got a new channel: ask it for its channels."""
+        for connection, peer in self._peers.items():
+            if connection is link:
+                peer.look(asks=True)
+
+    def lost(self, connection: Connection) -> None:
+        """Ask others for what a lost peer owes."""
+        peer = self._peers.pop(connection, None)
+        if peer is not None:
+            peer.task.cancel()
+        self.fetches.lost(connection)
+
+    async def once(self, address: Address, progress: Callable[[int], None] | None) -> SyncReport:
+        """Fetch what a peer has, once."""
+        began_s = self._node.loop.time()
+        self._node.once.add(address)
+        try:
+            connection = await self._node.connect(address)
+        finally:
+            self._node.once.discard(address)
+        self._node.reconciling.greet(connection)  # to a store like this one everything can be given
+        peer = self._begin(connection, is_live=False, progress=progress)
+        try:
+            ends: set[asyncio.Future[Any]] = {peer.task, connection.closed}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not peer.task.done() or peer.task.cancelled():
+                why = await asyncio.shield(connection.closed)
+                raise NodeError(f"{address} ended the connection: {why}. What came is stored")
+            await peer.task
+        finally:
+            peer.task.cancel()
+            connection.end("synced")
+            self._peers.pop(connection, None)
+        await asyncio.wait({connection.closed}, timeout=limits.HANDSHAKE_TIMEOUT_S)
+        report = peer.report
+        report.received_size_bytes = connection.received_size_bytes
+        report.sent_size_bytes = connection.sent_size_bytes
+        report.seconds = self._node.loop.time() - began_s
+        self._node.marks.save()
+        return report
+
+
+def _own_channels(reader: Reader) -> list[str]:
+    return list(answers.channel_list(reader))
+
+
+class PeerSync:
+    """The syncing of one peer, begun at once. What it offers goes to `fetch`."""
+
+    def __init__(self, node: Node, connection: Connection, fetch: Fetch, *, is_live: bool) -> None:
+        self._node = node
+        self._connection = connection
+        self._fetch = fetch
+        self._is_live = is_live
+        self.report: Final = fetch.report
+        self._followed: set[str] = set()
+        self._turns = asyncio.Semaphore(_CHANNELS_AT_ONCE)
+        self._live = 0
+        self._quiet: set[str] = set()
+        """Channels that are followed by passes alone: there are too many for live requests."""
+        self._passed: dict[str, Mark] = {}
+        self._moderating: Exchange | None = None
+        self._word = asyncio.Event()
+        self._asks = False
+        """Whether the word of new channels came from the peer."""
+        self.task: Final[asyncio.Task[None]] = node.run(self._run())
+
+    # --- what is asked -------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Sync all channels; stay for what is new where the sync is live."""
+        with suppress(StoreClosedError):
+            await self._follow(asks=True)
+            await self._settle()
+            if self._is_live:
+                await self._together([self._by_rounds(), self._when_told()])
+
+    async def _by_rounds(self) -> None:
+        """Ask for new channels again and again."""
+        for number in count(1):
+            await asyncio.sleep(self._node.settings.list_every_s)
+            is_long_round = number % _ROUNDS == 0
+            again = self._followed if self._fetch.take_overflow() else self._quiet if is_long_round else set[str]()
+            await self._together([self._history(channel) for channel in sorted(again)])
+            if is_long_round or not self._tells:
+                await self._follow(asks=True)
+            await self._settle()
+
+    async def _when_told(self) -> None:
+        """Follow channels as soon as there is word of new ones."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._word.wait()
+                self._word.clear()
+                asks, self._asks = self._asks, False
+                group.create_task(self._follow(asks=asks))
+                if asks:
+                    await asyncio.sleep(limits.CHANNELS_ASKED_EVERY_S)
+
+    def look(self, *, asks: bool) -> None:
+        """Look for channels that are new: among those of the store, and where `asks` among those of the peer."""
+        self._asks |= asks
+        self._word.set()
+
+    @property
+    def _tells(self) -> bool:
+        """Whether the peer says by itself when it has a new channel."""
+        met = self._connection.met
+        return met.done() and met.result()
+
+    async def _follow(self, *, asks: bool) -> None:
+        """Follow what is not followed yet."""
+        channels = await self._new_channels(asks=asks)
+        self.report.channels += len(channels)
+        if channels or self._moderating is None:
+            await self._together([self._channel(channel) for channel in channels], self._moderation(channels))
+
+    async def _settle(self) -> None:
+        """Note what was passed, when all of it is here. Where news come without a break there is no such moment."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._node.settings.list_every_s if self._is_live else None):
+                await self._fetch.drained()
+                self._put_marks()
+
+    async def _together(self, works: list[Coroutine[Any, Any, None]], *others: Coroutine[Any, Any, None]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for work in (*works, *others):
+                group.create_task(work)
+
+    async def _new_channels(self, *, asks: bool) -> list[str]:
+        """Return the channels to follow that are not followed yet: those of the peer, if it is asked, and those of the store."""
+        question = Question(self._node.loop)
+        session = self._connection.session
+        if asks:
+            self._ask(ListRequest(b"", 0, 0), question)
+            await question.done
+            session.reads_everything |= any(map(cable_js.is_too_long, question.names))
+        if self._is_live and not session.is_recognised:
+            return []  # it has not said a word: whoever it is, it is asked for channels when it does
+        if self._node.settings.channels is not None:
+            names = set(self._node.settings.channels)
+        else:
+            names = {*question.names, *await self._node.reads.call(_own_channels)}
+        if session.is_spared:
+            names = set(filter(cable_js.bears_channel, names))  # the others when it is known to bear them
+        found = sorted({self._node.dialect.channel_id(name) for name in names} - self._followed)
+        self._followed.update(found)
+        return found
+
+    async def _channel(self, channel: str) -> None:
+        is_live = self._is_live and self._live < limits.MAX_LIVE_CHANNELS
+        self._live += is_live
+        if self._is_live and not is_live:
+            self._quiet.add(channel)
+        state = Question(self._node.loop, self._fetch.offer_soon)
+        self._ask(StateRequest(b"", channel, int(is_live)), state)
+        await self._history(channel)
+        if is_live:
+            start_ms = self._window_start_ms()
+            self._ask(TimeRangeRequest(b"", channel, start_ms, 0, 0), Question(self._node.loop, self._fetch.offer_soon))
+        else:
+            await state.done
+
+    async def _moderation(self, channels: list[str]) -> None:
+        """Ask for the roles, actions and blocks of the whole cabal and of all channels, again when there are new ones."""
+        if self._moderating is not None:
+            if not channels:
+                return
+            self._connection.session.cancel(self._moderating)
+        question = Question(self._node.loop, self._fetch.offer_soon)
+        names = tuple(sorted(self._followed)[: limits.MAX_HASHES_PER_REQUEST])
+        request = ModerationRequest(b"", names, int(self._is_live), 0)
+        self._moderating = self._connection.ask(request, question, _MODERATION_TIMEOUT_S)
+        if not self._is_live:
+            await question.done
+
+    def _ask(self, request: Request, question: Question) -> Exchange:
+        return self._connection.ask(request, question)
+
+    def _window_start_ms(self) -> int:
+        window_ms = self._node.settings.window_ms
+        return 0 if window_ms is None else max(0, system_clock_ms() - window_ms)
+
+    # --- history -------------------------------------------------------------------------------
+
+    async def _history(self, channel: str) -> None:
+        """Fetch a channel's history, from what the last pass left on or from the window's start."""
+        now_ms = system_clock_ms()
+        window_ms = self._window_start_ms()
+        mark = self._node.marks.get(self._peer_name(), channel)
+        is_full = mark is None or mark.from_ms > window_ms or now_ms - mark.full_at_ms > FULL_PASS_EVERY_MS
+        start_ms = window_ms if mark is None or is_full else max(window_ms, mark.until_ms - SYNC_OVERLAP_MS)
+        async with self._turns:
+            is_whole = await self._pages(channel, start_ms, now_ms + limits.MAX_FUTURE_MS)
+        if is_whole and self._peer_name():
+            full_at_ms = now_ms if mark is None or is_full else mark.full_at_ms
+            self._passed[channel] = Mark(window_ms, now_ms, full_at_ms)
+
+    def _put_marks(self) -> None:
+        """Note the passes that are whole, unless something that was offered did not come or was not stored."""
+        passed, self._passed = self._passed, {}
+        if not self._fetch.take_failed():
+            for channel, mark in passed.items():
+                self._node.marks.put(self._peer_name(), channel, mark)
+
+    async def _pages(self, channel: str, start_ms: int, end_ms: int) -> bool:
+        """Ask for page after page; tell whether the last one was reached."""
+        page = Paging(start_ms, end_ms, self._node.settings.page_hashes)
+        while True:
+            question = Question(self._node.loop, None if page.limit else self._fetch.offer_soon)
+            self._ask(TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit), question)
+            step = await question.done
+            hashes = question.hashes
+            await self._fetch.offer(hashes)
+            if step is Step.TIMED_OUT:
+                return bool(hashes)  # cable.rs does not conclude what it has answered
+            if step in (Step.LOST, Step.CANCELLED):
+                return False
+            if page.is_last(len(hashes)):
+                return True
+            page.turn(hashes, *await self._ends_ms(hashes))
+
+    async def _ends_ms(self, hashes: Sequence[bytes]) -> tuple[int | None, int | None]:
+        """Return the times of the first and the last post of a page, of those that can be known."""
+        first_ms, last_ms = await self._times((hashes[0], hashes[-1]))
+        if first_ms is None or last_ms is None:
+            known = [time_ms for time_ms in await self._times(hashes) if time_ms is not None]
+            first_ms, last_ms = (known[0], known[-1]) if known else (None, None)
+        return first_ms, last_ms
+
+    async def _times(self, hashes: Sequence[bytes]) -> list[int | None]:
+        """Return the times of posts, as soon as those that are on their way are stored."""
+        await self._fetch.landed(hashes)
+
+        def times(reader: Reader) -> list[int | None]:
+            return [answers.time_of(reader, digest) for digest in hashes]
+
+        return await self._node.reads.call(times)
+
+    def _peer_name(self) -> str:
+        static = self._connection.remote_static
+        if static is not None:
+            return static.hex()
+        return str(self._connection.dialed) if self._connection.dialed else ""

@@ -1,0 +1,297 @@
+"""The threads of a node: one that reads the store, one that stores posts, one that waits for what is new.
+
+The event loop never touches the store. Jobs go to a thread through a queue; what comes of them is handed back to the
+loop many at a time, because waking the loop costs more than most answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
+
+from cablestore import limits
+from cablestore.errors import CableStoreError, StoreClosedError
+from cablestore.index.reader import Reader
+from cablestore.index.verdict import Outcome
+from cablestore.peers.news import News, news_of
+from cablestore.peers.stopwatch import Stopwatch
+from cablestore.store.queries import Snapshot
+from cablestore.store.store import CableStore
+
+_MOST_JOBS: Final = 64
+"""Jobs that share a snapshot, and are handed back to the loop at once."""
+_MOST_ROUNDS: Final = 8
+"""Rounds of the loop after which jobs wait no longer for others."""
+_FEED_WAIT_S: Final = 0.1
+"""How long a thread waits before it looks whether it is to end."""
+
+T = TypeVar("T")
+
+
+class SharedState:
+    """A snapshot that several answers read from; the last one to let go of it closes it. Used by one thread."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.reader: Final = snapshot.reader
+        self._snapshot = snapshot
+        self._users = 1
+
+    def keep(self) -> SharedState:
+        """Hold on to the state beyond this job."""
+        self._users += 1
+        return self
+
+    def release(self) -> None:
+        """Let go."""
+        self._users -= 1
+        if self._users == 0:
+            self._snapshot.close()
+
+
+class Job(Protocol):
+    """Something to read from the store. `cpu_s` is told what the thread spent on it."""
+
+    cpu_s: float
+
+    def run(self, state: SharedState) -> None:
+        """Read, in the thread. Keeps every exception for `done`."""
+
+    def done(self) -> None:
+        """Go on with what was read, on the loop."""
+
+
+class Call:
+    """A function of a reader, awaited through `future`."""
+
+    def __init__(self, function: Callable[[Reader], Any], future: asyncio.Future[Any]) -> None:
+        self._function = function
+        self._future = future
+        self._found: Any = None
+        self._error: Exception | None = None
+        self.cpu_s = 0.0
+
+    def run(self, state: SharedState) -> None:
+        """Call the function."""
+        try:
+            self._found = self._function(state.reader)
+        except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited
+            self._error = error
+
+    def done(self) -> None:
+        """Settle the future."""
+        if self._future.done():
+            return
+        if self._error is None:
+            self._future.set_result(self._found)
+        else:
+            self._future.set_exception(self._error)
+
+
+class Reads:
+    """The thread that reads. It gets jobs by the lot, and those of a lot share one snapshot.
+
+    A lot is handed over when the last one is done and a round of the loop has brought no further job: while the loop
+    takes requests and the thread reads at the same time, each loses as much again in waiting for Python's lock.
+    """
+
+    def __init__(self, store: CableStore, loop: asyncio.AbstractEventLoop) -> None:
+        self._store = store
+        self._loop = loop
+        self._jobs: list[Job] = []
+        self._is_reading = False
+        self._is_collecting = False
+        self._lots: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="cablestore-read", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        return len(self._jobs)
+
+    def submit(self, job: Job) -> None:
+        """Have a job done. On the loop."""
+        self._jobs.append(job)
+        self._collect()
+
+    def _collect(self) -> None:
+        if not self._is_reading and not self._is_collecting:
+            self._is_collecting = True
+            self._loop.call_soon(self._look, 0, _MOST_ROUNDS)
+
+    def _look(self, known: int, rounds: int) -> None:
+        """Hand over, unless there are more jobs than were `known` a round ago."""
+        count = len(self._jobs)
+        if known < count < _MOST_JOBS and rounds:
+            self._loop.call_soon(self._look, count, rounds - 1)
+            return
+        self._is_collecting = False
+        self._is_reading = True
+        self._lots.put(self._jobs[:_MOST_JOBS])
+        del self._jobs[:_MOST_JOBS]
+
+    async def call(self, function: Callable[[Reader], T]) -> T:
+        """Return what a function finds in the present state."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        self.submit(Call(function, future))
+        return await future
+
+    async def close(self) -> None:
+        """End the thread when all jobs are done."""
+        self._lots.put(self._jobs)
+        self._jobs = []
+        self._lots.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def _work(self) -> None:
+        watch = Stopwatch()
+        while (jobs := self._lots.get()) is not None:
+            try:
+                state = SharedState(self._store.snapshot())
+            except StoreClosedError:
+                return
+            for job in jobs:
+                began_s = watch.begin()
+                job.run(state)
+                job.cpu_s = watch.spent_s(began_s)
+            state.release()
+            _on_loop(self._loop, self._take, jobs)
+
+    def _take(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            _guarded(self._loop, job.done)
+        self._is_reading = False
+        if self._jobs:
+            self._collect()
+
+
+def _guarded(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
+    """Call a function; whatever it raises must not keep those after it from being called."""
+    try:
+        function(*arguments)
+    except Exception as error:  # noqa: BLE001 - it is reported
+        loop.call_exception_handler({"message": "a result could not be taken", "exception": error})
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
+    """Call a function on the loop, if that still runs."""
+    try:
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:  # the loop was closed: nobody waits for this any more
+        return
+
+
+Stored = Callable[[list[Outcome] | None], None]
+"""Told, on the loop, what became of posts; None where the store refused to write."""
+
+
+class Writes:
+    """The thread that stores posts. What waits together is verified and written together."""
+
+    def __init__(self, store: CableStore, loop: asyncio.AbstractEventLoop) -> None:
+        self._store = store
+        self._loop = loop
+        self._posts: queue.SimpleQueue[tuple[list[bytes], Stored] | None] = queue.SimpleQueue()
+        self.queued_size_bytes = 0
+        """Posts that wait. Read and written on the loop alone."""
+        self.failure = ""
+        """Why the store refused to write, the last time that it did."""
+        self._thread = threading.Thread(target=self._work, name="cablestore-write", daemon=True)
+        self._thread.start()
+
+    def submit(self, posts: list[bytes], stored: Stored) -> None:
+        """Have posts verified and stored."""
+        self.queued_size_bytes += sum(map(len, posts))
+        self._posts.put((posts, stored))
+
+    def close(self) -> None:
+        """End the thread when all posts are stored."""
+        self._posts.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        is_last = False
+        while not is_last:
+            taken = [self._posts.get()]
+            count = 0
+            while count < limits.MAX_BATCH_POSTS and taken[-1] is not None and not self._posts.empty():
+                count += len(taken[-1][0])
+                taken.append(self._posts.get())
+            is_stored = self._store_all([given for given in taken if given is not None])
+            is_last = None in taken or not is_stored
+
+    def _store_all(self, taken: list[tuple[list[bytes], Stored]]) -> bool:
+        raws = [raw for posts, _ in taken for raw in posts]
+        outcomes: list[Outcome] | None
+        try:
+            outcomes = self._store.ingest(raws, batch_posts=limits.MAX_BATCH_POSTS // 4)
+        except StoreClosedError:
+            return False
+        except CableStoreError as error:
+            self.failure = str(error)
+            outcomes = None  # a full disk: what was not stored is offered again by the next pass
+        _on_loop(self._loop, self._hand_over, taken, outcomes, sum(map(len, raws)))
+        return True
+
+    def _hand_over(self, taken: list[tuple[list[bytes], Stored]], outcomes: list[Outcome] | None, size: int) -> None:
+        self.queued_size_bytes -= size
+        at = 0
+        for posts, stored in taken:
+            _guarded(self._loop, stored, None if outcomes is None else outcomes[at : at + len(posts)])
+            at += len(posts)
+
+
+class Feed:
+    """The thread that follows the arrival log and tells the loop what peers may want to hear of.
+
+    `wants` tells whether there are any; without them, and before there were, nothing is read.
+    """
+
+    def __init__(
+        self,
+        store: CableStore,
+        loop: asyncio.AbstractEventLoop,
+        wants: Callable[[], bool],
+        state_channels: Callable[[], frozenset[str]],
+        deliver: Callable[[list[News]], None],
+    ) -> None:
+        self._store = store
+        self._loop = loop
+        self._wants = wants
+        self._state_channels = state_channels
+        self._deliver = deliver
+        self._ends = threading.Event()
+        self._after = store.last_sequence
+        self._thread = threading.Thread(target=self._work, name="cablestore-feed", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ends.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._ends.is_set():
+            try:
+                self._step()
+            except StoreClosedError:
+                return
+
+    def _step(self) -> None:
+        if not self._store.wait(self._after, _FEED_WAIT_S):
+            return
+        last = self._store.last_sequence  # before asking: whoever wants to know from now on has seen all up to it
+        if not self._wants():
+            self._after = last
+            self._ends.wait(_FEED_WAIT_S / 2)
+            return
+        found, self._after = self._store_news()
+        if found:
+            _on_loop(self._loop, self._deliver, found)
+
+    def _store_news(self) -> tuple[list[News], int]:
+        with self._store.snapshot() as snapshot:
+            return news_of(snapshot.reader, self._after, self._state_channels())

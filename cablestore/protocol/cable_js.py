@@ -1,0 +1,120 @@
+"""What cable.js cannot bear: posts and requests that make it throw, which ends the program that uses it. Pure.
+
+It counts bytes where the protocol counts code points, knows two keys of post/info, and keeps two names of channels for
+itself. cable.rs counts code points, so its users write such posts. To a peer that may be cable.js they are not
+given.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cablestore import limits
+from cablestore.errors import DecodeError
+from cablestore.protocol.body import (
+    DELETE,
+    JOIN,
+    LEAVE,
+    TEXT,
+    Block,
+    Body,
+    Delete,
+    Info,
+    Join,
+    Leave,
+    Moderation,
+    Role,
+    Text,
+    Topic,
+    Unblock,
+)
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.dialect import LEGACY
+from cablestore.protocol.fields import read_sized
+from cablestore.protocol.message import ModerationRequest, Request, StateRequest, TimeRangeRequest
+from cablestore.protocol.post import SIGNED_FROM, decode_post, peek_type
+from cablestore.protocol.varint import read_varint
+
+RESERVED_CHANNELS: Final = frozenset({"reqid-to-channels", "\0"})
+"""Names of channels that mean something else inside of cable-core.js: a table of requests, and the whole cabal."""
+
+_ACCEPT_ROLE_VALUES: Final = (b"\x00", b"\x01")
+
+
+def bears_channel(name: str) -> bool:
+    """Tell whether cable.js bears posts in a channel and requests for it; "" is the whole cabal."""
+    return not is_too_long(name) and name not in RESERVED_CHANNELS
+
+
+def is_too_long(channel: str) -> bool:
+    """Tell whether cable.js can neither read nor write a channel's name."""
+    return len(channel.encode()) > limits.MAX_CABLE_JS_CHANNEL_SIZE_BYTES
+
+
+def bears_topic(topic: str) -> bool:
+    """Tell whether cable.js bears a topic."""
+    return len(topic.encode()) <= limits.MAX_CABLE_JS_TOPIC_SIZE_BYTES
+
+
+def bears_info(info: Info) -> bool:
+    """Tell whether cable.js bears what a user says of itself."""
+    return all(
+        len(value) <= limits.MAX_CABLE_JS_NAME_SIZE_BYTES
+        if key == "name"
+        else key == "accept-role" and value in _ACCEPT_ROLE_VALUES
+        for key, value in info.pairs
+    )
+
+
+def bears_body(body: Body) -> bool:  # noqa: PLR0911 - one return a type
+    """Tell whether cable.js bears a post with this body."""
+    match body:
+        case Delete():
+            return True
+        case Info():
+            return bears_info(body)
+        case Topic(channel, topic):
+            return bears_channel(channel) and bears_topic(topic)
+        case Text(channel) | Join(channel) | Leave(channel):
+            return bears_channel(channel)
+        case Role(reason, _, channel):
+            return _bears_reason(reason) and bears_channel(channel)
+        case Moderation(reason, _, channel, recipients):
+            is_short = len(recipients) <= limits.MAX_RECIPIENTS
+            return is_short and _bears_reason(reason) and bears_channel(channel)
+        case Block(reason) | Unblock(reason):
+            return _bears_reason(reason)
+
+
+def _bears_reason(reason: str) -> bool:
+    return len(reason.encode()) <= limits.MAX_CABLE_JS_REASON_SIZE_BYTES
+
+
+def bears_post(raw: bytes) -> bool:
+    """Tell whether cable.js bears a post, given its bytes. Of most posts, nothing but the channel is looked at."""
+    post_type = peek_type(raw)
+    if post_type == DELETE:
+        return True
+    try:
+        if post_type in (TEXT, JOIN, LEAVE):
+            return bears_channel(_channel_of(raw))
+        return bears_body(decode_post(raw, LEGACY).body)
+    except (DecodeError, UnicodeDecodeError):
+        return False
+
+
+def _channel_of(raw: bytes) -> str:
+    """Return the channel of a post/text, post/join or post/leave."""
+    links, at = read_varint(raw, SIGNED_FROM)
+    _, at = read_varint(raw, at + links * HASH_SIZE_BYTES + 1)
+    return read_sized(raw, at, "channel name")[0].decode()
+
+
+def bearable(request: Request) -> Request | None:
+    """Return what cable.js bears of a request, None where that is nothing."""
+    match request:
+        case TimeRangeRequest(_, channel) | StateRequest(_, channel):
+            return request if bears_channel(channel) else None
+        case ModerationRequest(_, channels):
+            return request._replace(channels=tuple(filter(bears_channel, channels)))
+    return request

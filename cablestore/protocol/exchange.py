@@ -1,0 +1,220 @@
+"""A request and where it stands: the states of its life, the steps between them, and what a session tells of it. Pure.
+
+It lives on both sides in one of three states, and every step of it stands in `TRANSITIONS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple, Self
+
+from cablestore.protocol.message import PostRequest, Request, TimeRangeRequest
+
+
+class Role(Enum):
+    """On which side of a request we are (wire.md 5.2.1)."""
+
+    __hash__ = object.__hash__
+
+    REQUESTER = "requester"
+    RESPONDER = "responder"
+
+
+class State(Enum):
+    """Where a request stands."""
+
+    __hash__ = object.__hash__  # each is one object; Enum's own takes longer than the rest of looking up a transition
+
+    OPEN = "open"
+    """What is known already is on its way."""
+    LIVE = "live"
+    """Stays for what is learned from now on."""
+    CONCLUDED = "concluded"
+    """Over and forgotten."""
+
+
+class Step(Enum):
+    """What happens to a request."""
+
+    __hash__ = object.__hash__
+
+    PART = "a part of the answer"
+    CAUGHT_UP = "all that is known is sent"
+    FINISHED = "the concluding response"
+    LIMIT = "its limit is reached"
+    SATISFIED = "everything asked for is here"
+    CANCELLED = "cancel request"
+    TIMED_OUT = "no answer in time"
+    LOST = "the connection is lost"
+
+
+_Q, _S = Role.REQUESTER, Role.RESPONDER
+TRANSITIONS: Final[dict[tuple[Role, State, Step], State]] = {
+    (_S, State.OPEN, Step.PART): State.OPEN,
+    (_S, State.OPEN, Step.CAUGHT_UP): State.LIVE,
+    (_S, State.OPEN, Step.FINISHED): State.CONCLUDED,
+    (_S, State.OPEN, Step.LIMIT): State.CONCLUDED,
+    (_S, State.OPEN, Step.CANCELLED): State.CONCLUDED,
+    (_S, State.OPEN, Step.LOST): State.CONCLUDED,
+    (_S, State.LIVE, Step.PART): State.LIVE,
+    (_S, State.LIVE, Step.FINISHED): State.CONCLUDED,
+    (_S, State.LIVE, Step.LIMIT): State.CONCLUDED,
+    (_S, State.LIVE, Step.CANCELLED): State.CONCLUDED,
+    (_S, State.LIVE, Step.LOST): State.CONCLUDED,
+    (_Q, State.OPEN, Step.PART): State.OPEN,
+    (_Q, State.OPEN, Step.FINISHED): State.CONCLUDED,
+    (_Q, State.OPEN, Step.LIMIT): State.CONCLUDED,
+    (_Q, State.OPEN, Step.SATISFIED): State.CONCLUDED,
+    (_Q, State.OPEN, Step.CANCELLED): State.CONCLUDED,
+    (_Q, State.OPEN, Step.TIMED_OUT): State.CONCLUDED,
+    (_Q, State.OPEN, Step.LOST): State.CONCLUDED,
+    (_Q, State.LIVE, Step.PART): State.LIVE,
+    (_Q, State.LIVE, Step.FINISHED): State.CONCLUDED,
+    (_Q, State.LIVE, Step.LIMIT): State.CONCLUDED,
+    (_Q, State.LIVE, Step.CANCELLED): State.CONCLUDED,
+    (_Q, State.LIVE, Step.LOST): State.CONCLUDED,
+}
+"""The life of a request. A live one of ours begins LIVE: its answer never ends, so it is not waited for."""
+
+
+class Fault(Enum):
+    """What a peer did that no honest and whole peer does."""
+
+    MALFORMED = "malformed message"
+    DUPLICATE = "request id that is alive already"
+    TOO_MANY_REQUESTS = "more requests alive than allowed"
+    TOO_MANY_HASHES = "more hashes in one request than allowed"
+    UNASKED = "response to no request"
+    WRONG_TYPE = "response of the wrong type"
+    UNASKED_POSTS = "posts that were not asked for"
+    ENDLESS = "answer without an end"
+
+
+class Asker:
+    """Who asked a peer something and is told what comes of it. What is not overridden is of no interest."""
+
+    def on_hashes(self, hashes: tuple[bytes, ...]) -> None:
+        """Take hashes of the answer."""
+
+    def on_posts(self, posts: list[bytes]) -> None:
+        """Take posts that were asked for."""
+
+    def on_names(self, names: tuple[str, ...]) -> None:
+        """Take names of channels."""
+
+    def on_concluded(self, exchange: Exchange, step: Step) -> None:
+        """Hear that nothing more will come."""
+
+
+_NOBODY: Final = Asker()
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """A request and where it stands. Of a request of ours, `owner` waits for the answer."""
+
+    role: Role
+    request: Request
+    state: State
+    remaining: int | None
+    """Hashes that may still be sent or received, None where there is no limit."""
+    timeout_s: float = 0.0
+    received: int = 0
+    """Hashes that have come."""
+    deadline_s: float | None = None
+    missing: set[bytes] = field(default_factory=set)
+    """Of a post request of ours, the hashes that have not come."""
+    holds: int = 1
+    """Of a peer's request, the sources that may still add to the answer: the store, and peers it was forwarded to."""
+    posts: list[bytes] = field(default_factory=list)
+    """Posts that wait to go out in one response."""
+    posts_size_bytes: int = 0
+    owner: Asker = _NOBODY
+
+    @classmethod
+    def of(cls, role: Role, request: Request, owner: Asker = _NOBODY) -> Self:
+        """Begin with a request. A live one of ours is live at once."""
+        is_live = role is Role.REQUESTER and request.is_live
+        limit = request.limit if isinstance(request, TimeRangeRequest) else 0
+        exchange = cls(role, request, State.LIVE if is_live else State.OPEN, limit or None, owner=owner)
+        if role is Role.REQUESTER and isinstance(request, PostRequest):
+            exchange.missing = set(request.hashes)
+        return exchange
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the request is concluded."""
+        return self.state is State.CONCLUDED
+
+
+class Asked(NamedTuple):
+    """The peer asks something."""
+
+    exchange: Exchange
+
+
+class Dropped(NamedTuple):
+    """The peer cancelled its request: work on it no more."""
+
+    exchange: Exchange
+
+
+class Hashes(NamedTuple):
+    """Hashes that answer a request of ours."""
+
+    exchange: Exchange
+    hashes: tuple[bytes, ...]
+
+    def tell(self) -> None:
+        """Tell who asked."""
+        self.exchange.owner.on_hashes(self.hashes)
+
+
+class Posts(NamedTuple):
+    """Posts that we asked for."""
+
+    exchange: Exchange
+    posts: list[bytes]
+
+    def tell(self) -> None:
+        """Tell who asked."""
+        self.exchange.owner.on_posts(self.posts)
+
+
+class Names(NamedTuple):
+    """Channels that answer a request of ours."""
+
+    exchange: Exchange
+    channels: tuple[str, ...]
+
+    def tell(self) -> None:
+        """Tell who asked."""
+        self.exchange.owner.on_names(self.channels)
+
+
+class Concluded(NamedTuple):
+    """A request of ours is over."""
+
+    exchange: Exchange
+    step: Step
+
+    def tell(self) -> None:
+        """Tell who asked."""
+        self.exchange.owner.on_concluded(self.exchange, self.step)
+
+
+class Violation(NamedTuple):
+    """The peer broke a rule of the protocol, or one of our limits."""
+
+    fault: Fault
+    detail: str
+
+
+class Extra(NamedTuple):
+    """What a store like this one says beside Cable."""
+
+    content: bytes
+
+
+Event = Asked | Dropped | Hashes | Posts | Names | Concluded | Violation | Extra

@@ -1,0 +1,440 @@
+"""Messages of the Cable wire: requests and responses, in both dialects, and the frames that they travel in. Pure.
+
+A message is a length and that many bytes (wire.md 6.3.1):
+
+    draft8: msg_type varint |                 req_id u8[8] | body
+    legacy: msg_type varint | circuit_id u8[4] (zeros) | req_id u8[4] | ttl varint (requests only) | body
+
+The eight bytes behind the type line up: a legacy message has four zeros there, a request id of draft 8 is random. So
+the first message of a peer tells which wire it speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from cablestore import limits
+from cablestore.errors import DecodeError
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
+from cablestore.protocol.fields import counted, read_choice, read_hashes, read_sized, read_text, sized
+from cablestore.protocol.varint import MAX_VARINT_SIZE_BYTES, encode_varint, read_varint
+
+_IDS_SIZE_BYTES: Final = 8
+"""Circuit id and request id together, or the longer request id alone: the same in both dialects."""
+
+
+class PostRequest(NamedTuple):
+    """Asks for posts by their hashes (wire.md 6.3.2.1)."""
+
+    request_id: bytes
+    hashes: tuple[bytes, ...]
+    ttl: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it stays alive behind what is known: never."""
+        return False
+
+
+class CancelRequest(NamedTuple):
+    """Ends the request `cancel_id` (wire.md 6.3.2.2). Never answered."""
+
+    request_id: bytes
+    cancel_id: bytes
+    ttl: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it stays alive behind what is known: never."""
+        return False
+
+
+class TimeRangeRequest(NamedTuple):
+    """Asks for the texts and deletions of a channel, start <= timestamp < end, newest first (wire.md 6.3.2.3).
+
+    With `time_end_ms` 0 the request stays alive for what is learned later. A `limit` of 0 is none.
+    """
+
+    request_id: bytes
+    channel: str
+    time_start_ms: int
+    time_end_ms: int
+    limit: int
+    ttl: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it stays alive behind what is known."""
+        return self.time_end_ms == 0
+
+
+class StateRequest(NamedTuple):
+    """Asks for the state of a channel, with `future` 1 also for its changes (wire.md 6.3.2.4)."""
+
+    request_id: bytes
+    channel: str
+    future: int
+    ttl: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it stays alive behind what is known."""
+        return self.future == 1
+
+
+class ListRequest(NamedTuple):
+    """Asks for names of channels (wire.md 6.3.2.5). A `limit` of 0 is none."""
+
+    request_id: bytes
+    offset: int
+    limit: int
+    ttl: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it stays alive behind what is known: never."""
+        return False
+
+
+class ModerationRequest(NamedTuple):
+    """Asks for the moderation of the whole cabal and of channels, from `oldest_ms` on (moderation.md 5.2.1)."""
+
+    request_id: bytes
+    channels: tuple[str, ...]
+    future: int
+    oldest_ms: int
+    ttl: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it stays alive behind what is known."""
+        return self.future == 1
+
+
+class HashResponse(NamedTuple):
+    """Hashes of posts (wire.md 6.3.3.1). None at all concludes the request."""
+
+    request_id: bytes
+    hashes: tuple[bytes, ...]
+
+
+class PostResponse(NamedTuple):
+    """Posts (wire.md 6.3.3.2). None at all concludes the request."""
+
+    request_id: bytes
+    posts: tuple[bytes, ...]
+
+
+class ListResponse(NamedTuple):
+    """Names of channels (wire.md 6.3.3.3); concludes the request."""
+
+    request_id: bytes
+    channels: tuple[str, ...]
+
+
+Request = PostRequest | CancelRequest | TimeRangeRequest | StateRequest | ListRequest | ModerationRequest
+Response = HashResponse | PostResponse | ListResponse
+Message = Request | Response
+
+TYPE_IDS: Final[dict[type[Message], int]] = {
+    HashResponse: 0,
+    PostResponse: 1,
+    PostRequest: 2,
+    CancelRequest: 3,
+    TimeRangeRequest: 4,
+    StateRequest: 5,
+    ListRequest: 6,
+    ListResponse: 7,
+    ModerationRequest: 8,
+}
+MESSAGE_NAMES: Final[dict[type[Message], str]] = {
+    HashResponse: "hash response",
+    PostResponse: "post response",
+    PostRequest: "post request",
+    CancelRequest: "cancel request",
+    TimeRangeRequest: "channel time range request",
+    StateRequest: "channel state request",
+    ListRequest: "channel list request",
+    ListResponse: "channel list response",
+    ModerationRequest: "moderation state request",
+}
+_RESPONSES: Final = (HashResponse, PostResponse, ListResponse)
+
+EXTRA_TYPE_ID: Final = 0x6361_6273
+"""The type of what stores like this one say to each other beside Cable, "cabs". Others skip types that they do not know."""
+_EXTRA_HEAD: Final = encode_varint(EXTRA_TYPE_ID)
+_EXTRA_ID_BYTE: Final = b"\xff"
+
+
+# --- frames -----------------------------------------------------------------------------------
+
+
+class FrameReader:
+    """Cuts a stream of bytes, in whatever pieces it comes, into messages without their lengths."""
+
+    def __init__(self, max_size_bytes: int = limits.MAX_MESSAGE_SIZE_BYTES) -> None:
+        self._max_size_bytes = max_size_bytes
+        self._rest = bytearray()
+        self._needed = 1
+        """Bytes with which it is worth looking again: a large message is not looked at for each of its pieces."""
+        self._empty = 0
+        """Messages of length 0 that came one after the other."""
+
+    @property
+    def held_size_bytes(self) -> int:
+        """How much of a message is here that is not whole."""
+        return len(self._rest)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes, return the messages that are whole now. Raises DecodeError; then the stream is lost.
+
+        Messages of length 0 say nothing and are passed over: cable.rs writes some lengths one too small, and the 0 that
+        ends such a message comes after it.
+        """
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._needed:
+                return []
+            data = bytes(self._rest)
+            self._rest.clear()
+        frames = []
+        at = 0
+        while (found := self._next(data, at)) is not None:
+            start, at = found
+            self._empty = self._empty + 1 if start == at else 0
+            if self._empty > limits.MAX_EMPTY_MESSAGES:
+                raise DecodeError(at, f"more than {limits.MAX_EMPTY_MESSAGES} messages of length 0 follow each other")
+            if start < at:
+                frames.append(data[start:at])
+        if at < len(data):
+            self._rest += data[at:]
+        return frames
+
+    def _next(self, data: bytes, at: int) -> tuple[int, int] | None:
+        """Return where the message at `at` begins and ends, None where it is not whole."""
+        self._needed = len(data) - at + 1
+        if at >= len(data):
+            return None
+        if data[at] < 0x80:
+            size_bytes, start = data[at], at + 1
+        elif len(data) - at < MAX_VARINT_SIZE_BYTES and all(byte >= 0x80 for byte in data[at:]):
+            return None
+        else:
+            size_bytes, start = read_varint(data, at)
+        if size_bytes > self._max_size_bytes:
+            raise DecodeError(at, f"a message of {size_bytes} bytes is announced, allowed are {self._max_size_bytes}")
+        end = start + size_bytes
+        if end > len(data):
+            self._needed = end - at
+            return None
+        return start, end
+
+
+def recognise(frame: bytes) -> Dialect:
+    """Return the dialect that a message is written in. Raises DecodeError where it is too short for any."""
+    _, at = read_varint(frame, 0)
+    ids = frame[at : at + _IDS_SIZE_BYTES]
+    if len(ids) < _IDS_SIZE_BYTES:
+        raise DecodeError(at, f"a message has {_IDS_SIZE_BYTES} bytes of ids behind its type, here are {len(ids)}")
+    return LEGACY if ids.startswith(bytes(LEGACY.circuit_id_size_bytes)) else DRAFT8
+
+
+# --- decoding ---------------------------------------------------------------------------------
+
+
+def decode_message(frame: bytes, dialect: Dialect) -> Message | None:
+    """Decode one message without its length. Returns None for an unknown type, which is skipped (wire.md 6.3.1).
+
+    Raises DecodeError.
+    """
+    type_id, at = read_varint(frame, 0)
+    start = at + dialect.circuit_id_size_bytes
+    end = at + _IDS_SIZE_BYTES
+    request_id = frame[start:end]
+    if len(frame) < end:
+        raise DecodeError(
+            at, f"a message has {_IDS_SIZE_BYTES} bytes of ids behind its type, here are {len(frame) - at}"
+        )
+    read = _READERS.get(type_id)
+    if read is None:
+        return None
+    message, at = read(frame, end, request_id, dialect)
+    if at != len(frame):
+        raise DecodeError(at, f"{len(frame) - at} bytes follow the end of the {MESSAGE_NAMES[type(message)]}")
+    return message
+
+
+def _ttl(frame: bytes, at: int, dialect: Dialect) -> tuple[int, int]:
+    return read_choice(frame, at, "ttl", limits.MAX_TTL) if dialect.requests_have_ttl else (0, at)
+
+
+def _channel(frame: bytes, at: int) -> tuple[str, int]:
+    return read_text(frame, at, "channel", 1, limits.MAX_CHANNEL_CODEPOINTS)
+
+
+def _hash_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tuple[Message, int]:
+    hashes, at = read_hashes(frame, at, "hashes")
+    return HashResponse(request_id, hashes), at
+
+
+def _post_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tuple[Message, int]:
+    """Read posts until one of length 0, or until the message ends: cable.rs writes some lengths one too small."""
+    posts = []
+    while at < len(frame):
+        post, at = read_sized(frame, at, "post")
+        if not post:
+            break
+        posts.append(post)
+    return PostResponse(request_id, tuple(posts)), at
+
+
+def _post_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
+    ttl, at = _ttl(frame, at, dialect)
+    hashes, at = read_hashes(frame, at, "hashes")
+    return PostRequest(request_id, hashes, ttl), at
+
+
+def _cancel_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
+    ttl, at = _ttl(frame, at, dialect)
+    end = at + dialect.request_id_size_bytes
+    if end > len(frame):
+        raise DecodeError(at, f"the cancel id has {dialect.request_id_size_bytes} bytes, {len(frame) - at} are left")
+    return CancelRequest(request_id, frame[at:end], ttl), end
+
+
+def _time_range_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
+    ttl, at = _ttl(frame, at, dialect)
+    channel, at = _channel(frame, at)
+    time_start_ms, at = read_varint(frame, at)
+    time_end_ms, at = read_varint(frame, at)
+    limit, at = read_varint(frame, at)
+    return TimeRangeRequest(request_id, channel, time_start_ms, time_end_ms, limit, ttl), at
+
+
+def _state_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
+    ttl, at = _ttl(frame, at, dialect)
+    channel, at = _channel(frame, at)
+    future, at = read_choice(frame, at, "future", 1)
+    return StateRequest(request_id, channel, future, ttl), at
+
+
+def _list_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
+    ttl, at = _ttl(frame, at, dialect)
+    offset, at = read_varint(frame, at)
+    limit, at = read_varint(frame, at)
+    return ListRequest(request_id, offset, limit, ttl), at
+
+
+def _list_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tuple[Message, int]:
+    channels, at = _names(frame, at)
+    return ListResponse(request_id, channels), at
+
+
+def _moderation_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
+    ttl, at = _ttl(frame, at, dialect)
+    channels, at = _names(frame, at)
+    future, at = read_choice(frame, at, "future", 1)
+    oldest_ms, at = read_varint(frame, at)
+    return ModerationRequest(request_id, channels, future, oldest_ms, ttl), at
+
+
+def _names(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:
+    """Read names until one of length 0, or until the message ends, as with posts."""
+    names: list[str] = []
+    while at < len(frame):
+        name, at = read_text(frame, at, "channel", 0, limits.MAX_CHANNEL_CODEPOINTS)
+        if not name:
+            break
+        names.append(name)
+        if len(names) > limits.MAX_NAMES_PER_MESSAGE:
+            raise DecodeError(at, f"more than {limits.MAX_NAMES_PER_MESSAGE} channels are named")
+    return tuple(names), at
+
+
+_READERS: Final = {
+    0: _hash_response,
+    1: _post_response,
+    2: _post_request,
+    3: _cancel_request,
+    4: _time_range_request,
+    5: _state_request,
+    6: _list_request,
+    7: _list_response,
+    8: _moderation_request,
+}
+
+
+# --- encoding ---------------------------------------------------------------------------------
+
+_HEADS: Final = {
+    (kind, dialect.circuit_id_size_bytes): bytes((type_id,)) + bytes(dialect.circuit_id_size_bytes)
+    for kind, type_id in TYPE_IDS.items()
+    for dialect in (LEGACY, DRAFT8)
+}
+"""How messages begin, up to the request id."""
+
+
+def encode_message(message: Message, dialect: Dialect) -> bytes:
+    """Encode a message with its length. Raises ValueError for what the dialect cannot say: ids of another size, empty names or posts."""
+    _check_id(message.request_id, dialect)
+    head = _HEADS[type(message), dialect.circuit_id_size_bytes] + message.request_id
+    if isinstance(message, HashResponse):  # what a node says most
+        return sized(head + counted(message.hashes))
+    if isinstance(message, CancelRequest):
+        _check_id(message.cancel_id, dialect)
+    if dialect.requests_have_ttl and not isinstance(message, _RESPONSES):
+        head += encode_varint(message.ttl)
+    return sized(head + _body(message))
+
+
+def _check_id(request_id: bytes, dialect: Dialect) -> None:
+    if len(request_id) != dialect.request_id_size_bytes:
+        raise ValueError(f"a request id of {dialect.name} has {dialect.request_id_size_bytes} bytes: {request_id!r}")
+
+
+def _body(message: Message) -> bytes:  # noqa: PLR0911 - one case a type
+    match message:
+        case PostRequest(_, hashes) | HashResponse(_, hashes):
+            return counted(hashes)
+        case PostResponse(_, posts):
+            return _ended(posts)
+        case ListResponse(_, channels):
+            return _ended(map(str.encode, channels))
+        case CancelRequest(_, cancel_id):
+            return cancel_id
+        case TimeRangeRequest(_, channel, start_ms, end_ms, limit):
+            return sized(channel.encode()) + b"".join(map(encode_varint, (start_ms, end_ms, limit)))
+        case StateRequest(_, channel, future):
+            return sized(channel.encode()) + encode_varint(future)
+        case ListRequest(_, offset, limit):
+            return encode_varint(offset) + encode_varint(limit)
+        case ModerationRequest(_, channels, future, oldest_ms):
+            return _ended(map(str.encode, channels)) + encode_varint(future) + encode_varint(oldest_ms)
+
+
+def _ended(items: Iterable[bytes]) -> bytes:
+    """Write items, each with its length, and a length of 0. An empty one would be the end."""
+    written = [sized(item) for item in items]
+    if b"\x00" in written:
+        raise ValueError("an empty name or post would end the list that it stands in")
+    return b"".join([*written, b"\x00"])
+
+
+def encode_extra(content: bytes, dialect: Dialect) -> bytes:
+    """Encode what is said beside Cable to a store that was recognised, with its length. Its id means nothing."""
+    ids = bytes(dialect.circuit_id_size_bytes) + _EXTRA_ID_BYTE * dialect.request_id_size_bytes
+    return sized(_EXTRA_HEAD + ids + content)
+
+
+def extra_of(frame: bytes) -> bytes | None:
+    """Return what is said beside Cable in a message without its length, None where it is another message."""
+    if not frame.startswith(_EXTRA_HEAD):
+        return None
+    return frame[len(_EXTRA_HEAD) + _IDS_SIZE_BYTES :]
+
+
+def hashes_size_bytes(count: int) -> int:
+    """Return how many bytes a hash response of so many hashes takes, about."""
+    return count * HASH_SIZE_BYTES + 24

@@ -1,0 +1,157 @@
+"""Posts: the signed documents of Cable, and the header that all of them share (wire.md 6.2.1).
+
+    public_key u8[32] | signature u8[64] | num_links varint | links u8[32] each | post_type varint | timestamp varint | body
+
+`decode_post` is total: any bytes give a Post or a DecodeError, and nothing is allocated from a number in them.
+Signatures are checked apart from it, by `crypto.is_signed`, because they cost thirty times more.
+"""
+
+from __future__ import annotations
+
+from binascii import hexlify
+from dataclasses import dataclass
+from typing import Final
+
+from cablestore import limits
+from cablestore.errors import DecodeError, InvalidPostError
+from cablestore.protocol.body import (
+    LINKABLE_TYPES,
+    LOCAL_ONLY,
+    MODERATION_TYPES,
+    PUBLIC,
+    TYPE_NAMES,
+    Body,
+    read_body,
+    write_body,
+)
+from cablestore.protocol.crypto import HASH_SIZE_BYTES, KEY_SIZE_BYTES, SIGNATURE_SIZE_BYTES, Identity, post_hash
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.fields import counted, read_hashes
+from cablestore.protocol.keys import escape, sort_time
+from cablestore.protocol.varint import encode_varint, read_varint
+
+SIGNED_FROM: Final = KEY_SIZE_BYTES + SIGNATURE_SIZE_BYTES
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Post:
+    """A decoded post, with the pieces that keys are made of.
+
+    `raw` is the whole post, `hash` its 32-byte hash, `author` the 32-byte public key, `links` the hashes it links to,
+    `timestamp_ms` what it claims in milliseconds since 1970. `channel` is the name by which channels are compared in the
+    post's dialect, None for types without one; `body` has the name as it was signed.
+    """
+
+    raw: bytes
+    hash: bytes
+    author: bytes
+    links: tuple[bytes, ...]
+    type: int
+    timestamp_ms: int
+    channel: str | None
+    body: Body
+    hash_hex: bytes
+    author_hex: bytes
+    sort_time: bytes
+    channel_key: bytes
+    """The channel's name as a key part, b"" without one."""
+    sealed: bytes | None = None
+    """What is stored in place of `raw` when the post is local-only (moderation.md 4.5)."""
+
+    def __eq__(self, other: object) -> bool:
+        """Posts are equal when their hashes are."""
+        return isinstance(other, Post) and self.hash == other.hash
+
+    def __repr__(self) -> str:
+        """Tell the post apart."""
+        return f"<post/{self.type_name} {self.hash.hex()[:12]} of {self.author.hex()[:8]} at {self.timestamp_ms}>"
+
+    def __hash__(self) -> int:
+        """Hash like the post's hash."""
+        return hash(self.hash)
+
+    @property
+    def type_name(self) -> str:
+        """The type in a word: text, delete, info, ..."""
+        return TYPE_NAMES[self.type]
+
+    @property
+    def is_linkable(self) -> bool:
+        """Whether the post takes part in its channel's history (wire.md 5.1.2.1)."""
+        return self.type in LINKABLE_TYPES
+
+    @property
+    def is_local_only(self) -> bool:
+        """Whether the post must not leave the store of its author (moderation.md 4.5)."""
+        return self.type in MODERATION_TYPES and getattr(self.body, "privacy", PUBLIC) == LOCAL_ONLY
+
+
+def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Post:
+    """Decode a whole post. Its signature is not checked. Who knows its hash already gives it as `digest`.
+
+    Raises UnknownPostTypeError for a type that no dialect has, and DecodeError, with offset and reason, for anything
+    that is not a well-formed post of at most `limits.MAX_POST_SIZE_BYTES`.
+    """
+    if len(raw) > limits.MAX_POST_SIZE_BYTES:
+        raise DecodeError(0, f"the post has {len(raw)} bytes, allowed are {limits.MAX_POST_SIZE_BYTES}")
+    if len(raw) < SIGNED_FROM:
+        raise DecodeError(len(raw), f"the post ends within its key and signature, which have {SIGNED_FROM} bytes")
+    links, at = read_hashes(raw, SIGNED_FROM, "links")
+    post_type, after_type = read_varint(raw, at)
+    timestamp_ms, after_time = read_varint(raw, after_type)
+    if timestamp_ms > limits.MAX_TIMESTAMP_MS:
+        raise DecodeError(after_type, f"the timestamp is {timestamp_ms}, allowed are 0 to {limits.MAX_TIMESTAMP_MS}")
+    try:
+        body, end = read_body(post_type, raw, after_time, dialect)
+    except DecodeError as error:
+        error.add_note(f"in a post/{TYPE_NAMES.get(post_type, post_type)}")
+        raise
+    if end != len(raw):
+        raise DecodeError(end, f"{len(raw) - end} bytes follow the end of the post/{TYPE_NAMES[post_type]}")
+    if digest is None:
+        digest = post_hash(raw)
+    hash_hex = hexlify(digest)
+    name = getattr(body, "channel", None)
+    channel = None if name is None else dialect.channel_id(name)
+    author = raw[:KEY_SIZE_BYTES]
+    return Post(
+        raw,
+        digest,
+        author,
+        links,
+        post_type,
+        timestamp_ms,
+        channel,
+        body,
+        hash_hex,
+        hexlify(author),
+        sort_time(timestamp_ms, hash_hex),
+        escape(channel) if channel else b"",
+    )
+
+
+def peek_type(raw: bytes) -> int | None:
+    """Return the type that a post claims, looking at nothing else; None where it does not get that far."""
+    try:
+        if raw[SIGNED_FROM] < 0x80:
+            return raw[SIGNED_FROM + 1 + raw[SIGNED_FROM] * HASH_SIZE_BYTES]  # all types are one byte long
+        links, at = read_varint(raw, SIGNED_FROM)
+        return raw[at + links * HASH_SIZE_BYTES]
+    except (DecodeError, IndexError):
+        return None
+
+
+def encode_post(
+    body: Body, *, links: tuple[bytes, ...], timestamp_ms: int, identity: Identity, dialect: Dialect
+) -> Post:
+    """Write and sign a post. Raises InvalidPostError where a limit of the protocol is broken."""
+    try:
+        content = b"".join(
+            (counted(links), encode_varint(body.type), encode_varint(timestamp_ms), write_body(body, dialect))
+        )
+        return decode_post(identity.public_key + identity.sign(content) + content, dialect)
+    except UnicodeEncodeError as error:
+        raise InvalidPostError(f"a post/{TYPE_NAMES[body.type]} holds text that UTF-8 cannot write: {error}") from None
+    except (DecodeError, ValueError) as error:
+        reason = error.reason if isinstance(error, DecodeError) else str(error)
+        raise InvalidPostError(f"this post/{TYPE_NAMES[body.type]} cannot be written: {reason}") from None

@@ -1,0 +1,273 @@
+"""The Cable handshake and the encryption behind it (handshake.md, draft 8). Pure: bytes in, bytes out.
+
+A connection is Noise_XXpsk0_25519_ChaChaPoly_BLAKE2b with the cabal key as the pre-shared key: three handshake messages
+of 48, 96 and 64 bytes, then in both directions messages, each behind its encrypted length, and an end-of-stream marker.
+The cryptography is the library noiseprotocol's; what is here is the order of things, the cutting and the refusing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Final
+
+from cryptography.exceptions import InvalidTag
+from noise.backends.default.keypairs import KeyPair25519
+from noise.connection import NoiseConnection
+
+from cablestore.errors import HandshakeError
+from cablestore.protocol.crypto import KEY_SIZE_BYTES
+
+PROTOCOL_NAME: Final = b"Noise_XXpsk0_25519_ChaChaPoly_BLAKE2b"
+PROLOGUE: Final = b"CABLE/1.0"
+"""handshake.md 3.2. cable-handshake.ts uses CABLE1.0 instead. Between two that differ, message 1 fails."""
+
+HANDSHAKE_SIZES_BYTES: Final = (48, 96, 64)
+"""Handshake messages carry keys and tags only. The initiator sends the first and the third."""
+
+TAG_SIZE_BYTES: Final = 16
+LENGTH_SIZE_BYTES: Final = 4
+ENCRYPTED_LENGTH_SIZE_BYTES: Final = LENGTH_SIZE_BYTES + TAG_SIZE_BYTES
+CIPHERTEXT_SIZE_BYTES: Final = 65535
+"""The most that Noise encrypts at once, tag included."""
+
+SEGMENT_SIZE_BYTES: Final = CIPHERTEXT_SIZE_BYTES - TAG_SIZE_BYTES
+"""handshake.md 4.2.1: longer messages are cut into segments of this size."""
+
+MAX_ENCODABLE_SIZE_BYTES: Final = 4_000_000_000
+"""The longest message, tags included, that the four bytes of a length can announce, rounded down."""
+
+END_OF_STREAM: Final = bytes(LENGTH_SIZE_BYTES)
+"""The length zero, encrypted like any other and with nothing behind it (handshake.md 4.4)."""
+
+
+class SecureChannel:
+    """One encrypted connection, from the first byte of the handshake to the end of the stream.
+
+    It is fed what comes from the network and gives what to send, and knows neither sockets nor time: who owns the
+    connection sends `start`, gives everything that arrives to `receive`, waits with a time-out for `is_established`
+    and then sends what `send` encrypts. The bytes of `receive`, `send` and `finish` go out in the order in which they
+    were made. After a HandshakeError the connection is to be closed; every further call raises it again.
+
+    Each side learns the other's static public key (`remote_static`), proven to be theirs. Which people are behind keys
+    is the caller's to decide: the handshake proves no more than that both sides hold the cabal key.
+    """
+
+    def __init__(
+        self,
+        *,
+        cabal_key: bytes,
+        static_secret: bytes,
+        is_initiator: bool,
+        max_message_size_bytes: int,
+        prologue: bytes = PROLOGUE,
+        _ephemeral_secret: bytes | None = None,
+    ) -> None:
+        """Begin a connection; nothing is sent yet.
+
+        Args:
+            cabal_key: The 32 bytes that all members of the cabal know.
+            static_secret: Our 32-byte X25519 secret: `Identity.exchange_secret` or `separate_exchange_secret`.
+            is_initiator: Whether we opened the connection. The peer must be of the other opinion.
+            max_message_size_bytes: The longest message in either direction: what one connection can hold in memory.
+            prologue: What both sides must agree on.
+            _ephemeral_secret: Only for tests that reproduce published transcripts. Used twice, it gives away messages.
+        """
+        for name, key in (("cabal key", cabal_key), ("static secret", static_secret)):
+            if len(key) != KEY_SIZE_BYTES:
+                raise ValueError(f"a {name} has {KEY_SIZE_BYTES} bytes, not {len(key)}")
+        if not 1 <= max_message_size_bytes <= MAX_ENCODABLE_SIZE_BYTES:
+            raise ValueError(f"a message has 1 to {MAX_ENCODABLE_SIZE_BYTES} bytes, not {max_message_size_bytes}")
+        self.is_initiator: Final = is_initiator
+        self.max_message_size_bytes: Final = max_message_size_bytes
+        self.is_established = False
+        """The handshake is done and messages can be sent. The initiator's is done before its last message arrives."""
+        self.has_ended = False
+        """The peer sent its end-of-stream marker. We may still send, and should answer with `finish`."""
+        self.has_finished = False
+        """We sent our end-of-stream marker. The peer may still send."""
+        self._failure: str | None = None
+        self._remote_static = b""
+        self._connection: Any = _connection(cabal_key, static_secret, prologue, is_initiator=is_initiator)
+        # The library forgets this at the end of the handshake, and it is where the peer's static key is.
+        self._handshake: Any = self._connection.noise_protocol.handshake_state
+        if _ephemeral_secret is not None:
+            # Its own way to set this key warns, which is right outside of tests and an error within ours.
+            self._handshake.e = KeyPair25519.from_private_bytes(_ephemeral_secret)
+        self._encryption: Any = None
+        self._decryption: Any = None
+        self._first = bytes(self._connection.write_message()) if is_initiator else b""
+        self._messages: list[bytes] = []
+        self._outgoing = b""
+        self._held = bytearray()
+        self._parser = self._parse()
+        self._wanted_size_bytes = next(self._parser)
+
+    @property
+    def remote_static(self) -> bytes:
+        """The peer's 32-byte X25519 public key. Raises ValueError before the handshake is done."""
+        if not self.is_established:
+            raise ValueError("the peer's key is known when the handshake is done")
+        return self._remote_static
+
+    def start(self) -> bytes:
+        """Return what is sent before anything arrives: the initiator's first message, nothing for the responder."""
+        self._require_alive()
+        return self._first
+
+    def receive(self, data: bytes) -> tuple[list[bytes], bytes]:
+        """Take bytes as they come from the network, in any pieces.
+
+        Returns the messages that are now complete, and what is to be sent back at once. Raises HandshakeError for
+        bytes that no honest peer with our cabal key sends, and for nothing else; complete messages before them in the
+        same `data` are lost with it.
+        """
+        self._require_alive()
+        try:
+            self._feed(data)
+        except HandshakeError as error:
+            self._failure = str(error)
+            self._held, self._messages, self._outgoing = bytearray(), [], b""
+            raise
+        messages, self._messages = self._messages, []
+        outgoing, self._outgoing = self._outgoing, b""
+        return messages, outgoing
+
+    def send(self, message: bytes) -> bytes:
+        """Encrypt a message: its length, then its segments (handshake.md 4.2).
+
+        Raises ValueError before the handshake is done, after `finish`, for an empty message (which would be the end of
+        the stream) and for one beyond the channel's limit.
+        """
+        self._require_open()
+        if not 1 <= len(message) <= self.max_message_size_bytes:
+            raise ValueError(f"a message has 1 to {self.max_message_size_bytes} bytes, not {len(message)}")
+        starts = range(0, len(message), SEGMENT_SIZE_BYTES)
+        total_size_bytes = len(message) + TAG_SIZE_BYTES * len(starts)
+        # The order counts: every call takes the next nonce.
+        parts = [self._encrypt(total_size_bytes.to_bytes(LENGTH_SIZE_BYTES, "little"))]
+        parts += [self._encrypt(message[start : start + SEGMENT_SIZE_BYTES]) for start in starts]
+        return b"".join(parts)
+
+    def finish(self) -> bytes:
+        """Return the end-of-stream marker. Nothing can be sent after it."""
+        self._require_open()
+        self.has_finished = True
+        return self._encrypt(END_OF_STREAM)
+
+    def _require_alive(self) -> None:
+        if self._failure is not None:
+            raise HandshakeError(f"this connection has failed before: {self._failure}")
+
+    def _require_open(self) -> None:
+        self._require_alive()
+        if not self.is_established:
+            raise ValueError("nothing can be sent before the handshake is done")
+        if self.has_finished:
+            raise ValueError("nothing can be sent after the end-of-stream marker")
+
+    def _feed(self, data: bytes) -> None:
+        """Give the parser the pieces it waits for. What is left of `data` is held: less than one piece."""
+        at = 0
+        while at < len(data):
+            end = at + self._wanted_size_bytes - len(self._held)
+            if self._held or end > len(data):
+                self._held += data[at:end]
+                if end > len(data):
+                    return
+                piece = bytes(self._held)
+                self._held.clear()
+            else:
+                piece = data[at:end]
+            at = end
+            self._wanted_size_bytes = self._parser.send(piece)
+
+    def _parse(self) -> Generator[int, bytes, None]:
+        """Follow the stream to its end: ask for so many bytes, get them, do what they say."""
+        for number in (2,) if self.is_initiator else (1, 3):
+            self._shake(number, (yield HANDSHAKE_SIZES_BYTES[number - 1]))
+        while True:
+            encrypted = yield ENCRYPTED_LENGTH_SIZE_BYTES
+            total_size_bytes = int.from_bytes(self._decrypt(encrypted, "message length"), "little")
+            if total_size_bytes == 0:
+                break
+            if not (yield from self._parse_message(total_size_bytes)):
+                # "A message of length zero" can be read as a tag with nothing in it, too. It means the same.
+                break
+        self.has_ended = True
+        yield 1
+        raise HandshakeError("message: the peer sends on after its end-of-stream marker")
+
+    def _parse_message(self, total_size_bytes: int) -> Generator[int, bytes, bool]:
+        """Read one message; tell whether it holds anything. Not within `_parse`, which would keep it alive."""
+        self._check_length(total_size_bytes)
+        segments = []
+        while total_size_bytes > 0:
+            encrypted = yield min(total_size_bytes, CIPHERTEXT_SIZE_BYTES)
+            segments.append(self._decrypt(encrypted, "message"))
+            total_size_bytes -= len(encrypted)
+        message = segments[0] if len(segments) == 1 else b"".join(segments)
+        if message:
+            self._messages.append(message)
+        return bool(message)
+
+    def _shake(self, number: int, data: bytes) -> None:
+        """Read a handshake message, and write the next one if there is one."""
+        try:
+            self._connection.read_message(data)
+            if number < len(HANDSHAKE_SIZES_BYTES):
+                self._outgoing += bytes(self._connection.write_message())
+        except InvalidTag:
+            raise HandshakeError(
+                f"handshake message {number}: the peer does not hold the same cabal key, or speaks another version, "
+                "or what it sent was changed or repeated"
+            ) from None
+        except ValueError:
+            # From the key exchange, here or in the answer: with a key of low order anybody knows the result.
+            raise HandshakeError(f"handshake message {number}: the peer's public key is not one") from None
+        if self._connection.handshake_finished:
+            self._establish()
+
+    def _establish(self) -> None:
+        protocol = self._connection.noise_protocol
+        self._encryption, self._decryption = protocol.cipher_state_encrypt, protocol.cipher_state_decrypt
+        self._remote_static = bytes(self._handshake.rs.public_bytes)
+        # With the ephemeral keys gone, nobody who gets our static key can read this connection.
+        self._handshake = self._connection = None
+        self.is_established = True
+
+    def _check_length(self, total_size_bytes: int) -> None:
+        """Refuse a length before anything is kept for it. No segment of a message is empty, the last one neither."""
+        segments = -(-total_size_bytes // CIPHERTEXT_SIZE_BYTES)
+        size_bytes = total_size_bytes - TAG_SIZE_BYTES * segments
+        least_bytes = (segments - 1) * SEGMENT_SIZE_BYTES + (segments > 1)
+        if size_bytes < least_bytes:
+            raise HandshakeError(f"message length: no message has {total_size_bytes} bytes when encrypted")
+        if size_bytes > self.max_message_size_bytes:
+            raise HandshakeError(
+                f"message length: the peer announces {size_bytes} bytes, allowed are {self.max_message_size_bytes}"
+            )
+
+    def _encrypt(self, plaintext: bytes) -> bytes:
+        ciphertext: bytes = self._encryption.encrypt_with_ad(None, plaintext)
+        return ciphertext
+
+    def _decrypt(self, ciphertext: bytes, what: str) -> bytes:
+        try:
+            plaintext: bytes = self._decryption.decrypt_with_ad(None, ciphertext)
+        except InvalidTag:
+            raise HandshakeError(
+                f"{what}: what came is not what the peer sent next: changed, repeated or cut"
+            ) from None
+        return plaintext
+
+
+def _connection(cabal_key: bytes, static_secret: bytes, prologue: bytes, *, is_initiator: bool) -> Any:
+    """Prepare the library's side of the handshake."""
+    connection = NoiseConnection.from_name(PROTOCOL_NAME)
+    connection.set_psks(cabal_key)
+    connection.set_prologue(prologue)
+    protocol = connection.noise_protocol
+    protocol.keypairs["s"] = KeyPair25519.from_private_bytes(static_secret)
+    (connection.set_as_initiator if is_initiator else connection.set_as_responder)()
+    connection.start_handshake()
+    return connection

@@ -1,0 +1,472 @@
+"""One peer's conversation: its requests and ours, from the first byte to the last. Pure: no I/O.
+
+Bytes and the time go in; events and bytes come out. Whoever owns the session answers `Asked` events through
+`answer_hashes`, `answer_posts`, `answer_names` and `finish`, asks through `ask`, and sends what `output` returns.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from cablestore import limits
+from cablestore.errors import DecodeError
+from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.dialect import LEGACY, Dialect
+from cablestore.protocol.exchange import (
+    TRANSITIONS,
+    Asked,
+    Asker,
+    Concluded,
+    Dropped,
+    Event,
+    Exchange,
+    Extra,
+    Fault,
+    Hashes,
+    Names,
+    Posts,
+    Role,
+    State,
+    Step,
+    Violation,
+)
+from cablestore.protocol.message import (
+    CancelRequest,
+    FrameReader,
+    HashResponse,
+    ListRequest,
+    ListResponse,
+    Message,
+    PostRequest,
+    PostResponse,
+    Request,
+    Response,
+    decode_message,
+    encode_extra,
+    encode_message,
+    extra_of,
+    recognise,
+)
+from cablestore.protocol.recognition import Listener
+
+_ANSWERED_BY: Final[dict[type[Message], type[Response]]] = {PostRequest: PostResponse, ListRequest: ListResponse}
+
+
+class Session:
+    """The conversation with one peer. `new_id` makes random request ids of a given size.
+
+    We speak `dialect` until the peer's first message tells its own; then what we asked is asked again in that. Where
+    both spoke at once, each in its own dialect, and both followed the other, legacy is what stays: a word of it takes
+    either back for good, and what is said in draft 8 meanwhile is passed over. Without
+    `speaks_first` nothing goes out before the peer has spoken or `speak` is called: some existing clients end when they
+    are addressed in a dialect that they do not know. With `spares`, the peer may be cable.js.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        new_id: Callable[[int], bytes],
+        *,
+        speaks_first: bool = True,
+        spares: bool = False,
+        max_requests_alive: int = limits.MAX_REQUESTS_ALIVE,
+        answer_timeout_s: float = limits.ANSWER_TIMEOUT_S,
+    ) -> None:
+        self.dialect = dialect
+        self.is_recognised = False
+        self.reads_everything = False
+        """Whether the peer is known to bear what ends cable.js: it said such things itself."""
+        self._spares = spares
+        self.asked: Final[dict[bytes, Exchange]] = {}
+        """Our requests that are alive, by id."""
+        self.to_answer: Final[dict[bytes, Exchange]] = {}
+        """The peer's requests that are alive, by id."""
+        self._new_id = new_id
+        self._max_requests_alive = max_requests_alive
+        self._answer_timeout_s = answer_timeout_s
+        self._frames = FrameReader()
+        self._out: list[bytes] = []
+        self._may_speak = speaks_first
+        self._unsaid: list[Exchange] = []
+        self._over: OrderedDict[bytes, None] = OrderedDict()
+        """Ids of ours that are concluded: what still comes for them is late, not wrong."""
+        self._left: list[bytes] = []
+        """Ids of ours in the dialect that we spoke before."""
+        self._heard, self._said = Listener(), Listener()
+        """Listen for the greeting of a store like this one: theirs, and our own."""
+
+    # --- bytes ---------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_s: float) -> list[Event]:
+        """Take bytes of the peer, return what they mean. Raises DecodeError where the stream can be followed no longer."""
+        events: list[Event] = []
+        for frame in self._frames.feed(data):
+            try:
+                spoken = recognise(frame)
+                if not self.is_recognised or (spoken is LEGACY and self.dialect is not LEGACY):
+                    self._recognise(spoken, now_s, events)
+                if spoken is not self.dialect:
+                    continue  # said before the peer heard how we speak; it says it again
+                message = decode_message(frame, self.dialect)
+            except DecodeError as error:
+                events.append(Violation(Fault.MALFORMED, str(error)))
+                continue
+            if message is None:
+                extra = extra_of(frame) if self.is_cablestore and self.has_greeted else None
+                if extra is not None:
+                    events.append(Extra(extra))
+                continue
+            if isinstance(message, HashResponse | PostResponse | ListResponse):
+                self._response(message, now_s, events)
+            else:
+                self._request(message, events)
+        return events
+
+    @property
+    def held_size_bytes(self) -> int:
+        """How much of a message of the peer is here that is not whole."""
+        return self._frames.held_size_bytes
+
+    def output(self) -> list[bytes]:
+        """Return the messages that are to be sent now."""
+        out, self._out = self._out, []
+        return out
+
+    def speak(self, now_s: float) -> None:
+        """Speak our own dialect to a peer that has said nothing yet."""
+        self._may_speak = True
+        unsaid, self._unsaid = self._unsaid, []
+        for exchange in unsaid:
+            if not exchange.is_over:
+                self._ask(exchange, now_s)
+
+    def _recognise(self, dialect: Dialect, now_s: float, events: list[Event]) -> None:
+        """Speak as the peer does from now on. What we asked in another dialect it did not understand."""
+        self.is_recognised = True
+        if dialect is not self.dialect:
+            self._out.clear()  # what was not sent yet; some existing clients end at it
+            for exchange in self.to_answer.values():
+                self._step(exchange, Step.CANCELLED)
+                events.append(Dropped(exchange))
+            self.to_answer.clear()
+            self._unsaid += self.asked.values()
+            left, self._left = self._left, list(self.asked)
+            for request_id in self.asked:
+                self._remember(request_id)
+            self.asked.clear()
+            self.dialect = dialect
+            self._heard, self._said = Listener(), Listener()  # what was said before counts for neither side
+            for request_id in left:  # the peer did understand it, and we ask it again
+                self._send(CancelRequest(self._unused_id(dialect.request_id_size_bytes), request_id))
+        self.speak(now_s)
+
+    def _send(self, message: Message) -> None:
+        if not isinstance(message, HashResponse | PostResponse | ListResponse) and message.ttl == 0:
+            self._said.hear(message.request_id)
+        self._out.append(encode_message(message, self.dialect))
+
+    # --- beside Cable --------------------------------------------------------------------------
+
+    @property
+    def is_cablestore(self) -> bool:
+        """Whether the peer has greeted as a store like this one does (`cablestore.protocol.recognition`)."""
+        return self._heard.has_heard
+
+    @property
+    def has_greeted(self) -> bool:
+        """Whether we have greeted the peer, in the dialect that is spoken."""
+        return self._said.has_heard
+
+    @property
+    def is_spared(self) -> bool:
+        """Whether what ends cable.js is kept from the peer, which may be that program as far as is known (`cable_js`)."""
+        return self._spares and self.dialect is LEGACY and not self.is_cablestore and not self.reads_everything
+
+    def send_extra(self, content: bytes) -> None:
+        """Say something beside Cable. Raises ValueError where the peer does not know what we are, or we what it is."""
+        if not (self.is_cablestore and self.has_greeted):
+            raise ValueError("both sides have to be recognised before anything is said beside Cable")
+        self._out.append(encode_extra(content, self.dialect))
+
+    # --- our requests --------------------------------------------------------------------------
+
+    def ask(self, request: Request, now_s: float, owner: Asker, timeout_s: float | None = None) -> Exchange:
+        """Send a request. One with an empty id gets one; one that is forwarded keeps its own (wire.md 6.3.1).
+
+        `owner` is told what comes of it, by whoever handles the events.
+        """
+        exchange = Exchange.of(Role.REQUESTER, request, owner)
+        exchange.timeout_s = timeout_s or self._answer_timeout_s
+        if self._may_speak:
+            self._ask(exchange, now_s)
+        else:
+            self._unsaid.append(exchange)
+        return exchange
+
+    def _ask(self, exchange: Exchange, now_s: float) -> None:
+        size_bytes = self.dialect.request_id_size_bytes
+        if len(exchange.request.request_id) != size_bytes:
+            exchange.request = exchange.request._replace(request_id=self._unused_id(size_bytes))
+        if exchange.state is State.OPEN:
+            exchange.deadline_s = now_s + exchange.timeout_s
+        self.asked[exchange.request.request_id] = exchange
+        self._send(exchange.request)
+
+    def _unused_id(self, size_bytes: int) -> bytes:
+        """Make an id that no request between us has: 4 random bytes meet again one day (wire.md draft 1, 6.3.1)."""
+        found = self._new_id(size_bytes)
+        while self.has_asked(found) or found in self.to_answer:
+            found = self._new_id(size_bytes)
+        return found
+
+    def has_asked(self, request_id: bytes) -> bool:
+        """Tell whether we asked the peer something under this id, as far as that is remembered."""
+        return request_id in self.asked or request_id in self._over
+
+    def cancel(self, exchange: Exchange) -> None:
+        """End a request of ours (wire.md 6.3.2.2)."""
+        self._withdraw(exchange, Step.CANCELLED)
+
+    def _withdraw(self, exchange: Exchange, step: Step) -> None:
+        """End a request of ours before its answer, and tell the peer. Its ttl is 0: existing clients refuse another."""
+        if exchange.is_over:
+            return
+        was_said = self.asked.get(exchange.request.request_id) is exchange
+        self._conclude_own(exchange, step)
+        if was_said:
+            self._send(CancelRequest(self._unused_id(self.dialect.request_id_size_bytes), exchange.request.request_id))
+        elif exchange in self._unsaid:
+            self._unsaid.remove(exchange)
+
+    def expire(self, now_s: float) -> list[Event]:
+        """Give up the requests of ours that got no answer in time."""
+        late = [
+            exchange
+            for exchange in self.asked.values()
+            if exchange.deadline_s is not None and exchange.deadline_s <= now_s
+        ]
+        for exchange in late:
+            self._withdraw(exchange, Step.TIMED_OUT)
+        return [Concluded(exchange, Step.TIMED_OUT) for exchange in late]
+
+    def lose(self) -> list[Event]:
+        """End everything: the connection is lost."""
+        mine, others = [*self.asked.values(), *self._unsaid], list(self.to_answer.values())
+        for exchange in mine:
+            self._conclude_own(exchange, Step.LOST)
+        for exchange in others:
+            self._step(exchange, Step.LOST)
+        self.to_answer.clear()
+        self._unsaid.clear()
+        self._out.clear()
+        self._frames = FrameReader()
+        return [*(Concluded(exchange, Step.LOST) for exchange in mine), *(Dropped(exchange) for exchange in others)]
+
+    def _conclude_own(self, exchange: Exchange, step: Step) -> None:
+        self._step(exchange, step)
+        if self.asked.get(exchange.request.request_id) is exchange:
+            del self.asked[exchange.request.request_id]
+            self._remember(exchange.request.request_id)
+
+    def _remember(self, request_id: bytes) -> None:
+        """Remember that a request of ours is over."""
+        self._over[request_id] = None
+        if len(self._over) > limits.REQUESTS_REMEMBERED:
+            self._over.popitem(last=False)
+
+    @staticmethod
+    def _step(exchange: Exchange, step: Step) -> None:
+        exchange.state = TRANSITIONS[exchange.role, exchange.state, step]
+
+    def _response(self, response: Response, now_s: float, events: list[Event]) -> None:
+        exchange = self.asked.get(response.request_id)
+        if exchange is None:
+            if response.request_id not in self._over:
+                events.append(Violation(Fault.UNASKED, f"request id {response.request_id.hex()}"))
+            return
+        expected = _ANSWERED_BY.get(type(exchange.request), HashResponse)
+        if type(response) is not expected:
+            found = f"{type(response).__name__} to {type(exchange.request).__name__}"
+            events.append(Violation(Fault.WRONG_TYPE, found))
+            return
+        if isinstance(response, HashResponse):
+            self._hashes(exchange, response.hashes, now_s, events)
+        elif isinstance(response, PostResponse):
+            self._posts(exchange, response.posts, now_s, events)
+        else:
+            events.append(Names(exchange, response.channels))
+            self._conclude_into(events, exchange, Step.FINISHED)
+
+    @staticmethod
+    def _wait_on(exchange: Exchange, now_s: float) -> None:
+        """Something of use has come: give the rest of the answer its time."""
+        if exchange.deadline_s is not None:
+            exchange.deadline_s = now_s + exchange.timeout_s
+
+    def _hashes(self, exchange: Exchange, hashes: tuple[bytes, ...], now_s: float, events: list[Event]) -> None:
+        if not hashes:
+            self._conclude_into(events, exchange, Step.FINISHED)
+            return
+        if exchange.remaining is not None:
+            hashes = hashes[: exchange.remaining]  # more than was asked for is not wanted (wire.md 5.2.2)
+            exchange.remaining -= len(hashes)
+        exchange.received += len(hashes)
+        self._wait_on(exchange, now_s)
+        self._step(exchange, Step.PART)
+        events.append(Hashes(exchange, hashes))
+        if exchange.remaining == 0:
+            self._end_into(events, exchange, Step.LIMIT)
+        elif exchange.state is State.OPEN and exchange.received > limits.MAX_HASHES_PER_ANSWER:
+            events.append(Violation(Fault.ENDLESS, f"{exchange.received} hashes"))
+            self._end_into(events, exchange, Step.CANCELLED)
+
+    def _end_into(self, events: list[Event], exchange: Exchange, step: Step) -> None:
+        """End a request of ours that the peer may go on to answer: a live one at its limit, one without an end."""
+        if exchange.state is State.LIVE or step is Step.CANCELLED:
+            self._withdraw(exchange, step)
+            events.append(Concluded(exchange, step))
+        else:
+            self._conclude_into(events, exchange, step)
+
+    def _posts(self, exchange: Exchange, posts: tuple[bytes, ...], now_s: float, events: list[Event]) -> None:
+        if not posts:
+            self._conclude_into(events, exchange, Step.FINISHED)
+            return
+        missing = exchange.missing
+        wanted = []
+        for post in posts:
+            digest = post_hash(post)
+            if digest in missing:
+                missing.remove(digest)
+                wanted.append(post)
+        self._step(exchange, Step.PART)
+        if wanted:
+            self._wait_on(exchange, now_s)
+            events.append(Posts(exchange, wanted))
+        if len(wanted) < len(posts):
+            events.append(Violation(Fault.UNASKED_POSTS, f"{len(posts) - len(wanted)} of {len(posts)}"))
+        if not missing:
+            self._conclude_into(events, exchange, Step.SATISFIED)
+
+    def _conclude_into(self, events: list[Event], exchange: Exchange, step: Step) -> None:
+        self._conclude_own(exchange, step)
+        events.append(Concluded(exchange, step))
+
+    # --- the peer's requests -------------------------------------------------------------------
+
+    def _request(self, request: Request, events: list[Event]) -> None:
+        if request.ttl == 0 and not self.has_asked(request.request_id):
+            self._heard.hear(request.request_id)
+        if isinstance(request, CancelRequest):
+            cancelled = self.to_answer.pop(request.cancel_id, None)
+            if cancelled is not None:
+                self._step(cancelled, Step.CANCELLED)
+                events.append(Dropped(cancelled))
+            return
+        if self.has_asked(request.request_id):
+            self._reflected(request)
+            return
+        if request.request_id in self.to_answer:
+            events.append(Violation(Fault.DUPLICATE, f"request id {request.request_id.hex()}"))
+            return
+        exchange = Exchange.of(Role.RESPONDER, request)
+        self.to_answer[request.request_id] = exchange
+        fault = self._refusal(request)
+        if fault is not None:
+            events.append(Violation(fault, f"request id {request.request_id.hex()}"))
+            self.refuse(exchange)
+            return
+        events.append(Asked(exchange))
+
+    def _reflected(self, request: Request) -> None:
+        """Do not answer our own request, sent back by a peer that forwards to everyone: its ttl is lower than ours was.
+
+        With another ttl it crossed ours: both sides forward the same, and neither is to wait for the other.
+        """
+        own = self.asked.get(request.request_id)
+        if own is not None and request.ttl >= own.request.ttl > 0:
+            self._send(_conclusion(request))
+
+    def _refusal(self, request: Request) -> Fault | None:
+        if len(self.to_answer) > self._max_requests_alive:
+            return Fault.TOO_MANY_REQUESTS
+        if isinstance(request, PostRequest) and len(request.hashes) > limits.MAX_HASHES_PER_REQUEST:
+            return Fault.TOO_MANY_HASHES
+        return None
+
+    def answer_hashes(self, exchange: Exchange, hashes: Sequence[bytes]) -> None:
+        """Send hashes, no more than the request's limit allows; at the limit the request is concluded (wire.md 5.2.2)."""
+        if exchange.is_over or not hashes:
+            return
+        if exchange.remaining is not None:
+            hashes = hashes[: exchange.remaining]
+            exchange.remaining -= len(hashes)
+        self._step(exchange, Step.PART)
+        for at in range(0, len(hashes), limits.MAX_HASHES_PER_RESPONSE):
+            part = tuple(hashes[at : at + limits.MAX_HASHES_PER_RESPONSE])
+            self._send(HashResponse(exchange.request.request_id, part))
+        if exchange.remaining == 0:
+            self._conclude_theirs(exchange, Step.LIMIT)
+
+    def answer_posts(self, exchange: Exchange, posts: Iterable[bytes]) -> None:
+        """Give posts. They go out in one response, which is all that some clients take, unless it became too long."""
+        if exchange.is_over:
+            return
+        for post in posts:
+            if exchange.posts_size_bytes + len(post) > limits.MAX_POST_RESPONSE_SIZE_BYTES:
+                self._flush_posts(exchange)
+            exchange.posts.append(post)
+            exchange.posts_size_bytes += len(post)
+
+    def _flush_posts(self, exchange: Exchange) -> None:
+        if exchange.posts:
+            self._step(exchange, Step.PART)
+            self._send(PostResponse(exchange.request.request_id, tuple(exchange.posts)))
+            exchange.posts.clear()
+            exchange.posts_size_bytes = 0
+
+    def answer_names(self, exchange: Exchange, names: Iterable[str]) -> None:
+        """Send the names of channels in the one response that there may be; what does not fit is asked for by offset."""
+        if exchange.is_over:
+            return
+        room_bytes = limits.MAX_MESSAGE_SIZE_BYTES // 2
+        fitting: list[str] = []
+        for name in names:
+            room_bytes -= len(name.encode()) + 2
+            if room_bytes < 0 or len(fitting) == limits.MAX_NAMES_PER_MESSAGE:
+                break
+            fitting.append(name)
+        self._step(exchange, Step.FINISHED)
+        del self.to_answer[exchange.request.request_id]
+        self._send(ListResponse(exchange.request.request_id, tuple(fitting)))
+
+    def finish(self, exchange: Exchange) -> None:
+        """Tell that one source of the answer has no more. With the last of them a live request is caught up, others end."""
+        exchange.holds -= 1
+        if exchange.is_over:
+            return
+        self._flush_posts(exchange)
+        if exchange.holds > 0:
+            return
+        if exchange.request.is_live:
+            if exchange.state is State.OPEN:
+                self._step(exchange, Step.CAUGHT_UP)
+        else:
+            self._conclude_theirs(exchange, Step.FINISHED)
+
+    def refuse(self, exchange: Exchange) -> None:
+        """Conclude the peer's request, whatever is still to come."""
+        if not exchange.is_over:
+            self._conclude_theirs(exchange, Step.FINISHED)
+
+    def _conclude_theirs(self, exchange: Exchange, step: Step) -> None:
+        self._step(exchange, step)
+        del self.to_answer[exchange.request.request_id]
+        self._send(_conclusion(exchange.request))
+
+
+def _conclusion(request: Request) -> Response:
+    """Return the empty response that concludes a request (wire.md 6.3.3)."""
+    return _ANSWERED_BY.get(type(request), HashResponse)(request.request_id, ())

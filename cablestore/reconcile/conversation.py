@@ -1,0 +1,389 @@
+"""One conversation with one store, from its hello to its end: compare, give, take, audit. Pure: frames and the time in, frames out.
+
+The side that begins calls `begin`. Then whatever comes goes into `receive`, posts that arrived are stored and told by
+`stored`, and what `output` returns is sent, until the talk is finished:
+
+    hello, accepted          who wants which times and channels, and posts
+    payload ...              both in turn, until nothing differs
+    posts, stored ...        as soon as a step found them, a few batches at a time
+    given, posts ...         both have all but deletions; then deletions
+    done                     all is sent and stored; with both the talk is finished
+
+In an audit no posts move: the side that began asks about sums when the payloads have found all that they can find. Each error
+ends the talk. What was stored stays, and another talk finds the rest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from cablestore.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
+from cablestore.index.latest import NS_PER_MS
+from cablestore.limits import (
+    MAX_TALK_BATCHES,
+    MAX_TALK_DIFFERENCES,
+    MAX_TALK_QUESTIONS,
+    MAX_TALK_UNASKED,
+    MAX_TALK_UNSENT,
+    TALK_PAYLOAD_SIZE_BYTES,
+)
+from cablestore.protocol.post import Post
+from cablestore.reconcile.audit import Audit, answer
+from cablestore.reconcile.corrected_set import CorrectedSet
+from cablestore.reconcile.dialects import SPEC
+from cablestore.reconcile.ids import END_NS, EVERYTHING, Range, SyncID, of_times
+from cablestore.reconcile.messages import (
+    END_MS,
+    TRANSFERRING,
+    VERSION,
+    Accepted,
+    Answer,
+    Done,
+    Ended,
+    Given,
+    Hello,
+    Message,
+    PayloadFrame,
+    PostsFrame,
+    Purpose,
+    Question,
+    Reason,
+    Stored,
+    Terms,
+    decode_frame,
+    encode_frame,
+)
+from cablestore.reconcile.outgoing import Giving
+from cablestore.reconcile.session import Session, SessionLimits
+from cablestore.reconcile.sets import OrderedSet
+from cablestore.reconcile.splitting import Splitting
+from cablestore.reconcile.transfer import Expected, decode_message
+
+_AUDIT_TURNS: Final = 3
+_AUDIT_RANGES: Final = 256
+"""Of the ranges that differ, so many are asked about again."""
+_SEED_SIZE_BYTES: Final = 32
+_NO_NUMBER: Final = -1
+"""Before the talk has begun."""
+DEFAULT_SPLITTING: Final = Splitting(frame_size_bytes=TALK_PAYLOAD_SIZE_BYTES, skip_equal_sets=True)
+DEFAULT_LIMITS: Final = SessionLimits(differences=MAX_TALK_DIFFERENCES)
+
+
+class Arrived(NamedTuple):
+    """Posts to be stored; then `Talk.stored` is to be told the batch."""
+
+    batch: int
+    posts: list[bytes]
+
+
+@dataclass(slots=True)
+class Bytes:
+    """Sizes of frames, by what they are for."""
+
+    comparing: int = 0
+    transferring: int = 0
+
+    def add(self, message: Message, size_bytes: int) -> None:
+        """Count a frame."""
+        if isinstance(message, TRANSFERRING):
+            self.transferring += size_bytes
+        else:
+            self.comparing += size_bytes
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a talk came to so far. `here_only` and `there_only` count differences; `unasked` posts that came and were not expected."""
+
+    rounds: int = 0
+    here_only: int = 0
+    there_only: int = 0
+    unasked: int = 0
+    posts_sent: int = 0
+    posts_received: int = 0
+    sent: Bytes = field(default_factory=Bytes)
+    received: Bytes = field(default_factory=Bytes)
+    differing: list[Range] = field(default_factory=list)
+    """Of an audit: where the sides hold other posts although the reconciliation found nothing more."""
+    is_by_design: bool = False
+    """Whether the XOR of all of them together is the same: somebody made posts for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a talk needs of the store. `items` gives one state of the set, always the same one; `post` reads the present state.
+
+    `draw` makes so many random bytes.
+    """
+
+    items: Callable[[frozenset[str] | None], OrderedSet]
+    post: Callable[[bytes], Post | None]
+    draw: Callable[[int], bytes]
+
+
+class Talk:
+    """One side of a conversation. `terms` is what it wants, `dialect` the name of its store's dialect."""
+
+    def __init__(
+        self,
+        terms: Terms,
+        hooks: Hooks,
+        dialect: str,
+        *,
+        purpose: Purpose = Purpose.RECONCILE,
+        splitting: Splitting = DEFAULT_SPLITTING,
+        limits: SessionLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self.purpose = purpose
+        self.findings = Findings()
+        self.is_initiator = False
+        self._terms = terms
+        self._hooks = hooks
+        self._dialect = dialect
+        self._splitting = splitting
+        self._limits = limits
+        self._number = _NO_NUMBER
+        self._session: Session | None = None
+        self._items: OrderedSet | None = None
+        self._window = EVERYTHING
+        self._peer_takes = False
+        self._giving = Giving(hooks.post)
+        self._expected = Expected()
+        self._held: deque[Message] = deque()
+        self._unstored: set[int] = set()
+        self._batches = 0
+        self._out: list[bytes] = []
+        self._have: list[SyncID] = []
+        self._need: list[SyncID] = []
+        self._audit: Audit | None = None
+        self._audits = 0
+        self._is_audited = purpose is Purpose.RECONCILE
+        self._has_given = self._is_deleting = self._is_done = False
+        self._peer_has_given = self._peer_is_done = False
+
+    # --- for whoever carries the frames ---------------------------------------------------------
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether both sides are done: all that was found is sent and stored."""
+        return self._is_done and self._peer_is_done
+
+    @property
+    def missing(self) -> int:
+        """How many posts the peer said to have that did not come."""
+        return len(self._expected)
+
+    def output(self) -> list[bytes]:
+        """Return the frames that are to be sent now."""
+        out, self._out = self._out, []
+        return out
+
+    def begin(self) -> None:
+        """Say hello."""
+        self.is_initiator = True
+        self._number = max(1, int.from_bytes(self._hooks.draw(4), "big"))
+        self._say(Hello(VERSION, self.purpose, self._dialect, self._terms))
+
+    def end(self, reason: Reason, text: str) -> None:
+        """Tell the peer that the talk ends here."""
+        if self._number != _NO_NUMBER:
+            self._say(Ended(reason, text))
+
+    def receive(self, frame: bytes, *, at_s: float) -> list[Arrived]:
+        """Take a frame of the peer; return posts that are to be stored. `at_s` is the time, of any clock.
+
+        Raises ReconcileError where the talk cannot go on: ReconcileLimitError where it found all that it may,
+        PeerRefusedError where the peer ended it.
+        """
+        number, message = decode_frame(frame)
+        if self._number == _NO_NUMBER and isinstance(message, Hello):
+            self._number = number
+        elif number != self._number:
+            return []  # left over of a talk that broke off
+        self.findings.received.add(message, len(frame))
+        if isinstance(message, Stored):
+            self._giving.stored(message.batch)
+        else:
+            self._held.append(message)
+        return self._go_on(at_s)
+
+    def stored(self, batch: int, *, at_s: float) -> list[Arrived]:
+        """Hear that posts which arrived are stored, and go on."""
+        self._unstored.discard(batch)
+        self._say(Stored(batch))
+        return self._go_on(at_s)
+
+    # --- the way of a talk ----------------------------------------------------------------------
+
+    def _say(self, message: Message) -> None:
+        frame = encode_frame(self._number, message)
+        self.findings.sent.add(message, len(frame))
+        self._out.append(frame)
+
+    def _go_on(self, at_s: float) -> list[Arrived]:
+        """Work on what came, in its order, unless too many posts wait to be sent."""
+        arrived: list[Arrived] = []
+        self._give()
+        while self._held and self._giving.unsent <= MAX_TALK_UNSENT:
+            self._take(self._held.popleft(), at_s, arrived)
+            self._give()
+        return arrived
+
+    def _take(self, message: Message, at_s: float, arrived: list[Arrived]) -> None:
+        match message:
+            case Ended(reason, text):
+                raise PeerRefusedError(reason.name.lower(), f"the peer ended the reconciliation: {text}")
+            case Hello() if not self.is_initiator and self._session is None:
+                self._accept(message)
+            case Accepted(terms) if self.is_initiator and self._session is None:
+                self._compare(terms, peer_takes=terms.takes, at_s=at_s)
+            case PayloadFrame(data) if self._session is not None:
+                self._payload(self._session, data, at_s)
+            case PostsFrame() if self._session is not None:
+                arrived.append(self._posts(message))
+            case Given() if self._session is not None:
+                self._peer_has_given = True
+            case Done() if self._peer_has_given:
+                self._peer_is_done = True
+            case Question(data) if self._items is not None and self.purpose is Purpose.AUDIT and not self.is_initiator:
+                self._answer(self._items, data)
+            case Answer(data) if self._audit is not None:
+                self._judge(self._audit, data)
+            case _:
+                raise ReconcileError(f"the peer says {type(message).__name__} where that means nothing")
+
+    def _accept(self, hello: Hello) -> None:
+        reason = self._objection(hello)
+        if reason is not None:
+            self._say(reason)
+            raise PeerRefusedError(reason.reason.name.lower(), reason.text)
+        self.purpose = hello.purpose
+        self._is_audited = True  # who is asked does not ask
+        both = self._terms.narrowed(hello.terms)
+        self._say(Accepted(both))
+        self._compare(both, peer_takes=hello.terms.takes, at_s=None)
+
+    def _objection(self, hello: Hello) -> Ended | None:
+        if hello.version != VERSION:
+            return Ended(Reason.VERSION, f"version {hello.version} is asked for, this is version {VERSION}")
+        if hello.dialect != self._dialect:
+            said = f"a store of the dialect {hello.dialect} asks, this is one of {self._dialect}: posts differ"
+            return Ended(Reason.DIALECT, said)
+        both = self._terms.narrowed(hello.terms)
+        if both.until_ms is not None and both.until_ms <= both.from_ms:
+            return Ended(Reason.NOTHING, "none of the times that are asked for is kept in step here")
+        return None
+
+    def _compare(self, terms: Terms, *, peer_takes: bool, at_s: float | None) -> None:
+        """Begin to compare, on the terms that hold for both."""
+        if self.is_initiator and not terms.is_within(self._terms):
+            raise ReconcileError("the peer agreed to more than it was asked for")
+        if self.purpose is Purpose.AUDIT:
+            self._terms, peer_takes = self._terms._replace(takes=False), False
+        self._peer_takes = peer_takes
+        until_ns = END_NS if terms.until_ms is None else min(terms.until_ms, END_MS) * NS_PER_MS
+        window = of_times(terms.from_ms * NS_PER_MS, until_ns)
+        items = self._items = self._hooks.items(terms.channels)
+        session = self._session = Session(
+            lambda _: items, SPEC, window=window, splitting=self._splitting, limits=self._limits
+        )
+        self._window = window
+        if at_s is not None:
+            self._say(PayloadFrame(session.initiate(window, at_s=at_s)))
+
+    def _payload(self, session: Session, data: bytes, at_s: float) -> None:
+        findings = self.findings
+        if findings.here_only + findings.there_only > self._limits.differences:
+            raise ReconcileLimitError(
+                f"{findings.here_only + findings.there_only} differences are found, more than {self._limits.differences}: "
+                "reconcile again for the rest"
+            )
+        step = session.receive(data, at_s=at_s)
+        findings.rounds += 1
+        findings.here_only += len(step.have)
+        findings.there_only += len(step.need)
+        if step.reply is not None:
+            self._say(PayloadFrame(step.reply))
+        if self.purpose is Purpose.AUDIT:
+            self._have += step.have
+            self._need += step.need
+        if self._terms.takes:
+            self._expected.add(step.need)
+        if self._peer_takes:
+            self._giving.add(step.have)
+
+    # --- posts ----------------------------------------------------------------------------------
+
+    def _give(self) -> None:
+        """Send what may be sent, and tell when that was all."""
+        for batch in self._giving.batches():
+            self._say(batch)
+        self.findings.posts_sent = self._giving.posts
+        if self._session is None or not self._session.is_done or not self._giving.is_idle:
+            return
+        if not self._is_audited:
+            self._ask()
+            return
+        if not self._has_given:
+            self._has_given = True
+            self._say(Given())
+        if self._peer_has_given and not self._is_deleting:
+            self._is_deleting = True
+            self._giving.turn_to_deletions()
+            for batch in self._giving.batches():
+                self._say(batch)
+            self.findings.posts_sent = self._giving.posts
+        if self._is_deleting and self._giving.is_idle and not self._is_done:
+            self._is_done = True
+            self._say(Done(self._giving.posts))
+
+    def _posts(self, message: PostsFrame) -> Arrived:
+        if message.batch != self._batches or len(self._unstored) >= MAX_TALK_BATCHES:
+            raise ReconcileError(
+                f"batch {message.batch} came where {self._batches} was to come, or more than {MAX_TALK_BATCHES} at once"
+            )
+        self._batches += 1
+        self._unstored.add(message.batch)
+        posts = []
+        for content in message.contents:
+            transferred = decode_message(content, SPEC)
+            if self._expected.take(transferred.post_id):
+                posts.append(transferred.payload)
+            else:
+                self.findings.unasked += 1
+        if self.findings.unasked > MAX_TALK_UNASKED:
+            raise ReconcileError(
+                f"the peer sent {self.findings.unasked} posts that it was not asked for, allowed are {MAX_TALK_UNASKED}"
+            )
+        self.findings.posts_received += len(posts)
+        return Arrived(message.batch, posts)
+
+    # --- auditing -------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        """Ask about sums: of all that was compared, then of what differed."""
+        if self._audit is not None or self._items is None:
+            return
+        expected = CorrectedSet(self._items, self._have, self._need)
+        ranges = self.findings.differing[:_AUDIT_RANGES] or [self._window]
+        self._audit = Audit(expected, *ranges, seed=self._hooks.draw(_SEED_SIZE_BYTES))
+        self._say(Question(self._audit.question()))
+
+    def _judge(self, audit: Audit, data: bytes) -> None:
+        verdict = audit.judge(data)
+        self._audit = None
+        self._audits += 1
+        findings = self.findings
+        findings.is_by_design |= verdict.is_by_design
+        if verdict.differing:
+            findings.differing = verdict.differing + findings.differing[_AUDIT_RANGES:]
+        self._is_audited = not verdict.differing or self._audits == _AUDIT_TURNS
+
+    def _answer(self, items: OrderedSet, data: bytes) -> None:
+        self._audits += 1
+        if self._audits > MAX_TALK_QUESTIONS:
+            raise ReconcileError(f"the peer asks more than {MAX_TALK_QUESTIONS} questions of an audit")
+        self._say(Answer(answer(items, data)))

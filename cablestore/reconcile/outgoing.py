@@ -1,0 +1,84 @@
+"""Posts that a talk gives to its peer: in batches, a few of which may be on their way, deletions behind all others. Pure.
+
+Deletions wait until both sides have all other posts: a post that a deletion takes away could not be sent any more, and
+the sides would remember different things of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+from cablestore.archive.format.message import message_of
+from cablestore.errors import ReconcileError
+from cablestore.limits import MAX_TALK_BATCHES, TALK_BATCH_SIZE_BYTES
+from cablestore.protocol.body import DELETE
+from cablestore.protocol.post import Post
+from cablestore.reconcile.dialects import SPEC
+from cablestore.reconcile.ids import SyncID
+from cablestore.reconcile.messages import PostsFrame
+from cablestore.reconcile.transfer import encode_message
+
+
+class Giving:
+    """What is to be given to the peer, and what of it is on its way. `read` finds a post in the store's present state."""
+
+    def __init__(self, read: Callable[[bytes], Post | None]) -> None:
+        self._read = read
+        self._unsent: deque[bytes] = deque()
+        self._deletions: deque[bytes] = deque()
+        self._is_deleting = False
+        self._on_the_way: set[int] = set()
+        self._batches = 0
+        self.posts = 0
+        """How many were sent."""
+
+    @property
+    def unsent(self) -> int:
+        """How many posts wait to be sent."""
+        return len(self._unsent)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that may be sent now is sent, and stored by the peer."""
+        return not self._unsent and not self._on_the_way
+
+    def add(self, ids: Iterable[SyncID]) -> None:
+        """Give these posts. What the store has no more by then is left out."""
+        self._unsent.extend(sync_id.hash for sync_id in ids)
+
+    def turn_to_deletions(self) -> None:
+        """Send the deletions too: the peer has all other posts, and we have its."""
+        self._is_deleting = True
+        self._unsent += self._deletions
+        self._deletions.clear()
+
+    def batches(self) -> Iterator[PostsFrame]:
+        """Yield what may be sent now."""
+        while self._unsent and len(self._on_the_way) < MAX_TALK_BATCHES:
+            contents = self._next_contents()
+            if contents:
+                self._on_the_way.add(self._batches)
+                yield PostsFrame(self._batches, contents)
+                self._batches += 1
+                self.posts += len(contents)
+
+    def _next_contents(self) -> tuple[bytes, ...]:
+        contents, size_bytes = [], 0
+        while self._unsent and size_bytes < TALK_BATCH_SIZE_BYTES:
+            digest = self._unsent.popleft()
+            post = self._read(digest)
+            if post is None or post.is_local_only:
+                continue
+            if post.type == DELETE and not self._is_deleting:
+                self._deletions.append(digest)
+                continue
+            contents.append(encode_message(message_of(post), SPEC))
+            size_bytes += len(contents[-1])
+        return tuple(contents)
+
+    def stored(self, batch: int) -> None:
+        """Hear that the peer has stored a batch. Raises ReconcileError for one that is not on its way."""
+        if batch not in self._on_the_way:
+            raise ReconcileError(f"the peer has stored batch {batch}, which is not on its way to it")
+        self._on_the_way.remove(batch)

@@ -1,0 +1,212 @@
+"""One payload in, one payload out: what is the same, what differs, what is asked next (WAKU-SYNC, "Responding"). Pure.
+
+A reply fills about one frame. What does not fit is not answered in it: one fingerprint over all that is left asks for it
+again in the next payload. So neither a large difference nor a hostile payload costs more than a frame's work at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from cablestore.errors import ReconcileError
+from cablestore.limits import MAX_RECONCILE_ITEMS
+from cablestore.reconcile.cuts import cut_before, divided, sayable
+from cablestore.reconcile.dialects import SyncDialect
+from cablestore.reconcile.ids import Range, SyncID
+from cablestore.reconcile.payload import ItemSet, Part
+from cablestore.reconcile.sets import OrderedSet
+
+_ITEM_SIZE_BYTES: Final = 38  # a hash, and times that are hours apart
+_RANGE_SIZE_BYTES: Final = 40  # a fingerprint and its bound
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """How ranges are cut.
+
+    Up to `item_set_threshold` ids are sent as they are, more are cut into `fan_out` parts. A reply is ended behind
+    `frame_size_bytes`. `skip_equal_sets` answers an item set that is equal with Skip: the specification's peers may want it
+    back, ours and nwaku's do not.
+    """
+
+    fan_out: int = 8
+    item_set_threshold: int = 16
+    frame_size_bytes: int = 4_194_304
+    skip_equal_sets: bool = False
+
+    def __post_init__(self) -> None:
+        if (
+            self.fan_out < 2
+            or self.item_set_threshold < 1
+            or self.frame_size_bytes < 2 * self.fan_out * _RANGE_SIZE_BYTES
+        ):
+            raise ReconcileError(
+                f"{self} never ends: the fan-out is 2 at least, the threshold 1, "
+                f"and {2 * self.fan_out * _RANGE_SIZE_BYTES} bytes are needed for two cut ranges"
+            )
+
+
+@dataclass(slots=True)
+class Reply:
+    """What goes out next, and what turned out to be here and not there (`have`) or there and not here (`need`)."""
+
+    parts: list[Part] = field(default_factory=list)
+    have: list[SyncID] = field(default_factory=list)
+    need: list[SyncID] = field(default_factory=list)
+    size_bytes: int = 0
+    learned: int = 0
+    """How many of our ids were compared with sets that want no answer."""
+
+    def add(self, within: Range, content: ItemSet | bytes) -> None:
+        """Say what is in a range behind the others. Of what lies between, nothing is left to say."""
+        if self.parts and self.parts[-1].range.upper < within.lower:
+            gap = Range(self.parts[-1].range.upper, within.lower)
+            self.parts += [Part(part, None) for part in sayable(gap)]
+        self.parts.append(Part(within, content))
+        self.size_bytes += _RANGE_SIZE_BYTES
+        if isinstance(content, ItemSet):
+            self.size_bytes += _ITEM_SIZE_BYTES * len(content.elements)
+
+
+class Replier:
+    """Answers payloads from one state of a set. `window` is what the session is about; of other ranges nothing is said."""
+
+    def __init__(self, items: OrderedSet, window: Range, dialect: SyncDialect, splitting: Splitting) -> None:
+        self._items = items
+        self._window = window
+        self._dialect = dialect
+        self._splitting = splitting
+        self._skips_equal = splitting.skip_equal_sets or dialect.accepts_skip
+
+    def opening(self, ranges: Sequence[Range], *, whole: bool) -> Reply:
+        """Begin with fingerprints of ranges, in order, or with all ids in them. Raises ReconcileError where those are too many."""
+        reply = Reply()
+        for within in ranges:
+            for part in sayable(within):
+                if not whole:
+                    self._add_fingerprint(reply, part)
+                elif (count := self._items.count(part)) <= self._room(reply):
+                    reply.add(part, ItemSet(self._items.items(part), reconciled=False))
+                else:
+                    raise ReconcileError(
+                        f"{count} more ids do not fit into a frame. Send fewer ranges whole, or shorter ones"
+                    )
+        return reply
+
+    def reply(self, parts: Sequence[Part]) -> Reply:
+        """Answer ranges. Raises ReconcileError where more ids than can be sent at once share a time that no cut parts."""
+        reply = Reply()
+        for at, part in enumerate(parts):
+            if part.content is None:
+                continue
+            if self._is_full(reply):
+                self._postpone(reply, Range(part.range.lower, parts[-1].range.upper))
+                self._learn(reply, parts[at:])
+                break
+            self._answer(reply, part.range, part.content)
+        return reply
+
+    def _learn(self, reply: Reply, parts: Sequence[Part]) -> None:
+        """Compare what wants no answer, whatever room there is: the peer, who knows the difference already, may act upon it."""
+        for part in parts:
+            within = part.range.within(self._window)
+            if within is None or not isinstance(part.content, ItemSet):
+                continue
+            if self._is_learned(reply, within, part.content):
+                self._compare(reply, within, part.content)
+
+    def _is_learned(self, reply: Reply, within: Range, theirs: ItemSet) -> bool:
+        """Whether ids want no answer and are compared whole. They answer ours, so honest ones are of a frame's worth of ours."""
+        if not theirs.reconciled:
+            return False
+        most = self._splitting.frame_size_bytes // _ITEM_SIZE_BYTES + 2 * self._splitting.item_set_threshold
+        reply.learned += self._items.count(within)
+        return reply.learned <= most
+
+    def _answer(self, reply: Reply, asked: Range, content: ItemSet | bytes) -> None:
+        within = asked.within(self._window)
+        if within is None:
+            return
+        if isinstance(content, ItemSet):
+            for part in sayable(within):
+                self._answer_items(reply, part, content)
+        elif within != asked or self._items.fingerprint(within).wire != content:
+            for part in sayable(within):
+                self._cut(reply, part)
+
+    def _cut(self, reply: Reply, within: Range) -> None:
+        """Say more about a range that differs."""
+        count = self._items.count(within)
+        parts = [within]
+        if count > self._splitting.item_set_threshold:
+            parts = divided(self._items, within, count, self._splitting.fan_out, self._dialect)
+        if len(parts) == 1:
+            self._add_items(reply, within)
+            return
+        for part in parts:
+            if self._is_full(reply):
+                self._postpone(reply, Range(part.lower, within.upper))
+                return
+            self._add_fingerprint(reply, part)
+
+    def _answer_items(self, reply: Reply, within: Range, theirs: ItemSet) -> None:
+        """Compare item sets, as far as the frame has room."""
+        compared, left = ([within], None) if self._is_learned(reply, within, theirs) else self._fitting(reply, within)
+        for part in compared:
+            here, is_equal = self._compare(reply, part, theirs)
+            if not (theirs.reconciled or (is_equal and self._skips_equal)):
+                reply.add(part, ItemSet(here, reconciled=True))
+        if left is not None:
+            self._add_fingerprint(reply, left)
+
+    def _compare(self, reply: Reply, within: Range, theirs: ItemSet) -> tuple[list[SyncID], bool]:
+        """Note what only one side has in a range. Returns what is here, and whether it is the same there."""
+        here = self._items.items(within)
+        there = {sync_id for sync_id in theirs.elements if within.lower <= sync_id < within.upper}
+        here_only, there_only = [each for each in here if each not in there], there.difference(here)
+        reply.have += here_only
+        reply.need += sorted(there_only)
+        return here, not here_only and not there_only
+
+    def _add_fingerprint(self, reply: Reply, within: Range) -> None:
+        if within.width_ns < self._dialect.min_fingerprint_ns:
+            self._add_items(reply, within)
+        else:
+            reply.add(within, self._items.fingerprint(within).wire)
+
+    def _add_items(self, reply: Reply, within: Range) -> None:
+        sent, left = self._fitting(reply, within)
+        for part in sent:
+            reply.add(part, ItemSet(self._items.items(part), reconciled=False))
+        if left is not None:
+            reply.add(left, self._items.fingerprint(left).wire)
+
+    def _fitting(self, reply: Reply, within: Range) -> tuple[list[Range], Range | None]:
+        """Return the range, or the part of it whose ids the frame has room for, cut as it can be said, and what is left."""
+        count, room = self._items.count(within), self._room(reply)
+        if count <= max(room, self._splitting.item_set_threshold):
+            return [within], None
+        cuts = cut_before(self._items, within, max(room, 1), within.lower, self._dialect)
+        if cuts:
+            return sayable(Range(within.lower, cuts[-1])), Range(cuts[-1], within.upper)
+        if count <= MAX_RECONCILE_ITEMS:
+            return [within], None
+        raise ReconcileError(
+            f"{count} ids share the time {within.lower.timestamp_ns} ns, {MAX_RECONCILE_ITEMS} can be sent at once and "
+            f"{self._dialect.name} cannot cut them: reconcile in the dialect spec"
+        )
+
+    def _postpone(self, reply: Reply, left: Range) -> None:
+        """Ask for all that is left by one fingerprint."""
+        within = left.within(self._window)
+        for part in sayable(within) if within is not None else []:
+            reply.add(part, self._items.fingerprint(part).wire)
+
+    def _is_full(self, reply: Reply) -> bool:
+        return self._room(reply) < self._splitting.fan_out
+
+    def _room(self, reply: Reply) -> int:
+        """How many more ids the reply has room for."""
+        return max(0, self._splitting.frame_size_bytes - reply.size_bytes) // _ITEM_SIZE_BYTES

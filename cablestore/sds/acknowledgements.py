@@ -1,0 +1,141 @@
+"""Own messages until somebody has them: acknowledged by histories and filters, or sent again (SDS, "Review ACK Status"). Pure.
+
+A causal history acknowledges what it names, and more: whoever names a message has delivered all that it depends on, so the
+own messages among its dependencies are acknowledged too. Those that others' messages depend on were acknowledged when
+these came; nothing else has to be searched for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from cablestore.limits import MAX_SDS_REVIEWED, MAX_SDS_TIMERS
+from cablestore.sds import missing
+from cablestore.sds.bloom import ForeignFilter, positions
+from cablestore.sds.effects import Acknowledged, PossiblyAcknowledged, Reason, Unacknowledged
+from cablestore.sds.message import Message
+from cablestore.sds.outbox import tell, tell_send
+from cablestore.sds.records import Outgoing, Place, outgoing_of
+from cablestore.sds.state import State
+from cablestore.sds.tables import id_of, place_of, time_part
+
+_MOST_MEMBERS: Final = 8
+"""Filters of so many members are counted; they add nothing after that."""
+
+
+def sent(state: State, place: bytes, now_ms: int) -> None:
+    """Put a new own message into the outgoing buffer."""
+    outgoing = Outgoing(due_ms=now_ms + state.settings.resend.after_ms(1))
+    state.outgoing.put(place, outgoing.packed())
+    state.set_timer(state.resend, place, None, outgoing.due_ms)
+    state.counters.outgoing += 1
+
+
+def review(state: State, message: Message, now_ms: int) -> None:
+    """Note which own messages a received one acknowledges."""
+    if not state.counters.outgoing:
+        return
+    for entry in message.causal_history:
+        _acknowledge(state, entry.message_id)
+    if message.bloom_filter and state.counters.outgoing:
+        settings = state.settings
+        foreign = ForeignFilter.read(message.bloom_filter, settings.filter, settings.dialect)
+        if foreign is not None:
+            _review_filter(state, foreign, message.sender_id, now_ms)
+
+
+def _acknowledge(state: State, message_id: str) -> None:
+    """Take a message out of the outgoing buffer, and those own ones that it depends on."""
+    pending = [message_id]
+    while pending and state.counters.outgoing:
+        message_id = pending.pop()
+        known = state.known(message_id)
+        if known is None or known.place is not Place.LOGGED:
+            continue
+        place = place_of(known.lamport_ms, message_id)
+        row = state.outgoing.get(place)
+        if row is None:
+            continue
+        _remove(state, place, outgoing_of(row))
+        tell(state, Acknowledged(message_id))
+        pending += [entry.message_id for entry in state.held(place).message.causal_history]
+
+
+def _remove(state: State, place: bytes, outgoing: Outgoing) -> None:
+    state.outgoing.delete(place)
+    state.set_timer(state.resend, place, outgoing.due_ms, None)
+    state.counters.outgoing -= 1
+
+
+def _review_filter(state: State, foreign: ForeignFilter, sender_id: str, now_ms: int) -> None:
+    member = hashlib.blake2b(sender_id.encode(), digest_size=8).digest()
+    words, rate = foreign.words, None
+    for place, found in _reviewed(state, foreign):
+        first = found[0]
+        if words[first >> 3] >> (first & 7) & 1 and foreign.contains(found):
+            if rate is None:
+                rate = foreign.false_positive_rate
+            row = state.outgoing.get(place)
+            if row is not None:
+                _note_possibly(state, place, outgoing_of(row), member, rate, now_ms)
+
+
+def _reviewed(state: State, foreign: ForeignFilter) -> list[tuple[bytes, tuple[int, ...]]]:
+    """Return own messages to hold against a filter, with the positions of their ids.
+
+    The filters of one write are held against the same ones; of many those of the next write against the ones behind them.
+    """
+    counters = state.counters
+    key = (counters.outgoing, foreign.bits, foreign.hashes)
+    if state.reviewed is not None and state.reviewed[0] == key:
+        return state.reviewed[1]
+    if counters.outgoing <= MAX_SDS_REVIEWED:
+        rows = state.outgoing.some(b"", None, MAX_SDS_REVIEWED)
+    else:
+        rows = state.outgoing.some(counters.reviewed + b"\0", None, MAX_SDS_REVIEWED)
+        if len(rows) < MAX_SDS_REVIEWED:
+            rows += state.outgoing.some(b"", counters.reviewed + b"\0", MAX_SDS_REVIEWED - len(rows))
+        counters.reviewed = rows[-1][0]
+    dialect = state.settings.dialect
+    found = [(place, positions(id_of(place), foreign, dialect)) for place, _ in rows]
+    state.reviewed = (key, found)
+    return found
+
+
+def _note_possibly(state: State, place: bytes, outgoing: Outgoing, member: bytes, rate: float, now_ms: int) -> None:
+    """Note that a member's filter has the message. Filters of one member are mostly the same bits: they count once."""
+    if rate >= 1.0 or member in outgoing.members or len(outgoing.members) >= _MOST_MEMBERS:
+        return
+    due_ms = outgoing.due_ms
+    if not outgoing.members:
+        outgoing.due_ms = max(due_ms, now_ms + state.settings.resend_possibly.after_ms(outgoing.sent))
+    outgoing.members.append(member)
+    outgoing.doubt *= rate
+    needed = state.settings.filters_that_acknowledge
+    if needed is not None and len(outgoing.members) >= needed and outgoing.doubt <= state.settings.most_doubt:
+        state.set_timer(state.resend, place, due_ms, outgoing.due_ms)
+        _acknowledge(state, id_of(place))
+        return
+    state.outgoing.put(place, outgoing.packed())
+    state.set_timer(state.resend, place, due_ms, outgoing.due_ms)
+    tell(state, PossiblyAcknowledged(id_of(place), len(outgoing.members), outgoing.doubt))
+
+
+def resend_due(state: State, now_ms: int) -> None:
+    """Send again what is due, or give it up after so many times (SDS, "Periodic Outgoing Buffer Sweep")."""
+    settings = state.settings
+    for part, _ in state.resend.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
+        place = part[8:]
+        outgoing = outgoing_of(state.outgoing.take(place))
+        if outgoing.sent > settings.resends:
+            _remove(state, place, outgoing)
+            tell(state, Unacknowledged(id_of(place), outgoing.sent, outgoing.is_possibly_acknowledged))
+            continue
+        due_ms = outgoing.due_ms
+        outgoing.sent += 1
+        backoff = settings.resend_possibly if outgoing.is_possibly_acknowledged else settings.resend
+        outgoing.due_ms = now_ms + backoff.after_ms(outgoing.sent)
+        state.outgoing.put(place, outgoing.packed())
+        state.set_timer(state.resend, place, due_ms, outgoing.due_ms)
+        tell_send(state, place, Reason.RESEND, missing.take_requests(state, id_of(place), now_ms))

@@ -1,0 +1,152 @@
+"""Answers to the requests of Cable peers, from one state of the store. Pure; the wire is not spoken here.
+
+Every function yields as it reads, so that memory does not grow with what is asked for. Local-only posts are never given
+away: their bytes stand under a prefix that nothing here reads, and the views that are asked have no rows of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from cablestore.index.reader import Reader, data_key
+from cablestore.protocol import cable_js
+from cablestore.protocol.body import BLOCK, MODERATION_TYPES, UNBLOCK
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.post import Post
+from cablestore.views import activity, channel_topic, membership, messages, moderation, user_info
+
+_ENDLESS: Final = sys.maxsize
+"""More than any store holds. A peer's number may be greater still, and Python's own limit is this one."""
+
+_ROWS_AT_ONCE: Final = 1000
+
+
+def post_request(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the bytes of the requested posts that are here, in the order of the request (wire.md 6.3.2.1)."""
+    for digest in hashes:
+        raw = reader.get(data_key(digest.hex().encode()))
+        if raw is not None:
+            yield raw
+
+
+def channel_time_range(
+    reader: Reader, channel: str, time_start_ms: int, time_end_ms: int, limit: int = 0
+) -> Iterator[bytes]:
+    """Yield the hashes of a channel's texts and deletions with time_start <= timestamp < time_end (wire.md 6.3.2.3).
+
+    Newest first, at most `limit`. A `time_end_ms` of 0 is no end, a `limit` of 0 no limit.
+    """
+    end_ms = time_end_ms if time_end_ms > 0 else None
+    channel = reader.dialect.channel_id(channel)
+    found = messages.hashes(reader, channel, time_start_ms, end_ms, at_once=limit or _ROWS_AT_ONCE)
+    return islice(found, min(limit, _ENDLESS)) if limit > 0 else found
+
+
+def channel_state(reader: Reader, channel: str, *, is_spared: bool = False) -> Iterator[bytes]:
+    """Yield the hashes that describe a channel now (wire.md 5.4.4, 6.3.2.4).
+
+    The latest post/topic; then for each user who was ever in the channel the latest post/join or post/leave, and for
+    members the latest post/info. Each costs one row, whatever the length of the history. With `is_spared`, topics and infos
+    that end cable.js are left out.
+    """
+    channel = reader.dialect.channel_id(channel)
+    topic = channel_topic.latest(reader, channel)
+    if topic is not None and not (is_spared and not cable_js.bears_topic(topic[0])):
+        yield topic[1]
+    for member in membership.of_channel(reader, channel):
+        if member.announced_by is not None:
+            yield member.announced_by
+        info = user_info.latest_hash(reader, member.author) if member.is_member else None
+        if info is not None and not (is_spared and not _bears_info_of(reader, member.author)):
+            yield info
+
+
+def _bears_info_of(reader: Reader, author: bytes) -> bool:
+    latest = user_info.latest(reader, author)
+    return latest is None or cable_js.bears_info(latest[0])
+
+
+def is_bearable(reader: Reader, digest: bytes) -> bool:
+    """Tell whether cable.js bears a post, as far as it is here."""
+    raw = reader.get(data_key(digest.hex().encode()))
+    return raw is None or cable_js.bears_post(raw)
+
+
+def channel_list(reader: Reader, offset: int = 0, limit: int = 0) -> Iterator[str]:
+    """Yield the names of known channels, sorted by their bytes (wire.md 6.3.2.5).
+
+    The first `offset` are skipped, at most `limit` given; a `limit` of 0 is no limit.
+    """
+    names = (name for name, _ in activity.channels(reader))
+    offset = min(offset, _ENDLESS)
+    return islice(names, offset, min(offset + limit, _ENDLESS) if limit > 0 else None)
+
+
+def moderation_state(reader: Reader, channels: Iterable[str], oldest_ms: int = 0) -> Iterator[bytes]:
+    """Yield the hashes that describe the moderation of channels and of the whole cabal now (moderation.md 5.2.1.1).
+
+    First every post/block and post/unblock, whatever `oldest_ms` says. Then, of the whole cabal and of each channel, the
+    relevant roles and actions with timestamp >= `oldest_ms`: each user's latest role for a recipient, unless the recipient
+    takes none (4.2.3, 4.2.4), and the actions that their authors have not undone for all of their targets (4.4.2). An
+    action that says again what an older one says undoes nothing: both are given. All that this needs to know is in the
+    keys, so no post is read: a row for each post since `oldest_ms`, and a look-up for each target until one is found for
+    which it counts. Each part is oldest first, the order in which the posts are to be applied (4.2.5, 4.4.4). Each hash
+    comes once.
+
+    Whom to answer is for the caller to know: it should be a member of one of the channels, and a post/block with notify=0
+    is not for those whom it blocks (5.1.4).
+    """
+    yield from moderation.blocks(reader)
+    for channel in dict.fromkeys(("", *map(reader.dialect.channel_id, channels))):
+        for act in moderation.acts(reader, channel, oldest_ms):
+            if moderation.is_relevant(reader, act):
+                yield act.hash
+
+
+def concerns_moderation(post: Post, channels: frozenset[str], oldest_ms: int, dialect: Dialect) -> bool:
+    """Tell whether a new post is what a live Moderation State Request asks for (moderation.md 5.2.1.1, future = 1).
+
+    By type, channel and time, the same as `moderation_state`; whether it has been undone since or its recipient takes no
+    roles, `is_relevant_moderation` knows.
+    """
+    if post.type not in MODERATION_TYPES or post.is_local_only:
+        return False
+    if post.type in (BLOCK, UNBLOCK):
+        return True
+    return post.timestamp_ms >= oldest_ms and post.channel in {"", *map(dialect.channel_id, channels)}
+
+
+def is_relevant_moderation(reader: Reader, post: Post) -> bool:
+    """Tell whether the post, stored or not, is one that `moderation_state` gives for its channel and time."""
+    if post.type in (BLOCK, UNBLOCK):
+        return not post.is_local_only
+    act = moderation.act_of(post)
+    return act is not None and moderation.is_relevant(reader, act)
+
+
+def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield those hashes of a response that the store lacks and that it did not see deleted itself, each once."""
+    for digest in dict.fromkeys(hashes):
+        if not reader.has(digest.hex().encode()) and not is_deleted_here(reader, digest):
+            yield digest
+
+
+def is_deleted_here(reader: Reader, digest: bytes) -> bool:
+    """Tell whether this store saw a post deleted: it is not requested, and not passed from one peer to another.
+
+    A deletion that waits for its target does not count: anyone can write one, and who wrote the target is not known yet.
+    Nor does what other stores tell of a dead post: nobody signed it.
+    """
+    return reader.is_witnessed(digest)
+
+
+def time_of(reader: Reader, digest: bytes) -> int | None:
+    """Return the time that a post claims, also one that this store saw deleted; None where it is unknown."""
+    post = reader.post(digest)
+    if post is not None:
+        return post.timestamp_ms
+    stone = reader.burial(digest) if reader.is_witnessed(digest) else None
+    return stone.skeleton.timestamp_ms if stone is not None and stone.skeleton is not None else None

@@ -1,0 +1,84 @@
+"""Causal order: messages never before what they answer, whatever the clocks of their authors say. Computed when read.
+
+The pairwise rule of wire.md 5.1.3 is not transitive, so it is no order (A links to B, times A=1, B=10, C=5: A > B > C > A).
+This one is, and it agrees with every link. A post's place is
+
+1. its effective time: the greatest timestamp among it and all that it reaches by links,
+2. its steps from there: 0 where its own timestamp is that time, else one more than the furthest link of that time,
+3. its hash.
+
+Where clocks agree this is order by (timestamp, hash).
+
+Ancestors are followed back to `skew_ms` before the window. The order is exact unless a post's ancestor claims a time
+after the post's own and can be reached only through posts that claim to be older than that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cablestore import limits
+from cablestore.index.reader import Reader
+
+
+class _Node(NamedTuple):
+    timestamp_ms: int
+    links: tuple[bytes, ...]
+
+
+def causal_order(
+    reader: Reader, hashes: list[bytes], start_ms: int, skew_ms: int = limits.CAUSAL_SKEW_MS
+) -> list[bytes]:
+    """Return `hashes`, posts of one window that begins at `start_ms`, in causal order, oldest first.
+
+    At most `limits.MAX_CAUSAL_POSTS` posts and ancestors are held; ancestors beyond are treated as unknown.
+    """
+    nodes = _history(reader, hashes, start_ms - skew_ms)
+    places: dict[bytes, tuple[int, int]] = {}
+    for digest in hashes:
+        _place(digest, nodes, places)
+    return sorted(hashes, key=lambda digest: (*places.get(digest, (0, 0)), digest))
+
+
+def _history(reader: Reader, hashes: list[bytes], oldest_ms: int) -> dict[bytes, _Node]:
+    """Load the posts and what they reach, deleted posts included, until `oldest_ms`."""
+    nodes: dict[bytes, _Node] = {}
+    upcoming = list(reversed(hashes))
+    while upcoming and len(nodes) < limits.MAX_CAUSAL_POSTS:
+        digest = upcoming.pop()
+        if digest in nodes:
+            continue
+        node = _load(reader, digest)
+        if node is None:
+            continue
+        nodes[digest] = node
+        if node.timestamp_ms >= oldest_ms:
+            upcoming += node.links
+    return nodes
+
+
+def _load(reader: Reader, digest: bytes) -> _Node | None:
+    post = reader.post(digest)
+    if post is not None:
+        return _Node(post.timestamp_ms, post.links)
+    stone = reader.burial(digest)
+    return None if stone is None or stone.skeleton is None else _Node(stone.skeleton.timestamp_ms, stone.skeleton.links)
+
+
+def _place(digest: bytes, nodes: dict[bytes, _Node], places: dict[bytes, tuple[int, int]]) -> None:
+    """Work out (effective time, steps) of a post after all that it links to, without recursion."""
+    stack = [digest]
+    while stack:
+        current = stack[-1]
+        if current in places or current not in nodes:
+            stack.pop()
+            continue
+        links = [link for link in nodes[current].links if link in nodes]
+        waiting = [link for link in links if link not in places]
+        if waiting:
+            stack += waiting
+            continue
+        own_ms = nodes[current].timestamp_ms
+        time_ms, steps = max((places[link] for link in links), default=(-1, -1))
+        places[current] = (own_ms, 0) if own_ms > time_ms else (time_ms, steps + 1)
+        stack.pop()

@@ -1,0 +1,129 @@
+"""Intake: what happens to posts from outside before they are planned. Decoding, refusing, verifying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from cablestore import limits
+from cablestore.errors import DecodeError, InvalidPostError, UnknownPostTypeError
+from cablestore.index.batches import batches
+from cablestore.index.signatures import Verifier, Verifying
+from cablestore.index.verdict import Outcome, Verdict
+from cablestore.protocol.crypto import Identity, post_hash
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.post import Post, decode_post
+
+_REASONS: Final = {
+    Verdict.DELETED: "its author deleted it",
+    Verdict.BAD_SIGNATURE: "its signature is not its author's",
+    Verdict.LOCAL_ONLY: "its author marked it as never to be sent",
+}
+
+
+@dataclass(slots=True)
+class Batch:
+    """Posts on their way in. `outcomes` has a place for each, None while a post of `posts` is still to be planned."""
+
+    posts: list[Post] = field(default_factory=list)
+    outcomes: list[Outcome | None] = field(default_factory=list)
+    verifying: list[Verifying] = field(default_factory=list)
+    """What verifies the signatures of `posts`, lot by lot; empty where they are believed."""
+
+    def signed(self) -> list[bool]:
+        """Wait for the signatures: whether that of each of `posts` is right."""
+        if not self.verifying:
+            return [True] * len(self.posts)
+        return [is_right for lot in self.verifying for is_right in lot.results()]
+
+    def check(self, signed: list[bool]) -> None:
+        """Raise InvalidPostError where one of all these posts cannot be stored for what it is."""
+        wrong = [outcome for outcome in self.outcomes if outcome is not None]
+        for post, is_right in zip(self.posts, signed, strict=True):
+            if not is_right:
+                wrong.append(Outcome(post.hash, Verdict.BAD_SIGNATURE, _REASONS[Verdict.BAD_SIGNATURE]))
+        if wrong:
+            raise InvalidPostError(
+                f"{len(wrong)} posts are refused, among them {wrong[0].hash.hex()}: {wrong[0].reason}"
+            )
+
+    def settle(self, verdicts: list[Verdict]) -> list[Outcome]:
+        """Return the outcome of every post, given the verdicts on `posts`."""
+        pairs = zip(self.posts, verdicts, strict=True)
+        found = (Outcome(post.hash, verdict, _REASONS.get(verdict, "")) for post, verdict in pairs)
+        return [outcome or next(found) for outcome in self.outcomes]
+
+
+@dataclass(slots=True)
+class Intake:
+    """Turns bytes into batches of posts. `identity` returns the store's own, if there is one."""
+
+    dialect: Dialect
+    verifier: Verifier
+    clock: Callable[[], int]
+    identity: Callable[[], Identity | None]
+
+    def decode(self, raws: list[bytes]) -> Batch:
+        """Decode posts and refuse what cannot be stored. Nothing in a post raises."""
+        batch = Batch()
+        newest_ms = self.clock() + limits.MAX_FUTURE_MS
+        for raw in raws:
+            try:
+                post = decode_post(raw, self.dialect)
+            except DecodeError as error:
+                verdict = Verdict.UNKNOWN_TYPE if isinstance(error, UnknownPostTypeError) else Verdict.MALFORMED
+                batch.outcomes.append(Outcome(post_hash(raw), verdict, str(error)))
+                continue
+            refusal = None
+            if post.timestamp_ms >= newest_ms or post.is_local_only:
+                refusal = self._refusal(post, newest_ms)
+            if refusal is None:
+                batch.posts.append(post)
+            batch.outcomes.append(refusal)
+        return batch
+
+    def admit(self, posts: Iterable[Post]) -> Batch:
+        """Refuse what cannot be stored of posts that are decoded already. The others are verified while more are read."""
+        batch = Batch()
+        newest_ms = self.clock() + limits.MAX_FUTURE_MS
+        for lot in batches(posts, lambda post: len(post.raw)):
+            taken = []
+            for post in lot:
+                is_usual = post.timestamp_ms < newest_ms and not post.is_local_only
+                refusal = None if is_usual else self._refusal(post, newest_ms)
+                if refusal is None:
+                    taken.append(post)
+                batch.outcomes.append(refusal)
+            batch.posts += taken
+            batch.verifying.append(self.verifier.start([post.raw for post in taken]))
+        return batch
+
+    def verify(self, batch: Batch) -> None:
+        """Begin to verify the signatures of a batch."""
+        batch.verifying = [self.verifier.start([post.raw for post in batch.posts])]
+
+    def appraise(self, raws: list[bytes], is_deleted: Callable[[bytes], bool]) -> list[Outcome]:
+        """Tell what posts are that go from one peer to another and are not stored. Those that are ACCEPTED may go on."""
+        batch = self.decode(raws)
+        self.verify(batch)
+        verdicts = []
+        for post, is_right in zip(batch.posts, batch.signed(), strict=True):
+            if not is_right:
+                verdicts.append(Verdict.BAD_SIGNATURE)
+            elif post.is_local_only:
+                verdicts.append(Verdict.LOCAL_ONLY)
+            else:
+                verdicts.append(Verdict.DELETED if is_deleted(post.hash) else Verdict.ACCEPTED)
+        return batch.settle(verdicts)
+
+    def _refusal(self, post: Post, newest_ms: int) -> Outcome | None:
+        if post.timestamp_ms >= newest_ms:
+            reason = f"dated {post.timestamp_ms}, accepted are posts dated before {newest_ms}"
+            return Outcome(post.hash, Verdict.TOO_FAR_AHEAD, reason)
+        if post.is_local_only:
+            identity = self.identity()
+            if identity is None or identity.public_key != post.author:
+                return Outcome(post.hash, Verdict.LOCAL_ONLY, _REASONS[Verdict.LOCAL_ONLY])
+            post.sealed = identity.seal(post.raw)
+        return None

@@ -1,0 +1,342 @@
+"""Reading: what chat clients ask of a store, in their terms. `Snapshot` reads one state, `CableStore` the present one."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import blake3
+
+from cablestore import limits
+from cablestore.errors import CorruptStoreError
+from cablestore.index import arrival_log
+from cablestore.index.arrival_log import Kind
+from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, Reader, Row, SnapshotSource, data_key
+from cablestore.index.sizes import Size
+from cablestore.index.tombstone import Tombstone
+from cablestore.protocol.body import TYPE_NAMES, Info, Text
+from cablestore.protocol.dialect import RESERVED_CHANNELS
+from cablestore.protocol.keys import after_prefix
+from cablestore.protocol.post import Post
+from cablestore.store.causal_order import causal_order
+from cablestore.views import activity, channel_state, channel_topic, links, membership, messages, user_info
+from cablestore.views import author as author_view
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A post/text, resolved: `name` is what its author wishes to be known as, or the public key in hex.
+
+    `cursor` is the message's place in its channel: give it to `messages` to go on from here.
+    """
+
+    hash: bytes
+    channel: str
+    author: bytes
+    name: str
+    timestamp_ms: int
+    text: str
+    links: tuple[bytes, ...]
+    cursor: str
+
+
+class Page(NamedTuple):
+    """Messages in the order that was asked for, and the cursor of the next page, None at the end."""
+
+    messages: list[Message]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user: 32-byte public key, name (public key in hex without one), and all that it says of itself."""
+
+    public_key: bytes
+    name: str
+    info: Info
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A channel: its topic ("" without one), how many are in it, and how many live posts of each type it has."""
+
+    name: str
+    topic: str
+    members: int
+    posts: dict[str, int]
+
+
+class Event(NamedTuple):
+    """One entry of the arrival log. `post` is None when the store no longer has it."""
+
+    sequence: int
+    kind: Kind
+    hash: bytes
+    post: Post | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Numbers that cost nothing to read. `views` has rows and bytes by view; `days` posts by day (milliseconds, posts)."""
+
+    posts: dict[str, int]
+    channels: int
+    views: dict[str, Size]
+    disk_size_bytes: dict[str, int]
+    last_sequence: int
+    days: list[tuple[int, int]]
+
+
+class Reads(ABC):
+    """The read methods. All times are milliseconds since 1970, all hashes and keys raw 32 bytes."""
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[Reader]:
+        """Return a reader of one state, open within the context."""
+
+    def post(self, digest: bytes) -> Post | None:
+        """Return the post with this hash, the store's own local-only ones included, or None."""
+        with self._reading() as reader:
+            return reader.post(digest)
+
+    def hashes_starting(self, hex_digits: str, limit: int = 10) -> list[bytes]:
+        """Return up to `limit` hashes of posts here that start with these hex digits, for people who copy a few."""
+        with self._reading() as reader:
+            rows = zip(range(limit), reader.prefix(data_key(hex_digits.encode("ascii", "replace"))), strict=False)
+            return [bytes.fromhex(key[len(DATA_PREFIX) :].decode()) for _, (key, _) in rows]
+
+    def deletion(self, digest: bytes) -> Tombstone | None:
+        """Return what deleted a post, None for one that is not known to be deleted. It may be another store's word alone."""
+        with self._reading() as reader:
+            return reader.burial(digest)
+
+    def resolve(self, post: Post) -> Message:
+        """Return a post/text as a message, with its author's present name."""
+        with self._reading() as reader:
+            return _message(reader, post, {})
+
+    def messages(
+        self,
+        channel: str,
+        limit: int = 50,
+        *,
+        newest_first: bool = True,
+        cursor: str | None = None,
+        start_ms: int = 0,
+        end_ms: int | None = None,
+    ) -> Page:
+        """Return up to `limit` messages (at most `limits.MAX_PAGE_MESSAGES`) of a channel by time, start <= time < end.
+
+        `cursor` goes on behind a message: towards older ones with `newest_first`, towards newer ones without.
+        """
+        limit = max(1, min(limit, limits.MAX_PAGE_MESSAGES))
+        with self._reading() as reader:
+            channel = reader.dialect.channel_id(channel)
+            place = None if cursor is None else cursor.encode("ascii", errors="replace")
+            after, before = (None, place) if newest_first else (place, None)
+            found: list[Message] = []
+            names: dict[bytes, str] = {}
+            for at, digest in messages.texts(
+                reader, channel, after, before, newest_first=newest_first, start_ms=start_ms, end_ms=end_ms
+            ):
+                found.append(_message(reader, _must_have(reader, digest), names))
+                if len(found) == limit:
+                    return Page(found, at.decode())
+            return Page(found, None)
+
+    def causal_messages(
+        self, channel: str, start_ms: int, end_ms: int | None = None, *, skew_ms: int = limits.CAUSAL_SKEW_MS
+    ) -> list[Message]:
+        """Return the messages of a window in causal order, none before one that it links to: see `cablestore.store.causal_order`.
+
+        At most `limits.MAX_CAUSAL_POSTS`, the newest.
+        """
+        with self._reading() as reader:
+            channel = reader.dialect.channel_id(channel)
+            found = messages.texts(reader, channel, newest_first=True, start_ms=start_ms, end_ms=end_ms)
+            hashes = [digest for _, (_, digest) in zip(range(limits.MAX_CAUSAL_POSTS), found, strict=False)]
+            names: dict[bytes, str] = {}
+            ordered = causal_order(reader, hashes, start_ms, skew_ms)
+            return [_message(reader, _must_have(reader, digest), names) for digest in ordered]
+
+    def channels(self, *, with_reserved: bool = False) -> Iterator[Channel]:
+        """Yield the channels that people are shown, sorted by the bytes of their names.
+
+        Those in `dialect.RESERVED_CHANNELS` are left out unless asked for; peers are told of all: `answers.channel_list`.
+        """
+        with self._reading() as reader:
+            for name, counts in activity.channels(reader):
+                if name in RESERVED_CHANNELS and not with_reserved:
+                    continue
+                topic = channel_topic.latest(reader, name)
+                yield Channel(name, topic[0] if topic else "", membership.count(reader, name), _by_name(counts))
+
+    def joined_channels(self, public_key: bytes) -> Iterator[str]:
+        """Yield the channels that a user is in, those left out in which programs speak to programs."""
+        with self._reading() as reader:
+            for name, _ in activity.channels(reader):
+                if name in RESERVED_CHANNELS:
+                    continue
+                member = membership.of_user(reader, name, public_key)
+                if member is not None and member.is_member:
+                    yield name
+
+    def members(self, channel: str) -> Iterator[User]:
+        """Yield who is in a channel, in order of public keys."""
+        with self._reading() as reader:
+            for member in membership.of_channel(reader, reader.dialect.channel_id(channel)):
+                if member.is_member:
+                    yield _user(reader, member.author)
+
+    def users(self) -> Iterator[User]:
+        """Yield everyone who wrote a post, in order of public keys."""
+        with self._reading() as reader:
+            for public_key in author_view.authors(reader):
+                yield _user(reader, public_key)
+
+    def user(self, public_key: bytes) -> User:
+        """Return a user; one who never said a word has its key for a name."""
+        with self._reading() as reader:
+            return _user(reader, public_key)
+
+    def topic_of(self, channel: str) -> str:
+        """Return a channel's topic, "" where there is none."""
+        with self._reading() as reader:
+            topic = channel_topic.latest(reader, reader.dialect.channel_id(channel))
+            return topic[0] if topic else ""
+
+    def posts_by(
+        self, public_key: bytes, *, post_type: int | None = None, channel: str | None = None
+    ) -> Iterator[Post]:
+        """Yield the posts of an author, by type and then time: of one type, or of one channel, or both."""
+        with self._reading() as reader:
+            if channel is None:
+                hashes = author_view.hashes(reader, public_key, post_type)
+            else:
+                hashes = channel_state.by_author(reader, reader.dialect.channel_id(channel), public_key, post_type)
+            for digest in hashes:
+                yield _must_have(reader, digest)
+
+    def local_only(self) -> Iterator[Post]:
+        """Yield the store's own posts that never leave it, in order of their hashes."""
+        with self._reading() as reader:
+            for _, sealed in reader.prefix(PRIVATE_PREFIX):
+                yield reader.unseal(sealed)
+
+    def heads(self, channel: str) -> list[bytes]:
+        """Return the posts of a channel that none of it links to: what a new post links to (wire.md 5.1.2.1)."""
+        with self._reading() as reader:
+            return list(links.heads(reader, reader.dialect.channel_id(channel)))
+
+    def missing(self, channel: str) -> Iterator[bytes]:
+        """Yield the hashes that posts of a channel link to and the store has never seen."""
+        with self._reading() as reader:
+            for digest in links.missing(reader, reader.dialect.channel_id(channel)):
+                if reader.post(digest) is None and reader.burial(digest) is None:
+                    yield digest
+
+    def links(self, digest: bytes) -> tuple[bytes, ...]:
+        """Return the hashes that a post links to, also when it is deleted; () where it is unknown."""
+        with self._reading() as reader:
+            post = reader.post(digest)
+            if post is not None:
+                return post.links
+            stone = reader.burial(digest)
+            return stone.skeleton.links if stone is not None and stone.skeleton is not None else ()
+
+    def linking(self, digest: bytes) -> list[bytes]:
+        """Return the hashes of the posts that link to this one, deleted ones included."""
+        with self._reading() as reader:
+            return list(links.linking(reader, digest))
+
+    def events(self, after: int = 0, limit: int = limits.MAX_EVENTS_READ) -> list[Event]:
+        """Return the entries of the arrival log behind number `after`, oldest first."""
+        with self._reading() as reader:
+            found = zip(range(min(limit, limits.MAX_EVENTS_READ)), arrival_log.entries(reader, after), strict=False)
+            return [Event(*entry, reader.post(entry.hash)) for _, entry in found]
+
+    def dump(self) -> Iterator[Row]:
+        """Yield every row that follows from posts and tombstones, in key order: all but the arrival log and local rows."""
+        with self._reading() as reader:
+            start = b""
+            for prefix in (arrival_log.PREFIX, LOCAL_PREFIX):
+                yield from reader.scan(start, prefix)
+                start = after_prefix(prefix)
+            yield from reader.scan(start, b"\xff")
+
+    def dump_digest(self) -> str:
+        """Return the BLAKE3 of `dump` in hex: equal for equal databases."""
+        hasher = blake3.blake3()
+        for key, value in self.dump():
+            hasher.update(b"%d:%d:" % (len(key), len(value)) + key + value)
+        return hasher.hexdigest()
+
+
+class Snapshot(Reads):
+    """One state of a store, unchanged by what is stored meanwhile. Close it, or use it in a `with`.
+
+    `reader` is what the functions in `cablestore.store.answers` take.
+    """
+
+    def __init__(self, source: SnapshotSource, reader: Reader) -> None:
+        self._source = source
+        self.reader = reader
+
+    def __enter__(self) -> Self:
+        """Return the snapshot."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Close the snapshot."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the state; reads after this raise StoreClosedError."""
+        self._source.close()
+
+    def _reading(self) -> AbstractContextManager[Reader]:
+        return contextlib.nullcontext(self.reader)
+
+
+def _by_name(counts: list[int]) -> dict[str, int]:
+    return {TYPE_NAMES[post_type]: count for post_type, count in enumerate(counts) if count}
+
+
+def _user(reader: Reader, public_key: bytes) -> User:
+    found = user_info.latest(reader, public_key)
+    info = found[0] if found else Info(())
+    return User(public_key, info.name or public_key.hex(), info)
+
+
+def _must_have(reader: Reader, digest: bytes) -> Post:
+    post = reader.post(digest)
+    if post is None:
+        raise CorruptStoreError(
+            f"a view names the post {digest.hex()}, which the store does not hold. Run `cablestore check`, then `rebuild`"
+        )
+    return post
+
+
+def _message(reader: Reader, post: Post, names: dict[bytes, str]) -> Message:
+    if not isinstance(post.body, Text):
+        raise CorruptStoreError(
+            f"the post {post.hash.hex()} stands among messages. Run `cablestore check`, then `rebuild`"
+        )
+    name = names.get(post.author)
+    if name is None:
+        name = names[post.author] = _user(reader, post.author).name
+    return Message(
+        hash=post.hash,
+        channel=post.channel or "",
+        author=post.author,
+        name=name,
+        timestamp_ms=post.timestamp_ms,
+        text=post.body.text,
+        links=post.links,
+        cursor=post.sort_time.decode(),
+    )

@@ -1,0 +1,61 @@
+"""Retention: which posts to discard so that a store stays small (wire.md 5.1.5). Pure; the store does the discarding.
+
+No post/delete is ever named: without it, what it deleted could come back, and nobody else would believe the deletion.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
+
+from cablestore.index.reader import Reader, Row
+from cablestore.index.view import ALL_TYPES
+from cablestore.limits import STATE_POSTS_KEPT
+from cablestore.protocol.body import DELETE, TEXT, TOPIC
+from cablestore.protocol.keys import time_of
+from cablestore.views import author as author_view
+from cablestore.views import channel_state, messages, user_info
+
+
+def older_than(reader: Reader, before_ms: int) -> Iterator[bytes]:
+    """Yield the hashes of texts dated before `before_ms`, and of state posts so old that newer ones stand for them.
+
+    Of each user's joins, leaves and infos, and of each channel's topics, the latest three stay (wire.md 5.1.5.1).
+    """
+    for channel in messages.channels(reader):
+        for place, digest in messages.texts(reader, channel, newest_first=False):
+            if time_of(place) >= before_ms:
+                break
+            yield digest
+    for prefix in (channel_state.MEMBER_PREFIX, channel_state.TOPIC_PREFIX, user_info.PREFIX):
+        yield from _superseded(reader.prefix(prefix), before_ms)
+
+
+def beyond_newest(reader: Reader, keep: int) -> Iterator[bytes]:
+    """Yield the hashes of every channel's texts but the `keep` newest."""
+    for channel in messages.channels(reader):
+        found = messages.texts(reader, channel, newest_first=True)
+        yield from (digest for _, digest in islice(found, min(keep, sys.maxsize), None))
+
+
+def written_by(reader: Reader, author: bytes) -> Iterator[bytes]:
+    """Yield the hashes of all that one author wrote, deletions left out."""
+    for post_type in sorted(ALL_TYPES - {DELETE}):
+        yield from author_view.hashes(reader, author, post_type)
+
+
+def _superseded(rows: Iterable[Row], before_ms: int) -> Iterator[bytes]:
+    """Yield the hashes of rows dated before `before_ms` that are not among the latest three of their group."""
+    for group_key, group in groupby(rows, key=lambda row: row[0].rsplit(b"!", 1)[0]):
+        if group_key.endswith((b"!%d" % TEXT, b"!%d" % TOPIC)) and group_key.startswith(channel_state.MEMBER_PREFIX):
+            continue  # texts are named by channel, topics of all authors together
+        latest: deque[Row] = deque()
+        for row in group:
+            latest.append(row)
+            if len(latest) > STATE_POSTS_KEPT:
+                key, digest = latest.popleft()
+                if time_of(key.rsplit(b"!", 1)[1]) >= before_ms:
+                    break
+                yield digest

@@ -1,0 +1,253 @@
+"""Archives as inputs of a job. Unlike exports they may be a stranger's: nothing in them is believed unverified.
+
+The driver verifies the index: the control node's signature and what it says of each archive. The task that is given an
+archive verifies all of it: SHA-256, Merkle root, every message, and the signature of every post. A tombstone counts
+where the same archive has the post/delete that it speaks of, as it does where archives are imported.
+
+A job makes the union of all that it is given. That an archive is canonical for its week and channels, so that posts which
+it lacks are removed from a store (RFC 61), is a matter of `cablestore archive import` and does not apply here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import ClassVar, Final, NamedTuple
+
+from cablestore.archive.content.community import CidFolder
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.format.cid import Cid
+from cablestore.archive.format.commitment import Commitment, open_statement
+from cablestore.archive.format.index import Index, VerifiedIndex, decode_index, verify_index
+from cablestore.archive.format.profile import PROFILES, Entry, Topic
+from cablestore.archive.format.reading import verified_content
+from cablestore.archive.format.seal import is_sealed
+from cablestore.errors import ArchiveError, CableStoreError, StorageError
+from cablestore.index.tombstone import Tombstone, tombstones
+from cablestore.limits import MAX_FUTURE_MS, MAX_TORRENT_SIZE_BYTES
+from cablestore.protocol.crypto import are_signed
+from cablestore.protocol.dialect import DIALECTS, LEGACY, Dialect
+from cablestore.protocol.post import Post
+from cablestore.reindex.inputs import ArchiveSource, Block, Input
+
+_MS_PER_S: Final = 1000
+
+
+def read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
+    """Verify a community's index; return the dialect that it is for, and what there is to read.
+
+    Where there are archives of a torrent and others that came by content id, those of the newer index are read. Raises
+    ArchiveError where there are none, and where an index is damaged, another's, or encrypted and the key is missing.
+    """
+    community = (source.folder / source.control_key.hex()).absolute()
+    torrent, by_cid = ArchiveFolder(community), CidFolder(community)
+    found = []
+    if (data := torrent.index_bytes()) is not None:
+        # A member's `data` may end before archives that the index names.
+        found.append(_read(torrent.index_path, data, MAX_TORRENT_SIZE_BYTES, source))
+    if (cid := by_cid.index_cid()) is not None and (data := by_cid.content(cid)) is not None:
+        found.append(_read(by_cid.path_of(cid), data, None, source))
+    if not found:
+        raise ArchiveError(
+            f"there are no archives of {source.control_key.hex()} below {source.folder}: fetch them first"
+        )
+    newest = max(found, key=_age)
+    inputs: list[Input] = [
+        ArchiveInput(community, newest.dialect, _alone(newest.verified, entry), newest.key)
+        for entry in _with_shared_topics(newest.verified.index.entries)
+    ]
+    if newest.verified.deletions:
+        inputs.append(DeletionsInput(newest.path, newest.verified.deletions))
+    return newest.dialect, inputs
+
+
+class _Found(NamedTuple):
+    """An index that was verified, and the key that it was encrypted under, if any."""
+
+    path: Path
+    dialect: Dialect
+    verified: VerifiedIndex
+    key: bytes | None
+
+
+def _age(found: _Found) -> tuple[int, int]:
+    """Return what a later index has more of, as `local.LocalArchives` has it."""
+    entries = found.verified.index.entries
+    return max((entry.period.to_ms for entry in entries), default=0), len(entries)
+
+
+def _read(path: Path, data: bytes, data_size_bytes: int | None, source: ArchiveSource) -> _Found:
+    """Verify an index of whichever profile and dialect: the one reads it, the other is signed. Raises ArchiveError."""
+    key = source.cabal_key if is_sealed(data) else None
+    control_key = source.control_key
+    try:
+        index = _decoded(data, data_size_bytes, key)
+        dialect = _dialect_of(index, control_key)
+        verified = verify_index(data, index.profile, control_key, dialect, data_size_bytes=data_size_bytes, key=key)
+    except ArchiveError as error:
+        raise ArchiveError(f"{path}: {error}") from None
+    return _Found(path, dialect, verified, key)
+
+
+def _decoded(data: bytes, data_size_bytes: int | None, key: bytes | None) -> Index:
+    """Decode an index by the profile that reads it. Raises the reason why the first one does not."""
+    reasons = []
+    for profile in PROFILES.values():
+        try:
+            return decode_index(data, profile, data_size_bytes=data_size_bytes, key=key)
+        except ArchiveError as error:
+            reasons.append(error)
+    raise reasons[0]
+
+
+def _dialect_of(index: Index, control_key: bytes) -> Dialect:
+    """Return the dialect that an index is signed for, any where it is not signed: it is refused in the end."""
+    name = open_statement(index.signed, control_key).dialect if index.signed else LEGACY.name
+    if name not in DIALECTS:
+        raise ArchiveError(f"it is of the dialect {name!r}, known are {', '.join(DIALECTS)}")
+    return DIALECTS[name]
+
+
+def _with_shared_topics(entries: Iterable[Entry]) -> list[Entry]:
+    """Let equal topics be one object: all entries are sent to every task, and each repeats the topics of earlier weeks."""
+    known: dict[Topic, Topic] = {}
+    return [entry._replace(topics=tuple(known.setdefault(topic, topic) for topic in entry.topics)) for entry in entries]
+
+
+def _alone(verified: VerifiedIndex, entry: Entry) -> VerifiedIndex:
+    """Return what the index says of one archive."""
+    commitment = verified.commitments[entry.archive_id]
+    return VerifiedIndex(Index(verified.index.profile, (entry,)), {entry.archive_id: commitment}, ())
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveInput:
+    """One archive of the community in this folder. `verified` is what the index says of it and of no other."""
+
+    community: Path
+    dialect: Dialect
+    verified: VerifiedIndex
+    key: bytes | None = field(default=None, repr=False)
+    error: ClassVar[type[CableStoreError]] = ArchiveError
+
+    @property
+    def entry(self) -> Entry:
+        """The archive's entry in the index."""
+        return self.verified.index.entries[0]
+
+    @property
+    def commitment(self) -> Commitment:
+        """What the control node signed of it."""
+        return self.verified.commitments[self.entry.archive_id]
+
+    @property
+    def path(self) -> Path:
+        """The file that the archive is in."""
+        if self.entry.cid is None:
+            return ArchiveFolder(self.community).data_path
+        return CidFolder(self.community).path_of(Cid.parse(self.entry.cid))
+
+    @property
+    def name(self) -> str:
+        """The file that the archive is in, its id and its week."""
+        week = datetime.fromtimestamp(self.entry.period.from_ms / _MS_PER_S, UTC).date()
+        return f"{self.path}, archive {self.entry.archive_id} of the week of {week}"
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that the archive was signed to be."""
+        signed = (self.dialect.name, self.verified.index.profile.name, self.commitment)
+        return hashlib.blake2b(repr(signed).encode(), digest_size=32).hexdigest()
+
+    @property
+    def posts(self) -> int:
+        """How many posts it was signed to hold."""
+        return self.commitment.num_posts
+
+    def problem(self, work: Path) -> str | None:
+        """Return what is wrong with the archive, of all that can be wrong.
+
+        That nothing is wrong is noted in `work`: then a later run of the job, which reads the archive in any case, does
+        not verify the signatures again.
+        """
+        note = work / f"{self.digest}.verified"
+        try:
+            if note.exists():
+                self._stored()
+                return None
+            posts, _ = self._content()
+        except (ArchiveError, StorageError) as error:
+            return f"{self.name}: {error}"
+        problem = _problem_of(posts)
+        if problem is not None:
+            return f"{self.name}: {problem}"
+        with suppress(OSError):  # the driver tells of a folder that is not shared
+            note.touch()
+        return None
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the archive's posts, and the tombstones that its post/deletes bear out. Raises ArchiveError, StorageError."""
+        try:
+            posts, stones = self._content()
+        except ArchiveError as error:
+            raise ArchiveError(f"{self.name}: {error}") from None
+        claims = {claim for post in posts for claim in tombstones(post)}
+        yield [post.raw for post in posts], [stone for stone in stones if replace(stone, skeleton=None) in claims]
+
+    def _stored(self) -> bytes:
+        files = ArchiveFolder(self.community) if self.entry.cid is None else CidFolder(self.community)
+        stored = files.stored(self.entry)
+        self.commitment.check_stored(stored)
+        return stored
+
+    def _content(self) -> tuple[list[Post], list[Tombstone]]:
+        return verified_content(self.verified, self.entry, self._stored(), self.dialect, self.key)
+
+
+def _problem_of(posts: Sequence[Post]) -> str | None:
+    """Return why a store would refuse one of these posts, None where it would take all."""
+    for post, is_right in zip(posts, are_signed([post.raw for post in posts]), strict=True):
+        if not is_right:
+            return f"{post!r} is not signed by its author"
+    newest_ms = int(time.time() * _MS_PER_S) + MAX_FUTURE_MS
+    for post in posts:
+        if post.timestamp_ms >= newest_ms:
+            return f"{post!r} is dated {post.timestamp_ms}, accepted are posts dated before {newest_ms}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionsInput:
+    """The post/deletes that an index carries, which the driver verified together with it. `path` is the index."""
+
+    path: Path
+    deletions: tuple[bytes, ...]
+    error: ClassVar[type[CableStoreError]] = ArchiveError
+
+    @property
+    def name(self) -> str:
+        """The index's path."""
+        return str(self.path)
+
+    @property
+    def digest(self) -> str:
+        """A hash of the deletions, which come in order of their hashes."""
+        return hashlib.blake2b(repr(self.deletions).encode(), digest_size=32).hexdigest()
+
+    @property
+    def posts(self) -> int:
+        """How many there are."""
+        return len(self.deletions)
+
+    def problem(self, work: Path) -> str | None:  # noqa: ARG002 - of `Input`
+        """Return None: nothing is read."""
+        return None
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the deletions."""
+        yield list(self.deletions), []

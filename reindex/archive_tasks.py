@@ -1,0 +1,198 @@
+"""What runs on the workers of a job that makes archives. The same functions make them here and in a node.
+
+1. `inspect` and `read` of `tasks`: posts and tombstones go where their hashes belong.
+2. `derive`: all blobs of a partition: what lives, and what is known of the dead, goes into a run, cut into weeks.
+3. `archive`: all of a week, sorted, becomes its archives. Channels are named in archives of later weeks, too: so this
+   comes when it is known of every channel when it had its first post.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cablestore.archive.format.announcement import RESERVED_CHANNEL
+from cablestore.archive.format.archive import Archive
+from cablestore.archive.format.message import EVERYONE_TOPIC, content_topic
+from cablestore.archive.format.period import Period, week_of
+from cablestore.archive.format.profile import Profile, Topic, topics_of
+from cablestore.archive.weeks import archives_of, messages_of, stones_by
+from cablestore.errors import CorruptExportError
+from cablestore.export.segment import storage_errors
+from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT, post_record, record_start
+from cablestore.index.packing import pack, unpack
+from cablestore.index.reader import Row
+from cablestore.index.runs import cut, read_bucket, write_run
+from cablestore.index.tombstone import Tombstone
+from cablestore.protocol.body import DELETE
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.reindex.job import Exchange
+from cablestore.reindex.tasks import Batches, finish, leave, of_partition, reporting, settled
+
+
+@dataclass(frozen=True)
+class WeeksJob(Exchange):
+    """Archives of exports. `weeks` are all that are over, from the first one on; `key` is the cabal key, if any.
+
+    Each week is a bucket of what is dated in it. One more has what is later: of it only deletions are archived, in the
+    index.
+    """
+
+    profile: Profile
+    weeks: tuple[Period, ...]
+    key: bytes | None = field(repr=False)
+
+    @property
+    def boundaries(self) -> list[bytes]:
+        """Where in order of time each bucket but the first begins."""
+        return [record_start(week.to_ms, bytes(HASH_SIZE_BYTES)) for week in self.weeks]
+
+    def parts(self) -> list[Any]:
+        """Return all that decides on the archives."""
+        return [self.profile.name, len(self.weeks), hashlib.blake2b(self.key or b"").hexdigest()]
+
+    def topics(self, first_posts_ms: Mapping[str, int], week: Period) -> tuple[Topic, ...]:
+        """Return the topics of a week's archives, given when each topic had its first post."""
+        known = {topic for topic, first_ms in first_posts_ms.items() if first_ms < week.to_ms}
+        return topics_of(self.profile, known | {EVERYONE_TOPIC})
+
+
+class Week(NamedTuple):
+    """What is dated in one week: records of posts in order of time and hash, and tombstones of what was deleted then."""
+
+    records: list[bytes]
+    stones: list[Tombstone]
+
+    def deletions(self) -> dict[bytes, bytes]:
+        """Return the post/deletes that hit posts of an earlier week than their own, whole, by their hashes."""
+        whole = {record[HASH_AT:TYPE_AT]: record[POST_AT:] for record in self.records if record[TYPE_AT] == DELETE}
+        return {
+            stone.deleted_by: whole[stone.deleted_by]
+            for stone in self.stones
+            if stone.deleted_by in whole
+            and stone.skeleton is not None
+            and stone.skeleton.timestamp_ms < week_of(stone.deleted_at_ms).from_ms
+        }
+
+    def known(self) -> Callable[[Tombstone], Tombstone | None]:
+        """Return what finds the tombstone that a post/delete laid, where it is the one that counts."""
+        found = {(stone.target, stone.author, stone.deleted_by): stone for stone in self.stones}
+        return lambda claim: found.get((claim.target, claim.author, claim.deleted_by))
+
+
+# --- by weeks ------------------------------------------------------------------------------------
+
+
+def derive(job: WeeksJob) -> Callable[[Batches], Batches]:
+    """Return the task that takes all blobs of one partition."""
+    return of_partition(partial(_derive, job))
+
+
+def _derive(job: WeeksJob, partition: int, raws: list[bytes], stones: list[Tombstone]) -> dict[str, Any]:
+    """Settle every hash of a partition; write a run of what is to be archived, and when each topic begins."""
+    counts: Counter[str] = Counter()
+    first_posts_ms: dict[str, int] = {}
+    rows: list[Row] = []
+    for post, laid, _ in settled(job.dialect, raws, stones, counts):
+        rows += [_stone_row(stone) for stone in laid if stone.is_effective]
+        if post is None or post.channel == RESERVED_CHANNEL:
+            continue
+        topic = content_topic(post.channel or None)
+        first_posts_ms[topic] = min(post.timestamp_ms, first_posts_ms.get(topic, post.timestamp_ms))
+        rows.append((post_record(post.timestamp_ms, post.hash, post.raw, post.type), b""))
+    rows.sort()
+    buckets = cut(rows, job.boundaries)
+    run = f"run-{partition:06d}"
+    write_run(job.folder / run, buckets)
+    report = {
+        "partition": partition,
+        "run": run,
+        "weeks": [index for index, bucket in enumerate(buckets) if bucket],
+        "first_posts_ms": first_posts_ms,
+        "counts": counts,
+    }
+    return finish(job.folder / f"derived-{partition:06d}.json", report)
+
+
+def _stone_row(stone: Tombstone) -> Row:
+    """Return a tombstone as a row that stands where its post/delete does."""
+    place = record_start(stone.deleted_at_ms, stone.deleted_by) + stone.target + stone.author
+    return place, pack([stone.target, stone.author, stone.encode()])
+
+
+# --- archives ------------------------------------------------------------------------------------
+
+
+def archive(job: WeeksJob, runs: Sequence[str], first_posts_ms: Mapping[str, int]) -> Callable[[Batches], Batches]:
+    """Return the task that makes the archives of weeks, given their numbers, from these runs."""
+    return reporting(partial(_archive, job, runs, first_posts_ms))
+
+
+def read_week(job: WeeksJob, runs: Sequence[str], index: int) -> Week:
+    """Return all that is dated in a week. Raises CorruptExportError where a run is damaged."""
+    week = Week([], [])
+    for record, value in read_bucket([job.folder / run for run in runs], index, len(job.weeks) + 1):
+        if value:
+            week.stones.append(Tombstone.decode(*unpack(value)))
+        else:
+            week.records.append(record)
+    return week
+
+
+def _archive(job: WeeksJob, runs: Sequence[str], first_posts_ms: Mapping[str, int], index: int) -> dict[str, Any]:
+    week = read_week(job, runs, index)
+    archives: list[Archive] = []
+    oversize: list[bytes] = []
+    if index < len(job.weeks):
+        messages = list(messages_of(week.records, job.dialect))
+        period, stones = job.weeks[index], stones_by(week.records, job.dialect, week.known())
+        topics = job.topics(first_posts_ms, period)
+        archives, oversize = archives_of(job.profile, period, topics, messages, stones, job.key)
+    file = f"week-{index:06d}.archives"
+    leave(job.folder / file, b"".join(made.stored for made in archives))
+    report = {
+        "week": index,
+        "file": file,
+        "archives": [_fields(made) for made in archives],
+        "oversize": [digest.hex() for digest in oversize],
+        "deletions": [raw.hex() for raw in week.deletions().values()],
+    }
+    return finish(job.folder / f"archived-{index:06d}.json", report)
+
+
+def _fields(made: Archive) -> dict[str, Any]:
+    return {
+        "size_bytes": len(made.stored),
+        "padding_bytes": made.padding_bytes,
+        "sha256": made.sha256.hex(),
+        "num_posts": made.num_posts,
+        "merkle_root": made.merkle_root.hex(),
+    }
+
+
+def read_archives(folder: Path, report: Mapping[str, Any], week: Period, topics: tuple[Topic, ...]) -> list[Archive]:
+    """Return the archives that a task made of a week. Raises CorruptExportError where its file is not what it left."""
+    path = folder / report["file"]
+    with storage_errors(path):
+        data = memoryview(path.read_bytes())
+    archives = list(_cut_out(data, report["archives"], week, topics))
+    if [made.sha256.hex() for made in archives] != [fields["sha256"] for fields in report["archives"]]:
+        raise CorruptExportError(f"{path} is damaged. Remove {folder} and run again")
+    return archives
+
+
+def _cut_out(
+    data: memoryview, found: Iterable[Mapping[str, Any]], week: Period, topics: tuple[Topic, ...]
+) -> Iterable[Archive]:
+    at = 0
+    for fields in found:
+        stored = bytes(data[at : at + fields["size_bytes"]])
+        at += len(stored)
+        yield Archive(
+            week, topics, stored, fields["padding_bytes"], fields["num_posts"], bytes.fromhex(fields["merkle_root"])
+        )

@@ -1,0 +1,158 @@
+"""Archives of a huge history: made from exports on Spark, byte for byte what a node makes of a store that holds the same.
+
+Weeks are archived side by side. What one follows from another (where its archives lie in `data`, and the index) the
+driver adds, which alone has the control node's key.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.format.archive import Archive
+from cablestore.archive.format.period import Period, weeks
+from cablestore.archive.format.profile import Profile
+from cablestore.archive.weeks import archives_of, messages_of, stones_by
+from cablestore.archive.writer import ArchiveWriter, Created, Plan
+from cablestore.index.copies import partitions_for
+from cablestore.protocol.crypto import Identity
+from cablestore.reindex import archive_tasks
+from cablestore.reindex.archive_tasks import WeeksJob
+from cablestore.reindex.inputs import posts_of
+from cablestore.reindex.job import own_folder
+from cablestore.reindex.prepare import Sources, read_sources
+from cablestore.reindex.stages import Progress, Ran, SparkOptions, begin, no_progress, shares_for, stages
+
+
+@dataclass(slots=True)
+class Made:
+    """What was made, and from what."""
+
+    ran: Ran
+    created: Created
+
+
+def make_archives(
+    exports: Sequence[Path],
+    folder: ArchiveFolder,
+    profile: Profile,
+    identity: Identity,
+    now_ms: int,
+    *,
+    key: bytes | None = None,
+    work: Path | None = None,
+    spark: SparkOptions | None = None,
+    keep_work: bool = False,
+    progress: Progress = no_progress,
+) -> Made:
+    """Make the archives of all weeks that ended by `now_ms` and that have posts in one of the exports.
+
+    In a folder that has archives it goes on as a node does. `identity` is the control node's, `key` the cabal key, None
+    for public archives; the workers get `key` and never the identity. They and the driver must see the exports and
+    `work` under the same paths (beside the community's folder unless named); it is removed at the end unless `keep_work`.
+    Interrupted, the next call goes on. Raises ExportError, ArchiveError, ReindexError, StorageError.
+    """
+    sources = read_sources(exports)
+    plan = Plan(profile, identity, sources.dialect, key)
+    work = (work or folder.path.with_name(f"{folder.path.name}.making")).absolute()
+    with folder.claimed():
+        plan.verified(folder)  # before any work is done for a folder that is another's
+        ran = Ran(own_folder(work), sources.dialect)
+        history = _archive(sources, plan, now_ms, ran, spark, progress)
+        created = history.write(folder, plan, progress)
+    if not keep_work:
+        shutil.rmtree(work, ignore_errors=True)
+    return Made(ran, created)
+
+
+def _archive(
+    sources: Sources, plan: Plan, now_ms: int, ran: Ran, spark: SparkOptions | None, progress: Progress
+) -> History:
+    """Run the stages that make archives of weeks."""
+    with stages(ran, spark, progress) as run:
+        inputs = run.inspect(sources.inputs, skip_corrupt=False)
+        job = WeeksJob(
+            folder=ran.folder,
+            dialect=sources.dialect,
+            inputs=inputs,
+            partitions=partitions_for(posts_of(inputs)),
+            profile=plan.profile,
+            weeks=tuple(weeks(0, now_ms)),
+            key=plan.key,
+        )
+        begin(job)
+        partitions = run.derive(job, archive_tasks.derive(job))
+        runs = [report["run"] for report in partitions]
+        first_posts_ms = first_of_all(report["first_posts_ms"] for report in partitions)
+        found = sorted({index for report in partitions for index in report["weeks"]})
+        task = archive_tasks.archive(job, runs, first_posts_ms)
+        reports = run.each("archive", "archived", found, task, shares_for(inputs))
+    return History(job, runs, first_posts_ms, reports)
+
+
+def first_of_all(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the least number of each name."""
+    first: dict[str, int] = {}
+    for numbers in found:
+        for name, number in numbers.items():
+            first[name] = min(number, first.get(name, number))
+    return first
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All that tasks made, which the driver puts together. `reports` are those of the weeks that have anything, in order."""
+
+    job: WeeksJob
+    runs: list[str]
+    first_posts_ms: dict[str, int]
+    reports: list[dict[str, Any]]
+
+    def write(self, folder: ArchiveFolder, plan: Plan, progress: Progress = no_progress) -> Created:
+        """Add to a claimed folder what it does not have."""
+        deletions = [bytes.fromhex(raw) for report in self.reports for raw in report["deletions"]]
+        writer = ArchiveWriter(folder, plan, deletions)
+        known = _content_of(folder, plan)
+        for done, report in enumerate(self.reports):
+            progress("write", done, len(self.reports))
+            if report["week"] < len(self.job.weeks):
+                self._write_week(writer, report, known)
+        return writer.finish()
+
+    def _write_week(
+        self, writer: ArchiveWriter, report: dict[str, Any], known: Mapping[Period, list[tuple[int, str]]]
+    ) -> None:
+        week = self.job.weeks[report["week"]]
+        oversize = list(map(bytes.fromhex, report["oversize"]))
+        topics = self.job.topics(self.first_posts_ms, week)
+        if week not in known:
+            writer.add(archive_tasks.read_archives(self.job.folder, report, week, topics), oversize)
+        elif known[week] != [(made["num_posts"], made["merkle_root"]) for made in report["archives"]] or oversize:
+            writer.add(*self._late(writer, report["week"]))
+
+    def _late(self, writer: ArchiveWriter, index: int) -> tuple[list[Archive], list[bytes]]:
+        """Return the archives of posts that came after those of their week were made."""
+        job, week = self.job, self.job.weeks[index]
+        found = archive_tasks.read_week(job, self.runs, index)
+        messages = writer.missing(week, list(messages_of(found.records, job.dialect)))
+        topics = job.topics(self.first_posts_ms, week)
+        return archives_of(
+            job.profile, week, topics, messages, stones_by(found.records, job.dialect, found.known()), job.key
+        )
+
+
+def _content_of(folder: ArchiveFolder, plan: Plan) -> dict[Period, list[tuple[int, str]]]:
+    """Return how many posts the archives of each week hold, one behind the other, and the Merkle root of each in hex."""
+    verified = plan.verified(folder)
+    if verified is None:
+        return {}
+    content: defaultdict[Period, list[tuple[int, str]]] = defaultdict(list)
+    for entry in verified.index.entries:
+        commitment = verified.commitments[entry.archive_id]
+        content[entry.period].append((commitment.num_posts, commitment.merkle_root.hex()))
+    return content

@@ -1,0 +1,277 @@
+"""A new generation of a store from exports and archives: derived by Spark, loaded, caught up, checked, and swapped in by a rename.
+
+Until the swap the live database is only read. Killed at any instant, the next run goes on from what is finished; the
+generation before stays, to go back to.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+from cablestore.errors import ExportError, ReindexError
+from cablestore.export.manifest import Manifest, read_arrivals
+from cablestore.index import arrival_log
+from cablestore.index.batches import batches
+from cablestore.index.census import summaries
+from cablestore.index.check import CheckReport
+from cablestore.index.check_parts import check_in_parts
+from cablestore.index.copies import Origin
+from cablestore.index.derive import measure
+from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder, peek
+from cablestore.index.leveldb import LevelDB
+from cablestore.index.meta import meta_row
+from cablestore.index.reader import PRIVATE_PREFIX, Reader, Row
+from cablestore.index.rebuild import add_summaries, write_head
+from cablestore.index.runs import BEHIND_ALL
+from cablestore.index.sizes import KEY as SIZES_KEY
+from cablestore.index.sizes import Sizes, add_sizes, decode_sizes
+from cablestore.index.takeover import Succession, succeed
+from cablestore.index.view import REVERSE_NAME, Catalog
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.post import Post
+from cablestore.reindex.inputs import ArchiveSource
+from cablestore.reindex.job import Drops, own_folder
+from cablestore.reindex.load import load
+from cablestore.reindex.prepare import read_sources
+from cablestore.reindex.row_segments import read_rows, with_local_only
+from cablestore.reindex.stages import Derived, Progress, SparkOptions, derive_rows
+from cablestore.store.generations import open_folder, open_reader, unseal_with
+from cablestore.views import CATALOG
+
+
+@dataclass(slots=True)
+class Reindexed:
+    """What a reindexing came to. Seconds are by stage."""
+
+    derived: Derived
+    generation: str
+    rows: int
+    succession: Succession
+    checked: CheckReport
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def reindex(
+    exports: Sequence[Path],
+    out: Path,
+    *,
+    archives: Sequence[ArchiveSource] = (),
+    work: Path | None = None,
+    drops: Drops | None = None,
+    views: frozenset[str] = frozenset(),
+    skip_corrupt: bool = False,
+    spark: SparkOptions | None = None,
+    catalog: Catalog = CATALOG,
+    keep_work: bool = False,
+    progress: Progress = lambda *_: None,
+) -> Reindexed:
+    """Build the store at `out` anew from exports and archives, or make it.
+
+    It gets the union of all posts in them that nobody deleted: that archives are canonical for their weeks and channels
+    (RFC 61) removes posts where they are imported, and not here. A store that is there must be among those exported, and its posts since are added; it must not be open when the new
+    database takes its place. `views` are those to build anew, all where it is empty. `work` is a folder that the workers
+    share (beside `out` unless named) and is removed at the end unless `keep_work`.
+
+    Raises ExportError, ArchiveError, ReindexError, OpenError, StorageError. Whatever is raised, the store is as it was.
+    """
+    out = out.absolute()
+    work = (work or out.with_name(f"{out.name}.reindex")).absolute()
+    scratch = out.with_name(f"{out.name}.loading")
+    drops = drops or Drops()
+    views = catalog.together(views)
+    after = covered(read_sources(exports, archives).manifests, out)
+    derived = derive_rows(
+        exports,
+        work,
+        catalog,
+        archives=archives,
+        drops=drops,
+        views=views,
+        skip_corrupt=skip_corrupt,
+        spark=spark,
+        progress=progress,
+    )
+    if derived.left_out:
+        after = 0  # what stood in them may be in the live database alone
+    own_folder(scratch)
+    new = _New(out, scratch, derived, catalog, after, progress)
+    report = new.replace_views(views) if views else new.replace_all(drops)
+    shutil.rmtree(scratch, ignore_errors=True)
+    if not keep_work:
+        shutil.rmtree(work, ignore_errors=True)
+    return report
+
+
+def covered(manifests: Sequence[Manifest], out: Path) -> int:
+    """Return how far the exports cover the arrival log of the store at `out`, 0 where there is none yet.
+
+    Raises ExportError where the store holds what no export has.
+    """
+    header = peek(out)
+    if header is None:
+        return 0
+    found = [
+        arrivals[1]
+        for manifest in manifests
+        if manifest.filters is None and (arrivals := read_arrivals(manifest.folder)) and arrivals[0] == header.store_id
+    ]
+    if not found:
+        raise ExportError(
+            f"none of the exports is a whole one of the store at {out}, so what it holds would be lost. Export it first and name "
+            "that export too, or name a new folder"
+        )
+    return max(found)
+
+
+class _New:
+    """The database that is to be the next generation."""
+
+    def __init__(
+        self, out: Path, scratch: Path, derived: Derived, catalog: Catalog, after: int, progress: Progress
+    ) -> None:
+        self._out = out
+        self._scratch = scratch
+        self._derived = derived
+        self._catalog = catalog
+        self._after = after
+        self._progress = progress
+        self._dialect: Dialect = derived.dialect
+        self._seconds = dict(derived.seconds)
+
+    def replace_all(self, drops: Drops) -> Reindexed:
+        """Load all rows, bring them up to the live database, check them and swap."""
+        with self._timed("load"):
+            total = sum(segment.rows for segment in self._derived.segments)
+            loaded = load(
+                self._derived.segments, self._derived.folder, self._scratch, progress=self._counting("load", total)
+            )
+        with open_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
+            target = LevelDB(loaded.path)
+            try:
+                self._write_head(target, self._derived.sizes)
+                with self._timed("catch up"):
+
+                    def keeps(post: Post) -> bool:
+                        return drops.reason(post) is None
+
+                    succession = succeed(live, target, self._dialect, self._catalog, self._after, keeps)
+            finally:
+                target.close()
+            checked = self._check(loaded.path, folder)
+            return self._swap(folder, loaded.path, loaded.rows, succession, checked)
+
+    def replace_views(self, views: frozenset[str]) -> Reindexed:
+        """Take the rows of some views from the segments and all others from the live database."""
+        path = self._scratch / "views"
+        shutil.rmtree(path, ignore_errors=True)
+        with open_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
+            if live is None:
+                raise ExportError(
+                    f"there is no store at {self._out} whose views could be built anew: leave --views out"
+                )
+            self._refuse_later_posts(live)
+            target = LevelDB(path, create=True)
+            try:
+                with self._timed("load"):
+                    rows = self._mix(live, target, views)
+            finally:
+                target.close()
+            checked = self._check(path, folder)
+            return self._swap(folder, path, rows, Succession(), checked)
+
+    def _refuse_later_posts(self, live: Reader) -> None:
+        latest = arrival_log.next_sequence(live) - 1
+        if latest != self._after:
+            raise ExportError(
+                f"{latest - self._after:,} entries came into the store's log after the export. Export it again: single views are "
+                "built for a store that stands still"
+            )
+
+    def _mix(self, live: Reader, target: LevelDB, views: frozenset[str]) -> int:
+        """Write the live database's rows, with those of the segments in place of the views' that were built anew."""
+        anew = views | {REVERSE_NAME}
+        segments = [read_rows(self._derived.folder, segment) for segment in self._derived.segments]
+        own = [live.unseal(sealed) for _, sealed in live.prefix(PRIVATE_PREFIX)]
+        # What local-only posts add to folds and rows, a summary made of the segments does not have.
+        again = [each for each in summaries(self._catalog) if own and self._catalog.view_of(each.prefix) in anew]
+        left_out = tuple(each.prefix for each in again)
+        made = (row for row in chain.from_iterable(chain.from_iterable(segments)) if not row[0].startswith(left_out))
+        kept = (row for row in live.scan(b"", BEHIND_ALL) if self._catalog.view_of(row[0]) not in anew)
+        sizes: Sizes = {name: size for name, size in decode_sizes(live.get(SIZES_KEY)).items() if name not in anew}
+        rows = 0
+        with target.bulk_writer() as writer:
+            for batch in batches(with_local_only(made, own, self._catalog, anew), _row_size_bytes):
+                writer.put(batch)
+                sizes = add_sizes(sizes, measure(batch, self._catalog))
+                rows += len(batch)
+            for batch in batches(kept, _row_size_bytes):
+                writer.put(batch)
+                rows += len(batch)
+        added = add_summaries(live, target, self._catalog, again)
+        self._write_head(target, add_sizes(sizes, added))
+        return rows + sum(count for count, _ in added.values())
+
+    def _write_head(self, target: LevelDB, sizes: Sizes) -> None:
+        write_head(target, meta_row(self._catalog, self._dialect, FORMAT), sizes)
+
+    def _check(self, path: Path, folder: Folder) -> CheckReport:
+        """Check the new database like any other. Raises ReindexError where anything is wrong with it."""
+        posts = sum(self._derived.posts.values())
+        with self._timed("check"):
+            report = check_in_parts(
+                Origin(path, self._dialect, partial(unseal_with, folder.path / IDENTITY_FILE)),
+                self._catalog,
+                self._scratch / "check",
+                boundaries=[segment.first for segment in self._derived.segments],
+                posts=posts,
+                progress=self._counting("check", posts),
+            )
+        if not report.is_clean:
+            raise ReindexError(
+                f"the new database is not whole, so the old one stays: {report.problem_count:,} problems, the first: "
+                f"{report.problems[0]}. Remove {self._derived.folder} and run again; should it stay so, report it"
+            )
+        return report
+
+    def _swap(self, folder: Folder, path: Path, rows: int, succession: Succession, checked: CheckReport) -> Reindexed:
+        with self._timed("swap"):
+            name = folder.adopt(path)
+            folder.activate(name, keep=True)
+        return Reindexed(self._derived, name, rows, succession, checked, self._seconds)
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._seconds[stage] = round(time.perf_counter() - started, 2)
+
+    def _counting(self, stage: str, total: int) -> Callable[[int], None]:
+        done = 0
+
+        def count(step: int) -> None:
+            nonlocal done
+            done += step
+            self._progress(stage, done, total)
+
+        return count
+
+
+def _row_size_bytes(row: Row) -> int:
+    return len(row[0]) + len(row[1])
+
+
+@contextmanager
+def _live(folder: Folder) -> Iterator[Reader | None]:
+    """Read the live database of a store that is not open; None where there is none yet."""
+    if folder.is_new:
+        yield None
+        return
+    with open_reader(folder, folder.header.generation) as (_, reader):
+        yield reader

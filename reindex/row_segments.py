@@ -1,0 +1,138 @@
+"""Segments of rows: what a reindexing makes and a loader loads. Sorted by key, with a checksum of file and of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from heapq import merge
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, Self
+
+import blake3
+import msgpack
+
+from cablestore.errors import CorruptExportError
+from cablestore.export.segment import SegmentWriter, read_segment
+from cablestore.index.derive import Derivation, combine, key_of
+from cablestore.index.reader import Row
+from cablestore.index.sizes import Sizes
+from cablestore.index.view import Catalog
+from cablestore.limits import SEGMENT_BLOCK_SIZE_BYTES
+from cablestore.protocol.post import Post
+
+_LEVEL: Final = -3
+"""zstd's, a fast one: rows are read once, soon."""
+
+_ROW_FIELDS: Final = 2
+"""A key and its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowSegment:
+    """One file of sorted rows. `first` and `last` are its keys; `digest` is the BLAKE3 of its rows, see `RowDigest`."""
+
+    file: str
+    first: bytes
+    last: bytes
+    rows: int
+    size_bytes: int
+    blake3: str
+    digest: str
+    sizes: dict[str, tuple[int, int]]
+    """Rows and bytes by view."""
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Self:
+        """Read what `RowWriter.close` returned."""
+        sizes = {name: (int(rows), int(size)) for name, (rows, size) in fields["sizes"].items()}
+        keys = {"first": bytes.fromhex(fields["first"]), "last": bytes.fromhex(fields["last"]), "sizes": sizes}
+        return cls(**{**fields, **keys})
+
+
+class RowDigest:
+    """BLAKE3 over rows in order of keys: msgpack [key bin, value bin] of each, one behind the other."""
+
+    def __init__(self) -> None:
+        self._hasher = blake3.blake3()
+        self.rows = 0
+
+    def add(self, packed: bytes, rows: int) -> None:
+        """Take rows that are packed as one msgpack array; its header is no part of the digest."""
+        self._hasher.update(memoryview(packed)[1 if rows < 16 else 3 if rows < 2**16 else 5 :])
+        self.rows += rows
+
+    def hexdigest(self) -> str:
+        """Return the digest so far."""
+        return self._hasher.hexdigest()
+
+
+class RowWriter:
+    """Writes one segment of rows, in a `with`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._segment = SegmentWriter(path, _LEVEL)
+        self._digest = RowDigest()
+        self._first = self._last = b""
+
+    def __enter__(self) -> Self:
+        """Return the writer."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Remove what was not finished."""
+        self._segment.__exit__(*exc_info)
+
+    def write(self, rows: list[Row]) -> None:
+        """Append sorted rows."""
+        for block in _blocks(rows):
+            packed = msgpack.packb(block)
+            self._segment.write_packed(packed)
+            self._digest.add(packed, len(block))
+        self._first = self._first or rows[0][0]
+        self._last = rows[-1][0]
+
+    def close(self, sizes: Sizes) -> dict[str, Any]:
+        """Finish the file and return what `RowSegment.of` reads."""
+        written = self._segment.close()
+        return {
+            "file": self._path.name,
+            "first": self._first.hex(),
+            "last": self._last.hex(),
+            "rows": self._digest.rows,
+            "size_bytes": written.size_bytes,
+            "blake3": written.blake3,
+            "digest": self._digest.hexdigest(),
+            "sizes": sizes,
+        }
+
+
+def read_rows(folder: Path, segment: RowSegment) -> Iterator[list[Row]]:
+    """Yield a segment's rows in blocks. The file's checksum is checked first."""
+    for block in read_segment(folder / segment.file, segment.blake3):
+        if any(type(row) is not tuple or len(row) != _ROW_FIELDS for row in block):
+            raise CorruptExportError(f"{folder / segment.file} holds no rows. Remove the folder and run again")
+        yield list(block)
+
+
+def with_local_only(
+    rows: Iterable[Row], posts: Iterable[Post], catalog: Catalog, views: Collection[str]
+) -> Iterator[Row]:
+    """Yield sorted rows of these views together with those of posts that are in no export, in order of keys."""
+    derivation = Derivation(catalog)
+    records = [derivation.post(post) for post in posts]
+    own = sorted(row for row in records + derivation.take() if catalog.view_of(row[0]) in views)
+    for _, group in groupby(merge(rows, own, key=key_of), key=key_of):
+        found = list(group)
+        yield from found if len(found) == 1 else combine(found, catalog)
+
+
+def _blocks(rows: list[Row]) -> Iterable[list[Row]]:
+    """Cut rows into blocks of about the size that readers hold in memory."""
+    at = 0
+    while at < len(rows):
+        size = sum(len(key) + len(value) for key, value in rows[at : at + 100]) / len(rows[at : at + 100])
+        count = max(1, int(SEGMENT_BLOCK_SIZE_BYTES / (size + 1)))
+        yield rows[at : at + count]
+        at += count

@@ -1,0 +1,315 @@
+"""Running a job on Spark; that of a reindexing: exports and archives in, segments of sorted rows out.
+
+The driver only hands out work. Spark moves posts to where their hashes belong, gives out tasks, and runs what fails
+again. Nothing but reports comes back to the driver: a line for each segment, partition and bucket. The tasks themselves
+are in `tasks`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from cablestore.errors import ReindexError
+from cablestore.index.copies import partitions_for
+from cablestore.index.sizes import Sizes, add_sizes
+from cablestore.index.view import Catalog
+from cablestore.protocol.dialect import Dialect
+from cablestore.reindex import tasks
+from cablestore.reindex.inputs import ArchiveSource, Input, posts_of
+from cablestore.reindex.job import Drops, Exchange, Job, own_folder
+from cablestore.reindex.prepare import make_job, read_sources
+from cablestore.reindex.row_segments import RowSegment
+from cablestore.reindex.spark import session, stage_progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_JOB: Final = "job.json"
+_MADE: Final = frozenset({".seg", ".archives", ".json", ".tmp", ".done"})
+"""How the names of files end that tasks leave in the job's folder."""
+_POLL_S: Final = 0.5
+_SHARES_AT_LEAST: Final = 8
+_SHARES_OF_A_PARTITION: Final = 2
+
+
+Progress = Callable[[str, int, int], None]
+"""Is told how far a stage is: its name, tasks or rows done, and how many there are."""
+
+
+def no_progress(_stage: str, _done: int, _total: int) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """How Spark is to be run. Without `master` on `cores` of this machine, all of them without a number."""
+
+    master: str | None = None
+    cores: int | None = None
+    driver_memory: str = "1g"
+    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(slots=True)
+class Ran:
+    """What is to be told of a job, whose work is in `folder`."""
+
+    folder: Path
+    dialect: Dialect
+    counts: Counter[str] = field(default_factory=Counter)
+    """What was read, and what was left out or found without effect, by reason."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Damaged segments and archives that were skipped, and what is wrong with each."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long each stage took; 0 where everything was finished already."""
+    task_seconds: dict[str, list[float]] = field(default_factory=dict)
+    """How long each task of a stage took."""
+
+
+@dataclass(slots=True)
+class Derived(Ran):
+    """What a reindexing made: segments of sorted rows in `folder`, and what became of the posts."""
+
+    segments: list[RowSegment] = field(default_factory=list)
+    posts: Counter[str] = field(default_factory=Counter)
+    """Live posts by type."""
+
+    @property
+    def sizes(self) -> Sizes:
+        """Rows and bytes of each view."""
+        total: Sizes = {}
+        for segment in self.segments:
+            total = add_sizes(total, segment.sizes)
+        return total
+
+
+def derive_rows(
+    exports: Sequence[Path],
+    work: Path,
+    catalog: Catalog,
+    *,
+    archives: Sequence[ArchiveSource] = (),
+    drops: Drops | None = None,
+    views: frozenset[str] = frozenset(),
+    skip_corrupt: bool = False,
+    spark: SparkOptions | None = None,
+    progress: Progress = no_progress,
+) -> Derived:
+    """Make segments of all rows that follow from the posts and tombstones of exports and archives, in the folder `work`.
+
+    The driver and all workers must see `work`, exports and archives under the same paths. What an interrupted run of the
+    same job finished there is used again. Raises ExportError or ArchiveError for what cannot be used, ReindexError where
+    Spark fails.
+    """
+    sources = read_sources(exports, archives)
+    derived = Derived(own_folder(work.absolute()), sources.dialect)
+    with stages(derived, spark, progress) as run:
+        whole = run.inspect(sources.inputs, skip_corrupt=skip_corrupt)
+        job = make_job(whole, derived.folder, sources.dialect, catalog, drops or Drops(), views)
+        begin(job)
+        partitions = run.derive(job, tasks.derive(job))
+        segments = _segments([*partitions, *_build(run, job, partitions)])
+        derived.segments = in_order(
+            segments + _segments(run.each("add up", "added", job.summaries, tasks.add_up(job, in_order(segments))))
+        )
+    for report in partitions:
+        derived.posts.update(report["posts"])
+    return derived
+
+
+def _build(run: Stages, job: Job, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Build every bucket that is wanted. Returns the reports of all of them."""
+    runs = tuple(report["run"] for report in partitions)
+    wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
+    return run.each("build", "built", wanted, tasks.build(job, runs))
+
+
+def _segments(reports: Iterable[dict[str, Any]]) -> list[RowSegment]:
+    return [RowSegment.of(fields) for report in reports for fields in report["segments"]]
+
+
+@contextmanager
+def stages(ran: Ran, spark: SparkOptions | None = None, progress: Progress = no_progress) -> Iterator[Stages]:
+    """Start Spark for a job and yield what runs its stages."""
+    options = spark or SparkOptions()
+    scratch = ran.folder / "spark"
+    settings = {
+        "spark.task.maxFailures": "4",
+        "spark.speculation": "false",
+        "spark.shuffle.compress": "false",  # signed posts do not shrink
+        **options.settings,
+    }
+    try:
+        with session(
+            scratch,
+            master=options.master,
+            cores=options.cores,
+            log=ran.folder / "spark.log",
+            driver_memory=options.driver_memory,
+            options=settings,
+        ) as started:
+            yield Stages(started, ran, progress)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+class Stages:
+    """Runs stages of one job, on one session. What is finished is left out."""
+
+    def __init__(self, spark: SparkSession, ran: Ran, progress: Progress) -> None:
+        self._spark = spark
+        self._ran = ran
+        self._progress = progress
+        self._work = ran.folder
+
+    def inspect(self, inputs: tuple[Input, ...], *, skip_corrupt: bool) -> tuple[Input, ...]:
+        """Check all inputs, and that workers see the job's folder. Returns the inputs that are whole."""
+        whole = []
+        numbers = self._numbers(range(len(inputs)), shares_for(inputs))
+        table = numbers.mapInArrow(tasks.inspect(inputs, self._work), "report string not null")
+        for report in self._stage("inspect", table):
+            source = inputs[report["input"]]
+            if "problem" not in report:
+                self._find_probe(report)
+                whole.append(source)
+            elif skip_corrupt:
+                self._ran.left_out[source.name] = report["problem"]
+            else:
+                raise source.error(f"{report['problem']}. Copy it again, or leave it out with --skip-corrupt")
+        return tuple(whole)
+
+    def _find_probe(self, report: dict[str, Any]) -> None:
+        try:
+            (self._work / report["probe"]).unlink()
+        except FileNotFoundError:
+            raise ReindexError(
+                f"what the worker on {report['host']} writes into {self._work} the driver does not see. Name a folder with --work "
+                "that all machines share under one path"
+            ) from None
+
+    def derive(self, job: Exchange, task: Callable[[tasks.Batches], tasks.Batches]) -> list[dict[str, Any]]:
+        """Have `task` settle every hash. Returns the reports of all partitions that hold anything."""
+        missing = frozenset(range(job.partitions)) - _reported(self._work, "derived")
+        if missing and not _is_done(self._work, "derived"):
+            inputs = self._numbers(range(len(job.inputs)), shares_for(job.inputs))
+            blobs = inputs.mapInArrow(tasks.read(job, missing), "partition int not null, blob binary not null")
+            by_hash = blobs.repartitionById(job.partitions, "partition")
+            self._stage("derive", by_hash.mapInArrow(task, "report string not null"))
+            (self._work / "derived.done").touch()
+        reports = _reports(self._work, "derived")
+        for report in reports:
+            self._ran.counts.update(report["counts"])
+        return reports
+
+    def each(
+        self,
+        name: str,
+        reported: str,
+        numbers: Sequence[int],
+        task: Callable[[tasks.Batches], tasks.Batches],
+        shares: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Have `task` work on each of these numbers, and return the reports that it leaves under the name `reported`.
+
+        Each has a task of its own, or one of so many `shares`.
+        """
+        finished = _reported(self._work, reported)
+        missing = [number for number in numbers if number not in finished]
+        if missing:
+            self._stage(name, self._numbers(missing, shares).mapInArrow(task, "report string not null"))
+        return _reports(self._work, reported)
+
+    def _numbers(self, numbers: Sequence[int], shares: int | None = None) -> DataFrame:
+        """Return a table of these numbers, one to a task, or spread over so many tasks."""
+        count = max(min(shares or len(numbers), len(numbers)), 1)
+        chosen = tuple(itertools.chain.from_iterable(numbers[first::count] for first in range(count)))
+
+        def pick(batches: tasks.Batches) -> tasks.Batches:
+            return tasks.pick(batches, chosen)
+
+        return self._spark.range(0, len(chosen), 1, count).mapInArrow(pick, "number long not null")
+
+    def _stage(self, name: str, table: DataFrame) -> list[dict[str, Any]]:
+        """Run a stage and return its reports; raises the first error among them."""
+        started = time.perf_counter()
+        self._spark.sparkContext.setJobDescription(name)
+        with self._watching(name):
+            rows = table.collect()  # a line of JSON for each task
+        reports: list[dict[str, Any]] = [json.loads(row.report) for row in rows]
+        self._ran.seconds[name] = round(time.perf_counter() - started, 2)
+        self._ran.task_seconds[name] = [report["seconds"] for report in reports]
+        for report in reports:
+            if "error" in report:
+                raise tasks.error_of(report)
+        return reports
+
+    @contextmanager
+    def _watching(self, name: str) -> Iterator[None]:
+        """Tell how far the stage's tasks are, while it runs."""
+        done = Event()
+
+        def watch() -> None:
+            while not done.wait(_POLL_S):
+                for stage in stage_progress(self._spark):
+                    self._progress(name, stage.tasks_done, stage.tasks_total)
+
+        watcher = Thread(target=watch, name="cablestore-progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+
+def shares_for(inputs: Sequence[Input]) -> int:
+    """Return over how many tasks inputs are spread, or what is made of them: a task costs Spark a tenth of a second.
+
+    Archives may be many and small. Segments of exports are so large that each has a task of its own.
+    """
+    return _SHARES_AT_LEAST + _SHARES_OF_A_PARTITION * partitions_for(posts_of(inputs))
+
+
+def in_order(segments: Sequence[RowSegment]) -> list[RowSegment]:
+    """Return segments in order of keys. Raises ReindexError where two overlap."""
+    ordered = sorted(segments, key=lambda segment: segment.first)
+    for one, following in itertools.pairwise(ordered):
+        if one.last >= following.first:
+            raise ReindexError(f"{one.file} and {following.file} overlap: remove the folder of the job and run again")
+    return ordered
+
+
+def begin(job: Exchange) -> None:
+    """Make the job's folder empty, unless it holds finished work of the very same job."""
+    path = job.folder / _JOB
+    fingerprint = job.fingerprint()
+    if path.exists() and path.read_text(encoding="utf-8") == fingerprint:
+        return
+    for found in job.folder.iterdir():
+        if (found.is_file() and found.suffix in _MADE) or found.name.startswith("run-"):
+            found.unlink()
+    path.write_text(fingerprint, encoding="utf-8")
+
+
+def _reports(work: Path, stage: str) -> list[dict[str, Any]]:
+    """Return what finished tasks of a stage left, in order of their numbers."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(work.glob(f"{stage}-*.json"))]
+
+
+def _reported(work: Path, stage: str) -> frozenset[int]:
+    return frozenset(int(path.stem.rpartition("-")[2]) for path in work.glob(f"{stage}-*.json"))
+
+
+def _is_done(work: Path, stage: str) -> bool:
+    return (work / f"{stage}.done").exists()
