@@ -44,7 +44,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.
 @pytest.fixture(autouse=True)
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Seed all randomness of a test by its name; a generator for its own use."""
-    return seeds.begin(request.node.nodeid)
+    return seeds.begin(request.node.nodeid.rpartition("/")[2])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -83,7 +83,7 @@ def test_the_changelog_begins_with_this_version() -> None:
 def test_every_limit_has_a_reason_and_a_test_that_hits_it() -> None:
     names = [name for name in vars(limits) if name.isupper()]
     assert len(names) > 15
-    tests = "".join(path.read_text() for path in (ROOT / "tests").glob("test_*.py") if path.name != "test_docs.py")
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path.name != "test_docs.py")
     document = (ROOT / "docs" / "FORMAT.md").read_text()
     for name in names:
         assert name in tests, f"no test names {name}"

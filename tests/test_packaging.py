@@ -137,7 +137,7 @@ def test_the_sdist_has_tests_and_documents(built: Path) -> None:
         "LICENSE",
         "CHANGELOG.md",
         "Makefile",
-        "tests/test_order.py",
+        "tests/index/test_order.py",
         "docs/INDEXES.md",
         "deploy/cablestore-archives.service",
         "views/data.py",

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from folders import SUPPORT, TESTS
 from waiting import LIMIT_S
 
 WRITES_DOWN = """
@@ -46,7 +47,7 @@ def found(folder: Path, *tests: str) -> dict[str, list[Any]]:
     (folder / "test_it.py").write_text(WRITES_DOWN)
     (folder / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", *(f"test_it.py::{test}" for test in tests)]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    environment = os.environ | {"PYTHONPATH": f"{TESTS}{os.pathsep}{SUPPORT}"}
     environment.pop("CABLESTORE_SOAK", None)
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT_S

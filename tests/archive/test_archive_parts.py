@@ -1,0 +1,348 @@
+"""The small parts of archives: messages, ids, weeks, Merkle trees, chunks, and the generated documents."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archiving import CHANNELS, WEEK, ordered
+from folders import KNOWN_ANSWERS
+from hypothesis import given
+from hypothesis import strategies as st
+from people import ANN
+
+from cablestore import LEGACY, Block, Moderation, Text, decode_post, limits
+from cablestore.archive import proto
+from cablestore.archive.format.chunks import Oversize, chunks
+from cablestore.archive.format.ids import archive_id, keccak256
+from cablestore.archive.format.merkle import EMPTY_ROOT, MerkleTree, proof, verify_proof
+from cablestore.archive.format.message import (
+    EVERYONE_TOPIC,
+    Message,
+    channel_of,
+    content_topic,
+    message_hash,
+    message_of,
+)
+from cablestore.archive.format.period import WEEK_MS, Period, week_of, weeks
+from cablestore.archive.proto import status_go_pb2
+from cablestore.archive.proto.make import make
+from cablestore.errors import ArchiveError
+from cablestore.protocol.dialect import DRAFT8
+from cablestore.protocol.post import encode_post
+
+WAKU: dict[str, Any] = json.loads((KNOWN_ANSWERS / "waku_hash.json").read_text())
+HASHES = st.lists(st.binary(min_size=32, max_size=32), max_size=40)
+
+
+# --- generated modules -------------------------------------------------------------------------------
+
+
+def test_the_generated_modules_are_those_of_the_proto_files(tmp_path: Path) -> None:
+    make(tmp_path)
+    here = Path(str(proto.__file__)).parent
+    there = tmp_path / "cablestore" / "archive" / "proto"
+    made = sorted(path.name for path in there.iterdir())
+    assert made == sorted(path.name for path in here.glob("*_pb2.py*"))
+    assert len(made) == 2 * len(list(here.glob("*.proto"))) == 8
+    for name in made:
+        assert (there / name).read_bytes() == (here / name).read_bytes(), f"{name}: run `make proto`"
+
+
+# --- messages ----------------------------------------------------------------------------------------
+
+
+def hashed(fields: dict[str, Any]) -> str:
+    meta = fields["meta_hex"]
+    return message_hash(
+        fields["pubsub_topic"],
+        bytes.fromhex(fields["payload_hex"]),
+        fields["content_topic"],
+        None if meta is None else bytes.fromhex(meta),
+        fields["timestamp_ns"],
+    ).hex()
+
+
+@pytest.mark.parametrize("vector", WAKU["vectors"], ids=lambda vector: str(vector["source"]))
+def test_message_hashes_of_others(vector: dict[str, Any]) -> None:
+    """js-waku alone leaves out the eight bytes of an absent timestamp; here it is hashed as nwaku does."""
+    if vector["absent_timestamp_rule"] == "skip":
+        (divergence,) = WAKU["divergences"]
+        assert vector["message_hash_hex"] == divergence["js_waku"]
+        assert hashed(vector) == hashed(vector | {"timestamp_ns": 0}) == divergence["nwaku_and_go_waku"]
+    else:
+        assert hashed(vector) == vector["message_hash_hex"]
+
+
+def test_a_message_hash_does_not_say_where_fields_end() -> None:
+    for known in WAKU["known_ambiguity"]:
+        assert hashed(known["a"]) == hashed(known["b"]) == known["hash_a"] == known["hash_b"]
+
+
+def test_a_message_hash_has_room_for_64_bits_of_time() -> None:
+    with pytest.raises(ArchiveError, match="64 bits"):
+        message_hash("", b"", "", None, 2**63)
+
+
+@given(CHANNELS)
+def test_a_content_topic_gives_back_its_channel(channel: str) -> None:
+    topic = content_topic(channel)
+    assert channel_of(topic) == channel
+    assert topic.isascii()
+    assert topic.count("/") == 4
+
+
+def test_content_topics_by_example() -> None:
+    assert content_topic("default") == "/cable/1/channel-default/cable"
+    assert content_topic("a/b %ü") == "/cable/1/channel-a%2Fb%20%25%C3%BC/cable"
+    assert content_topic(None) == EVERYONE_TOPIC == "/cable/1/everyone/cable"
+    assert channel_of(EVERYONE_TOPIC) is None
+    assert channel_of(content_topic("everyone")) == "everyone"
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "",
+        "default",
+        "/cable/1/channel-/cable",
+        "/cable/1/channel-a",
+        "channel-a/cable",
+        "/cable/1/channel-a/b/cable",
+        "/cable/1/channel-a b/cable",
+        "/cable/1/channel-%61/cable",
+        "/cable/1/channel-%c3%bc/cable",
+        "/cable/1/channel-%FF/cable",
+        "/cable/1/channel-ü/cable",
+        "/cable/1/channel-a%/cable",
+        "/cable/2/channel-a/cable",
+        f"/cable/1/channel-{'a' * 65}/cable",
+    ],
+)
+def test_another_content_topic_is_refused(topic: str) -> None:
+    with pytest.raises(ArchiveError, match="content topic"):
+        channel_of(topic)
+
+
+@given(st.text() | st.from_regex(r"/cable/1/channel-(%[0-9A-Fa-f]{2}|.)*/cable"))
+def test_any_text_is_a_topic_in_one_spelling_or_none(topic: str) -> None:
+    try:
+        channel = channel_of(topic)
+    except ArchiveError:
+        return
+    assert content_topic(channel) == topic
+
+
+@pytest.mark.parametrize("channel", ["", "a" * 65, "\ud800"])
+def test_what_is_no_channel_has_no_topic(channel: str) -> None:
+    with pytest.raises(ArchiveError, match="channel's name"):
+        content_topic(channel)
+
+
+def test_a_message_is_its_post() -> None:
+    post = ANN.text("dev", "hello", at=80)
+    message = message_of(post)
+    assert message == (post.raw, "/cable/1/channel-dev/cable", 80_000_000, post.hash)
+    assert message.author == ANN.key
+    assert message.timestamp_ms == 80
+    expected = b"/cable/1/archive" + post.raw + b"/cable/1/channel-dev/cable" + (80_000_000).to_bytes(8, "big")
+    assert message.hash == hashlib.sha256(expected).digest()
+
+
+def test_a_channel_is_one_topic_in_all_spellings_of_its_dialect() -> None:
+    posts = [
+        encode_post(Text(name, ""), links=(), timestamp_ms=1, identity=ANN.identity, dialect=DRAFT8)
+        for name in ("Dev", "dEV")
+    ]
+    assert {message_of(post).content_topic for post in posts} == {"/cable/1/channel-dev/cable"}
+    assert message_of(decode_post(posts[0].raw, LEGACY)).content_topic == "/cable/1/channel-Dev/cable"
+
+
+def test_a_local_only_post_is_in_no_archive() -> None:
+    for body in (Block("", 1, (ANN.key,), 0, 0), Moderation("", 1, "dev", (ANN.key,), 0)):
+        with pytest.raises(ArchiveError, match="local-only"):
+            message_of(ANN.post(body))
+
+
+def test_a_time_that_14_waku2_cannot_say_is_in_no_archive() -> None:
+    """MAX_ARCHIVED_TIMESTAMP_MS: nanoseconds of 64 bits end in 2262."""
+    most = limits.MAX_ARCHIVED_TIMESTAMP_MS
+    assert len(message_of(ANN.text("dev", "", at=most)).hash) == 32
+    assert (most + 1) * 10**6 > 2**63 - 1
+    with pytest.raises(ArchiveError, match="Leave it out"):
+        message_of(ANN.text("dev", "", at=most + 1))
+    with pytest.raises(ArchiveError, match="Leave the post out"):
+        week_of(most + 1)
+
+
+# --- ids ---------------------------------------------------------------------------------------------
+
+
+def test_known_answers_of_ids() -> None:
+    assert keccak256(b"").hex() == "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
+    metadata = status_go_pb2.WakuMessageArchiveMetadata(
+        **{"from": 1_577_836_800, "to": 1_578_441_600}, contentTopic=[b"\1\2\3\4"]
+    )
+    document = status_go_pb2.WakuMessageArchiveIndexMetadata(metadata=metadata, size=102_400, padding=102_000)
+    data = document.SerializeToString()
+    assert data.hex() == "12121080c2aff0051880b7d4f0052204010203042080a00628f09c06"
+    assert archive_id(data) == "0xa0eb799e578a651c4ee89d7b1daf820d54b20374a68a3c535c222d7bca9d3c70"
+
+
+# --- weeks -------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, limits.MAX_ARCHIVED_TIMESTAMP_MS))
+def test_a_week_holds_its_time_and_begins_on_a_monday(timestamp_ms: int) -> None:
+    week = week_of(timestamp_ms)
+    assert week.holds(timestamp_ms)
+    if timestamp_ms >= 345_600_000:
+        assert week.to_ms - week.from_ms == WEEK_MS
+        if timestamp_ms < 253_000_000_000_000:  # datetime ends with the year 9999
+            start = datetime.fromtimestamp(week.from_ms / 1000, UTC)
+            assert (start.weekday(), start.hour, start.minute, start.second) == (0, 0, 0, 0)
+    else:
+        assert week == (0, 345_600_000)
+    assert week_of(week.from_ms) == week
+    assert not week.holds(week.to_ms)
+
+
+@given(st.integers(0, 40 * WEEK_MS), st.integers(0, 60 * WEEK_MS))
+def test_weeks_are_complete_and_without_gaps(first_ms: int, end_ms: int) -> None:
+    found = list(weeks(first_ms, end_ms))
+    assert all(week.to_ms <= end_ms for week in found)
+    assert all(before.to_ms == after.from_ms for before, after in pairwise(found))
+    following = found[-1].to_ms if found else week_of(first_ms).from_ms
+    assert week_of(following).to_ms > end_ms
+    assert not found or found[0] == week_of(first_ms)
+
+
+def test_a_time_before_1970_is_in_no_week() -> None:
+    with pytest.raises(ArchiveError, match="-1 ms"):
+        week_of(-1)
+
+
+# --- Merkle trees ------------------------------------------------------------------------------------
+
+
+def recursive_root(hashes: list[bytes]) -> bytes:
+    """RFC 6962, 2.1, as it is written there."""
+    if not hashes:
+        return hashlib.sha256().digest()
+    if len(hashes) == 1:
+        return hashlib.sha256(b"\0" + hashes[0]).digest()
+    k = 2 ** math.ceil(math.log2(len(hashes)) - 1)
+    return hashlib.sha256(b"\1" + recursive_root(hashes[:k]) + recursive_root(hashes[k:])).digest()
+
+
+@given(HASHES)
+def test_the_root_is_that_of_rfc_6962(hashes: list[bytes]) -> None:
+    tree = MerkleTree(hashes)
+    assert tree.root() == recursive_root(hashes)
+    assert tree.size == len(hashes)
+
+
+def test_roots_of_certificate_transparency() -> None:
+    """The published answers of its reference implementation for leaves of 0 to 8 of these inputs."""
+    leaves = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
+    roots = {
+        1: "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
+        2: "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125",
+        3: "aeb6bcfe274b70a14fb067a5e5578264db0fa9b51af5e0ba159158f329e06e77",
+        8: "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328",
+    }
+    assert EMPTY_ROOT.hex() == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    for size, root in roots.items():
+        assert MerkleTree(map(bytes.fromhex, leaves[:size])).root().hex() == root
+
+
+def test_a_tree_holds_a_node_for_each_bit() -> None:
+    tree = MerkleTree(number.to_bytes(32, "big") for number in range(1000))
+    assert len(tree._peaks) == (1000).bit_count()
+
+
+@given(HASHES.filter(bool), st.data())
+def test_a_proof_proves_one_place_and_nothing_else(hashes: list[bytes], data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, len(hashes) - 1))
+    root = MerkleTree(hashes).root()
+    path = proof(hashes, index)
+    assert verify_proof(hashes[index], index, len(hashes), path, root)
+    assert len(path) <= (len(hashes) - 1).bit_length()
+    other = data.draw(st.integers(-1, len(hashes)))
+    if other != index and (not 0 <= other < len(hashes) or hashes[other] != hashes[index]):
+        assert not verify_proof(hashes[index], other, len(hashes), path, root)
+    assert not verify_proof(bytes(32), index, len(hashes), path, root) or hashes[index] == bytes(32)
+    assert not verify_proof(hashes[index], index, len(hashes), (*path, bytes(32)), root)
+    for at in range(len(path)):
+        assert not verify_proof(hashes[index], index, len(hashes), path[:at] + path[at + 1 :], root)
+        wrong = bytes([path[at][0] ^ 1]) + path[at][1:]
+        assert not verify_proof(hashes[index], index, len(hashes), (*path[:at], wrong, *path[at + 1 :]), root)
+
+
+@given(st.binary(max_size=40), st.integers(), st.integers(), st.lists(st.binary(max_size=40)), st.binary(max_size=40))
+def test_a_proof_of_a_stranger_never_raises(
+    digest: bytes, index: int, size: int, path: list[bytes], root: bytes
+) -> None:
+    assert not verify_proof(digest, index, size, path, root)
+
+
+def test_there_is_no_proof_of_what_is_not_there() -> None:
+    for index in (-1, 1):
+        with pytest.raises(IndexError):
+            proof([bytes(32)], index)
+
+
+# --- chunks ------------------------------------------------------------------------------------------
+
+
+def sized(sizes: list[int]) -> list[Message]:
+    """Messages whose payload and author have these sizes, in order."""
+    return [Message(bytes(size - 32), EVERYONE_TOPIC, at, at.to_bytes(32, "big")) for at, size in enumerate(sizes)]
+
+
+@given(st.lists(st.integers(32, 140)), st.integers(32, 120))
+def test_chunks_lose_nothing_and_are_as_few_as_order_allows(sizes: list[int], max_size_bytes: int) -> None:
+    messages = sized(sizes)
+    found = list(chunks(messages, max_size_bytes))
+    too_large = [chunk for chunk in found if isinstance(chunk, Oversize)]
+    cut = [chunk for chunk in found if not isinstance(chunk, Oversize)]
+    size_of = [sum(len(message.payload) + 32 for message in chunk) for chunk in cut]
+    assert all(cut)
+    assert all(size <= max_size_bytes for size in size_of)
+    assert [(o.message, o.size_bytes) for o in too_large] == [
+        (message, size) for message, size in zip(messages, sizes, strict=True) if size > max_size_bytes
+    ]
+    kept = [message for chunk in cut for message in chunk]
+    assert kept == [message for message, size in zip(messages, sizes, strict=True) if size <= max_size_bytes]
+    for size, following in zip(size_of, cut[1:], strict=False):
+        assert size + len(following[0].payload) + 32 > max_size_bytes
+
+
+def test_a_chunk_is_as_large_as_deployed() -> None:
+    """MAX_ARCHIVE_SIZE_BYTES: payload and author key of 30 MB."""
+    most = limits.MAX_ARCHIVE_SIZE_BYTES
+    assert most == 30_000_000
+    assert [len(chunk) for chunk in chunks(sized([most // 3] * 3))] == [3]
+    assert [len(chunk) for chunk in chunks(sized([most // 3] * 2 + [most // 3 + 1]))] == [2, 1]
+    (only,) = chunks(sized([most + 1]))
+    assert isinstance(only, Oversize)
+    assert only.size_bytes == most + 1
+
+
+def test_chunks_want_order() -> None:
+    messages = ordered([ANN.text("default", str(i), at=WEEK.from_ms + i // 2) for i in range(4)])
+    assert len(list(chunks(messages))) == 1
+    for wrong in (messages[::-1], [*messages, messages[-1]], [messages[1], messages[0]]):
+        with pytest.raises(ArchiveError, match="Sort the posts"):
+            list(chunks(wrong))
+
+
+def test_no_messages_are_no_chunk() -> None:
+    assert list(chunks([])) == []
+    assert Period(0, 1).holds(0)

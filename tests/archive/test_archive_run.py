@@ -1,0 +1,450 @@
+"""`archive run` and `archive seed` as services: what they make, give, announce and tell, and how they end."""
+
+from __future__ import annotations
+
+import json
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from archive_network import CABAL_KEY, HERE, Seed, archive, command, digest, made_store, told
+from archives import FIRST_MS, some_weeks
+from folders import SUPPORT
+from people import Person
+from serving import HERE as ANY_PORT
+from serving import Served, environment
+from waiting import LIMIT_S, wait_until
+
+from cablestore import CableStore
+from cablestore.archive.format.announcement import RESERVED_CHANNEL
+from cablestore.archive.format.period import WEEK_MS, due_after, week_of
+from cablestore.archive.seed import Seeding
+from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
+from cablestore.errors import ArchiveError, IncompleteError
+from cablestore.limits import PIECE_SIZE_BYTES
+from cablestore.protocol.body import TEXT
+from cablestore.store.store import system_clock_ms
+
+WEEKS = 3
+ANN = Person("ann")
+
+
+class Running:
+    """A command that goes on, with --json, while the `with` lasts; what it tells comes line by line."""
+
+    def __init__(self, *arguments: object, of: list[str] | None = None, store: Path | None = None) -> None:
+        words = of or command(*arguments, "--json", store=store)
+        self.process = subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._errors: list[str] = []
+        self._threads = [threading.Thread(target=self._read), threading.Thread(target=self._read_errors)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.end()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr
+        self._errors.extend(self.process.stderr)
+
+    def hear(self, field: str) -> dict[str, Any]:
+        """Return the next thing it tells that has a field."""
+        while line := self._lines.get(timeout=LIMIT_S):
+            found: dict[str, Any] = json.loads(line)
+            if field in found:
+                return found
+        raise AssertionError(f"it ended: {self.end()}")
+
+    def end(self, number: int | None = None) -> tuple[int, str]:
+        """Wait for its end, after a signal if one is given; its status and what it said on standard error."""
+        if number is not None:
+            self.process.send_signal(number)
+        status = self.process.wait(LIMIT_S)
+        for thread in self._threads:
+            thread.join()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe
+            pipe.close()
+        return status, " ".join("".join(self._errors).split())
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template")
+    made_store(path / "control", some_weeks(weeks=WEEKS, per_week=60))
+    CableStore.open(path / "member").close()
+    return path
+
+
+@pytest.fixture
+def here(template: Path, tmp_path: Path) -> Path:
+    for name in ("control", "member"):
+        shutil.copytree(template / name, tmp_path / name)
+    return tmp_path
+
+
+def running(here: Path, *more: object) -> Running:
+    options = ("--cabal-key", CABAL_KEY, "--listen", f"{HERE}:0")
+    return Running("run", here / "made", *options, *more, store=here / "control")
+
+
+def community_of(here: Path) -> str:
+    return next(path.name for path in (here / "made").iterdir() if path.is_dir())
+
+
+def of_member(community: str) -> tuple[str, ...]:
+    return ("--control", community, "--cabal-key", CABAL_KEY)
+
+
+def status(here: Path, store: str = "control") -> dict[str, Any]:
+    [found] = told("status", here / "made", *of_member(community_of(here)), store=here / store)
+    return found
+
+
+def announcements(store: Path) -> list[bytes]:
+    with CableStore.open(store) as opened:
+        own = opened.posts_by(opened.identity.public_key, channel=RESERVED_CHANNEL)
+        return [post.hash for post in own if post.type == TEXT]
+
+
+def fetched(here: Path, link: str, port: int, into: str = "got") -> list[dict[str, Any]]:
+    peer = ("--peer", f"{HERE}:{port}")
+    return told("fetch", link, here / into, *of_member(community_of(here)), *peer, store=here / "member")
+
+
+def late_post(here: Path, words: str) -> None:
+    with CableStore.open(here / "control") as store:
+        store.ingest([ANN.text("default", words, at=FIRST_MS + 9).raw])
+
+
+# --- run ----------------------------------------------------------------------------------------------
+
+
+def test_run_makes_gives_announces_and_goes_on(here: Path) -> None:
+    """One command for a control node; archives that it gains are given without a restart, and announced."""
+    with running(here) as run:
+        assert run.hear("archives")["archives"] == WEEKS
+        given = run.hear("magnet")
+        assert run.hear("announced")["announced"] == given["magnet"]
+        now = status(here)
+        assert (now["link"], now["is_newest"], now["problem"]) == (given["magnet"], True, None)
+        assert (now["seeding"], now["listening"]) == (given["magnet"], f"{HERE}:{given['port']}")
+        assert (now["peers"], now["given_bytes"]) == (0, 0)
+        assert len(fetched(here, given["magnet"], given["port"])) == WEEKS
+        assert status(here)["given_bytes"] > 0
+        assert (
+            "given bytes"
+            in archive("status", here / "made", *of_member(community_of(here)), store=here / "control").stdout
+        )
+
+        late_post(here, "late")
+        told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
+        newer = run.hear("magnet")
+        assert newer["magnet"] != given["magnet"]
+        assert run.hear("announced")["announced"] == newer["magnet"]
+        assert len(fetched(here, newer["magnet"], given["port"])) == 2  # the week's two archives
+        before = status(here)["given_bytes"]
+        assert before > now["given_bytes"]
+        assert run.end(signal.SIGTERM) == (0, "")
+    made = announcements(here / "control")
+    assert len(made) == 2
+    gone = status(here)
+    assert (gone["seeding"], gone["peers"], gone["given_bytes"], gone["is_newest"]) == (None, None, None, True)
+    with running(here) as run:
+        assert run.hear("archives")["archives"] == 0
+        assert run.hear("magnet")["magnet"] == newer["magnet"]
+        assert run.end(signal.SIGINT) == (130, "")
+    assert announcements(here / "control") == made
+
+
+def test_run_beside_serve(here: Path, serving: Callable[..., Served]) -> None:
+    """The store is open in another process all the time, which makes the archives and announces them."""
+    served = serving(here / "control", "--listen", ANY_PORT)
+    assert served.address
+    with running(here) as run:
+        assert run.hear("archives")["archives"] == WEEKS
+        given = run.hear("magnet")
+        assert run.hear("announced")["announced"] == given["magnet"]
+        now = status(here)
+        assert (now["link"], now["seeding"]) == (given["magnet"], given["magnet"])
+        assert run.end(signal.SIGTERM) == (0, "")
+    assert served.stop() == 0
+    assert len(announcements(here / "control")) == 1
+
+
+def test_run_waits_for_a_store_that_another_process_has(here: Path) -> None:
+    store = CableStore.open(here / "control")
+    options = ("--cabal-key", CABAL_KEY, "--listen", f"{HERE}:0")
+    words = command("run", here / "made", *options, store=here / "control")
+    with Running(of=words) as run:
+        wait_until(lambda: "trying again" in " ".join(run._errors))
+        store.close()
+        assert run._lines.get(timeout=LIMIT_S).startswith(f"{WEEKS} new archives")
+        assert run.end(signal.SIGTERM)[0] == 0
+
+
+def test_run_makes_the_archive_of_a_week_when_it_is_over(here: Path) -> None:
+    """Its clock is some seconds before the instant at which the week has settled."""
+    settle_ms = 5_000
+    with CableStore.open(here / "control") as store:
+        due_ms = due_after(system_clock_ms(), settle_ms)
+        store.text("default", "of this week")
+        week = week_of(system_clock_ms())
+    ahead_ms = due_ms - system_clock_ms() - 12_000
+    child = SUPPORT / "archive_clock_child.py"
+    words = command("run", here / "made", "--cabal-key", CABAL_KEY, "--listen", f"{HERE}:0", "--settle", "5s", "--json")
+    words = [sys.executable, str(child), str(ahead_ms), *words[3:], "-s", str(here / "control")]
+    with Running(of=words) as run:
+        found = [run.hear("archives")["archives"]]
+        first = run.hear("magnet")
+        if found == [WEEKS]:  # unless the process took all of that time to start
+            found.append(run.hear("archives")["archives"])
+            assert run.hear("magnet")["magnet"] != first["magnet"]
+            run.hear("announced")
+        assert sum(found) == WEEKS + 1
+        assert run.end(signal.SIGTERM) == (0, "")
+    listed = told("list", here / "made", *of_member(community_of(here)))
+    assert listed[-1]["from_ms"] == week.from_ms
+
+
+def test_the_next_week_is_due_when_it_has_settled() -> None:
+    for settle_ms in (0, 1_000, 1_800_000, 2 * WEEK_MS):
+        for now_ms in (FIRST_MS - 1, FIRST_MS, FIRST_MS + 1, FIRST_MS + settle_ms, FIRST_MS + settle_ms - 1):
+            due_ms = due_after(now_ms, settle_ms)
+            assert now_ms < due_ms <= now_ms + WEEK_MS
+            assert (due_ms - settle_ms - FIRST_MS) % WEEK_MS == 0
+
+
+def test_run_of_a_new_community_waits_for_its_first_week(tmp_path: Path) -> None:
+    CableStore.open(tmp_path / "control").close()
+    with running(tmp_path) as run:
+        assert run.hear("archives")["archives"] == 0
+        made_store(tmp_path / "control", some_weeks(weeks=1))
+        told("create", tmp_path / "made", "--cabal-key", CABAL_KEY, store=tmp_path / "control")
+        given = run.hear("magnet")
+        assert run.hear("announced")["announced"] == given["magnet"]
+        assert run.end(signal.SIGTERM) == (0, "")
+
+
+# --- how they end -------------------------------------------------------------------------------------
+
+
+def damaged(path: Path) -> None:
+    """Other bytes in place, which libtorrent notices when they are asked for."""
+    with path.open("r+b") as file:
+        file.seek(PIECE_SIZE_BYTES // 2)
+        file.write(b"other bytes")
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def removed(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+@pytest.mark.parametrize("harm", [damaged, emptied, removed])
+def test_run_ends_with_an_error_when_the_folder_cannot_be_given_any_more(
+    here: Path, harm: Callable[[Path], None]
+) -> None:
+    with running(here) as run:
+        given = run.hear("magnet")
+        run.hear("announced")
+        community = community_of(here)
+        harm(here / "made" / community / "data")
+        options = (
+            "--control",
+            community,
+            "--cabal-key",
+            CABAL_KEY,
+            "--peer",
+            f"{HERE}:{given['port']}",
+            "--timeout",
+            "2s",
+        )
+        wait_until(
+            lambda: (
+                archive("fetch", given["magnet"], here / "got", *options, store=here / "member")
+                and run.process.poll() is not None
+            )
+        )
+        ended, said = run.end()
+    assert (ended, said.startswith("cablestore: ")) == (3, True), said
+    assert "Traceback" not in said
+
+
+def test_run_ends_with_an_error_when_it_cannot_make_archives(here: Path) -> None:
+    """Another profile than before, a port that is taken, a store that is not there: words, and status 2."""
+    told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
+    for case, store in ((("--profile", "status-go"), "control"), ((), "nowhere")):
+        with Running("run", here / "made", "--listen", f"{HERE}:0", *case, store=here / store) as run:
+            ended, said = run.end()
+        assert (ended, said.startswith("cablestore: ")) == (2, True), said
+    with Seed(here / "made", community_of(here)) as seed:
+        done = archive("run", here / "made", "--listen", f"{HERE}:{seed.port}", store=here / "control")
+        assert (done.returncode, "Choose another address or port" in done.stderr) == (2, True)
+
+
+def test_run_ends_with_an_error_when_the_disk_takes_no_more(here: Path) -> None:
+    """Files may not grow beyond 150 kB here: the first archive does not fit."""
+    words = command("run", here / "made", "--listen", f"{HERE}:0", store=here / "control")
+    with Running(of=["bash", "-c", 'ulimit -f 150; exec "$@"', "bash", *words]) as run:
+        ended, said = run.end()
+    assert (ended, "data: File too large" in said) == (3, True), said
+
+
+def test_a_seed_that_nobody_can_reach_any_more_is_an_error(here: Path) -> None:
+    told("create", here / "made", store=here / "control")
+    community = community_of(here)
+    config = TorrentConfig(enabled=True, port=0, data_folder=here / "made", torrent_folder=here / "made")
+    with TorrentEngine(config) as engine:
+        seeding = Seeding(engine, community)
+        assert not seeding.look()
+        assert engine._session is not None
+        engine._session._session.apply_settings({"listen_interfaces": ""})
+
+        def is_noticed() -> bool:
+            try:
+                seeding.look()
+            except ArchiveError as error:
+                return "does not listen any more" in str(error)
+            return False
+
+        wait_until(is_noticed)
+
+
+# --- seed ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def partly(here: Path) -> tuple[Path, str, str]:
+    """A member's folder with the newest week alone; the community, and the link of all."""
+    told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
+    community = community_of(here)
+    with Seed(here / "made", community) as seed:
+        peer = ("--peer", f"{HERE}:{seed.port}", "--latest")
+        told("fetch", seed.magnet, here / "got", *of_member(community), *peer, store=here / "member")
+        link = seed.magnet
+    return here / "got", community, link
+
+
+def test_a_folder_that_was_fetched_in_part_is_not_seeded(partly: tuple[Path, str, str]) -> None:
+    folder, community, _ = partly
+    torrent = folder / f"{community}.torrent"
+    before = torrent.read_bytes()
+    done = archive("seed", folder, "--community", community, "--listen", f"{HERE}:0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"pieces of {community} are not in" in done.stderr
+    assert torrent.read_bytes() == before
+    done = archive("seed", folder, "--community", community, "--listen", f"{HERE}:0", "--cabal-key", CABAL_KEY)
+    assert done.returncode == 2
+    assert f"2 of {WEEKS} archives are not here or damaged, those of the weeks of 2023-11-13, 2023-11-20" in done.stderr
+    assert torrent.read_bytes() == before
+
+    torrent.unlink()  # as in a copy of the folder alone: now the holes tell
+    done = archive("seed", folder, "--community", community, "--listen", f"{HERE}:0")
+    assert done.returncode == 2
+    assert not torrent.exists()
+
+
+def test_a_seed_gives_a_fetch_once_it_is_whole(here: Path, partly: tuple[Path, str, str]) -> None:
+    """A member's seed goes on with what it has while more comes, and then gives all, without a restart."""
+    folder, community, link = partly
+    with Seed(here / "made", community) as source:
+        options = ("--listen", f"{HERE}:0", "--cabal-key", CABAL_KEY)
+        fetch = ("fetch", link, folder, *of_member(community), "--peer", f"{HERE}:{source.port}")
+        told(*fetch, store=here / "member")
+        with Running("seed", folder, "--community", community, *options) as own:
+            given = own.hear("magnet")
+            assert given["magnet"] == link
+            late_post(here, "late")
+            told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
+            newer = json.loads(source.process.stdout.readline())["magnet"]  # type: ignore[union-attr] # it is a pipe
+            fetch = ("fetch", newer, folder, *of_member(community), "--peer", f"{HERE}:{source.port}")
+            told(*fetch, store=here / "member")
+            assert own.hear("magnet")["magnet"] == newer
+            assert own.end(signal.SIGTERM) == (0, "")
+    assert digest(here / "member") == digest(here / "control")
+
+
+def test_what_is_missing_is_known_without_a_key_too(tmp_path: Path) -> None:
+    """By the torrent that was fetched from; without one by pieces of zeros, unless the caller held them against an index."""
+    rng_bytes = b"\1" * PIECE_SIZE_BYTES
+    folder = tmp_path / "a" / "c0ffee"
+    folder.mkdir(parents=True)
+    (folder / "data").write_bytes(rng_bytes + bytes(PIECE_SIZE_BYTES) + rng_bytes)
+    (folder / "index").write_bytes(b"index")
+    config = TorrentConfig(enabled=True, port=0, data_folder=tmp_path / "a", torrent_folder=tmp_path / "t")
+    with TorrentEngine(config) as engine:
+        with pytest.raises(IncompleteError, match="1 of 3 pieces"):
+            engine.seed("c0ffee")
+        assert list((tmp_path / "t").iterdir()) == []
+        link = engine.seed("c0ffee", is_verified=True)
+        engine.check_seed("c0ffee")
+    with TorrentEngine(config) as engine:
+        assert engine.seed("c0ffee") == link  # the torrent file says that these zeros are right
+        with pytest.raises(ArchiveError, match="is not seeded"):
+            engine.check_seed("beef")
+    for wrong in (rng_bytes, rng_bytes * 3, b""):
+        (folder / "data").write_bytes(wrong)
+        with TorrentEngine(config) as engine, pytest.raises(ArchiveError):
+            engine.seed("c0ffee")
+    torrent = (tmp_path / "t" / "c0ffee.torrent").read_bytes()
+    (folder / "data").write_bytes(
+        rng_bytes + bytes(PIECE_SIZE_BYTES) + rng_bytes + rng_bytes
+    )  # begun, and not in the index
+    with TorrentEngine(config) as engine:
+        assert engine.seed("c0ffee") == link
+    assert (tmp_path / "t" / "c0ffee.torrent").read_bytes() == torrent
+
+
+# --- status -------------------------------------------------------------------------------------------
+
+
+def test_status_compares_with_the_newest_announced_link(here: Path, partly: tuple[Path, str, str]) -> None:
+    folder, community, link = partly
+
+    def known(where: Path, store: str) -> dict[str, Any]:
+        [found] = told("status", where, *of_member(community), store=here / store)
+        return found
+
+    assert known(folder, "member")["is_newest"] is None
+    told("announce", link, store=here / "control")
+    with CableStore.open(here / "control") as control, CableStore.open(here / "member") as member:
+        member.ingest([post.raw for post in control.posts_by(control.identity.public_key, channel=RESERVED_CHANNEL)])
+    now = known(folder, "member")
+    assert (now["is_newest"], now["missing"], now["problem"]) == (True, WEEKS - 1, None)
+    late_post(here, "late")
+    told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
+    outdated = known(here / "made", "control")
+    assert (outdated["is_newest"], outdated["missing"]) == (False, 0)
+    assert "announce the link" in outdated["problem"]
+    with Seed(here / "made", community) as seed:
+        told("announce", seed.magnet, store=here / "control")
+    assert known(here / "made", "control")["is_newest"] is True
+    with CableStore.open(here / "control") as control, CableStore.open(here / "member") as member:
+        member.ingest([post.raw for post in control.posts_by(control.identity.public_key, channel=RESERVED_CHANNEL)])
+    behind = known(folder, "member")
+    assert (behind["is_newest"], behind["missing"], behind["archives"]) == (False, None, WEEKS)
+    assert "fetch newest" in behind["problem"]

@@ -1,0 +1,332 @@
+"""Content ids: known answers of real Codex nodes, trees in any cuts, proofs, and nothing else taken for an id."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from folders import KNOWN_ANSWERS
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+from cablestore import limits
+from cablestore.archive.format.cid import (
+    BLOCK_SIZE_BYTES,
+    CODEC_BLOCK,
+    CODEC_MANIFEST,
+    CODEC_TREE,
+    BlockProof,
+    Cid,
+    DatasetHasher,
+    Generation,
+    Manifest,
+    block_cid,
+    leaf_of,
+    manifest_cid,
+    prove_block,
+    tree_cid,
+)
+from cablestore.errors import ArchiveError
+
+VECTORS: dict[str, Any] = json.loads((KNOWN_ANSWERS / "codex.json").read_text())
+OBSERVED = VECTORS["observed_in_real_codex_runs"]
+DERIVED = VECTORS["derived_here_not_observed"]
+FILENAMES = st.one_of(st.none(), st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=60))
+MEDIA_TYPES = st.one_of(st.none(), st.from_regex(r"[a-z]{1,9}/[a-z.+-]{1,20}", fullmatch=True).filter(lambda t: t.split("/")[1][0].isalpha()))  # fmt: skip
+DIGESTS = st.binary(min_size=32, max_size=32)
+
+
+def hashed(data: bytes, cuts: list[int] | None = None) -> tuple[Cid, bytes]:
+    """The tree and the leaves, joined, of bytes that come in these cuts."""
+    hasher = DatasetHasher()
+    leaves, at = b"", 0
+    for cut in [*sorted(cuts or []), len(data)]:
+        leaves += hasher.update(data[at:cut])
+        at = max(at, cut)
+    tree, last = hasher.finish()
+    assert hasher.size_bytes == len(data)
+    return tree, leaves + last
+
+
+def root_by_layers(leaves: list[bytes]) -> bytes:
+    """The root as the rule says it, layer by layer; another way than the one under test."""
+    layer, is_bottom = leaves, True
+    while len(layer) > 1 or is_bottom:
+        above = []
+        for i in range(0, len(layer), 2):
+            key = 1 if is_bottom else 0
+            right = layer[i + 1] if i + 1 < len(layer) else bytes(32)
+            key += 2 if i + 1 >= len(layer) else 0
+            above.append(sha256(layer[i] + right + bytes([key])).digest())
+        layer, is_bottom = above, False
+    return layer[0]
+
+
+# --- known answers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vector", OBSERVED, ids=lambda vector: vector["manifest_generation"] + vector["data_utf8"][:8])
+def test_ids_that_real_nodes_gave_are_found(vector: dict[str, Any]) -> None:
+    manifest = Manifest.decode(bytes.fromhex(vector["manifest_hex"]))
+    assert manifest.encode().hex() == vector["manifest_hex"]
+    assert str(manifest_cid(manifest)) == vector["manifest_cid"]
+    assert str(manifest.tree) == vector["tree_cid"]
+    assert (manifest.filename, manifest.mimetype) == (vector["filename"], vector["mimetype"])
+    assert manifest.generation == vector["manifest_generation"]
+    data = vector["data_utf8"].encode()
+    assert str(hashed(data)[0]) == vector["tree_cid"]
+    assert len(data) == manifest.dataset_size_bytes
+
+
+def test_a_tree_of_another_fork_is_found() -> None:
+    for vector in VECTORS["tree_cid_only"]:
+        assert str(hashed(vector["data_utf8"].encode())[0]) == vector["tree_cid"]
+
+
+def test_roots_of_the_shapes_in_nim_codex_tests_are_found() -> None:
+    for vector in VECTORS["merkle_roots_from_nim_codex_test_shapes"]:
+        leaves = [b"%032d" % i for i in range(1, vector["n"] + 1)]
+        assert tree_cid(leaves).digest.hex() == vector["root_hex"]
+
+
+@pytest.mark.parametrize("vector", DERIVED, ids=lambda vector: str(vector["size"]))
+def test_datasets_of_several_blocks_have_the_derived_ids(vector: dict[str, Any]) -> None:
+    data = bytes((31 * i + 7) & 255 for i in range(vector["size"]))
+    tree, leaves = hashed(data)
+    assert str(tree) == vector["tree_cid"]
+    assert len(leaves) == 32 * vector["blocks"]
+    manifest = Manifest(tree, len(data), vector["filename"], vector["mimetype"], Generation(vector["generation"]))
+    assert str(manifest_cid(manifest)) == vector["manifest_cid"]
+    assert manifest.block_count == vector["blocks"]
+
+
+def test_the_second_generation_of_logos_is_written_as_its_source_says() -> None:
+    tree, _ = hashed(b"payload")
+    manifest = Manifest(tree, 7, "a", "b/c", Generation.LOGOS2)
+    inner = (
+        bytes.fromhex("0800 1226") + tree.encode() + bytes.fromhex("18808004 2007 28829a03 3012 3802 420161 4a03622f63")
+    )
+    assert manifest.encode() == bytes([0x0A, len(inner)]) + inner
+    assert Manifest.decode(manifest.encode()) == manifest
+
+
+# --- trees -------------------------------------------------------------------------------------------
+
+
+@given(
+    data=st.one_of(st.binary(min_size=1, max_size=300), st.builds(lambda b, n: (b * n)[:n], st.binary(min_size=1, max_size=9), st.integers(1, 400_000))),
+    cuts=st.lists(st.integers(0, 400_000), max_size=8),
+)  # fmt: skip
+@example(data=bytes(3 * BLOCK_SIZE_BYTES), cuts=[BLOCK_SIZE_BYTES, BLOCK_SIZE_BYTES, 2 * BLOCK_SIZE_BYTES - 1])
+@settings(max_examples=150)
+def test_the_id_of_a_dataset_does_not_depend_on_the_cuts_it_comes_in(data: bytes, cuts: list[int]) -> None:
+    tree, leaves = hashed(data, cuts)
+    blocks = [data[at : at + BLOCK_SIZE_BYTES] for at in range(0, len(data), BLOCK_SIZE_BYTES)]
+    expected = [sha256(block.ljust(BLOCK_SIZE_BYTES, b"\0")).digest() for block in blocks]
+    assert leaves == b"".join(expected)
+    assert tree == Cid(CODEC_TREE, root_by_layers(expected)) == tree_cid(expected)
+
+
+@pytest.mark.parametrize("count", [*range(1, 40), 63, 64, 65, 127, 128, 129, 1000, 4097])
+def test_roots_of_all_shapes_are_those_of_the_rule(count: int) -> None:
+    leaves = [sha256(b"%d" % i).digest() for i in range(count)]
+    assert tree_cid(leaves).digest == root_by_layers(leaves)
+
+
+def test_an_empty_dataset_has_no_id() -> None:
+    with pytest.raises(ArchiveError, match="at least one byte"):
+        DatasetHasher().finish()
+    with pytest.raises(ArchiveError, match="at least one byte"):
+        tree_cid([])
+
+
+def test_hashing_takes_the_same_memory_whatever_the_size() -> None:
+    part = bytes(range(256)) * 4096
+
+    def peak(parts: int) -> int:
+        tracemalloc.start()
+        hasher = DatasetHasher()
+        for _ in range(parts):
+            hasher.update(part)
+        hasher.finish()
+        highest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return highest
+
+    assert peak(64) < peak(4) + 4_000
+
+
+# --- proofs ------------------------------------------------------------------------------------------
+
+
+@given(count=st.integers(1, 70), data=st.data())
+def test_each_block_is_proved_in_its_place_and_in_no_other(count: int, data: st.DataObject) -> None:
+    blocks = [b"%d" % i + bytes(BLOCK_SIZE_BYTES - len(b"%d" % i)) for i in range(count)]
+    leaves = [leaf_of(block) for block in blocks]
+    tree = tree_cid(leaves)
+    index, other = data.draw(st.integers(0, count - 1)), data.draw(st.integers(0, count - 1))
+    proof = prove_block(leaves, index)
+    proof.check(tree, blocks[index])
+    wrong = [
+        (proof, tree, blocks[index][:-1] + b"x"),
+        (proof, tree_cid([*leaves, leaves[0]]), blocks[index]),
+        (proof, Cid(CODEC_BLOCK, tree.digest), blocks[index]),
+        (BlockProof(index, count, proof.path[:-1]), tree, blocks[index]),
+        (BlockProof(index, count, (*proof.path, bytes(32))), tree, blocks[index]),
+        (BlockProof(index, count, (*proof.path[:-1], b"")), tree, blocks[index]),
+        (BlockProof(count, count, proof.path), tree, blocks[index]),
+        (BlockProof(-1, count, proof.path), tree, blocks[index]),
+    ]
+    if other != index:
+        wrong += [(proof, tree, blocks[other]), (BlockProof(other, count, proof.path), tree, blocks[index])]
+    for i in range(len(proof.path)):
+        changed = bytes([proof.path[i][0] ^ 1]) + proof.path[i][1:]
+        wrong.append((BlockProof(index, count, (*proof.path[:i], changed, *proof.path[i + 1 :])), tree, blocks[index]))
+    for bad, root, block in wrong:
+        with pytest.raises(ArchiveError):
+            bad.check(root, block)
+
+
+def test_a_leaf_is_not_taken_for_the_root_nor_a_node_for_a_block() -> None:
+    # nim-codex compares a leaf with itself in one of its two checks; ours must look at the root.
+    leaf = leaf_of(b"x")
+    with pytest.raises(ArchiveError, match="below the root"):
+        BlockProof(0, 1, ()).check(Cid(CODEC_TREE, leaf), b"x")
+    with pytest.raises(ArchiveError, match="no block 3"):
+        prove_block([leaf] * 3, 3)
+
+
+def test_only_the_last_block_may_be_short() -> None:
+    leaves = [leaf_of(b"a"), leaf_of(b"b")]
+    prove_block(leaves, 1).check(tree_cid(leaves), b"b")
+    with pytest.raises(ArchiveError, match="is not the last"):
+        prove_block(leaves, 0).check(tree_cid(leaves), b"a")
+    for size in (0, BLOCK_SIZE_BYTES + 1):
+        with pytest.raises(ArchiveError, match="a block has 1 to"):
+            leaf_of(bytes(size))
+
+
+# --- text and bytes of ids ---------------------------------------------------------------------------
+
+
+@given(st.sampled_from([CODEC_MANIFEST, CODEC_BLOCK, CODEC_TREE]), DIGESTS)
+@example(CODEC_BLOCK, bytes(32))
+@example(CODEC_TREE, b"\xff" * 32)
+def test_ids_come_back_from_text_and_bytes(codec: int, digest: bytes) -> None:
+    cid = Cid(codec, digest)
+    assert Cid.parse(str(cid)) == cid == Cid.decode(cid.encode())
+    assert len(str(cid)) == 52
+    assert len(cid.encode()) == 38
+
+
+@given(st.one_of(st.text(max_size=60), st.from_regex(r"z[1-9A-HJ-NP-Za-km-z]{51}", fullmatch=True)))
+@example("")
+@example("z" + "z" * 51)
+@example("z" + "1" * 51)
+@example("zDvZRwzmBEaJ338xaCHbKbGAJ4X41YyccS6eyorrYBbmPnWuLxC0")
+@example("QmYwAPJzv5CZsnA625s3Xf2nemtYgPpHdWEz79ojWnFiHrznzPFL")
+def test_no_other_text_is_an_id(text: str) -> None:
+    with suppress(ArchiveError):
+        assert str(Cid.parse(text)) == text
+
+
+@given(st.binary(max_size=45))
+def test_no_other_bytes_are_an_id(data: bytes) -> None:
+    with pytest.raises(ArchiveError):
+        Cid.decode(data)
+
+
+def test_the_id_of_a_block_is_that_of_the_padded_block() -> None:
+    assert (
+        block_cid(b"a") == block_cid(b"a\0") == Cid(CODEC_BLOCK, sha256(b"a".ljust(BLOCK_SIZE_BYTES, b"\0")).digest())
+    )
+    assert block_cid(b"a") != block_cid(b"b")
+
+
+# --- manifests ---------------------------------------------------------------------------------------
+
+
+@given(DIGESTS, st.integers(1, limits.MAX_DATASET_SIZE_BYTES), FILENAMES, MEDIA_TYPES, st.sampled_from(Generation))
+def test_manifests_of_all_generations_come_back(
+    digest: bytes, size_bytes: int, filename: str | None, mimetype: str | None, generation: Generation
+) -> None:
+    manifest = Manifest(Cid(CODEC_TREE, digest), size_bytes, filename, mimetype, generation)
+    found = Manifest.decode(manifest.encode())
+    assert found.encode() == manifest.encode()
+    assert (found.tree, found.dataset_size_bytes) == (manifest.tree, size_bytes)
+    assert (found.filename, found.mimetype) == (filename, mimetype)
+    if filename or mimetype or generation is Generation.LOGOS2:
+        assert found.generation is generation
+
+
+@given(st.sampled_from(OBSERVED), st.data())
+def test_a_changed_manifest_is_another_one_or_none(vector: dict[str, Any], data: st.DataObject) -> None:
+    whole = bytes.fromhex(vector["manifest_hex"])
+    at, to = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.binary(max_size=3))
+    changed = whole[:at] + to + whole[at + data.draw(st.integers(0, 2)) :]
+    assume(changed != whole)
+    with suppress(ArchiveError):
+        assert Manifest.decode(changed).encode() == changed
+
+
+@given(st.binary(max_size=200))
+@example(b"\x0a\x00")
+@example(b"\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01")
+def test_no_bytes_are_more_than_refused(data: bytes) -> None:
+    with pytest.raises(ArchiveError):
+        Manifest.decode(data)
+
+
+def test_what_is_written_twice_or_in_another_order_is_refused() -> None:
+    whole = bytes.fromhex(OBSERVED[0]["manifest_hex"])[2:]
+    for inner in (
+        whole + whole[-12:],
+        whole[-12:] + whole[:-12],
+        whole + b"\x50\x01",
+        whole.replace(b"\x30\x02", b"\x30\x01"),
+    ):
+        with pytest.raises(ArchiveError, match="no manifest"):
+            Manifest.decode(bytes([0x0A, len(inner)]) + inner)
+
+
+def test_an_erasure_coded_dataset_is_refused_with_a_reason() -> None:
+    whole = bytes.fromhex(OBSERVED[1]["manifest_hex"])[2:]
+    inner = whole + bytes.fromhex("3a04 08021003")
+    with pytest.raises(ArchiveError, match="erasure"):
+        Manifest.decode(bytes([0x0A, len(inner)]) + inner)
+
+
+def test_limits_of_manifests() -> None:
+    """MAX_DATASET_SIZE_BYTES, MAX_FILENAME_SIZE_BYTES and MAX_MANIFEST_SIZE_BYTES hold for manifests that come from outside."""
+    tree, _ = hashed(b"x")
+    size_bytes = limits.MAX_DATASET_SIZE_BYTES
+    longest = Manifest(tree, size_bytes, "n" * limits.MAX_FILENAME_SIZE_BYTES, "a" * 127 + "/" + "b" * 127)
+    assert Manifest.decode(longest.encode()) == longest
+    assert len(longest.encode()) < limits.MAX_MANIFEST_SIZE_BYTES
+    for size in (size_bytes + 1, 0):
+        with pytest.raises(ArchiveError, match="a dataset has 1 to"):
+            Manifest(tree, size)
+    with pytest.raises(ArchiveError, match="255 bytes, not 256"):
+        Manifest(tree, 1, "é" * 128)
+    with pytest.raises(ArchiveError, match="at most 4096 are read"):
+        Manifest.decode(bytes(limits.MAX_MANIFEST_SIZE_BYTES + 1))
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a/b", "..", "../x", "a\\b", 'a"b', "a\r\nb", "x\0", " a", "a ", "a.", "c:", "\ud800"]
+)
+def test_what_is_no_filename_is_refused(name: str) -> None:
+    with pytest.raises(ArchiveError, match="filename"):
+        Manifest(hashed(b"x")[0], 1, name)
+
+
+@pytest.mark.parametrize(
+    "kind", ["", "text", "text/", "/plain", "text/plain; charset=utf-8", "a/b/c", "té/x", "a/" + "b" * 128]
+)
+def test_what_is_no_media_type_is_refused(kind: str) -> None:
+    with pytest.raises(ArchiveError, match="media type"):
+        Manifest(hashed(b"x")[0], 1, None, kind)

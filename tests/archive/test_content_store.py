@@ -1,0 +1,441 @@
+"""The content store: bytes come back as they went in, damage is an error, room is kept, and one process has it open."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from content_child import bytes_of
+from folders import SUPPORT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from cablestore import limits
+from cablestore.archive.content.store import ContentStore
+from cablestore.archive.format.cid import (
+    BLOCK_SIZE_BYTES,
+    CODEC_BLOCK,
+    Cid,
+    Generation,
+    leaf_of,
+    manifest_cid,
+    tree_cid,
+)
+from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StoreLockedError
+
+CHILD = SUPPORT / "content_child.py"
+NAMES = st.sampled_from([None, "a", "b.bin"])
+
+
+def all_of(store: ContentStore, cid: Cid, start: int = 0) -> bytes:
+    return b"".join(store.get(cid, start))
+
+
+def files_of(folder: Path) -> dict[str, list[str]]:
+    return {
+        kind: sorted(path.name for path in (folder / kind).iterdir())
+        for kind in ("data", "leaves", "manifests", "incoming")
+    }
+
+
+def assert_whole(folder: Path) -> set[str]:
+    """The store opens, every dataset reads, and nothing lies about; returns the ids."""
+    with ContentStore.open(folder) as store:
+        assert not store.damaged
+        datasets = store.datasets()
+        for cid, manifest in datasets:
+            data = all_of(store, cid)
+            assert len(data) == manifest.dataset_size_bytes
+            blocks = [data[at : at + BLOCK_SIZE_BYTES] for at in range(0, len(data), BLOCK_SIZE_BYTES)]
+            assert tree_cid([leaf_of(block) for block in blocks]) == manifest.tree
+        trees = sorted({str(manifest.tree) for _, manifest in datasets})
+        names = sorted(str(cid) for cid, _ in datasets)
+        assert files_of(folder) == {"data": trees, "leaves": trees, "manifests": names, "incoming": []}
+        used = sum(len(manifest.encode()) for _, manifest in datasets)
+        used += BLOCK_SIZE_BYTES * sum({m.tree: m.block_count for _, m in datasets}.values())
+        assert (store.space().used_size_bytes, store.space().reserved_size_bytes) == (used, 0)
+    return set(names)
+
+
+# --- a model -----------------------------------------------------------------------------------------
+
+
+class Model(RuleBasedStateMachine):
+    """Whatever is put, got, deleted and reopened in any order: the store has what a dictionary has."""
+
+    folder: Path
+    model: dict[Cid, bytes]
+
+    @initialize()
+    def begin(self) -> None:
+        self.model = {}
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.store = ContentStore.open(self.folder)
+
+    @rule(
+        data=st.one_of(st.binary(min_size=1, max_size=20), st.sampled_from([b"a", b"a\0", b"a\0\0", b"\0"])),
+        times=st.sampled_from([1, 1, 70_000]),
+        name=NAMES,
+        generation=st.sampled_from(Generation),
+        cut=st.integers(1, 200_000),
+    )
+    def put(self, data: bytes, times: int, name: str | None, generation: Generation, cut: int) -> None:
+        data = (data * times)[:300_000]
+        chunks = [data[at : at + cut] for at in range(0, len(data), cut)] if len(data) // cut < 50 else [data]
+        manifest = self.store.put(chunks, filename=name, mimetype="a/b" if name else None, generation=generation)
+        assert manifest.dataset_size_bytes == len(data)
+        self.model[manifest_cid(manifest)] = data
+
+    @rule(data=st.data())
+    def get(self, data: st.DataObject) -> None:
+        if self.model:
+            cid = data.draw(st.sampled_from(sorted(self.model)))
+            start = data.draw(st.integers(0, len(self.model[cid])))
+            assert all_of(self.store, cid, start) == self.model[cid][start:]
+
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        if self.model:
+            cid = data.draw(st.sampled_from(sorted(self.model)))
+            del self.model[cid]
+            assert self.store.delete(cid)
+            assert not self.store.delete(cid)
+            with pytest.raises(NoSuchContentError):
+                self.store.manifest(cid)
+
+    @rule()
+    def reopen(self) -> None:
+        self.store.close()
+        assert assert_whole(self.folder) == {str(cid) for cid in self.model}
+        self.store = ContentStore.open(self.folder)
+
+    @invariant()
+    def has_what_the_model_has(self) -> None:
+        if hasattr(self, "store"):
+            assert [cid for cid, _ in self.store.datasets()] == sorted(self.model)
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            for cid, data in self.model.items():
+                assert all_of(self.store, cid) == data
+            self.store.close()
+
+
+def test_the_store_has_what_a_dictionary_has(tmp_path: Path) -> None:
+    class InFolder(Model):
+        folder = tmp_path / "store"
+
+    run_state_machine_as_test(InFolder, settings=settings(max_examples=50, stateful_step_count=15, deadline=None))
+
+
+# --- sharing and deleting ----------------------------------------------------------------------------
+
+
+def test_equal_bytes_under_two_names_share_a_file(tmp_path: Path) -> None:
+    data = bytes_of(1, 200_000)
+    with ContentStore.open(tmp_path) as store:
+        one, other = (manifest_cid(store.put([data], filename=name)) for name in ("a", "b"))
+        assert one != other
+        assert len(files_of(tmp_path)["data"]) == 1
+        assert store.delete(one)
+        assert all_of(store, other) == data
+        assert store.delete(other)
+        assert files_of(tmp_path) == {"data": [], "leaves": [], "manifests": [], "incoming": []}
+        assert store.space().used_size_bytes == store.space().total_blocks == 0
+
+
+def test_datasets_that_differ_in_zeros_at_the_end_come_back_as_they_were(tmp_path: Path) -> None:
+    # They have one tree, and so one file.
+    with ContentStore.open(tmp_path) as store:
+        datas = [b"a", b"a" + bytes(99), b"a\0", b"a" + bytes(BLOCK_SIZE_BYTES - 1)]
+        manifests = [store.put([data]) for data in datas]
+        assert len({manifest.tree for manifest in manifests}) == 1
+        assert [all_of(store, manifest_cid(manifest)) for manifest in manifests] == datas
+        assert len(files_of(tmp_path)["data"]) == 1
+
+
+def test_a_dataset_that_is_deleted_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
+    data = bytes_of(1, 3_000_000)
+    with ContentStore.open(tmp_path) as store:
+        cid = manifest_cid(store.put([data]))
+        with store.reader(cid) as reader:
+            parts = [reader.read()]
+            store.delete(cid)
+            while part := reader.read():
+                parts.append(part)
+        assert b"".join(parts) == data
+
+
+def test_what_is_not_there_is_said_to_be_not_there(tmp_path: Path) -> None:
+    with ContentStore.open(tmp_path) as store:
+        for cid in (Cid(CODEC_BLOCK, bytes(32)), manifest_cid(store.put([b"x"]))):
+            store.delete(cid)
+            assert not store.exists(cid)
+            with pytest.raises(NoSuchContentError, match="there is no dataset"):
+                list(store.get(cid))
+
+
+def test_nothing_is_stored_of_what_is_refused(tmp_path: Path) -> None:
+    def broken() -> Any:
+        yield b"x" * 100_000
+        raise RuntimeError("the source broke")
+
+    with ContentStore.open(tmp_path) as store:
+        with pytest.raises(ArchiveError, match="at least one byte"):
+            store.put([])
+        with pytest.raises(ArchiveError, match="no filename"):
+            store.put([b"x"], filename="../x")
+        with pytest.raises(RuntimeError):
+            store.put(broken())
+        with store.incoming() as incoming:
+            incoming.write(b"x")
+        with pytest.raises(ArchiveError, match="given up"):
+            incoming.write(b"y")
+        other = store.put([b"other"])
+        store.delete(manifest_cid(other))
+        with store.incoming() as incoming:
+            incoming.write(b"this")
+            with pytest.raises(ArchiveError, match="do not believe"):
+                incoming.commit_as(other)
+    assert assert_whole(tmp_path) == set()
+
+
+# --- damage ------------------------------------------------------------------------------------------
+
+
+@given(data=st.data())
+@settings(max_examples=40)
+def test_a_damaged_file_is_an_error_and_never_wrong_bytes(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("damage")
+    whole = bytes_of(1, 5 * BLOCK_SIZE_BYTES + 9)
+    with ContentStore.open(folder) as store:
+        cid = manifest_cid(store.put([whole], filename="a"))
+        tree = str(store.manifest(cid).tree)
+        path = folder / data.draw(st.sampled_from(["data", "leaves"])) / tree
+        raw = bytearray(path.read_bytes())
+        match data.draw(st.sampled_from(["flip", "cut", "gone", "longer"])):
+            case "flip":
+                raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+                path.write_bytes(raw)
+            case "cut":
+                path.write_bytes(raw[: data.draw(st.integers(0, len(raw) - 1))])
+            case "gone":
+                path.unlink()
+            case "longer":
+                path.write_bytes(raw + b"\1")
+        got: list[bytes] = []
+        with pytest.raises(ArchiveError, match="damaged"):
+            got.extend(store.get(cid))
+        assert whole.startswith(b"".join(got))
+        store.put([whole], filename="a")  # putting it again mends it
+        assert all_of(store, cid) == whole
+    assert assert_whole(folder) == {str(cid)}
+
+
+def test_a_damaged_manifest_is_told_and_its_dataset_stays_until_it_is_put_again(tmp_path: Path) -> None:
+    with ContentStore.open(tmp_path) as store:
+        cids = [manifest_cid(store.put([b"%d" % i], filename="a")) for i in range(3)]
+    for cid, content in zip(cids, (b"", b"\x0a\x02\x08\x01", None), strict=True):
+        path = tmp_path / "manifests" / str(cid)
+        path.write_bytes(
+            content if content is not None else (tmp_path / "manifests" / str(cids[2])).read_bytes() + b"x"
+        )
+    with ContentStore.open(tmp_path) as store:
+        assert store.damaged == set(cids)
+        assert store.datasets() == []
+        assert len(files_of(tmp_path)["data"]) == 3
+        for cid in cids:
+            with pytest.raises(ArchiveError, match="is damaged: delete it"):
+                list(store.get(cid))
+        assert manifest_cid(store.put([b"0"], filename="a")) == cids[0]
+        assert all_of(store, cids[0]) == b"0"
+        assert store.delete(cids[1])
+        assert store.delete(cids[2])
+    assert assert_whole(tmp_path) == {str(cids[0])}
+
+
+def test_a_manifest_under_another_ones_name_is_damage(tmp_path: Path) -> None:
+    with ContentStore.open(tmp_path) as store:
+        one, other = (manifest_cid(store.put([data])) for data in (b"1", b"2"))
+    manifests = tmp_path / "manifests"
+    (manifests / str(one)).write_bytes((manifests / str(other)).read_bytes())
+    with ContentStore.open(tmp_path) as store:
+        assert store.damaged == {one}
+        assert all_of(store, other) == b"2"
+
+
+# --- room --------------------------------------------------------------------------------------------
+
+
+def test_the_quota_is_kept_by_one_and_by_many_at_a_time(tmp_path: Path) -> None:
+    with ContentStore.open(tmp_path, quota_size_bytes=10 * BLOCK_SIZE_BYTES) as store:
+        kept = manifest_cid(store.put([bytes_of(1, 4 * BLOCK_SIZE_BYTES)]))
+        with pytest.raises(NoRoomError, match="delete datasets or raise the quota"):
+            store.put([bytes_of(2, 7 * BLOCK_SIZE_BYTES)])
+        with store.incoming() as one, store.incoming() as other:
+            one.write(bytes_of(3, 3 * BLOCK_SIZE_BYTES))
+            assert store.space().reserved_size_bytes == 3 * BLOCK_SIZE_BYTES
+            with pytest.raises(NoRoomError):
+                other.write(bytes_of(4, 3 * BLOCK_SIZE_BYTES))
+        for seed in range(5):
+            store.put([b"%d" % seed])  # a block each, whatever the size
+        with pytest.raises(NoRoomError):
+            store.put([b"one more"])
+        assert store.delete(kept)
+        store.put([b"one more"])
+        assert store.space().used_size_bytes <= store.quota_size_bytes
+    assert len(assert_whole(tmp_path)) == 6
+
+
+def test_limits_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_DATASETS, MAX_DATASET_SIZE_BYTES and MIN_FREE_DISK_SIZE_BYTES hold, made small or large so that they are reached."""
+    with ContentStore.open(tmp_path) as store:
+        monkeypatch.setattr(limits, "MAX_DATASETS", 2)
+        cids = [manifest_cid(store.put([b"x"], filename=name)) for name in "ab"]
+        with pytest.raises(NoRoomError, match="which is the most"):
+            store.put([b"x"], filename="c")
+        assert manifest_cid(store.put([b"x"], filename="b")) == cids[1]  # it is there already
+        store.delete(cids[0])
+        monkeypatch.setattr(limits, "MAX_DATASET_SIZE_BYTES", 100_000)
+        with pytest.raises(NoRoomError, match="at most 100000 bytes"):
+            store.put([bytes(60_000), bytes(60_000)])
+        monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 2**62)
+        with pytest.raises(NoRoomError, match="make room"):
+            store.put([b"x"])
+    assert assert_whole(tmp_path) == {str(cids[1])}
+
+
+def test_putting_and_getting_take_the_same_memory_whatever_the_size(tmp_path: Path) -> None:
+    part = bytes_of(1, 1_000_000)
+
+    def peak(parts: int) -> int:
+        tracemalloc.start()
+        cid = manifest_cid(store.put(part for _ in range(parts)))
+        assert sum(map(len, store.get(cid))) == parts * len(part)
+        highest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return highest
+
+    with ContentStore.open(tmp_path) as store:
+        peak(2)
+        assert peak(60) < peak(6) + 200_000
+
+
+# --- one process at a time ---------------------------------------------------------------------------
+
+
+def test_a_second_opening_is_refused_here_and_in_another_process(tmp_path: Path) -> None:
+    with ContentStore.open(tmp_path):
+        with pytest.raises(StoreLockedError, match="is open in process"):
+            ContentStore.open(tmp_path)
+        other = subprocess.run([sys.executable, CHILD, "put", tmp_path], capture_output=True, text=True, check=False)
+        assert "StoreLockedError" in other.stderr
+    assert assert_whole(tmp_path) == set()
+
+
+def test_what_is_no_content_store_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ArchiveError, match="it holds thesis"):
+        ContentStore.open(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    store = tmp_path / "store"
+    ContentStore.open(store).close()
+    for header, message in (('{"format": 2}', "format 2"), ("[]", "not the header"), ("\xff", "not the header")):
+        (store / "CONTENT").write_text(header, encoding="latin-1")
+        with pytest.raises(ArchiveError, match=message):
+            ContentStore.open(store)
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = ContentStore.open(tmp_path)
+    with store.incoming() as incoming:
+        incoming.write(b"x")
+        store.close()
+        with pytest.raises(ArchiveError, match="is closed"):
+            incoming.commit()
+    for call in (
+        store.datasets,
+        store.space,
+        lambda: store.put([b"x"]),
+        lambda: store.delete(Cid(CODEC_BLOCK, bytes(32))),
+    ):
+        with pytest.raises(ArchiveError, match="is closed"):
+            call()
+    assert assert_whole(tmp_path) == set()
+
+
+def test_threads_put_get_and_delete_the_same_dataset_at_once(tmp_path: Path) -> None:
+    data, wrong = bytes_of(1, 300_000), []
+    with ContentStore.open(tmp_path) as store:
+        cid = manifest_cid(store.put([data]))
+
+        def work() -> None:
+            for _ in range(30):
+                store.put([data])
+                try:
+                    if all_of(store, cid) != data:
+                        wrong.append("other bytes")
+                except NoSuchContentError:
+                    pass
+                except ArchiveError as error:
+                    wrong.append(str(error))
+                store.delete(cid)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+    assert assert_whole(tmp_path) == set()
+
+
+# --- kill -9 -----------------------------------------------------------------------------------------
+
+
+def test_killed_at_any_step_nothing_is_half_there_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    with ContentStore.open(start) as store:
+        kept = str(manifest_cid(store.put([bytes_of(0, 100_000)])))
+    done = subprocess.run([sys.executable, CHILD, "kill", start, tmp_path], capture_output=True, text=True, check=False)
+    ended = [line.split() for line in done.stdout.splitlines()]
+    assert [code for _, code in ended] == ["-9"] * (len(ended) - 1) + ["0"], done.stderr
+    assert len(ended) > 50
+    for point, _ in ended:
+        said = tmp_path / f"{point}.said"
+        sure, unsure = {kept}, set()
+        for line in said.read_text().splitlines() if said.exists() else []:
+            if line[0] == "+":
+                sure.add(line[1:])
+            elif line[0] == "-":  # it is being deleted: it may be there or not
+                sure.discard(line[1:])
+                unsure.add(line[1:])
+            else:
+                unsure.discard(line[1:])
+        found = assert_whole(tmp_path / point)
+        assert sure <= found
+        # What is not acknowledged is at most the dataset that was being put.
+        assert len(found - sure - unsure) <= 1
+
+
+def test_killed_at_a_random_moment_the_store_opens_whole(tmp_path: Path) -> None:
+    acknowledged: set[str] = set()
+    for seed in range(4):
+        child = subprocess.Popen([sys.executable, CHILD, "put", tmp_path], stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        acknowledged.add(child.stdout.readline().strip())
+        threading.Event().wait(0.01 + 0.037 * seed)
+        child.kill()
+        acknowledged |= {line.strip() for line in child.stdout.readlines() if len(line) == 53}
+        child.wait()
+        child.stdout.close()
+        assert acknowledged <= assert_whole(tmp_path)

@@ -1,0 +1,164 @@
+"""The units in `deploy`: systemd takes them, and their command lines do what they are for, as real processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from archive_network import CABAL_KEY, HERE, digest, made_store, told
+from archives import some_weeks
+from folders import ROOT
+from serving import cablestore, environment
+from waiting import LIMIT_S
+
+from cablestore import CableStore
+
+DEPLOY = ROOT / "deploy"
+UNITS = sorted(path.name for path in DEPLOY.glob("*.service"))
+INSTALLED = "/opt/cablestore/bin/cablestore"
+WEEKS = 2
+
+
+def settings(unit: str) -> list[tuple[str, str]]:
+    lines = (line for line in (DEPLOY / unit).read_text().splitlines() if line and line[0] not in "#[")
+    return [(name, value) for name, _, value in (line.partition("=") for line in lines)]
+
+
+def setting(unit: str, name: str) -> str:
+    [value] = [value for key, value in settings(unit) if key == name]
+    return value
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    """Whose program is where they say: `verify` complains about one that is not there, and about nothing else."""
+    program = tmp_path / "cablestore"
+    program.symlink_to(sys.executable)
+    for path in DEPLOY.iterdir():
+        if path.suffix in (".service", ".timer"):
+            (tmp_path / path.name).write_text(path.read_text().replace(INSTALLED, str(program)))
+    units = sorted(str(path) for path in tmp_path.iterdir() if path != program)
+    assert len(units) == len(UNITS) + 1
+    found = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout + found.stderr) == (0, "")
+    broken = tmp_path / "cablestore.service"
+    broken.write_text(broken.read_text().replace("ExecStart=", "ExecStart=no/path "))
+    found = subprocess.run(["systemd-analyze", "verify", str(broken)], capture_output=True, text=True, check=False)
+    assert found.returncode or found.stderr, "it takes anything"
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_unit_restarts_what_failed_and_is_confined(unit: str) -> None:
+    found = dict(settings(unit))
+    assert found["Type"] == ("oneshot" if unit == "cablestore-fetch.service" else "notify")
+    assert (found["Restart"], found["User"], found["StateDirectory"]) == ("on-failure", "cablestore", "cablestore")
+    confined = dict(settings("cablestore.service"))
+    hardening = [name for name in confined if name.startswith(("Protect", "Private", "Restrict", "System", "NoNew"))]
+    assert len(hardening) > 15
+    assert {name: found.get(name) for name in hardening} == {name: confined[name] for name in hardening}
+
+
+class Machine:
+    """Where the units' paths are below a folder, and systemd's part is played: variables, credentials, notification."""
+
+    def __init__(self, root: Path, **variables: str) -> None:
+        self.root = root
+        self.variables = variables
+        self.places = {INSTALLED: f"{sys.executable} -m cablestore", "/var/lib": f"{root}/var", "/etc": f"{root}/etc"}
+        for folder in ("var/cablestore", "etc/cablestore", "credentials"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+        (root / "credentials" / "cabal-key").write_text(CABAL_KEY)
+
+    @property
+    def store(self) -> Path:
+        return self.root / "var/cablestore/store"
+
+    @property
+    def archives(self) -> Path:
+        return self.root / "var/cablestore/archives"
+
+    def placed(self, text: str) -> str:
+        for path, here in {**self.places, "%d": f"{self.root}/credentials", **self.variables}.items():
+            text = text.replace(path, here)
+        return text
+
+    def environment(self, unit: str) -> dict[str, str]:
+        found = environment()
+        for name, value in settings(unit):
+            if name == "EnvironmentFile":
+                lines = (self.root / value.lstrip("/")).read_text().splitlines()
+                found |= dict(line.split("=", 1) for line in lines if line and line[0] != "#")
+            elif name == "Environment":
+                found |= dict(self.placed(each).split("=", 1) for each in shlex.split(value))
+        return found
+
+    def command(self, unit: str) -> list[str]:
+        known = self.environment(unit)
+        words = shlex.split(self.placed(setting(unit, "ExecStart")))
+        return [re.sub(r"\$\{(\w+)\}", lambda match: known[match[1]], word) for word in words]
+
+    @contextmanager
+    def started(self, unit: str) -> Iterator[subprocess.Popen[str]]:
+        """A unit of Type=notify from when it is ready; SIGTERM ends it with status 0."""
+        assert setting(unit, "Type") == "notify"
+        address = str(self.root / f"{unit}.n")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+            notified.bind(os.path.relpath(address))  # a socket's name is short
+            notified.settimeout(LIMIT_S)
+            process = subprocess.Popen(
+                self.command(unit),
+                env=self.environment(unit) | {"NOTIFY_SOCKET": os.path.relpath(address)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            try:
+                assert notified.recv(100) == b"READY=1"
+                yield process
+            finally:
+                process.terminate()
+                said = process.communicate(timeout=LIMIT_S)
+            assert process.returncode == 0, said
+
+
+def test_the_units_of_a_control_node_and_of_a_member_do_their_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control node serves, makes, gives and announces; the member serves, fetches, and gives what it fetched."""
+    monkeypatch.chdir(tmp_path)
+    at_any_port = {"0.0.0.0:9025": f"{HERE}:0"}
+    control, member = Machine(tmp_path / "c", **at_any_port), Machine(tmp_path / "m", **at_any_port)
+    community = made_store(control.store, some_weeks(weeks=WEEKS))
+    (control.root / "etc/cablestore/serve.toml").write_text(
+        f'[serve]\nstore = "{control.store}"\nlisten = ["{HERE}:0"]\nfollow = false\n'
+    )
+    CableStore.open(member.store).close()
+    of_member = ("--control", community, "--cabal-key", CABAL_KEY)
+    with control.started("cablestore.service") as serve, control.started("cablestore-archives.service"):
+        [now] = told("status", control.archives, *of_member, store=control.store)
+        assert now["link"] == now["seeding"]
+        example = re.sub("CONTROL=0{64}", f"CONTROL={community}", (DEPLOY / "archives.env").read_text())
+        env = member.root / "etc/cablestore/archives.env"
+        env.write_text(example.replace("192.0.2.7:9025", now["listening"]))
+        assert serve.stdout is not None
+        address = serve.stdout.readline().split()[-1]
+        key = ("--channels", "cablestore-archives", "--cabal-key", CABAL_KEY)
+        assert cablestore("sync", address, *key, store=member.store).returncode == 0
+        fetch = "cablestore-fetch.service"
+        done = subprocess.run(
+            member.command(fetch), env=member.environment(fetch), capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout.count("week of")) == (0, WEEKS), done.stderr
+        with member.started("cablestore-seed.service"):
+            [now] = told("status", member.archives, *of_member, store=member.store)
+            assert (now["seeding"], now["missing"], now["is_newest"]) == (now["link"], 0, True)
+    assert digest(member.store) == digest(control.store)

@@ -1,0 +1,315 @@
+"""Commands while another process has the store open: real processes, real sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folders import SUPPORT
+from waiting import LIMIT_S
+
+from cablestore import CableStore, StorageError, StoreLockedError
+from cablestore.cli.control_socket import NAME, connect
+from cablestore.cli.output import Output
+from cablestore.cli.remote import control, forward
+
+CHILD = SUPPORT / "control_child.py"
+
+
+def cablestore(*arguments: str, store: Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cablestore", *arguments]
+    settings: dict[str, Any] = {"env": environment(store), "capture_output": True, "text": True, "timeout": LIMIT_S}
+    if "input" not in options:
+        options.setdefault("stdin", subprocess.DEVNULL)
+    return subprocess.run(command, check=False, **(settings | options))
+
+
+def environment(store: Path) -> dict[str, str]:
+    return os.environ | {"CABLESTORE_STORE": str(store), "PYTHONUNBUFFERED": "1"}
+
+
+@contextmanager
+def holding(store: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that has the store open and offers its commands."""
+    command = [sys.executable, str(CHILD), str(store)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "open\n"
+        yield child
+        assert child.stdin is not None
+        with suppress(BrokenPipeError):
+            child.stdin.close()
+        assert child.wait(LIMIT_S) in (0, -signal.SIGKILL)
+
+
+@contextmanager
+def following(store: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "cablestore", "log", "default", "--follow", "--json", *options]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(store)
+    ) as follower:
+        try:
+            yield follower
+        finally:
+            follower.kill()
+
+
+def texts(follower: subprocess.Popen[str], number: int) -> list[str]:
+    assert follower.stdout is not None
+    return [json.loads(follower.stdout.readline())["text"] for _ in range(number)]
+
+
+def first_hash(folder: Path, *, by_me: bool) -> str:
+    with CableStore.open(folder) as store:
+        found = store.messages("default", 10, newest_first=False).messages
+        return next(m.hash.hex() for m in found if (m.author == store.identity.public_key) is by_me)
+
+
+READING = [
+    ["channels"],
+    ["users"],
+    ["users", "--channel", "default"],
+    ["log", "default"],
+    ["log", "default", "-n", "2", "--oldest"],
+    ["log", "default", "--causal"],
+    ["log", "default", "--since", "1h"],
+    ["log", "default", "--until", "2023-01-01"],
+    ["log", "nowhere"],
+    ["stats"],
+    ["identity"],
+    ["show", "HASH"],
+    ["show", "HA"],
+    ["show", "zz"],
+    ["show", "0" * 64],
+    ["delete", "HASH"],
+    ["delete", "abcdef0123"],
+    ["post", "x" * 65, "text"],
+    ["post", "", "text"],
+    ["topic", "default", "x" * 513],
+    ["name", "x" * 33],
+    ["log", "default", "-n", "0"],
+    ["log", "default", "--since", "yesterday"],
+    ["identity", "--export", "."],
+    ["name", "\udcff"],
+    ["log", "\udcff"],
+    ["post", "default", "\udcff"],
+]
+
+
+def test_reading_and_refusals_are_the_same_byte_for_byte(folder: Path) -> None:
+    digest = first_hash(folder, by_me=False)
+    for words in READING:
+        words[:] = [digest if word == "HASH" else digest[:8] if word == "HA" else word for word in words]
+    commands = [*READING, *([*words, "--json"] for words in READING[:6])]
+
+    def results() -> list[tuple[int, str, str]]:
+        with ThreadPoolExecutor(4) as pool:
+            found = pool.map(lambda words: cablestore(*words, store=folder), commands)
+            return [(f.returncode, f.stdout, f.stderr) for f in found]
+
+    with holding(folder):
+        served = results()
+    with CableStore.open(folder) as store:
+        assert store.check().is_clean
+    alone = []
+    for words in commands:  # one process at a time
+        found = cablestore(*words, store=folder)
+        alone.append((found.returncode, found.stdout, found.stderr))
+    for words, one, other in zip(commands, served, alone, strict=True):
+        assert one == other, words
+    assert {status for status, _, _ in served} == {0, 2}
+    assert not any("Traceback" in errors for _, _, errors in served)
+
+
+def test_a_day_is_the_same_on_both_sides(folder: Path, tmp_path: Path) -> None:
+    """Two equal stores, the same commands: what is printed differs in hashes and times alone."""
+    twin = tmp_path / "twin"
+    shutil.copytree(folder, twin)
+    mine = first_hash(folder, by_me=True)
+    day: list[tuple[list[str], dict[str, str]]] = [
+        (["name", "Somebody"], {}),
+        (["post", "new", "hello,", "world"], {}),
+        (["post", "new"], {"input": "from\na pipe \U0001f469 \x1b[2J\n"}),
+        (["post", "new", ""], {"input": "x" * 4097}),
+        (["topic", "new", "all", "about"], {}),
+        (["topic", "new"], {}),
+        (["leave", "default"], {}),
+        (["join", "default"], {}),
+        (["delete", mine[:10]], {}),
+        (["users", "--channel", "default"], {}),
+        (["show", mine], {}),
+        (["identity", "--export", str(tmp_path / "key")], {}),
+    ]
+
+    def without_hashes(text: str) -> str:
+        return "".join("#" if c in "0123456789abcdef" else c for c in text)
+
+    with holding(folder):
+        for number, (words, options) in enumerate(day):
+            more = ["--json"] if number % 3 == 0 else []
+            found: list[subprocess.CompletedProcess[str]] = []
+            for store in (folder, twin):
+                found.append(cablestore(*words, *more, store=store, **options))
+                (tmp_path / "key").unlink(missing_ok=True)
+            served, alone = found
+            assert served.returncode == alone.returncode, (words, served)
+            assert without_hashes(served.stdout) == without_hashes(alone.stdout)
+            assert without_hashes(served.stderr) == without_hashes(alone.stderr)
+    with CableStore.open(folder) as one, CableStore.open(twin) as other:
+        assert one.check().is_clean
+        for channel in ("default", "new"):
+            assert [m.text for m in one.messages(channel).messages] == [
+                m.text for m in other.messages(channel).messages
+            ]
+        assert one.stats().posts == other.stats().posts
+
+
+def on_a_terminal(words: list[str], store: Path, **more: str) -> bytes:
+    """What a command prints on a terminal."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "cablestore", *words]
+    settings = environment(store) | {"TERM": "xterm-256color", "COLUMNS": "60"} | more
+    child = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=settings)
+    os.close(theirs)
+    found = b""
+    with suppress(OSError):  # how Linux says that nobody has the terminal open any more
+        while part := os.read(ours, 65536):
+            found += part
+    os.close(ours)
+    assert child.wait(LIMIT_S) == 0
+    return found
+
+
+@pytest.mark.parametrize("more", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_a_terminal_shows_the_same_colours_and_columns(folder: Path, more: dict[str, str]) -> None:
+    commands = [["log", "default"], ["channels"], ["log", "nowhere"]]
+    alone = [on_a_terminal(words, folder, **more) for words in commands]
+    with holding(folder):
+        served = [on_a_terminal(words, folder, **more) for words in commands]
+    assert served == alone
+    assert (b"\x1b[" in b"".join(served)) is (more.get("TERM") != "dumb")
+
+
+def test_a_follower_sees_what_other_clients_and_peers_store(folder: Path) -> None:
+    with holding(folder) as holder, following(folder, "-n", "1") as one, following(folder, "-n", "2") as two:
+        assert texts(one, 1) == ["mine"]
+        assert texts(two, 2)[-1] == "mine"
+        assert cablestore("post", "default", "from a client", store=folder).returncode == 0
+        assert cablestore("post", "other", "elsewhere", store=folder).returncode == 0
+        assert holder.stdin is not None
+        holder.stdin.write("from the holder\n")
+        holder.stdin.flush()
+        for follower in (one, two):
+            assert texts(follower, 2) == ["from a client", "from the holder"]
+            follower.send_signal(signal.SIGINT)
+            assert follower.wait(LIMIT_S) == 130
+            assert follower.stderr is not None
+            assert follower.stderr.read().strip() == "interrupted; what was stored stays stored"
+
+
+def test_a_follower_goes_on_when_a_server_takes_the_store(folder: Path) -> None:
+    with following(folder, "-n", "1") as follower:
+        assert texts(follower, 1) == ["mine"]
+        with holding(folder):
+            for word in ("one", "two"):
+                assert cablestore("post", "default", word, store=folder).returncode == 0
+                assert texts(follower, 1) == [word]
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_server_that_goes_away_is_told_in_one_line_with_status_3(folder: Path, is_killed: bool) -> None:
+    with holding(folder) as holder, following(folder, "-n", "1") as follower:
+        assert texts(follower, 1) == ["mine"]
+        if is_killed:
+            holder.kill()
+        else:
+            assert holder.stdin is not None
+            holder.stdin.close()
+        assert follower.wait(LIMIT_S) == 3
+        assert follower.stderr is not None
+        [line] = follower.stderr.read().splitlines()
+        assert line.startswith("cablestore: the process that has the store open ended before")
+        holder.wait(LIMIT_S)
+    assert (folder / NAME).exists() is is_killed
+    # What a killed process left is in nobody's way: commands work directly, and the next server takes its place.
+    assert cablestore("post", "default", "after", store=folder).returncode == 0
+    with holding(folder):
+        assert '"after"' in cablestore("log", "default", "-n", "1", "--json", store=folder).stdout
+    assert not (folder / NAME).exists()
+
+
+def test_a_stale_socket_does_not_hide_who_has_the_store(folder: Path) -> None:
+    with holding(folder) as holder:
+        holder.kill()
+    with CableStore.open(folder):
+        found = cablestore("channels", store=folder)
+    assert found.returncode == 2
+    assert f"is open in process {os.getpid()}" in found.stderr
+
+
+def test_what_is_not_offered_says_that_the_store_is_open(folder: Path) -> None:
+    with CableStore.open(folder) as store, control(store, folder):
+        for command in ("dump", "compact", "prune --keep 1", "check", "rebuild"):
+            found = cablestore(*command.split(), store=folder)
+            assert found.returncode == 2
+            assert "One process at a time" in found.stderr
+
+
+def test_a_long_folder_works_too(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = tmp_path / "t"
+    scratch.mkdir()
+    long = tmp_path.joinpath(*["a folder with a very long name \u00e9" * 3] * 3)
+    long.parent.mkdir(parents=True)
+    folder.rename(long)
+    with holding(long):
+        assert stat.S_IMODE((long / NAME).stat().st_mode) == 0o600
+        found = cablestore("post", "default", "x", store=long)
+        assert (found.returncode, found.stderr) == (0, "")
+        assert "mine" in cablestore("log", "default", store=Path(), cwd=long).stdout
+        # A temporary folder that is too long itself: no client gets through, and none fails in another way.
+        monkeypatch.setattr(tempfile, "tempdir", str(long.parent))
+        assert connect(long) is None
+    with CableStore.open(long) as store, pytest.raises(StorageError, match="no control socket can be made at"):
+        control(store, long)
+    assert not list(long.parent.glob("cablestore-*"))
+
+
+def test_many_clients_at_once(folder: Path) -> None:
+    def client(number: int) -> int:
+        found = cablestore("post", "default", f"number {number}", store=folder)
+        assert found.stderr == ""
+        return found.returncode
+
+    with holding(folder) as holder:
+        assert holder.stdin is not None
+        for number in range(50):
+            holder.stdin.write(f"own {number}\n")
+        holder.stdin.flush()
+        with ThreadPoolExecutor(16) as pool:
+            assert set(pool.map(client, range(32))) == {0}
+    with CableStore.open(folder) as store:
+        assert store.check(signatures=True).is_clean
+        found = [m.text for m in store.messages("default", 1000).messages]
+        assert sorted(text for text in found if text.startswith("number")) == sorted(f"number {n}" for n in range(32))
+
+
+def test_a_program_that_embeds_a_store_can_forward_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert forward(folder, "channels", {}, Output(as_json=True)) is None
+    with CableStore.open(folder) as store, control(store, folder):
+        with pytest.raises(StoreLockedError):
+            CableStore.open(folder)
+        assert forward(folder, "channels", {}, Output(as_json=True)) == 0
+    assert [json.loads(found)["channel"] for found in capsys.readouterr().out.splitlines()] == ["default", "other"]

@@ -1,0 +1,313 @@
+"""A full disk, damaged and lost files: a clear error, the rest stays readable, rebuild saves what can be saved."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from folders import SUPPORT
+from people import ANN, BOB, raws
+from waiting import LIMIT_S
+
+from cablestore import (
+    CableStore,
+    CableStoreError,
+    CorruptStoreError,
+    FormatError,
+    NotAStoreError,
+    Post,
+    StorageError,
+    Tuning,
+)
+
+# --- a full disk -----------------------------------------------------------------------------------
+
+FILL = """
+import resource, signal, sys
+from cablestore import CableStore, StorageError
+from people import ANN, raws
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = CableStore.open(sys.argv[1])
+if sys.argv[2] != "mounted":
+    # No file may grow beyond this, which the kernel says with the same kind of error as a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+stored = 0
+try:
+    while True:
+        posts = [ANN.text("default", f"{stored} {i} " + "x" * 3000) for i in range(10)]
+        store.ingest(raws(*posts), sync=True)
+        stored += 10
+        print("stored", *(post.hash.hex() for post in posts), flush=True)
+except StorageError as error:
+    print("error", error, flush=True)
+try:
+    store.ingest(raws(ANN.text("default", "after")))
+except StorageError as error:
+    print("again", error, flush=True)
+print("read", len(store.messages("default", 20).messages), flush=True)
+store.close()
+print("closed", flush=True)
+"""
+
+
+def fill(folder: Path, how: str) -> list[list[str]]:
+    environment = os.environ | {"PYTHONPATH": str(SUPPORT)}
+    command = [sys.executable, "-c", FILL, str(folder), how]
+    found = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=LIMIT_S)
+    assert found.returncode == 0, found.stderr
+    return [line.split(" ", 1) for line in found.stdout.splitlines()]
+
+
+def assert_survived(folder: Path, said: list[list[str]]) -> None:
+    words = [line[0] for line in said]
+    assert words[-4:] == ["error", "again", "read", "closed"]
+    error, again = said[-4][1], said[-3][1]
+    assert "the disk refused" in error
+    assert "Check free space" in error
+    assert "takes no more until reopened" in again
+    acknowledged = {digest for word, *rest in said if word == "stored" for digest in rest[0].split()}
+    assert len(acknowledged) >= 20
+    with CableStore.open(folder) as store:
+        assert store.check().is_clean
+        here = {post.hash.hex() for post in store.posts_by(ANN.key)}
+        assert acknowledged <= here
+        store.text("default", "there is space again")
+
+
+@pytest.mark.parametrize("limit_size_bytes", [1_000_000, 3_333_333])
+def test_a_file_that_cannot_grow(tmp_path: Path, limit_size_bytes: int) -> None:
+    assert_survived(tmp_path / "store", fill(tmp_path / "store", str(limit_size_bytes)))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MB, where this process may mount one."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(mount)], capture_output=True, check=False
+    )
+    if made.returncode != 0:
+        pytest.skip("no right to mount a file system here; the test above fills a disk without")
+    yield mount
+    subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def test_a_full_file_system(small_disk: Path) -> None:
+    folder = small_disk / "store"
+    said = fill(folder, "mounted")
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    assert_survived(folder, said)
+
+
+def test_no_space_for_a_rebuild_leaves_the_store_as_it_was(small_disk: Path) -> None:
+    folder = small_disk / "store"
+    with CableStore.open(folder) as store:
+        store.ingest(raws(*(ANN.text("default", "x" * 3000 + str(i)) for i in range(700))), verify=False)
+        store.compact()
+        (small_disk / "ballast").write_bytes(bytes(os.statvfs(small_disk).f_bavail * 4096 - 200_000))
+        before = store.dump_digest()
+        with pytest.raises(StorageError):
+            store.rebuild()
+    (small_disk / "ballast").unlink()
+    with CableStore.open(folder) as store:
+        assert store.dump_digest() == before
+        assert store.check().is_clean
+    assert len(list(folder.glob("generation-*"))) == 1
+
+
+@pytest.mark.parametrize("free_kb", [3500, 2600, 2300, 1500, 600])
+def test_no_space_for_a_rebuild_in_processes(small_disk: Path, free_kb: int) -> None:
+    """LevelDB says nothing when the disk refuses a table at its end: no row may be missing from what is joined."""
+    folder = small_disk / "store"
+    with CableStore.open(folder) as store:
+        store.ingest(raws(*(ANN.text("default", "x" * 3000 + str(i)) for i in range(700))), verify=False)
+        store.compact()
+        before = store.dump_digest()
+    free_size_bytes = os.statvfs(small_disk).f_bavail * 4096
+    (small_disk / "ballast").write_bytes(bytes(max(0, free_size_bytes - free_kb * 1000)))
+    with contextlib.suppress(StorageError):
+        CableStore.rebuild_closed(folder, processes=2)
+    (small_disk / "ballast").unlink()
+    with CableStore.open(folder) as store:
+        assert store.dump_digest() == before
+        assert store.check().is_clean
+    assert len(list(folder.glob("generation-*"))) == 1
+
+
+# --- damaged and lost files ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def posts() -> list[Post]:
+    return [(ANN, BOB)[i % 2].text(f"channel{i % 5}", f"{i} " + "lorem ipsum " * 20) for i in range(5000)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, posts: list[Post]) -> Path:
+    """A store whose database has several tables, closed."""
+    with CableStore.open(
+        tmp_path / "store", tuning=Tuning(write_buffer_size_bytes=2**20, table_size_bytes=2**20)
+    ) as store:
+        store.ingest(raws(*posts), verify=False, batch_posts=500)
+        store.ingest(raws(ANN.delete(posts[0])))
+        store.compact()
+    return tmp_path / "store"
+
+
+def database_files(folder: Path, pattern: str) -> list[Path]:
+    return sorted((folder / "generation-000001").glob(pattern))
+
+
+def readable(store: CableStore, posts: list[Post]) -> int:
+    """How many posts can be read one by one; every failure must be an error of ours."""
+    count = 0
+    for post in posts:
+        with contextlib.suppress(CorruptStoreError):
+            count += store.post(post.hash) is not None
+    return count
+
+
+def overwrite(file: Path, place: float, data: bytes) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(int(file.stat().st_size * place))
+        opened.write(data)
+
+
+def rescued(folder: Path, posts: list[Post]) -> int:
+    """Rebuild a damaged store and return how many posts it kept."""
+    report = CableStore.rebuild_closed(folder)
+    assert report.damaged
+    assert report.kept_aside is not None
+    assert report.kept_aside.is_dir()
+    with CableStore.open(folder) as store:
+        assert store.check().is_clean
+        kept = readable(store, posts)
+        assert store.stats().posts.get("text", 0) == kept
+        if store.stats().posts.get("delete"):
+            assert store.post(posts[0].hash) is None  # what was deleted does not come back
+        store.text("channel0", "life goes on")
+        assert kept == report.posts - store.stats().posts.get("delete", 0)
+    assert not list(folder.glob("*.readable"))
+    return kept
+
+
+def damage_tables(folder: Path, damage: Callable[[Path], object]) -> int:
+    """Damage every table but the one with the row that says what the database is; returns how many."""
+    count = 0
+    for file in database_files(folder, "*.ldb"):
+        whole = file.read_bytes()
+        damage(file)
+        try:
+            CableStore.open(folder).close()
+            count += 1
+        except CorruptStoreError:
+            file.write_bytes(whole)
+    return count
+
+
+def test_a_damaged_block(folder: Path, posts: list[Post]) -> None:
+    assert damage_tables(folder, lambda file: overwrite(file, 0.5, b"\xa5" * 64)) > 1
+    with CableStore.open(folder) as store:
+        assert 0.9 * len(posts) < readable(store, posts) < len(posts)
+        with pytest.raises(CorruptStoreError, match="cablestore rebuild"):
+            list(store.dump())
+    assert rescued(folder, posts) >= 0.9 * len(posts)
+
+
+def test_a_truncated_table(folder: Path, posts: list[Post]) -> None:
+    assert damage_tables(folder, lambda file: os.truncate(file, file.stat().st_size // 2)) > 1
+    with CableStore.open(folder) as store:
+        count = readable(store, posts)
+        assert count < len(posts)
+        with pytest.raises(CorruptStoreError, match="cablestore rebuild"):
+            list(store.dump())
+    assert rescued(folder, posts) >= count
+
+
+def test_damage_where_the_database_says_what_it_is(folder: Path, posts: list[Post]) -> None:
+    for file in database_files(folder, "*.ldb"):
+        overwrite(file, 0.5, b"\xa5" * 64)
+        overwrite(file, 0.98, b"\xa5" * 64)
+    database = next(folder.glob("generation-*"))
+    (database / "CURRENT").write_bytes(b"nothing")
+    with pytest.raises(StorageError, match="cablestore rebuild"):
+        CableStore.open(folder)
+    assert 0 < rescued(folder, posts) < len(posts)
+
+
+@pytest.mark.parametrize("pattern", ["CURRENT", "MANIFEST-*"])
+@pytest.mark.parametrize("damage", [Path.unlink, lambda f: os.truncate(f, 7), lambda f: f.write_bytes(b"\x00" * 99)])
+def test_a_lost_or_damaged_index_of_files_costs_nothing(
+    folder: Path, posts: list[Post], pattern: str, damage: Callable[[Path], object]
+) -> None:
+    damage(database_files(folder, pattern)[-1])
+    tables = {file.name for file in database_files(folder, "*.ldb")}
+    with pytest.raises(StorageError, match=r"cablestore rebuild|Check free space"):
+        CableStore.open(folder)
+    assert {file.name for file in database_files(folder, "*.ldb")} == tables
+    assert rescued(folder, posts) == len(posts) - 1
+
+
+def test_a_damaged_log_is_not_silently_cut(tmp_path: Path, posts: list[Post]) -> None:
+    """LevelDB's default drops what it cannot read of its log, and says nothing."""
+    code = """
+import os, signal, sys
+from cablestore import CableStore
+from people import ANN, raws
+store = CableStore.open(sys.argv[1])
+for i in range(40):
+    store.ingest(raws(*(ANN.text("default", f"{i} {j}") for j in range(20))), verify=False, sync=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = os.environ | {"PYTHONPATH": str(SUPPORT)}
+    folder = tmp_path / "store"
+    killed = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], env=environment, check=False, capture_output=True
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    overwrite(max(database_files(folder, "*.log"), key=lambda f: f.stat().st_size), 0.5, b"\xa5" * 64)
+    with pytest.raises(CorruptStoreError, match="cablestore rebuild"):
+        CableStore.open(folder)
+    report = CableStore.rebuild_closed(folder)
+    assert report.damaged
+    with CableStore.open(folder) as store:
+        assert store.check().is_clean
+        assert 100 < store.stats().posts["text"] < 800
+
+
+def test_random_damage_never_gives_a_foreign_error(tmp_path: Path, posts: list[Post]) -> None:
+    with CableStore.open(tmp_path / "whole") as store:
+        store.ingest(raws(*posts[:400], ANN.delete(posts[0])), verify=False)
+    for seed in range(25):
+        rng = random.Random(seed)
+        folder = tmp_path / str(seed)
+        shutil.copytree(tmp_path / "whole", folder)
+        file = rng.choice(
+            [f for f in folder.rglob("*") if f.is_file() and f.stat().st_size and f.name not in ("LOG", "lock")]
+        )
+        overwrite(file, rng.random(), rng.randbytes(rng.choice((1, 8, 64, 4096))))
+        try:
+            with CableStore.open(folder) as store:
+                store.check()
+                readable(store, posts[:400])
+                list(store.users())
+                store.text("default", "x")
+        except CableStoreError:
+            pass
+        try:
+            CableStore.rebuild_closed(folder)
+            with CableStore.open(folder) as store:
+                assert store.check().is_clean
+        except (NotAStoreError, FormatError):
+            assert file.name == "STORE"
+        shutil.rmtree(folder)

@@ -1,0 +1,430 @@
+"""A store whose header or database is lost: opening it says so and changes nothing, and there is a way back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from folders import SUPPORT
+from people import ANN, raws
+
+from cablestore import CableStore, MissingDatabaseError, NotAStoreError
+from cablestore.index.leveldb import LevelDB
+from cablestore.protocol.dialect import DRAFT8
+from cablestore.store.generations import list_generations, open_folder, recover
+
+Run = Callable[..., tuple[int, str, str]]
+FIRST, NINTH = "generation-000001", "generation-000009"
+
+
+def names_another(folder: Path) -> None:
+    header = folder / "STORE"
+    header.write_text(header.read_text().replace(FIRST, NINTH))
+
+
+def names_an_empty_folder(folder: Path) -> None:
+    names_another(folder)
+    (folder / NINTH).mkdir()
+
+
+def names_a_file(folder: Path) -> None:
+    names_another(folder)
+    (folder / NINTH).write_text("no database")
+
+
+def names_what_lost_all_files_but_notes(folder: Path) -> None:
+    names_another(folder)
+    (folder / NINTH).mkdir()
+    for name in ("LOCK", "LOG", "000003.log"):
+        (folder / NINTH / name).touch()
+
+
+def names_an_unfinished_one(folder: Path) -> None:
+    """As an interrupted rebuild leaves it."""
+    names_another(folder)
+    (folder / NINTH).mkdir()
+    (folder / NINTH / "UNNAMED").write_text("unfinished\n")
+    LevelDB(folder / NINTH, create=True).close()
+
+
+def has_no_header(folder: Path) -> None:
+    (folder / "STORE").unlink()
+
+
+LOSSES = [
+    names_another,
+    names_an_empty_folder,
+    names_a_file,
+    names_what_lost_all_files_but_notes,
+    names_an_unfinished_one,
+    has_no_header,
+]
+COMMANDS = [
+    "init",
+    "identity",
+    "post default x",
+    "channels",
+    "log default",
+    "stats",
+    "check",
+    "rebuild",
+    "dump",
+    "prune --keep 1",
+    "compact",
+    "export OUT",
+    "import EXPORT",
+    "import-irc LOG",
+    "generations",
+    "generations --remove kept",
+    "generations --back-to generation-000001",
+    "serve --listen 127.0.0.1:0",
+    "serve --create --listen 127.0.0.1:0",
+    "sync 127.0.0.1:1",
+    "sds status",
+    "archive create OUT",
+    "archive announce magnet:?xt=urn:btih:" + "0" * 40,
+]
+
+
+def content_of(folder: Path) -> dict[str, bytes | None]:
+    """Return the bytes of every file below a folder, and the names of all folders."""
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_no_command_makes_a_database_where_one_is_lost(
+    run: Run, folder: Path, lose: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "LOG").write_text("")
+    CableStore.export_closed(folder, tmp_path / "EXPORT")
+    lose(folder)
+    before = content_of(folder)
+    for command in COMMANDS:
+        status, said, complaint = run(*command.split(), "-s", folder)
+        assert (status, said) == (3, ""), (command, status, said, complaint)
+        assert FIRST in complaint, (command, complaint)
+        assert "--recover" in complaint, (command, complaint)
+        assert content_of(folder) == before, command
+
+
+def test_no_reindexing_takes_it_for_a_new_store(run: Run, folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    CableStore.export_closed(folder, tmp_path / "export")
+    for lose in (names_another, has_no_header):
+        lose(folder)
+        before = content_of(folder)
+        status, _, complaint = run("reindex", tmp_path / "export", "--out", folder)
+        assert status == 3
+        assert FIRST in complaint
+        assert content_of(folder) == before
+    assert run("reindex", "--verify", folder)[0] == 3
+
+
+def test_an_open_in_a_program_is_refused_too(folder: Path) -> None:
+    names_another(folder)
+    for attempt in (CableStore.open, CableStore.rebuild_closed, CableStore.check_closed, list_generations):
+        with pytest.raises(MissingDatabaseError, match=rf"names {NINTH}, .*is not there.*{FIRST} \([\d,]+ bytes\)"):
+            attempt(folder)
+    with pytest.raises(MissingDatabaseError):
+        CableStore.export_closed(folder, folder.with_name("out"))
+
+
+def test_where_no_generation_is_left_it_says_so(run: Run, folder: Path) -> None:
+    shutil.rmtree(folder / FIRST)
+    status, _, complaint = run("channels", "-s", folder)
+    assert status == 3
+    assert "no other generation" in complaint
+    assert "backup" in complaint
+    key = (folder / "identity").read_text()
+    (folder / "STORE").unlink()
+    assert run("init", "-s", folder)[0] == 0
+    assert (folder / "identity").read_text() == key
+
+
+def test_a_database_that_lost_all_its_rows_is_not_taken_for_a_new_one(run: Run, folder: Path) -> None:
+    """Nor is one whose making version 0.6 was killed in."""
+    shutil.rmtree(folder / FIRST)
+    LevelDB(folder / FIRST, create=True).close()
+    status, _, complaint = run("init", "-s", folder)
+    assert status == 3
+    assert "cablestore rebuild" in complaint
+    assert run("rebuild", "-s", folder)[0] == 0
+    assert run("post", "default", "x", "-s", folder)[0] == 0
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_folder_of_generations_without_a_header_is_no_new_store(folder: Path, create: bool) -> None:
+    (folder / "STORE").unlink()
+    for name in ("lock", "identity"):
+        (folder / name).unlink()
+    before = content_of(folder)
+    with pytest.raises(MissingDatabaseError, match="STORE is missing"):
+        CableStore.open(folder, create=create)
+    assert content_of(folder) == before
+
+
+# --- the way back ---------------------------------------------------------------------------------
+
+
+def garbage(folder: Path) -> None:
+    (folder / "STORE").write_bytes(b"\x00\xffnothing")
+
+
+def emptied(folder: Path) -> None:
+    (folder / "STORE").write_bytes(b"")
+
+
+@pytest.mark.parametrize("lose", [*LOSSES, garbage, emptied])
+def test_a_lost_header_is_made_again(run: Run, folder: Path, lose: Callable[[Path], None]) -> None:
+    with CableStore.open(folder) as store:
+        before, posts = store.dump_digest(), sum(store.stats().posts.values())
+    lose(folder)
+    status, said, complaint = run("generations", "--recover", FIRST, "-s", folder)
+    assert status == 0, complaint
+    assert f"{posts} posts came back" in said
+    with CableStore.open(folder) as store:
+        assert store.dump_digest() == before
+        assert store.check().is_clean
+
+
+def test_the_dialect_comes_from_the_database(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    with CableStore.open(folder, dialect=DRAFT8) as store:
+        store.text("default", "x")
+    (folder / "STORE").unlink()
+    assert run("generations", "--recover", FIRST, "-s", folder)[0] == 0
+    with CableStore.open(folder) as store:
+        assert store.dialect is DRAFT8
+
+
+def test_a_recovered_store_is_another_one_for_exports(folder: Path) -> None:
+    """Its arrival log need not be the one that exports of the lost database go by."""
+    known = json.loads((folder / "STORE").read_text())["store"]
+    names_another(folder)
+    recover(folder, FIRST)
+    assert json.loads((folder / "STORE").read_text())["store"] != known
+
+
+def test_what_cannot_be_recovered(run: Run, folder: Path) -> None:
+    names_an_unfinished_one(folder)
+    before = content_of(folder)
+    for name, reason in (
+        (NINTH, "unfinished"),
+        ("generation-000005", "is not there"),
+        ("../elsewhere", "is not there"),
+        ("", "is not there"),
+        ("lock", "is not there"),
+    ):
+        status, _, complaint = run("generations", "--recover", name, "-s", folder)
+        assert status == 2
+        assert reason in complaint
+    assert content_of(folder) == before
+    assert run("generations", "--recover", FIRST, "-s", folder.with_name("nothing"))[0] == 2
+    assert not folder.with_name("nothing").exists()
+
+
+def test_a_generation_that_is_damaged_comes_back_as_far_as_it_can_be_read(run: Run, folder: Path) -> None:
+    (folder / "STORE").unlink()
+    (folder / FIRST / "CURRENT").unlink()
+    status, said, complaint = run("generations", "--recover", FIRST, "-s", folder)
+    assert status == 2
+    assert "--dialect" in complaint
+    assert not (folder / "STORE").exists()
+    status, said, complaint = run("generations", "--recover", FIRST, "--dialect", "legacy", "-s", folder)
+    assert status == 1, complaint
+    assert "cablestore rebuild" in said
+    run("rebuild", "-s", folder)
+    with CableStore.open(folder) as store:
+        assert [message.text for message in store.messages("other").messages] == ["mine too"]
+        assert store.check().is_clean
+
+
+# --- what is removed ------------------------------------------------------------------------------
+
+
+def other_store(path: Path) -> Path:
+    """A database that was put into the folder by hand."""
+    with CableStore.open(path.with_name("other")) as store:
+        store.ingest(raws(ANN.text("default", "only here")))
+    shutil.copytree(path.with_name("other") / FIRST, path / NINTH)
+    return path / NINTH
+
+
+def test_what_is_merely_not_named_is_never_removed(run: Run, folder: Path) -> None:
+    kept = other_store(folder)
+    before = content_of(kept)
+    (folder / "generation-000012").mkdir()
+    for _ in range(2):
+        assert run("rebuild", "-s", folder)[0] == 0
+        assert content_of(kept) == before
+        assert CableStore.check_closed(folder).is_clean
+    found = {each.name: each.state for each in list_generations(folder)}
+    assert found == {NINTH: "unnamed", "generation-000012": "unnamed", "generation-000014": "live"}
+    status, said, _ = run("generations", "-s", folder)
+    assert status == 0
+    assert "unnamed" in said
+    assert run("generations", "--remove", "kept", "-s", folder)[0] == 0
+    assert content_of(kept) == before
+    assert run("generations", "--back-to", NINTH, "-s", folder)[0] == 2
+    status, said, _ = run("generations", "--recover", NINTH, "-s", folder)
+    assert (status, "1 post came back" in said) == (0, True)
+    assert run("generations", "--remove", "generation-000014", "-s", folder)[0] == 0
+    assert not (folder / "generation-000014").exists()
+
+
+def test_numbers_of_damaged_databases_are_not_given_again(folder: Path) -> None:
+    (folder / "damaged-000041").mkdir()
+    CableStore.rebuild_closed(folder)
+    assert [each.name for each in list_generations(folder)] == ["generation-000042"]
+
+
+def test_a_kept_generation_that_is_not_there_is_listed_as_missing(folder: Path) -> None:
+    """A backup of the header and of the generation that it names is whole."""
+    header = json.loads((folder / "STORE").read_text())
+    (folder / "STORE").write_text(json.dumps(header | {"generation": "generation-000002", "kept": [FIRST]}))
+    (folder / FIRST).rename(folder / "generation-000002")
+    assert {each.name: each.state for each in list_generations(folder)} == {
+        FIRST: "missing",
+        "generation-000002": "live",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"format": 1e999}', "[" * 100_000]
+    + [
+        json.dumps({"format": 1, "dialect": "legacy", "generation": name})
+        for name in ("generation-²", "000001", "generation-" + "9" * 5000)
+    ],
+)
+def test_a_hostile_header_is_no_header(run: Run, folder: Path, text: str) -> None:
+    (folder / "STORE").write_text(text)
+    with pytest.raises(NotAStoreError, match=rf"--recover.*{FIRST}|{FIRST}.*--recover"):
+        CableStore.open(folder)
+    assert run("sds", "status", "-s", folder)[0] == 2
+
+
+# --- kill -9 ----------------------------------------------------------------------------------------
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from cablestore import CableStore
+from cablestore.index import leveldb
+
+path, work, last = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+steps = 0
+
+def step():
+    global steps
+    steps += 1
+    if steps > last:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def counted(function):
+    def wrapped(*args, **options):
+        step()
+        return function(*args, **options)
+    return wrapped
+
+for owner, names in ((Path, ("mkdir", "replace", "rename", "unlink", "touch", "write_text")), (os, ("fsync", "rmdir", "unlink", "mkdir", "open")),
+                     (leveldb.LevelDB, ("__init__", "write", "close", "flush"))):
+    for name in names:
+        setattr(owner, name, counted(getattr(owner, name)))
+if work == "init":
+    CableStore.open(path).close()
+elif work == "rebuild":
+    CableStore.rebuild_closed(path)
+elif work == "remove":
+    from cablestore.store.generations import remove_generation
+    remove_generation(path, "kept")
+print(steps)
+"""
+
+
+def killed_at(step: int, path: Path, work: str) -> bool:
+    """Do some work and be killed before this step of it; False where it has no more steps."""
+    found = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path), work, str(step)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(SUPPORT)},
+    )
+    assert found.returncode in (0, -signal.SIGKILL), found.stderr
+    return found.returncode != 0
+
+
+def test_a_store_whose_making_was_killed_at_any_step_is_made(tmp_path: Path) -> None:
+    step = 0
+    while killed_at(step, tmp_path / str(step), "init"):
+        path = tmp_path / str(step)
+        with CableStore.open(path) as store:
+            store.text("default", "x")
+            assert store.check().is_clean
+        assert len(list(path.glob("generation-*"))) == 1
+        assert not list(path.glob("scratch-*"))
+        step += 1
+    assert step > 10
+
+
+def test_a_rebuild_that_was_killed_at_any_step_leaves_no_second_database(folder: Path) -> None:
+    with CableStore.open(folder) as store:
+        before = store.dump_digest()
+    original = folder.with_name("original")
+    folder.rename(original)
+    step = 0
+    while True:
+        shutil.copytree(original, folder)
+        is_killed = killed_at(step, folder, "rebuild")
+        with CableStore.open(folder) as store:
+            assert store.dump_digest() == before
+        assert len(list(folder.glob("generation-*"))) == 1, step
+        assert not list(folder.glob("scratch-*"))
+        shutil.rmtree(folder)
+        if not is_killed:
+            break
+        step += 1
+    assert step > 20
+
+
+def test_a_removal_that_was_killed_at_any_step_leaves_a_whole_database_or_none(folder: Path) -> None:
+    with open_folder(folder) as opened:
+        name = opened.begin()
+        shutil.copytree(folder / FIRST, folder / name, dirs_exist_ok=True)
+        opened.activate(name, keep=True)
+    files = {file.name for file in (folder / FIRST).iterdir()}
+    original = folder.with_name("original")
+    folder.rename(original)
+    step = 0
+    while True:
+        shutil.copytree(original, folder)
+        is_killed = killed_at(step, folder, "remove")
+        CableStore.open(folder).close()
+        assert not (folder / FIRST).exists() or {file.name for file in (folder / FIRST).iterdir()} == files
+        shutil.rmtree(folder)
+        if not is_killed:
+            break
+        step += 1
+    assert step > 3
+
+
+def test_a_lost_header_between_two_databases_costs_neither(folder: Path) -> None:
+    """Killed when the header names the new database and the old one is still there; then the header is lost."""
+    with open_folder(folder) as opened:
+        name = opened.begin()
+        shutil.copytree(folder / FIRST, folder / name, dirs_exist_ok=True)
+        opened.activate(name)
+    (folder / "STORE").unlink()
+    recover(folder, FIRST)
+    for _ in range(2):
+        assert CableStore.check_closed(folder).is_clean
+        assert {each.name for each in list_generations(folder)} == {FIRST, name}

@@ -1,0 +1,374 @@
+"""Rebuilding and checking in several processes give what one process gives, and survive what happens to processes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from people import ANN, START_MS
+from reindexing import conversation, digest_of, store_at
+from waiting import LIMIT_S, wait_until
+
+from cablestore import LEGACY, CableStore, StorageError, encode_post, limits
+from cablestore.index import check_parts, copies, rebuild_parts
+from cablestore.index.check import CheckReport
+from cablestore.index.leveldb import LevelDB, link_database
+from cablestore.index.processes import processes
+from cablestore.index.reader import Row
+from cablestore.index.rebuild import RebuildReport
+from cablestore.protocol.body import LOCAL_ONLY, Block
+from cablestore.store.generations import open_folder
+
+POSTS = conversation(1500)
+
+
+@pytest.fixture(autouse=True)
+def _small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a thousand posts come in several ranges of hashes and many buckets."""
+    monkeypatch.setattr(copies, "PARTITION_POSTS", 200)
+    for module in (rebuild_parts, check_parts):
+        monkeypatch.setattr(module, "MAX_BUCKET_SIZE_BYTES", 60_000)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A store with posts of every kind, local-only ones among them, closed."""
+    path = tmp_path / "store"
+    store_at(path, POSTS)
+    with CableStore.open(path) as store:
+        bodies = [Block("", LOCAL_ONLY, (bytes([number]) * 32,), 0, 0) for number in range(5)]
+        private = [
+            encode_post(body, links=(), timestamp_ms=START_MS, identity=store.identity, dialect=LEGACY)
+            for body in bodies
+        ]
+        store.ingest(post.raw for post in private)
+    return path
+
+
+def database_of(folder: Path) -> Path:
+    with open_folder(folder) as opened:
+        return opened.database_path
+
+
+def change(folder: Path, changes: dict[bytes, bytes | None]) -> None:
+    database = LevelDB(database_of(folder))
+    database.write(changes, sync=True)
+    database.close()
+
+
+def rows_of(folder: Path) -> list[Row]:
+    """Every row, the arrival log and the sizes among them."""
+    database = LevelDB(database_of(folder), create=False)
+    with database.snapshot() as state:
+        rows = list(state.scan(b"", b"\xff"))
+    database.close()
+    return rows
+
+
+def rebuilt(folder: Path, in_processes: int) -> RebuildReport:
+    done: list[int] = []
+    report = CableStore.rebuild_closed(folder, processes=in_processes, progress=done.append)
+    assert sum(done) >= report.posts - report.tombstones
+    return report
+
+
+def checked(folder: Path, in_processes: int) -> CheckReport:
+    """Check a closed store in so many processes."""
+    return CableStore.check_closed(folder, processes=in_processes)
+
+
+# --- the same in any number of processes -----------------------------------------------------------
+
+
+def test_what_is_rebuilt_is_the_same_in_any_number_of_processes(folder: Path) -> None:
+    before = rows_of(folder)
+    for in_processes in (2, 3, 1):
+        report = rebuilt(folder, in_processes)
+        assert not report.damaged
+        assert report.posts == sum(1 for key, _ in before if key.startswith((b"!data!", b"!private!")))
+        assert rows_of(folder) == before
+    assert not list(folder.glob("scratch-*"))
+
+
+def test_what_is_damaged_is_left_out_whoever_finds_it(folder: Path) -> None:
+    rows = dict(rows_of(folder))
+    stones = [key for key in rows if key.startswith(b"!chat!deleted!")]
+    posts = [key for key in rows if key.startswith(b"!data!")]
+    # A tombstone that its post/delete lays anew, a post that is none, and the bytes of another post.
+    change(folder, {stones[0]: None, posts[5]: b"nothing", posts[-5]: rows[posts[7]]})
+    copy = folder.with_name("copy")
+    subprocess.run(["cp", "-r", folder, copy], check=True)
+    reports = [rebuilt(folder, 2), rebuilt(copy, 1)]
+    assert reports[0].damaged == reports[1].damaged
+    assert len(reports[0].damaged) == 2
+    assert reports[0].has_late_tombstones
+    assert digest_of(folder) == digest_of(copy)
+    assert all(report.kept_aside for report in reports)
+
+
+def test_a_database_that_cannot_be_read_whole_is_read_as_far_as_it_can_be(folder: Path) -> None:
+    table = max(database_of(folder).glob("*.ldb"), key=lambda path: path.stat().st_size)
+    content = bytearray(table.read_bytes())
+    content[content.index(b"!data!") + 200] ^= 0xFF
+    table.write_bytes(content)
+    report = rebuilt(folder, 2)
+    assert report.damaged["unreadable part of the database"] == 1
+    assert report.kept_aside is not None
+    digest_of(folder)  # what is left is whole
+
+
+def test_a_database_of_one_post_and_an_empty_one(tmp_path: Path) -> None:
+    for posts in ([], [ANN.text("default", "alone")]):
+        path = tmp_path / str(len(posts))
+        store_at(path, posts)
+        rebuilt(path, 1)
+        before = rows_of(path)
+        rebuilt(path, 2)
+        assert rows_of(path) == before
+
+
+def test_where_the_file_system_knows_no_links(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = rows_of(folder)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    link_database(database_of(folder), tmp_path / "copy")
+    assert not any(file.samefile(tmp_path / "copy" / file.name) for file in database_of(folder).glob("*.ldb"))
+    rebuilt(folder, 2)
+    assert rows_of(folder) == before
+
+
+def test_what_is_large_is_shared_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless told otherwise, from `limits.SHARED_OUT_FROM_SIZE_BYTES` on: below it starting processes takes longer."""
+    pools: list[int | None] = []
+
+    def told(number: int | None, *rest: Any) -> AbstractContextManager[Executor]:
+        pools.append(number)
+        return processes(number, *rest)
+
+    monkeypatch.setattr(rebuild_parts, "processes_for", told)
+    assert limits.SHARED_OUT_FROM_SIZE_BYTES > 2**25
+    CableStore.rebuild_closed(folder)
+    assert pools == []
+    monkeypatch.setattr(copies, "SHARED_OUT_FROM_SIZE_BYTES", 100_000)
+    CableStore.rebuild_closed(folder, processes=1)
+    assert pools == []
+    CableStore.rebuild_closed(folder)
+    assert pools == [None]
+
+
+def test_processes_find_what_one_process_finds(folder: Path) -> None:
+    assert checked(folder, 2) == checked(folder, 1)
+    rows = dict(rows_of(folder))
+    authors = [key for key in rows if key.startswith(b"!author!")]
+    heads = [key for key in rows if key.startswith(b"!head!")]
+    change(folder, {authors[3]: None, heads[0]: None, b"!author!zz": b"x", b"!unknown": b""})
+    found, alone = checked(folder, 2), checked(folder, 1)
+    assert found.problem_count == alone.problem_count
+    assert {str(problem) for problem in found.problems} == {str(problem) for problem in alone.problems}
+    assert len(found.problems) >= 4
+
+
+# --- sums ------------------------------------------------------------------------------------------
+
+
+def test_values_that_changed_places_are_found(folder: Path) -> None:
+    """Two rows with each other's values: as many rows, as many bytes, the same bytes."""
+    rows = dict(rows_of(folder))
+    keys = [key for key in rows if key.startswith(b"!chat!text!default!")]
+    for number in range(20):  # sums of weak hashes find some and miss others
+        one, other = keys[2 * number : 2 * number + 2]
+        change(folder, {one: rows[other], other: rows[one]})
+        report = checked(folder, 2 if number < 2 else 1)
+        # Sums of ranges are over these rows, and are other ones where the two lie in different parts.
+        wrong = [problem for problem in report.problems if problem.what != "a wrong sum"]
+        assert {problem.key for problem in wrong} == {one, other}
+        assert all(problem.what == "a wrong row" for problem in wrong)
+        change(folder, {one: rows[one], other: rows[other]})
+
+
+def test_a_store_that_is_whole_is_checked_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exact check, which sorts all rows, is for what is wrong alone."""
+    exact: list[bool] = []
+    module = sys.modules["cablestore.index.check"]
+    checker = module.Checker
+
+    def told(*arguments: object, **options: bool) -> object:
+        exact.append(options["is_exact"])
+        return checker(*arguments, **options)
+
+    monkeypatch.setattr(module, "Checker", told)
+    assert checked(folder, 1).is_clean
+    assert exact == [False]
+    change(folder, {b"!author!zz": b"x"})
+    assert not checked(folder, 1).is_clean
+    assert exact == [False, False, True]
+
+
+# --- what happens to processes ---------------------------------------------------------------------
+
+
+def children(parent: int) -> list[int]:
+    """The processes of a pool that a process started."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+            command = (stat.parent / "cmdline").read_bytes()
+        except OSError:
+            continue  # it has just ended
+        if int(fields[1]) == parent and b"loky.backend.popen" in command and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def test_a_process_that_is_killed_leaves_the_store_as_it_was(folder: Path) -> None:
+    before = rows_of(folder)
+
+    def kill(_: int) -> None:
+        for pid in children(os.getpid())[:1]:
+            os.kill(pid, signal.SIGKILL)
+
+    with pytest.raises(StorageError, match="was killed"):
+        CableStore.rebuild_closed(folder, processes=2, progress=kill)
+    assert not children(os.getpid())
+    assert rows_of(folder) == before
+    assert len(list(folder.glob("generation-*"))) == 1
+    rebuilt(folder, 2)
+    assert rows_of(folder) == before
+
+
+UNGUARDED = """
+import sys, time
+from cablestore import CableStore
+CableStore.rebuild_closed(sys.argv[1], processes=2, progress=lambda _: time.sleep(float(sys.argv[2])))
+print("done")
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "script.py"
+    path.write_text(UNGUARDED)
+    return path
+
+
+def test_a_script_needs_no_guard(folder: Path, script: Path) -> None:
+    """Processes of the standard library would run the script once more each."""
+    found = subprocess.run([sys.executable, script, folder, "0"], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "done\n", "")
+
+
+def test_processes_end_with_the_one_that_started_them(folder: Path, script: Path) -> None:
+    before = rows_of(folder)
+    parent = subprocess.Popen([sys.executable, script, folder, "30"], stderr=subprocess.PIPE)
+    wait_until(lambda: len(children(parent.pid)) == 2)
+    pids = children(parent.pid)
+    wait_until(lambda: len(list(folder.glob("scratch-*/**/copy-*"))) == 2)  # they work
+    parent.kill()
+    parent.communicate()
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    assert rows_of(folder) == before
+    assert not list(folder.glob("scratch-*"))
+
+
+INTERRUPTED = ("interrupted; what was stored stays stored", 130)
+COMMAND = """
+import sys
+from cablestore.index import copies
+from cablestore.__main__ import main
+copies.PARTITION_POSTS = 50
+copies.SHARED_OUT_FROM_SIZE_BYTES = 1
+main()
+"""
+
+
+def test_ctrl_c_says_one_line_at_any_instant(folder: Path, script: Path) -> None:
+    """A terminal sends it to all processes; those that share out the work keep silent, even while they start.
+
+    An instant after all is done is one too: Python takes a moment to end.
+    """
+    script.write_text(COMMAND)
+    before = rows_of(folder)
+    said = set()
+    for tenths in range(8):
+        command = [sys.executable, str(script), "rebuild", "--store", str(folder)]
+        job = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        wait_until(partial(has_begun, job, folder))
+        time.sleep(tenths / 10)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGINT)
+        said.add((job.communicate(timeout=LIMIT_S)[1].strip(), job.returncode))
+        assert not children(job.pid)
+        assert rows_of(folder) == before
+    assert INTERRUPTED in said
+    assert said <= {INTERRUPTED, ("", 0)}, said
+
+
+AT_AN_IMPORT = """
+import os, runpy, signal, sys
+at = sys.argv.pop(1)
+heard = []
+def interrupt(event, what):
+    if event == "import" and what[0] == at and not heard:
+        heard.append(at)
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(interrupt)
+runpy.run_module("cablestore", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "at", ["cablestore.cli", "click", "cablestore.cli.archive", "plyvel", "cablestore.index.check"]
+)
+def test_ctrl_c_says_one_line_while_the_command_line_loads(folder: Path, at: str) -> None:
+    """From the first line of ours. Earlier, when Python itself starts, it is Python that says or does not say a word."""
+    done = interrupted(AT_AN_IMPORT, at, "rebuild", "--store", folder)
+    assert (done.stderr.strip(), done.returncode) == INTERRUPTED
+
+
+AT_THE_END = """
+import atexit, os, runpy, signal, sys
+sys.argv.pop(1)
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+runpy.run_module("cablestore", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_ctrl_c_changes_nothing_when_all_is_done(folder: Path) -> None:
+    done = interrupted(AT_THE_END, "-", "channels", "--store", folder)
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def interrupted(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+
+
+def has_begun(job: subprocess.Popen[str], folder: Path) -> bool:
+    return job.poll() is not None or bool(list(folder.glob("scratch-*")))
+
+
+def test_equal_bytes_have_equal_hashes_in_all_processes_of_a_pool() -> None:
+    with processes(2) as pool:
+        found = list(pool.map(_hash_and_pid, range(8)))
+    assert len({pid for _, pid in found}) == 2
+    assert len({digest for digest, _ in found}) == 1
+
+
+def _hash_and_pid(_: int) -> tuple[int, int]:
+    time.sleep(0.2)
+    return hash((b"key", b"value")), os.getpid()

@@ -1,0 +1,94 @@
+"""What earlier versions wrote is read: stores, exports, archives and causal logs, kept as they left them in `released/`.
+
+`expected.json` beside them says what the version that wrote them answered.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archives import KEY, bring, plan_of
+from folders import TESTS
+
+from cablestore import CableStore, verify_export
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.errors import OutdatedViewError
+
+ARCHIVES = sorted((TESTS / "released").glob("*.tar.xz"))
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(params=ARCHIVES, ids=[path.name.removesuffix(".tar.xz") for path in ARCHIVES])
+def released(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    with tarfile.open(request.param) as archive:
+        archive.extractall(tmp_path / "released", filter="data")
+    return tmp_path / "released"
+
+
+def expected_in(released: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((released / "expected.json").read_text())
+    return found
+
+
+def found_in(store: CableStore) -> dict[str, Any]:
+    """What a store answers, as `expected.json` has it."""
+    channels = list(store.channels())
+    return {
+        "channels": [[channel.name, channel.topic, channel.members] for channel in channels],
+        "posts": [key.removeprefix(b"!data!").decode() for key, _ in store.dump() if key.startswith(b"!data!")],
+        "messages": {
+            channel.name: [message.hash.hex() for message in store.messages(channel.name, limit=500).messages]
+            for channel in channels
+        },
+        "heads": {channel.name: sorted(head.hex() for head in store.heads(channel.name)) for channel in channels},
+    }
+
+
+def dead_in(store: CableStore) -> list[list[str]]:
+    """Target and author of each tombstone."""
+    prefix = b"!chat!deleted!"
+    return sorted(key.removeprefix(prefix).decode().split("!") for key, _ in store.dump() if key.startswith(prefix))
+
+
+def test_a_store_is_rebuilt_and_says_what_it_said(released: Path) -> None:
+    with pytest.raises(OutdatedViewError, match="rebuild"):
+        CableStore.open(released / "store")
+    with CableStore.open(released / "store", rebuild_outdated=True) as store:
+        expected = expected_in(released)
+        found = found_in(store)
+        assert {name: expected[name] for name in found} == found
+        assert dead_in(store) == sorted(stone[:2] for stone in expected["tombstones"])
+        assert store.check(signatures=True).is_clean
+        assert sum(1 for key, _ in store.dump() if key.startswith(b"!private!")) == 1
+
+
+def test_an_export_is_verified_and_imported(released: Path, tmp_path: Path, run: Run) -> None:
+    assert verify_export(released / "export", signatures=True).is_clean
+    code, _, err = run("import", released / "export", "-s", tmp_path / "new")
+    assert (code, err) == (0, "")
+    with CableStore.open(tmp_path / "new") as store:
+        expected = expected_in(released)
+        found = found_in(store)
+        assert {name: expected[name] for name in found} == found
+        assert dead_in(store) == sorted(stone[:2] for stone in expected["tombstones"])
+        assert store.check().is_clean
+
+
+def test_archives_are_imported(released: Path) -> None:
+    with CableStore.in_memory() as store:
+        imported = bring(store, ArchiveFolder(released / "archives"), plan_of("rfc61", KEY))
+        assert imported.posts > 50
+        assert set(found_in(store)["posts"]) <= set(expected_in(released)["posts"])
+        assert store.check().is_clean
+
+
+def test_causal_logs_go_on(released: Path, run: Run) -> None:
+    code, out, err = run("sds", "status", "-s", released / "store", "--json")
+    assert (code, err) == (0, "")
+    [status] = [json.loads(line) for line in out.splitlines()]
+    assert (status["channel"], status["messages"], status["waiting"], status["missing"]) == ("room", 2, 1, 1)

@@ -1,0 +1,193 @@
+"""Fuzz: whatever the bytes, a decoder gives a value or one typed error, and what it gives is written back the same.
+
+Ten million inputs in a soak, two hundred thousand in a normal run; the seed is printed with a failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+from folders import KNOWN_ANSWERS
+
+from cablestore import DRAFT8, LEGACY, CableStore, CableStoreError, DecodeError, Dialect, Tombstone, decode_post
+from cablestore.errors import CorruptStoreError
+from cablestore.index.reader import decode_tombstone
+from cablestore.index.sizes import decode_sizes
+from cablestore.index.view import decode_counts
+from cablestore.irc.formats import FORMATS
+from cablestore.protocol.body import write_body
+from cablestore.protocol.fields import counted
+from cablestore.protocol.keys import escape, parse_hex, unescape
+from cablestore.protocol.varint import encode_varint, read_varint
+from cablestore.store.key_file import parse_identity
+
+SOAK = bool(os.environ.get("CABLESTORE_SOAK"))
+INPUTS = 10_000_000 if SOAK else 200_000
+VECTORS = json.loads((KNOWN_ANSWERS / "cable.json").read_text())
+SEEDS = [
+    bytes.fromhex(v["hex"])
+    for v in [*VECTORS["vectors"], *VECTORS["recorded_from_cable_js"]["vectors"]]
+    if v["kind"] == "post"
+]
+INTERESTING = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 31, 32, 33, 63, 64, 65, 127, 128, 129, 254, 255]
+VARINTS = [encode_varint(n) for n in (0, 127, 128, 255, 4096, 4097, 2**31, 2**32, 2**53, 2**63, 2**64 - 1)] + [
+    b"\x80\x00",
+    b"\xff" * 10,
+]
+
+
+def mutated(rng: random.Random) -> bytes:
+    """A known post, damaged behind its signature in one to four ways; or noise."""
+    if rng.random() < 0.05:
+        return rng.randbytes(rng.randrange(400))
+    raw = bytearray(rng.choice(SEEDS))
+    for _ in range(rng.randrange(1, 5)):
+        at = rng.randrange(96, len(raw)) if len(raw) > 97 else 96
+        match rng.randrange(6):
+            case 0:
+                raw[at : at + 1] = bytes((rng.choice(INTERESTING),))
+            case 1:
+                raw[at : at + 1] = rng.choice(VARINTS)
+            case 2:
+                del raw[at : at + rng.randrange(1, 40)]
+            case 3:
+                raw[at:at] = rng.randbytes(rng.randrange(1, 40))
+            case 4:
+                other = rng.choice(SEEDS)
+                raw[at:] = other[rng.randrange(96, len(other)) :]
+            case _:
+                raw[at : at + 1] = bytes((raw[at] ^ (1 << rng.randrange(8)) if at < len(raw) else 0,))
+    return bytes(raw)
+
+
+def check_post(raw: bytes, dialect: Dialect) -> bool:
+    """A post or a DecodeError within the bytes; and a post is written back byte for byte."""
+    try:
+        post = decode_post(raw, dialect)
+    except DecodeError as error:
+        return _is_within(error, raw)
+    header = counted(post.links) + encode_varint(post.type) + encode_varint(post.timestamp_ms)
+    assert raw[96:] == header + write_body(post.body, dialect)
+    assert post.channel is None or len(post.channel) <= 64
+    return True
+
+
+def _is_within(error: DecodeError, raw: bytes) -> bool:
+    assert 0 <= error.offset <= len(raw)
+    assert error.reason
+    return False
+
+
+def run(work: Callable[[random.Random], object], inputs: int) -> None:
+    """Run `work` on this many inputs, each from its own printed seed. A long run takes other ones each time."""
+    first = int(time.time()) if SOAK else random.randrange(2**32)
+    rng = random.Random(first)
+    for number in range(inputs):
+        rng.seed(first + number)
+        try:
+            work(rng)
+        except BaseException as error:
+            error.add_note(f"random seed {first + number}")
+            raise
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
+def test_posts(dialect: Dialect) -> None:
+    decoded = 0
+
+    def work(rng: random.Random) -> None:
+        nonlocal decoded
+        decoded += check_post(mutated(rng), dialect)
+
+    run(work, INPUTS // 2)
+    assert decoded > INPUTS // 200  # the mutations reach behind the first check
+
+
+@pytest.mark.timeout(7200)
+def test_varints() -> None:
+    def work(rng: random.Random) -> None:
+        data = (
+            rng.randbytes(rng.randrange(12)) if rng.random() < 0.5 else b"\xff" * rng.randrange(11) + rng.randbytes(2)
+        )
+        with contextlib.suppress(DecodeError):
+            value, end = read_varint(data, 0)
+            assert encode_varint(value) == data[:end]
+
+    run(work, INPUTS // 10)
+
+
+@pytest.mark.timeout(7200)
+def test_what_people_type() -> None:
+    digits = "0123456789abcdefABCDEF xyzü\x00\ud800"
+
+    def work(rng: random.Random) -> None:
+        text = "".join(rng.choices(digits, k=rng.choice((0, 1, 31, 32, 63, 64, 65, 128))))
+        with contextlib.suppress(CableStoreError):
+            parse_hex(text, "a hash")
+        with contextlib.suppress(CableStoreError):
+            parse_identity(text)
+
+    run(work, INPUTS // 100)
+
+
+@pytest.mark.timeout(7200)
+def test_rows_of_the_database() -> None:
+    stone = Tombstone(bytes(32), bytes(32), 1, bytes(32)).encode()
+
+    def work(rng: random.Random) -> None:
+        value = bytearray(stone)
+        for _ in range(rng.randrange(4)):
+            value[rng.randrange(len(value))] = rng.randrange(256)
+        data = bytes(value) if rng.random() < 0.7 else rng.randbytes(rng.randrange(60))
+        key = b"!chat!deleted!" + rng.choice((b"00" * 32 + b"!" + b"11" * 32, rng.randbytes(8), b"!", b""))
+        for decode in (lambda: decode_tombstone((key, data)), lambda: decode_counts(data), lambda: decode_sizes(data)):
+            with contextlib.suppress(CorruptStoreError):
+                decode()
+
+    run(work, INPUTS // 20)
+
+
+@pytest.mark.timeout(7200)
+def test_lines_of_logs() -> None:
+    pieces = ["[12:34] ", "[99:99] ", "<nick>", "<", ">", "*** ", "* ", "=== ", " joined", " left", "is now known as ", "changes topic to: ",
+              "[user@host]  has joined #c", "sets mode: ", "a", " ", "é", "\x00", "was kicked by x"]  # fmt: skip
+
+    def work(rng: random.Random) -> None:
+        line = "".join(rng.choices(pieces, k=rng.randrange(8)))
+        for known in FORMATS:
+            known.parse(line)
+            known.channel_of([line])
+
+    run(work, INPUTS // 50)
+
+
+def test_key_parts() -> None:
+    def work(rng: random.Random) -> None:
+        text = "".join(
+            chr(rng.choice((rng.randrange(64), rng.randrange(0x250), rng.randrange(0xE000, 0x10FFFF))))
+            for _ in range(8)
+        )
+        assert unescape(escape(text)) == text
+
+    run(work, 5_000)
+
+
+@pytest.mark.timeout(7200)
+def test_ingest_gives_a_verdict_on_anything_and_stays_whole() -> None:
+    with CableStore.in_memory(clock=lambda: 2**52) as store:
+        for batch in range(INPUTS // 5_000):
+            rng = random.Random(batch)
+            posts = [mutated(rng) for _ in range(100)]
+            outcomes = store.ingest(posts, verify=False)  # or hardly one would come past its signature
+            assert len(outcomes) == len(posts)
+            if batch % 200 == 0:
+                assert store.check().is_clean
+        assert store.check().is_clean
+        assert sum(store.stats().posts.values()) > 0

@@ -1,0 +1,513 @@
+"""Messages: known answers, both dialects, frames however they are cut, and totality of the decoder."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import tracemalloc
+from typing import Any
+
+import pytest
+from cable_rs import varint_size, written_by_cable_rs
+from folders import KNOWN_ANSWERS
+from hypothesis import example, given
+from hypothesis import strategies as st
+from test_fuzz import INTERESTING, VARINTS, run
+
+from cablestore import DRAFT8, LEGACY, DecodeError, Dialect, limits
+from cablestore.protocol.fields import sized
+from cablestore.protocol.message import (
+    TYPE_IDS,
+    CancelRequest,
+    FrameReader,
+    HashResponse,
+    ListRequest,
+    ListResponse,
+    Message,
+    ModerationRequest,
+    PostRequest,
+    PostResponse,
+    StateRequest,
+    TimeRangeRequest,
+    decode_message,
+    encode_message,
+    hashes_size_bytes,
+    recognise,
+)
+from cablestore.protocol.varint import MAX_VARINT, encode_varint, read_varint
+
+DIALECTS = pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
+VECTORS: dict[str, Any] = json.loads((KNOWN_ANSWERS / "cable.json").read_text())
+MESSAGES = [v for v in [*VECTORS["vectors"], *VECTORS["recorded_from_cable_js"]["vectors"]] if v["kind"] == "message"]
+KNOWN = pytest.mark.parametrize("vector", MESSAGES, ids=lambda v: str(v.get("case") or v["name"]))
+RESPONSES = (HashResponse, PostResponse, ListResponse)
+
+
+def frame_of(message: bytes) -> bytes:
+    """A message without its length."""
+    size_bytes, at = read_varint(message, 0)
+    assert size_bytes == len(message) - at
+    return message[at:]
+
+
+def as_vector(raw: bytes, message: Message) -> dict[str, Any]:
+    """A legacy message in the words of the vectors."""
+    fields: dict[str, Any] = {
+        "msg_len": len(frame_of(raw)),
+        "msg_type": TYPE_IDS[type(message)],
+        "circuit_id": "00000000",
+        "req_id": message.request_id.hex(),
+    }
+    if not isinstance(message, RESPONSES):
+        fields["ttl"] = message.ttl
+    match message:
+        case HashResponse(_, hashes) | PostRequest(_, hashes):
+            return fields | {"hashes": [digest.hex() for digest in hashes]}
+        case PostResponse(_, posts):
+            return fields | {"posts": [post.hex() for post in posts]}
+        case CancelRequest(_, cancel_id):
+            return fields | {"cancel_id": cancel_id.hex()}
+        case TimeRangeRequest(_, channel, start_ms, end_ms, limit):
+            return fields | {"channel": channel, "time_start": start_ms, "time_end": end_ms, "limit": limit}
+        case StateRequest(_, channel, future):
+            return fields | {"channel": channel, "future": future}
+        case ListRequest(_, offset, limit):
+            return fields | {"offset": offset, "limit": limit}
+        case ListResponse(_, channels):
+            return fields | {"channels": list(channels)}
+        case ModerationRequest(_, channels, future, oldest_ms):
+            return fields | {"channels": list(channels), "future": future, "oldest": oldest_ms}
+
+
+def messages(dialect: Dialect) -> st.SearchStrategy[Message]:
+    ids = st.binary(min_size=dialect.request_id_size_bytes, max_size=dialect.request_id_size_bytes)
+    hashes = st.lists(st.binary(min_size=32, max_size=32), max_size=5).map(tuple)
+    names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=64)
+    numbers = st.one_of(st.integers(0, 300), st.integers(0, MAX_VARINT))
+    bits = st.integers(0, 1)
+    ttls = st.integers(0, limits.MAX_TTL if dialect.requests_have_ttl else 0)
+    posts = st.lists(st.binary(min_size=1, max_size=200), max_size=4).map(tuple)
+    return st.one_of(
+        st.builds(HashResponse, ids, hashes),
+        st.builds(PostResponse, ids, posts),
+        st.builds(PostRequest, ids, hashes, ttls),
+        st.builds(CancelRequest, ids, ids, ttls),
+        st.builds(TimeRangeRequest, ids, names, numbers, numbers, numbers, ttls),
+        st.builds(StateRequest, ids, names, bits, ttls),
+        st.builds(ListRequest, ids, numbers, numbers, ttls),
+        st.builds(ListResponse, ids, st.lists(names, max_size=4).map(tuple)),
+        st.builds(ModerationRequest, ids, st.lists(names, max_size=4).map(tuple), bits, numbers, ttls),
+    )
+
+
+# --- known answers ---------------------------------------------------------------------------------
+
+
+@KNOWN
+def test_known_messages(vector: dict[str, Any]) -> None:
+    raw = bytes.fromhex(vector["hex"])
+    message = decode_message(frame_of(raw), LEGACY)
+    assert message is not None
+    assert as_vector(raw, message) == vector["fields"]
+    assert encode_message(message, LEGACY) == raw
+    assert recognise(frame_of(raw)) is LEGACY
+
+
+def test_the_vectors_have_every_type() -> None:
+    assert {vector["type_id"] for vector in MESSAGES} == set(TYPE_IDS.values())
+
+
+@KNOWN
+def test_draft8_differs_in_ids_and_ttl_alone(vector: dict[str, Any]) -> None:
+    """The bytes of the other dialect, put together by hand from the known ones."""
+    legacy = frame_of(bytes.fromhex(vector["hex"]))
+    wide = b"\x01\x02\x03\x04"
+    body = legacy[9:] if "ttl" not in vector["fields"] else legacy[10:]
+    if "cancel_id" in vector["fields"]:
+        body = wide + body
+    frame = legacy[:1] + wide + legacy[5:9] + body
+    message, known = decode_message(frame, DRAFT8), decode_message(legacy, LEGACY)
+    assert message is not None
+    assert known is not None
+    changed: dict[str, Any] = {"request_id": wide + known.request_id}
+    if not isinstance(known, RESPONSES):
+        changed["ttl"] = 0
+    if isinstance(known, CancelRequest):
+        changed["cancel_id"] = wide + known.cancel_id
+    assert message == known._replace(**changed)
+    assert encode_message(message, DRAFT8) == sized(frame)
+    assert recognise(frame) is DRAFT8
+
+
+# --- round trips -----------------------------------------------------------------------------------
+
+
+@DIALECTS
+@given(st.data())
+def test_what_is_written_is_read_again(dialect: Dialect, data: st.DataObject) -> None:
+    message = data.draw(messages(dialect))
+    raw = encode_message(message, dialect)
+    assert decode_message(frame_of(raw), dialect) == message
+    is_like_legacy = dialect is LEGACY or message.request_id.startswith(bytes(4))
+    assert recognise(frame_of(raw)) is (LEGACY if is_like_legacy else DRAFT8)
+
+
+@DIALECTS
+@given(st.data())
+def test_ids_of_another_size_are_not_written(dialect: Dialect, data: st.DataObject) -> None:
+    message = data.draw(messages(dialect))
+    wrong = data.draw(st.binary(max_size=12).filter(lambda found: len(found) != dialect.request_id_size_bytes))
+    with pytest.raises(ValueError, match="request id"):
+        encode_message(message._replace(request_id=wrong), dialect)
+    if isinstance(message, CancelRequest):
+        with pytest.raises(ValueError, match="request id"):
+            encode_message(message._replace(cancel_id=wrong), dialect)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        PostResponse(b"abcd", (b"post", b"", b"post")),
+        ListResponse(b"abcd", ("a", "", "b")),
+        ModerationRequest(b"abcd", ("",), 0, 0),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+def test_what_would_end_a_list_early_is_not_written(message: Message) -> None:
+    with pytest.raises(ValueError, match="empty"):
+        encode_message(message, LEGACY)
+
+
+@given(st.integers(0, 300))
+def test_the_size_of_a_hash_response_is_estimated_from_above(count: int) -> None:
+    raw = encode_message(HashResponse(b"abcdefgh", (bytes(32),) * count), DRAFT8)
+    assert len(raw) <= hashes_size_bytes(count) <= len(raw) + 24
+
+
+# --- frames ----------------------------------------------------------------------------------------
+
+
+def split(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    return [data[start:end] for start, end in itertools.pairwise(edges)]
+
+
+FRAMES = st.lists(st.one_of(st.binary(max_size=5), st.integers(0, 20_000).map(lambda size: b"\x80" * size)), max_size=6)
+
+
+@given(FRAMES, st.lists(st.integers(0, 40_000), max_size=12))
+@example([b"", b"", b"a"], [1])
+@example([b"x" * 128], [1])  # within the length
+def test_any_cut_gives_the_same_frames(frames: list[bytes], cuts: list[int]) -> None:
+    data = b"".join(map(sized, frames))
+    reader = FrameReader()
+    assert [frame for piece in split(data, cuts) for frame in reader.feed(piece)] == [*filter(None, frames)]
+
+
+@given(st.lists(st.binary(max_size=200), max_size=4))
+def test_byte_by_byte_every_frame_comes_with_its_last_byte(frames: list[bytes]) -> None:
+    reader = FrameReader()
+    for frame in frames:
+        message = sized(frame)
+        for at in range(len(message) - 1):
+            assert reader.feed(message[at : at + 1]) == []
+        assert reader.feed(message[-1:]) == [frame] * bool(frame)
+
+
+@given(st.lists(st.integers(0, 6), max_size=6), st.lists(st.integers(0, 60), max_size=12))
+def test_messages_of_length_0_are_passed_over_as_far_as_the_limit_goes(stray: list[int], cuts: list[int]) -> None:
+    """However the stream is cut: the frames before what is too much, then the error."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MAX_EMPTY_MESSAGES", 4)
+        reader = FrameReader()
+        found: list[bytes] = []
+        pieces = split(b"".join(b"\x02hi" + bytes(count) for count in stray), cuts)
+
+        def read() -> None:
+            for piece in pieces:
+                found.extend(reader.feed(piece))
+
+        if max(stray, default=0) <= 4:
+            read()
+            assert found == [b"hi"] * len(stray)
+        else:
+            with pytest.raises(DecodeError, match="length 0"):
+                read()
+            too_many = next(at for at, count in enumerate(stray) if count > 4)
+            assert found == [b"hi"] * len(found)
+            assert len(found) <= too_many + 1
+
+
+SHORT_BY_ONE = (127, 16_382, 16_383)
+"""Sizes of messages whose length cable.rs writes one too small."""
+
+
+@pytest.mark.parametrize("size_bytes", [126, *SHORT_BY_ONE, 128, 16_381, 16_384])
+def test_what_cable_rs_writes_is_read(size_bytes: int) -> None:
+    """Of the last byte of such a message, the 0 that ends its list, the length knows nothing."""
+    size = size_bytes - 9 - 1
+    most = size - varint_size(size)
+    messages: list[Message] = [PostResponse(b"abcd", (b"p" * (most - (varint_size(most) + most > size)),))]
+    if size_bytes < 200:
+        messages.append(ListResponse(b"abcd", ("é" * 30, "c" * (size - 62))))
+    for message in messages:
+        assert len(frame_of(encode_message(message, LEGACY))) == size_bytes
+        written = written_by_cable_rs(message)
+        assert (written == encode_message(message, LEGACY)) == (size_bytes not in SHORT_BY_ONE)
+        for step in (1, len(written)):
+            reader = FrameReader()
+            pieces = split(written * 2, [*range(step, 2 * len(written), step)])
+            frames = [frame for piece in pieces for frame in reader.feed(piece)]
+            assert [decode_message(frame, LEGACY) for frame in frames] == [message] * 2
+
+
+class Counted(FrameReader):
+    """Counts how often the rest is looked at."""
+
+    looks = 0
+
+    def _next(self, data: bytes, at: int) -> tuple[int, int] | None:
+        self.looks += 1
+        return super()._next(data, at)
+
+
+@pytest.mark.parametrize("piece_size_bytes", [1, 7, 4096])
+def test_large_frames_in_small_pieces_take_linear_time_and_bounded_memory(piece_size_bytes: int) -> None:
+    size_bytes = 300_000
+    data = sized(bytes(size_bytes)) + sized(b"end")
+    reader = Counted()
+    pieces = split(data, list(range(piece_size_bytes, len(data), piece_size_bytes)))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        found = [len(frame) for piece in pieces for frame in reader.feed(piece)]
+        most = tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+    assert found == [size_bytes, 3]
+    assert reader.looks <= 3 + 1 + 4 + 2  # the bytes of one length, its end, those of the other, the ends
+    assert most < 3.5 * size_bytes
+
+
+def test_many_frames_at_once_are_looked_at_once_each() -> None:
+    reader = Counted()
+    assert len(reader.feed(sized(b"abc") * 10_000)) == 10_000
+    assert reader.looks == 10_001
+
+
+@given(st.integers(0, 10_000), st.integers(1, MAX_VARINT), st.booleans(), st.binary(max_size=5))
+@example(limits.MAX_MESSAGE_SIZE_BYTES, 1, True, b"")
+def test_a_size_above_the_limit_is_refused_before_its_bytes_come(
+    most: int, excess: int, is_cut: bool, before: bytes
+) -> None:
+    reader = FrameReader(most)
+    if len(before) <= most:
+        assert reader.feed(sized(before)) == [before] * bool(before)
+    announced = encode_varint(min(most + excess, MAX_VARINT))
+    if is_cut:
+        for at in range(len(announced) - 1):
+            assert reader.feed(announced[at : at + 1]) == []
+        announced = announced[-1:]
+    with pytest.raises(DecodeError, match="announced"):
+        reader.feed(announced)
+
+
+@given(st.integers(1, 5_000))
+def test_a_size_at_the_limit_is_taken(most: int) -> None:
+    assert FrameReader(most).feed(sized(bytes(most))) == [bytes(most)]
+
+
+@given(st.sampled_from([b"\x80\x00", b"\xff" * 10, b"\xff" * 9 + b"\x02", b"\x81\x80\x00"]), st.booleans())
+def test_lengths_that_are_no_numbers_are_refused(length: bytes, is_cut: bool) -> None:
+    reader = FrameReader()
+    *pieces, last = split(length, list(range(1, len(length)) if is_cut else []))
+    for piece in pieces:
+        assert reader.feed(piece) == []
+    with pytest.raises(DecodeError):
+        reader.feed(last)
+
+
+# --- whatever comes --------------------------------------------------------------------------------
+
+
+def is_within(error: DecodeError, frame: bytes) -> bool:
+    assert 0 <= error.offset <= len(frame)
+    assert error.reason
+    return False
+
+
+def check(frame: bytes, dialect: Dialect) -> bool:
+    """A message that is written again as it was, None for an unknown type, or a DecodeError within the bytes."""
+    try:
+        message = decode_message(frame, dialect)
+    except DecodeError as error:
+        return is_within(error, frame)
+    type_id, at = read_varint(frame, 0)
+    if message is None:
+        assert type_id not in TYPE_IDS.values()
+        return False
+    assert TYPE_IDS[type(message)] == type_id
+    circuit = dialect.circuit_id_size_bytes  # whatever stands there: it means nothing
+    whole = frame[:at] + bytes(circuit) + frame[at + circuit :]
+    lists = isinstance(message, PostResponse | ListResponse)
+    assert encode_message(message, dialect) in (sized(whole), *([sized(whole + b"\x00")] if lists else []))
+    return True
+
+
+@DIALECTS
+@given(st.binary(max_size=300))
+@example(b"")
+@example(b"\x03")
+@example(b"\x04" + bytes(8))
+def test_any_bytes(dialect: Dialect, frame: bytes) -> None:
+    check(frame, dialect)
+
+
+SEEDS = {
+    LEGACY: [frame_of(bytes.fromhex(vector["hex"])) for vector in MESSAGES],
+    DRAFT8: [
+        bytes((type_id,))
+        + b"12345678"
+        + frame_of(bytes.fromhex(vector["hex"]))[10 if "ttl" in vector["fields"] else 9 :]
+        for vector in MESSAGES
+        for type_id in [vector["type_id"]]
+    ],
+}
+
+
+def mutated(rng: random.Random, seeds: list[bytes]) -> bytes:
+    """A known message, damaged behind its type in one to three ways."""
+    raw = bytearray(rng.choice(seeds))
+    for _ in range(rng.randrange(1, 4)):
+        at = rng.randrange(len(raw)) if rng.random() < 0.1 else rng.randrange(min(9, len(raw)), len(raw) + 1)
+        match rng.randrange(5):
+            case 0:
+                raw[at : at + 1] = bytes((rng.choice(INTERESTING),))
+            case 1:
+                raw[at : at + 1] = rng.choice(VARINTS)
+            case 2:
+                del raw[at : at + rng.randrange(1, 40)]
+            case 3:
+                raw[at:at] = rng.randbytes(rng.randrange(1, 40))
+            case _:
+                other = rng.choice(seeds)
+                raw[at:] = other[min(at, len(other)) :]
+        if not raw:
+            return b""
+    return bytes(raw)
+
+
+@DIALECTS
+def test_damaged_messages(dialect: Dialect) -> None:
+    decoded = 0
+
+    def work(rng: random.Random) -> None:
+        nonlocal decoded
+        decoded += check(mutated(rng, SEEDS[dialect]), dialect)
+
+    run(work, 30_000)
+    assert decoded > 1_000  # the damage reaches behind the first check
+
+
+@DIALECTS
+@given(st.integers(9, MAX_VARINT), st.binary(min_size=8, max_size=40))
+@example(9, bytes(8))
+@example(255, bytes(8))
+@example(256, bytes(8))
+@example(MAX_VARINT, b"\xff" * 8)
+def test_unknown_types_are_skipped(dialect: Dialect, type_id: int, rest: bytes) -> None:
+    assert decode_message(encode_varint(type_id) + rest, dialect) is None
+
+
+@DIALECTS
+@given(st.data())
+def test_no_message_may_be_longer_or_shorter_than_it_is(dialect: Dialect, data: st.DataObject) -> None:
+    """But for a list of posts or names, which the end of the message may end too."""
+    frame = frame_of(encode_message(data.draw(messages(dialect)), dialect))
+    with pytest.raises(DecodeError):
+        decode_message(frame + data.draw(st.binary(min_size=1, max_size=3)), dialect)
+    short = frame[: data.draw(st.integers(0, len(frame) - 1))]
+    try:
+        message = decode_message(short, dialect)
+    except DecodeError:
+        return
+    assert isinstance(message, PostResponse | ListResponse)
+    assert frame_of(encode_message(message, dialect)) == short + b"\x00"
+
+
+@given(st.integers(0, MAX_VARINT), st.binary(max_size=7))
+def test_too_short_for_ids(type_id: int, ids: bytes) -> None:
+    frame = encode_varint(type_id) + ids
+    for decode in (recognise, lambda found: decode_message(found, LEGACY), lambda found: decode_message(found, DRAFT8)):
+        with pytest.raises(DecodeError, match="8 bytes of ids"):
+            decode(frame)
+
+
+def request(type_id: int, body: bytes, ttl: bytes = b"\x00") -> bytes:
+    return bytes((type_id,)) + bytes(4) + b"abcd" + ttl + body
+
+
+def response(type_id: int, body: bytes) -> bytes:
+    return bytes((type_id,)) + bytes(4) + b"abcd" + body
+
+
+DAMAGED = {
+    "type that is not minimal": (b"\x82\x00" + bytes(8) + b"\x00\x00", "not minimal"),
+    "ttl that is not minimal": (request(2, b"\x00", b"\x81\x00"), "not minimal"),
+    "count that is not minimal": (request(2, b"\x80\x00"), "not minimal"),
+    "time that is not minimal": (request(4, b"\x01a\x80\x00\x00\x00"), "not minimal"),
+    "number of more than 64 bits": (request(6, b"\xff" * 9 + b"\x02\x00"), "64 bits"),
+    "number of more than 10 bytes": (request(6, b"\xff" * 10 + b"\x00\x00"), "10 bytes"),
+    "ttl 17": (request(3, b"wxyz", b"\x11"), "ttl is 17"),
+    "future 2": (request(5, b"\x01a\x02"), "future is 2"),
+    "moderation, future 2": (request(8, b"\x00\x02\x00"), "future is 2"),
+    "no channel": (request(5, b"\x00\x00"), "0 code points"),
+    "channel of 65 code points": (request(4, b"\x41" + b"a" * 65 + bytes(3)), "65 code points"),
+    "name of 65 code points": (response(7, b"\x41" + b"a" * 65 + b"\x00"), "65 code points"),
+    "channel that is no text": (request(5, b"\x02\xc3\x28\x00"), "UTF-8"),
+    "surrogate": (request(5, b"\x03\xed\xa0\x80\x00"), "UTF-8"),
+    "hashes beyond the end": (response(0, b"\x02" + bytes(63)), "are left"),
+    "2**64-1 hashes": (request(2, b"\xff" * 9 + b"\x01"), "are left"),
+    "post beyond the end": (response(1, b"\x05abcd"), "are left"),
+    "posts that end in a length": (response(1, b"\x01a\x80"), "bytes end"),
+    "names that end in a length": (response(7, b"\x01a\x80"), "bytes end"),
+    "names of a request without an end": (request(8, b"\x01a"), "bytes end"),
+    "short cancel id": (request(3, b"wxy"), "cancel id"),
+    "cancel id of draft 8": (request(3, b"12345678"), "follow the end"),
+    "trailing bytes": (request(6, b"\x00\x00\x00"), "1 bytes follow"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_malformed_messages(case: str) -> None:
+    frame, reason = DAMAGED[case]
+    with pytest.raises(DecodeError, match=reason):
+        decode_message(frame, LEGACY)
+
+
+@DIALECTS
+def test_limits_are_of_code_points(dialect: Dialect) -> None:
+    request_id = bytes(range(1, 1 + dialect.request_id_size_bytes))
+    longest = StateRequest(request_id, "\U0001f600" * 64, 1)
+    assert decode_message(frame_of(encode_message(longest, dialect)), dialect) == longest
+    with pytest.raises(DecodeError, match="65 code points"):
+        decode_message(frame_of(encode_message(longest._replace(channel="ü" * 65), dialect)), dialect)
+
+
+def test_the_largest_ttl() -> None:
+    message = ListRequest(b"abcd", 0, 0, limits.MAX_TTL)
+    assert decode_message(frame_of(encode_message(message, LEGACY)), LEGACY) == message
+
+
+@pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: dialect.name)
+def test_names_in_one_message_are_limited(dialect: Dialect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_NAMES_PER_MESSAGE", 3)
+    request_id = b"r" * dialect.request_id_size_bytes
+    for count in (3, 4):
+        [frame] = FrameReader().feed(encode_message(ListResponse(request_id, ("a",) * count), dialect))
+        if count == 3:
+            assert decode_message(frame, dialect) == ListResponse(request_id, ("a",) * 3)
+        else:
+            with pytest.raises(DecodeError, match="more than 3 channels"):
+                decode_message(frame, dialect)

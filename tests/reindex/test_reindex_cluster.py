@@ -1,0 +1,193 @@
+"""The Spark job on clusters, and how its work is shared out: evenly, and with a driver that stays small."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folders import SUPPORT
+from people import Person
+from reindexing import (
+    SHARES,
+    conversation,
+    digest_of,
+    digest_of_all,
+    export_of,
+    kill_an_executor,
+    kill_python_workers,
+    start_job,
+)
+from waiting import LIMIT_S
+
+pytest.importorskip("pyspark")
+
+import pyspark
+from standalone import QUICK_JAVA, standalone_cluster
+
+from cablestore import Post
+from cablestore.reindex.java import find_java
+
+EXECUTORS = [
+    *("--conf", "spark.executor.memory=512m"),
+    *("--conf", "spark.executor.cores=1"),
+    *("--conf", f"spark.executor.extraJavaOptions={QUICK_JAVA}"),
+]
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the cluster works."""
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def master(scratch: Path) -> Iterator[str]:
+    """A standalone master with two workers, for all jobs of this file."""
+    with standalone_cluster(scratch) as url:
+        yield url
+
+
+def executors_of(scratch: Path) -> set[Path]:
+    """The folders of the executors that the cluster's workers were asked to run so far."""
+    return set(scratch.glob("worker-*/app-*/*"))
+
+
+def hot_posts(count: int) -> list[Post]:
+    """Half of all posts stand in one channel, and one author wrote a third."""
+    people = [Person(f"person {number}") for number in range(40)]
+    found = []
+    for number in range(count):
+        author = people[0] if number % 3 == 0 else people[1 + number % 39]
+        channel = "hot" if number % 2 else f"channel {number % 97}"
+        found.append(author.text(channel, f"{number} lorem ipsum dolor sit amet"))
+        if number % 100 == 0:
+            found.append(author.join(channel))
+    return found
+
+
+def test_a_standalone_cluster_of_which_processes_are_killed(master: str, scratch: Path, tmp_path: Path) -> None:
+    """Spark runs what was lost again on what is left. The job ends as if nothing had been, its shares as even as ever."""
+    posts = hot_posts(4000)
+    exports = [
+        export_of(posts[:2700], tmp_path / "one", segment_size_bytes=200_000),
+        export_of(posts[1700:], tmp_path / "two", segment_size_bytes=200_000),
+    ]
+    work = tmp_path / "work"
+    options: list[str | Path] = [
+        "--out",
+        tmp_path / "store",
+        "--work",
+        work,
+        "--keep-work",
+        "--json",
+        "--master",
+        master,
+        *EXECUTORS,
+    ]
+    job = start_job(tmp_path / "job.py", *exports, *options)
+    kill_python_workers(work, scratch, job)
+    kill_an_executor(scratch, job)
+    output, errors = job.communicate(timeout=LIMIT_S)
+    assert job.returncode == 0, errors
+    assert {folder.parts[-3] for folder in executors_of(scratch)} == {"worker-0", "worker-1"}
+    assert digest_of(tmp_path / "store") == digest_of_all(posts)
+    told = json.loads(output.splitlines()[-1])
+    assert told["counts"]["duplicates"] == len(set(posts[:2700]) & set(posts[1700:]))
+    print(told["seconds"])
+    assert_even(work)
+    assert not list(work.glob("spark"))
+
+
+def assert_even(work: Path) -> None:
+    """No partition and no bucket is much larger than the others, whatever is hot."""
+    derived = reports(work, "derived")
+    posts = [sum(report["posts"].values()) for report in derived]
+    assert len(posts) > 10
+    assert max(posts) < 1.5 * sum(posts) / len(posts)
+    buckets = [segment for report in reports(work, "built") for segment in report["segments"]]
+    size_bytes = [sum(size for _, size in segment["sizes"].values()) for segment in buckets]
+    assert len(buckets) > 20
+    assert max(size_bytes) < 2.5 * SHARES["MAX_BUCKET_SIZE_BYTES"]
+    rows = [segment["rows"] for segment in buckets if "messages" in segment["sizes"]]
+    assert len(rows) > 3, "the hot channel is in one task"
+    assert max(rows) < 2.5 * sum(rows) / len(rows)
+    rows = [segment["rows"] for segment in buckets if "author" in segment["sizes"]]
+    assert len(rows) > 3, "the prolific author is in one task"
+    assert max(rows) < 2.5 * sum(rows) / len(rows)
+
+
+def reports(work: Path, stage: str) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(work.glob(f"{stage}-*.json"))]
+
+
+PEAKS = """
+import sys, threading, time
+from pathlib import Path
+from reindexing import spark_session
+from cablestore.index import copies
+from cablestore.reindex import load, prepare
+from cablestore.reindex.reindex import reindex
+
+prepare._SAMPLED_POSTS = 1000
+copies.PARTITION_POSTS, prepare.MAX_BUCKET_SIZE_BYTES, load.PART_ROWS = 1000, 200_000, 5000
+peak_kb = 0
+
+def watch():
+    global peak_kb
+    while True:
+        fields = Path("/proc/self/status").read_text().split("RssAnon:")[1]  # without LevelDB's mapped files
+        peak_kb = max(peak_kb, int(fields.split()[0]))
+        time.sleep(0.02)
+
+threading.Thread(target=watch, daemon=True).start()
+with spark_session(Path(sys.argv[1])):
+    for number, export in enumerate(map(Path, sys.argv[2:])):
+        reindex([export], export.with_suffix(f".{number}"))
+        print(peak_kb)
+"""
+
+
+def test_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
+    """Java's part of it has a fixed size; this is Python's, for four times the posts, in a process of its own."""
+    posts = hot_posts(4000)
+    small, large = (export_of(posts[:n], tmp_path / str(n), segment_size_bytes=500_000) for n in (1000, len(posts)))
+    command = [sys.executable, "-c", PEAKS, str(tmp_path), str(small), str(small), str(large)]
+    environment = os.environ | {"PYTHONPATH": str(SUPPORT)}
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=LIMIT_S)
+    assert found.returncode == 0, found.stderr
+    _, small_kb, large_kb = peaks_kb = [int(peak) for peak in found.stdout.split()]
+    print(f"driver's peaks: {peaks_kb} kB")
+    assert large_kb < small_kb + 8000
+
+
+def test_spark_submit_to_a_standalone_cluster(master: str, scratch: Path, tmp_path: Path) -> None:
+    """The same job, started as clusters start theirs, with what the documents say."""
+    posts = conversation(300)
+    export = export_of(posts, tmp_path / "export", segment_size_bytes=60_000)
+    module = [sys.executable, "-m", "cablestore.cli.submit"]
+    script = subprocess.run(module, capture_output=True, text=True, check=True).stdout.strip()
+    home = pyspark.__path__[0]
+    environment = os.environ | {"SPARK_HOME": home, "JAVA_HOME": str(find_java(tmp_path).home)}
+    settings = {
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "600m",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
+        "spark.cores.max": "1",
+    }
+    command = [f"{home}/bin/spark-submit", "--master", master, *EXECUTORS]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    command += [script, str(export), "--out", str(tmp_path / "store"), "--work", str(tmp_path / "work"), "--json"]
+    before = executors_of(scratch)
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=LIMIT_S)
+    assert found.returncode == 0, found.stderr
+    assert executors_of(scratch) - before, "no worker took part"
+    assert digest_of(tmp_path / "store") == digest_of_all(posts)

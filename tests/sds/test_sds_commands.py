@@ -1,0 +1,188 @@
+"""`cablestore sds status`: what the logs of a store hold, also while another process has them open."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from folders import SUPPORT
+from people import ANN, START_MS, raws
+from sds_people import content
+from waiting import LIMIT_S
+
+from cablestore import CableStore, StoreLockedError
+from cablestore.errors import NotAStoreError
+from cablestore.sds import CausalLog, Settings, causal_log
+from cablestore.store.generations import list_generations, open_folder, roll_back
+
+HOLDER = SUPPORT / "sds_holder.py"
+Run = Callable[..., tuple[int, str, str]]
+
+
+@contextmanager
+def holding(store: Path, *options: str) -> Iterator[None]:
+    """Another process that has the store and its causal logs open."""
+    command = [sys.executable, str(HOLDER), str(store), *options]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "open\n"
+        yield
+        assert child.stdin is not None
+        child.stdin.close()
+        assert child.wait(LIMIT_S) == 0
+
+
+def status(run: Run, store: Path) -> list[dict[str, Any]]:
+    code, out, err = run("sds", "status", "-s", store, "--json")
+    assert (code, err) == (0, "")
+    return [json.loads(line) for line in out.splitlines()]
+
+
+@pytest.fixture
+def busy(tmp_path: Path) -> Path:
+    """A store with two channels: in one of them something waits, is missing, is lost and is to be acknowledged."""
+    path = tmp_path / "store"
+    with CableStore.open(path) as store, causal_log(store) as log:
+        room = log.channel("room", "ann", Settings(lost_after_ms=60_000))
+        room.receive(content("lost", "never", at=1), START_MS)
+        room.tick(START_MS + 60_000, lambda: 0.5)
+        room.receive_all([content("here", at=2), content("waits", "gone", "here", at=3)], START_MS + 60_000)
+        room.confirm(2)
+        room.send(b"own", START_MS + 70_000)
+        log.channel("empty \x1b[31m", "bob")
+    return path
+
+
+def test_status_tells_how_much_is_where(busy: Path, run: Run) -> None:
+    empty, room = status(run, busy)
+    size_bytes = room.pop("disk_size_bytes")
+    assert size_bytes > 18_752 // 2  # the filter alone has more bits set than that
+    with CausalLog.open(busy) as log:
+        effects = len(log.channel("room", "ann", Settings(lost_after_ms=60_000)).outbox())
+    assert effects > 3
+    assert room == {
+        "channel": "room",
+        "sender": "ann",
+        "dialect": "spec",
+        "messages": 3,
+        "waiting": 1,
+        "missing": 1,
+        "unacknowledged": 1,
+        "lost": 1,
+        "effects": effects,
+        "lamport_ms": START_MS + 70_000,
+    }
+    assert (empty["channel"], empty["messages"], empty["effects"]) == ("empty \x1b[31m", 0, 0)
+
+
+def test_what_was_lost_and_comes_is_lost_no_more(busy: Path, run: Run) -> None:
+    with CausalLog.open(busy) as log:
+        log.channel("room", "ann", Settings(lost_after_ms=60_000)).receive(content("never"), START_MS + 80_000)
+    _, room = status(run, busy)
+    assert (room["lost"], room["messages"]) == (0, 4)
+
+
+def test_status_for_a_person(busy: Path, run: Run) -> None:
+    code, out, _ = run("sds", "status", "-s", busy)
+    assert code == 0
+    first, *rows = out.splitlines()
+    assert first.split() == [
+        "channel",
+        "sender",
+        "messages",
+        "waiting",
+        "missing",
+        "unacknowledged",
+        "lost",
+        "effects",
+        "lamport",
+        "on",
+        "disk",
+    ]
+    assert len(rows) == 2
+    assert "\x1b" not in out
+    assert "kB" in rows[1]
+
+
+def test_a_store_without_logs_and_a_folder_without_a_store(tmp_path: Path, run: Run) -> None:
+    CableStore.open(tmp_path / "store").close()
+    code, out, err = run("sds", "status", "-s", tmp_path / "store")
+    assert (code, out, err) == (0, "", "no causal logs\n")
+    assert not (tmp_path / "store" / "sds").exists()
+    code, _, err = run("sds", "status", "-s", tmp_path / "nothing")
+    assert code == 2
+    assert "there is no store" in err
+    with pytest.raises(NotAStoreError, match="no causal logs"):
+        CausalLog.open(tmp_path / "store", create=False)
+
+
+def test_status_while_another_process_has_the_logs_open(busy: Path, run: Run) -> None:
+    with holding(busy, "control"):
+        found = {row["channel"]: row for row in status(run, busy)}
+        assert found["held"]["messages"] == 1
+        assert found["room"]["waiting"] == 1
+        code, out, _ = run("sds", "status", "-s", busy)
+        assert code == 0
+        assert "held" in out
+    with holding(busy):
+        code, out, err = run("sds", "status", "-s", busy)
+        assert (code, out) == (2, "")
+        assert "One process at a time" in err
+
+
+def test_status_while_a_process_has_only_the_store_open(busy: Path, run: Run) -> None:
+    with CableStore.open(busy):
+        assert len(status(run, busy)) == 2
+
+
+def test_two_processes_cannot_open_the_logs(busy: Path) -> None:
+    with holding(busy), pytest.raises(StoreLockedError, match="open already"):
+        CausalLog.open(busy)
+    with CausalLog.open(busy) as log:
+        assert CausalLog.open_here(busy) is log
+        with pytest.raises(StoreLockedError, match="open already"):
+            CausalLog.open(busy)
+    assert CausalLog.open_here(busy) is None
+    CausalLog.open(busy).close()
+
+
+def test_whatever_happens_to_the_store_keeps_the_logs(busy: Path, tmp_path: Path, run: Run) -> None:
+    before = status(run, busy)
+    with CableStore.open(busy) as store:
+        store.ingest(raws(ANN.text("default", "x")))
+        store.rebuild()
+        store.compact()
+        assert store.check().is_clean
+        store.export(tmp_path / "export")
+        store.import_exports([tmp_path / "export"])
+    assert status(run, busy) == before
+    CableStore.rebuild_closed(busy)
+    code, _, err = run("rebuild", "-s", busy)
+    assert code == 0, err
+    assert status(run, busy) == before
+    live = next(each.name for each in list_generations(busy) if each.is_live)
+    assert [path.name for path in busy.glob("generation-*")] == [live]
+
+
+def test_going_back_to_a_generation_keeps_the_logs(busy: Path, run: Run) -> None:
+    before = status(run, busy)
+    with open_folder(busy) as folder:
+        first, second = folder.header.generation, folder.begin()
+        for file in (busy / first).iterdir():
+            (busy / second / file.name).write_bytes(file.read_bytes())
+        folder.activate(second, keep=True)
+    roll_back(busy, first)
+    assert status(run, busy) == before
+
+
+def test_logs_may_be_there_before_the_store(tmp_path: Path) -> None:
+    CausalLog.open(tmp_path / "new").close()
+    CableStore.open(tmp_path / "new").close()
+    with CableStore.in_memory() as store, causal_log(store) as log:
+        assert log.channel("room", "ann").send(b"x", START_MS).lamport_ms == START_MS

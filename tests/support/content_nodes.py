@@ -1,0 +1,201 @@
+"""Nodes with Codex' REST API for tests: ours in a process of its own, and one on a real socket that does what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from folders import SUPPORT
+from waiting import LIMIT_S
+
+from cablestore.archive.content.api import PREFIX, item_json
+from cablestore.archive.content.client import ContentClient
+from cablestore.archive.content.server import ContentServer
+from cablestore.archive.content.store import ContentStore
+from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, Cid, Manifest, leaf_of, manifest_cid, tree_cid
+
+CHILD = SUPPORT / "content_child.py"
+Body = Callable[[web.StreamResponse], Awaitable[None]]
+
+
+class ServedContent:
+    """Our endpoint in a process of its own."""
+
+    def __init__(self, folder: Path, *upstream: str) -> None:
+        command = [sys.executable, str(CHILD), "serve", str(folder), *upstream]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+        assert self.url, "it did not start"
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def highest_memory_mb(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/status").read_text().split("VmHWM:")[1]
+        return int(fields.split()[0]) / 1000
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@contextmanager
+def served(folder: Path, *upstream: str) -> Iterator[ServedContent]:
+    node = ServedContent(folder, *upstream)
+    try:
+        yield node
+    finally:
+        node.kill()
+
+
+def described(data: bytes, filename: str | None = "a", mimetype: str | None = None) -> tuple[Cid, Manifest, bytes]:
+    """A dataset's id, manifest and leaves, joined."""
+    blocks = [data[at : at + BLOCK_SIZE_BYTES] for at in range(0, len(data), BLOCK_SIZE_BYTES)]
+    leaves = [leaf_of(block) for block in blocks]
+    manifest = Manifest(tree_cid(leaves), len(data), filename, mimetype)
+    return manifest_cid(manifest), manifest, b"".join(leaves)
+
+
+@dataclass
+class Told:
+    """A node that answers as it is told. What is None is answered with 404; a function writes the answer itself."""
+
+    data: bytes | Body | None = None
+    manifest: Any = None
+    leaves: bytes | Body | None = None
+    listed: Any = None
+    exists: Any = None
+    uploaded: bytes | Body | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    status: int = 200
+    takes_ranges: bool = False
+    cut_at: int | None = None
+    """Where the connection breaks, counted from the beginning of the dataset."""
+    asked: list[str] = field(default_factory=list)
+    url: str = ""
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        route = request.path.removeprefix(PREFIX)
+        self.asked.append(f"{request.method} {route.rpartition('/')[2]} {request.headers.get('Range', '')}".strip())
+        if request.method == "POST":
+            await request.content.read()
+            return await self.give(request, self.uploaded)
+        if route == "/data":
+            return await self.give(request, self.listed)
+        match route.split("/")[3:]:
+            case ["network", "manifest"]:
+                return await self.give(request, self.manifest)
+            case ["leaves"]:
+                return await self.give(request, self.leaves)
+            case ["exists"]:
+                return await self.give(request, self.exists)
+            case [] | ["network", "stream"]:
+                return await self.give_data(request)
+        return web.Response(status=404)
+
+    async def give(self, request: web.BaseRequest, what: Any) -> web.StreamResponse:
+        if what is None:
+            return web.Response(status=404, text="there is no such thing")
+        if callable(what):
+            response = web.StreamResponse(status=self.status, headers=self.headers)
+            await response.prepare(request)
+            await what(response)
+            return response
+        if isinstance(what, bytes):
+            return web.Response(body=what)
+        return web.json_response(what)
+
+    async def give_data(self, request: web.BaseRequest) -> web.StreamResponse:
+        if not isinstance(self.data, bytes):
+            return await self.give(request, self.data)
+        start = int(request.headers["Range"][6:-1]) if self.takes_ranges and "Range" in request.headers else 0
+        response = web.StreamResponse(status=206 if start else self.status, headers=self.headers)
+        if "Content-Length" not in self.headers:
+            response.content_length = len(self.data) - start
+        if start:
+            response.headers["Content-Range"] = f"bytes {start}-{len(self.data) - 1}/{len(self.data)}"
+        await response.prepare(request)
+        await response.write(self.data[start : self.cut_at])
+        if self.cut_at is not None or len(self.data) != int(response.headers["Content-Length"]) + start:
+            await asyncio.sleep(0.05)  # what was written is to be on its way
+            assert request.transport is not None
+            request.transport.close()
+        return response
+
+
+@asynccontextmanager
+async def told(node: Told) -> AsyncIterator[Told]:
+    """Let the node run."""
+    server = web.Server(node.answer)
+    runner = web.ServerRunner(server, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        node.url = "http://{}:{}".format(*runner.addresses[0][:2])
+        yield node
+    finally:
+        await runner.cleanup()
+
+
+def honest(whole: bytes, **more: Any) -> tuple[Cid, Told]:
+    """A dataset's id, and a node that has it, without leaves, as Codex' own."""
+    cid, manifest, _ = described(whole)
+    return cid, Told(**({"data": whole, "manifest": item_json(cid, manifest)} | more))
+
+
+async def without_end(response: web.StreamResponse) -> None:
+    """Write until nobody listens."""
+    for _ in range(100_000):
+        await response.write(b"\x7b\x20" * 100_000)
+
+
+def changed(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@asynccontextmanager
+async def all_told(*nodes: Told) -> AsyncIterator[list[str]]:
+    """Let several nodes run; yields their URLs."""
+    async with AsyncExitStack() as stack:
+        yield [(await stack.enter_async_context(told(node))).url for node in nodes]
+
+
+def ask(
+    node: ServedContent, method: str, route: str, body: bytes | None = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    """Send a request by hand; returns status, headers and body."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    with closing(http.client.HTTPConnection("127.0.0.1", node.port, timeout=LIMIT_S)) as connection:
+        connection.request(method, PREFIX + route, body, named)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.headers), answer.read()
+
+
+def put(node: ServedContent, data: bytes, **headers: str) -> str:
+    status, _, text = ask(node, "POST", "/data", data, **headers)
+    assert status == 200, text
+    return text.decode()
+
+
+def with_server(folder: Path, work: Callable[[ContentServer, ContentClient], Awaitable[Any]], **options: Any) -> Any:
+    """Serve a store in this process and do some work with a client of it."""
+
+    async def run() -> Any:
+        with ContentStore.open(folder, quota_size_bytes=options.pop("quota_size_bytes", 2**30)) as store:
+            async with ContentServer(store, **options) as server, ContentClient(server.url) as client:
+                return await work(server, client)
+
+    return asyncio.run(run())

@@ -1,0 +1,86 @@
+"""Both ends of an encrypted connection, made by hand or as published, for tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from folders import KNOWN_ANSWERS
+
+from cablestore import Identity
+from cablestore.errors import HandshakeError
+from cablestore.protocol.secure_channel import SecureChannel
+
+VECTORS: list[dict[str, Any]] = json.loads((KNOWN_ANSWERS / "cable.json").read_text())["handshake"]
+CABAL_KEY = bytes(range(32))
+ANN = Identity.derive("noise", "ann")
+BOB = Identity.derive("noise", "bob")
+LIMIT_BYTES = 1_000_000
+
+
+def channel(identity: Identity = ANN, **changes: Any) -> SecureChannel:
+    """Ann's end of a connection that she opened, unless told otherwise."""
+    settings_: dict[str, Any] = {
+        "cabal_key": CABAL_KEY,
+        "static_secret": identity.exchange_secret,
+        "is_initiator": identity is ANN,
+        "max_message_size_bytes": LIMIT_BYTES,
+    }
+    return SecureChannel(**(settings_ | changes))
+
+
+def shake(ann: SecureChannel, bob: SecureChannel) -> list[bytes]:
+    """Bring a handshake about; return its messages."""
+    first = ann.start()
+    assert bob.start() == b""
+    nothing, second = bob.receive(first)
+    none, third = ann.receive(second)
+    assert (nothing, none, bob.receive(third)) == ([], [], ([], b""))
+    return [first, second, third]
+
+
+def pair(**changes: Any) -> tuple[SecureChannel, SecureChannel]:
+    """Both ends after the handshake."""
+    ann, bob = channel(ANN, **changes), channel(BOB, **changes)
+    shake(ann, bob)
+    return ann, bob
+
+
+def refused(end: SecureChannel, data: bytes, what: str) -> None:
+    """The bytes are refused, by a text that names the step, and the channel is dead from then on."""
+    with pytest.raises(HandshakeError, match=f"^{what}: "):
+        end.receive(data)
+    calls: list[Callable[[], object]] = [
+        lambda: end.receive(b""),
+        lambda: end.receive(data),
+        lambda: end.send(b"x"),
+        end.finish,
+        end.start,
+    ]
+    for call in calls:
+        with pytest.raises(HandshakeError, match=f"failed before: {what}: "):
+            call()
+
+
+def announce(end: SecureChannel, size_bytes: int) -> bytes:
+    """An encrypted length of a peer's own choice."""
+    return end._encrypt(size_bytes.to_bytes(4, "little"))
+
+
+def published(vector: dict[str, Any]) -> tuple[SecureChannel, SecureChannel]:
+    """Both ends of a published transcript, with its keys."""
+    keys = {name: bytes.fromhex(key["secret"]) for name, key in vector["keys"].items()}
+    initiator, responder = (
+        SecureChannel(
+            cabal_key=bytes.fromhex(vector["psk"]),
+            static_secret=keys[f"{role}_static"],
+            is_initiator=role == "initiator",
+            max_message_size_bytes=LIMIT_BYTES,
+            prologue=vector["prologue"].encode(),
+            _ephemeral_secret=keys[f"{role}_ephemeral"],
+        )
+        for role in ("initiator", "responder")
+    )
+    return initiator, responder

@@ -1,0 +1,169 @@
+"""What the tests of the Spark job share: one Spark session for a file of tests, stores and exports to work on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from folders import SUPPORT
+from people import ANN, BOB, CYD, raws
+from waiting import wait_until
+
+from cablestore import CableStore, Post
+from cablestore.index import copies
+from cablestore.reindex import load, prepare
+from cablestore.reindex.spark import session
+
+SHARES = {"PARTITION_POSTS": 400, "MAX_BUCKET_SIZE_BYTES": 60_000, "PART_ROWS": 2_000}
+"""Limits with which some thousand posts are cut into several partitions, buckets and parts."""
+
+CHILD = f"""
+import sys
+from cablestore.index import copies
+from cablestore.cli import main
+from cablestore.reindex import load, prepare
+copies.PARTITION_POSTS = {SHARES["PARTITION_POSTS"]}
+load.PART_ROWS = {SHARES["PART_ROWS"]}
+prepare.MAX_BUCKET_SIZE_BYTES = {SHARES["MAX_BUCKET_SIZE_BYTES"]}
+EXTRA
+main(sys.argv[1:])
+"""
+
+
+@contextmanager
+def spark_session(folder: Path) -> Iterator[None]:
+    """Run Spark in this process; jobs in the body find it running and use it."""
+    with session(folder / "scratch", cores=2, log=folder / "spark.log", driver_memory="600m"):
+        yield
+
+
+@contextmanager
+def small_shares() -> Iterator[None]:
+    """Have jobs of this process cut small histories into several shares."""
+    before = {name: getattr(_owner(name), name) for name in SHARES}
+    for name, value in SHARES.items():
+        setattr(_owner(name), name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(_owner(name), name, value)
+
+
+def _owner(name: str) -> Any:
+    return {"PARTITION_POSTS": copies, "MAX_BUCKET_SIZE_BYTES": prepare, "PART_ROWS": load}[name]
+
+
+def start_job(script: Path, *arguments: str | Path, extra: str = "pass") -> subprocess.Popen[str]:
+    """Start `cablestore reindex` in a process of its own, with small shares; `extra` is a line of code to begin with."""
+    script.write_text(CHILD.replace("EXTRA", extra))
+    command = [sys.executable, str(script), "reindex", "--cores", "2", "--driver-memory", "600m", *map(str, arguments)]
+    environment = os.environ | {"CABLESTORE_TEST_MARK": str(script), "PYTHONPATH": str(SUPPORT)}
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def processes_of(marked: Path) -> dict[int, str]:
+    """Return the command lines of all processes that a job or a cluster started, itself among them, by their ids.
+
+    `marked` is the job's script or the cluster's folder.
+    """
+    mark = f"CABLESTORE_TEST_MARK={marked}".encode()
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue  # it has just ended, or is not ours
+    return {pid: command for pid, command in found.items() if command}
+
+
+def kill(*processes: int) -> None:
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def kill_python_workers(work: Path, marked: Path, job: subprocess.Popen[str]) -> None:
+    """Kill the Python workers of Spark as soon as posts are being derived."""
+
+    def workers() -> list[int]:
+        return [pid for pid, command in processes_of(marked).items() if "pyspark.daemon" in command]
+
+    wait_until(lambda: (work / "job.json").exists() or job.poll() is not None, "no job")
+    wait_until(lambda: len(workers()) > 1 or job.poll() is not None, "no worker")
+    kill(*workers()[1:])
+
+
+def kill_an_executor(marked: Path, job: subprocess.Popen[str]) -> None:
+    """Kill one of a cluster's executors while a job runs."""
+
+    def executors() -> list[int]:
+        commands = processes_of(marked)
+        return [pid for pid, command in commands.items() if "CoarseGrainedExecutorBackend" in command]
+
+    wait_until(lambda: executors() or job.poll() is not None, "no executor")
+    assert job.poll() is None
+    kill(executors()[0])
+
+
+def conversation(posts: int) -> list[Post]:
+    """Return posts of three people in four channels, with topics, joins, names, and deletions of every kind."""
+    people = (ANN, BOB, CYD)
+    found: list[Post] = [person.named(name) for person, name in zip(people, ("ann", "bob", "cyd"), strict=True)]
+    texts: list[Post] = []
+    for number in range(posts):
+        person = people[number % 3]
+        channel = ("default", "a!b", "日本語", "\x00")[number % 4]
+        last = tuple(post.hash for post in texts[-4:-3])
+        text = person.text(channel, f"{number} lorem ipsum", links=last)
+        texts.append(text)
+        found.append(text)
+        if number % 50 == 0:
+            found += [person.topic(channel, f"topic {number}"), person.join(channel)]
+        if number % 20 == 19:
+            own = person.delete(texts[number - 9], texts[number - 3])
+            found += [own, people[(number + 1) % 3].delete(texts[number - 1]), person.delete(own)]
+    return found
+
+
+def store_at(path: Path, posts: Iterable[Post]) -> None:
+    """Make a store of these posts, or add them to it."""
+    with CableStore.open(path) as store:
+        store.ingest(raws(*posts), verify=False, batch_posts=500)
+
+
+def digest_of(path: Path) -> str:
+    """Return the dump digest of a store, which must be whole."""
+    with CableStore.open(path) as store:
+        report = store.check()
+        assert report.is_clean, [str(problem) for problem in report.problems]
+        return store.dump_digest()
+
+
+def digest_of_all(posts: Iterable[Post]) -> str:
+    """Return the dump digest of a store that took all these posts one by one."""
+    with CableStore.in_memory(verify_threads=1) as store:
+        store.ingest(raws(*posts), verify=False, batch_posts=500)
+        return store.dump_digest()
+
+
+def export_of(posts: Iterable[Post], folder: Path, **options: Any) -> Path:
+    """Export a store in memory that took these posts."""
+    with CableStore.in_memory(verify_threads=1) as store:
+        store.ingest(raws(*posts), verify=False, batch_posts=500)
+        store.export(folder, **options)
+    return folder

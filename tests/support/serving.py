@@ -1,0 +1,85 @@
+"""`cablestore serve` and other commands in processes of their own, for tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from folders import ROOT
+from prometheus_client.parser import text_string_to_metric_families
+from waiting import LIMIT_S
+
+KEY, OTHER_KEY = "ab" * 32, "cd" * 32
+HERE = "127.0.0.1:0"
+OPERATIONS = (ROOT / "docs" / "OPERATIONS.md").read_text()
+
+
+def environment(**more: str) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("CABLESTORE_")}
+    return clean | {"PYTHONUNBUFFERED": "1"} | more
+
+
+def cablestore(*arguments: object, store: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cablestore", *map(str, arguments), "-s", str(store)]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment(**more), check=False, timeout=LIMIT_S
+    )
+
+
+def fetch(url: str, method: str = "GET") -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=LIMIT_S) as found:
+            return found.status, found.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+class Served:
+    """`cablestore serve` in a process of its own."""
+
+    def __init__(self, store: Path, *arguments: object, **more: str) -> None:
+        self.store = store
+        self._log = store.with_suffix(f".{time.monotonic_ns()}.log")
+        command = [sys.executable, "-m", "cablestore", "serve", "-s", str(store), "--json", *map(str, arguments)]
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment(**more)
+            )
+        self.told: dict[str, str] = {}
+
+    def hear(self, what: str) -> str:
+        """Return what it tells on standard output: where it listens, where its metrics are."""
+        assert self.process.stdout is not None
+        while what not in self.told:
+            line = self.process.stdout.readline()
+            assert line, self._log.read_text()
+            self.told |= json.loads(line)
+        return self.told[what]
+
+    @property
+    def address(self) -> str:
+        return self.hear("listening")
+
+    def logged(self, event: str = "", **fields: Any) -> list[dict[str, Any]]:
+        found = [json.loads(line) for line in self._log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        wanted = {"event": event, **fields} if event else fields
+        return [line for line in found if wanted.items() <= line.items()]
+
+    def metric(self, name: str, **labels: str) -> float:
+        status, text = fetch(f"http://{self.hear('metrics')}/metrics")
+        assert status == 200, text
+        samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+        return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(LIMIT_S)
