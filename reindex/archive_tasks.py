@@ -23,8 +23,8 @@ from cablestore.archive.format.period import Period, week_of
 from cablestore.archive.format.profile import Profile, Topic, topics_of
 from cablestore.archive.weeks import archives_of, messages_of, stones_by
 from cablestore.errors import CorruptExportError
-from cablestore.export.segment import storage_errors
 from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT, post_record, record_start
+from cablestore.files import storage_errors
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Row
 from cablestore.index.runs import cut, read_bucket, write_run

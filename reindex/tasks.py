@@ -36,7 +36,7 @@ from cablestore.errors import (
     ReindexError,
     StorageError,
 )
-from cablestore.export.segment import storage_errors
+from cablestore.files import storage_errors, unique_suffix, whole_file
 from cablestore.index.batches import batches
 from cablestore.index.census import summaries
 from cablestore.index.collector import without_collector
@@ -366,7 +366,5 @@ def finish(path: Path, report: dict[str, Any]) -> dict[str, Any]:
 
 def leave(path: Path, data: bytes) -> None:
     """Leave a file in the job's folder, whole or not at all. Raises StorageError where the disk refuses."""
-    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-    with storage_errors(path):
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
+    with storage_errors(path), whole_file(path, unique_suffix(), sync=False) as file:
+        file.write(data)

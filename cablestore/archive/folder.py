@@ -9,7 +9,6 @@ off before anything is appended, so that a process that is killed at any instant
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -20,8 +19,7 @@ from typing import Final
 from cablestore.archive.format.index import Index
 from cablestore.archive.format.profile import Entry
 from cablestore.errors import ArchiveError
-from cablestore.export.segment import storage_errors
-from cablestore.export.writer import write_whole
+from cablestore.files import open_folder, storage_errors, try_lock, write_whole
 from cablestore.limits import MAX_INDEX_SIZE_BYTES
 
 DATA: Final = "data"
@@ -43,32 +41,18 @@ class ArchiveFolder:
         """Make the folder if it is not there, and keep other writers out of it. Raises ArchiveError where one is there."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ArchiveError(
-                    f"archives are being written to {self.path} by another process: wait for it"
-                ) from None
+        with open_folder(self.path) as descriptor:
+            if not try_lock(descriptor):
+                raise ArchiveError(f"archives are being written to {self.path} by another process: wait for it")
             with storage_errors(self.path):
                 for left in self.path.glob(f"{SCRATCH_PREFIX}*"):  # by a writer that was killed: it holds posts
                     shutil.rmtree(left)
             yield
-        finally:
-            os.close(descriptor)
 
     def is_claimed(self) -> bool:
         """Tell whether somebody writes to the folder. For an instant this keeps writers out: ask seldom."""
-        with storage_errors(self.path):
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
+        with open_folder(self.path) as descriptor:
+            return not try_lock(descriptor, shared=True)
 
     def state(self) -> tuple[int, ...] | None:
         """Return what changes with every change of `data` or the index, None where one of them is not there."""

@@ -24,8 +24,7 @@ from cablestore.archive.format.profile import PROFILES, Entry
 from cablestore.archive.importer import Imported, OnDamaged, import_archives
 from cablestore.archive.remote import PlaceT, Progress, Remote, Span
 from cablestore.errors import ArchiveError
-from cablestore.export.segment import storage_errors
-from cablestore.export.writer import write_whole
+from cablestore.files import storage_errors, write_whole
 from cablestore.protocol.body import TEXT, Text
 from cablestore.protocol.dialect import Dialect
 from cablestore.store.store import CableStore, system_clock_ms

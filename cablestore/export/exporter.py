@@ -6,9 +6,7 @@ the folder, and merged into segments. What is done is in unfinished.json; the ma
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping
@@ -25,9 +23,9 @@ from cablestore.errors import ExportError
 from cablestore.export.filter import Selection
 from cablestore.export.manifest import ARRIVALS, MANIFEST, UNFINISHED, Filters, Manifest, Segment, segments_of
 from cablestore.export.records import pieces
-from cablestore.export.segment import storage_errors
 from cablestore.export.sort import merge, write_run
-from cablestore.export.writer import ExportWriter, record_start, write_whole
+from cablestore.export.writer import ExportWriter, record_start
+from cablestore.files import open_folder, storage_errors, try_lock, write_whole
 from cablestore.index import arrival_log, sizes
 from cablestore.index.progress import Progress
 from cablestore.index.reader import Reader, SnapshotSource
@@ -204,13 +202,10 @@ def _claimed(out: Path) -> Iterator[None]:
         raise ExportError(f"{out} is a file, an export is a folder")
     with storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with open_folder(out) as descriptor:
+        if not try_lock(descriptor):
+            raise ExportError(f"another export into {out} is under way: wait for it")
         with storage_errors(out):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ExportError(f"another export into {out} is under way: wait for it") from None
             names = {entry.name for entry in out.iterdir()}
         if MANIFEST in names:
             raise ExportError(f"{out} is a finished export, which is not overwritten. Choose a new or empty folder")
@@ -219,8 +214,6 @@ def _claimed(out: Path) -> Iterator[None]:
         if foreign:
             raise ExportError(f"{out} holds {', '.join(foreign[:3])}. Choose a new or empty folder")
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _begun(out: Path, identity: str) -> _Work:

@@ -23,7 +23,8 @@ import blake3
 
 from cablestore import limits
 from cablestore.errors import CorruptExportError, ExportError
-from cablestore.export.segment import read_segment, storage_errors
+from cablestore.export.segment import read_segment
+from cablestore.files import storage_errors
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TYPE_NAMES
 from cablestore.protocol.crypto import KEY_SIZE_BYTES

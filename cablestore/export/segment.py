@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -19,7 +17,8 @@ import blake3
 import msgpack
 import zstandard
 
-from cablestore.errors import CorruptExportError, StorageError
+from cablestore.errors import CorruptExportError
+from cablestore.files import storage_errors, unique_suffix
 from cablestore.limits import MAX_SEGMENT_BLOCK_SIZE_BYTES
 
 _CHUNK_SIZE_BYTES: Final = 2**20
@@ -42,7 +41,7 @@ class SegmentWriter:
     def __init__(self, path: Path, level: int) -> None:
         """Begin the segment at `path`; `level` is zstd's."""
         self._path = path
-        self._unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+        self._unfinished = path.with_name(path.name + unique_suffix())
         self._compressor = zstandard.ZstdCompressor(level=level)
         self._packer = msgpack.Packer()
         self._hasher = blake3.blake3()
@@ -135,14 +134,3 @@ def _checked(path: Path, expected_blake3: str | None) -> bytes:
             f"{path} is damaged: its BLAKE3 is {found}, {expected_blake3} was expected. Copy or write it again"
         )
     return data
-
-
-@contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses into a StorageError that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"{path}: {error.strerror or error}. Check that it is there, free space and permissions"
-        ) from None

@@ -5,7 +5,6 @@ A run's file is a row of blocks: size u32 big-endian, then so many bytes of a ms
 
 from __future__ import annotations
 
-import os
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ from typing import Final
 import msgpack
 
 from cablestore.errors import CorruptExportError
-from cablestore.export.segment import storage_errors
+from cablestore.files import storage_errors, whole_file
 
 _BLOCK_SIZE_BYTES: Final = 65_536
 """What the merge holds of each run. Of a hundred million posts, 600 runs, that is 40 MB."""
@@ -43,16 +42,11 @@ def write_run(path: Path, records: list[bytes]) -> None:
     """Sort records and write them. The file has its name only once it is whole and on the disk."""
     records.sort()
     packer = msgpack.Packer()  # one buffer for all blocks
-    unfinished = path.with_name(f"{path.name}.tmp")
-    with storage_errors(path):
-        with unfinished.open("wb") as file:
-            for block in cut([records], _BLOCK_SIZE_BYTES):
-                data = packer.pack(block)
-                file.write(_SIZE.pack(len(data)))
-                file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
+    with storage_errors(path), whole_file(path) as file:
+        for block in cut([records], _BLOCK_SIZE_BYTES):
+            data = packer.pack(block)
+            file.write(_SIZE.pack(len(data)))
+            file.write(data)
 
 
 def merge(runs: Iterable[Path], after: bytes = b"") -> Iterator[list[bytes]]:

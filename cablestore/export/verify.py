@@ -25,8 +25,8 @@ from cablestore.export.manifest import (
     read_posts,
     read_tombstones,
 )
-from cablestore.export.segment import storage_errors
 from cablestore.export.sort import merge, write_run
+from cablestore.files import storage_errors
 from cablestore.index.packing import pack
 from cablestore.index.signatures import Verifier
 from cablestore.index.tombstone import Tombstone

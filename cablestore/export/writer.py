@@ -6,7 +6,6 @@ of the timestamp backwards, with zeros in front: that sorts like the number, and
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,8 +27,9 @@ from cablestore.export.manifest import (
     in_order_of_types,
     segment_name,
 )
-from cablestore.export.segment import SegmentWriter, Written, storage_errors
+from cablestore.export.segment import SegmentWriter, Written
 from cablestore.export.sort import cut
+from cablestore.files import storage_errors, write_whole
 from cablestore.index.batches import batches
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TYPE_NAMES
@@ -152,22 +152,6 @@ def write_manifest(
     manifest = Manifest(folder, dialect, dict(views), filters, tuple(segments))
     write_whole(folder / MANIFEST, manifest.encode())
     return manifest
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a small file under another name, bring it to the disk, and give it its name, in a folder that is synced."""
-    unfinished = path.with_name(f"{path.name}.tmp")
-    with storage_errors(path):
-        with unfinished.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _nothing(_: Segment) -> None:

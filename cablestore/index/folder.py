@@ -19,7 +19,6 @@ there, so is the database that it names: a new store gets its database first. Wi
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -32,7 +31,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
+from cablestore import files
 from cablestore.errors import FormatError, MissingDatabaseError, NotAStoreError, StorageError, StoreLockedError
+from cablestore.files import sync_folder, whole_file
 from cablestore.index.leveldb import holds_database
 from cablestore.protocol.dialect import LEGACY, Dialect, dialect_named
 
@@ -140,8 +141,7 @@ class Folder:
     def _settle(self) -> None:
         """Sign the lock, and remove what interrupted work left and marked as its own."""
         assert self._lock is not None  # noqa: S101 - it is open
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, b"%d\n" % os.getpid(), 0)
+        files.sign_lock(self._lock)
         for scratch in self.path.glob(f"{_SCRATCH}*"):
             shutil.rmtree(scratch, ignore_errors=True)
         named = {self.header.generation, *self.header.kept}
@@ -212,7 +212,7 @@ class Folder:
         with _disk(f"{database} cannot be moved to {self.path / name}"):
             _put_mark(database, _FINISHED)
             database.replace(self.path / name)
-            _sync_folder(self.path)
+            sync_folder(self.path)
         return name
 
     def remove(self, generation: str) -> None:
@@ -375,13 +375,13 @@ def _mark_of(database: Path) -> str:
 
 
 def _put_mark(database: Path, text: str) -> None:
-    _write_whole(database / _MARK, text)
+    _write_line(database / _MARK, text)
 
 
 def _unmark(database: Path) -> None:
     with suppress(FileNotFoundError, NotADirectoryError):
         (database / _MARK).unlink()
-        _sync_folder(database)
+        sync_folder(database)
 
 
 @contextmanager
@@ -397,17 +397,14 @@ def _disk(what: str) -> Iterator[None]:
 
 def _acquire(path: Path) -> int:
     """Take the lock, before LevelDB is asked: its own refusal of a second open drops the first one's lock."""
-    lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(lock, 20, 0).decode("ascii", errors="replace").strip() or "unknown"
-        os.close(lock)
+
+    def refused(owner: str) -> StoreLockedError:
         where = "this process" if owner == str(os.getpid()) else f"process {owner}"
-        raise StoreLockedError(
+        return StoreLockedError(
             f"the store at {path} is open in {where}. One process at a time can have a store open: close it there first"
-        ) from None
-    return lock
+        )
+
+    return files.lock(path / _LOCK, refused)
 
 
 def _read_header(path: Path) -> Header:
@@ -440,24 +437,10 @@ def _write_header(path: Path, header: Header) -> None:
         "store": header.store_id,
         "kept": header.kept,
     }
-    _write_whole(path / _STORE, json.dumps(fields))
+    _write_line(path / _STORE, json.dumps(fields))
 
 
-def _write_whole(path: Path, line: str) -> None:
-    """Write a file of one line under another name, and rename it when it is on the disk."""
-    new = path.with_name(f"{path.name}{_BEFORE_RENAME}")
-    with new.open("w", encoding="utf-8") as file:
-        file.write(f"{line}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    """Bring names in a folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _write_line(path: Path, line: str) -> None:
+    with whole_file(path, _BEFORE_RENAME) as file:
+        file.write(f"{line}\n".encode())
+    sync_folder(path.parent)

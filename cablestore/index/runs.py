@@ -10,7 +10,6 @@ Buckets are the same ranges in all runs of one derivation: `boundaries` has the 
 from __future__ import annotations
 
 import struct
-import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ import msgpack
 import zstandard
 
 from cablestore.errors import CorruptExportError, DecodeError, StorageError
+from cablestore.files import unique_suffix, whole_file
 from cablestore.index.derive import Derivation, combine, key_of
 from cablestore.index.reader import BEHIND_HEX, DATA_PREFIX, Reader, Row
 from cablestore.index.view import Catalog
@@ -51,14 +51,11 @@ def write_run(path: Path, buckets: Sequence[list[Row]]) -> None:
     blobs = [compressor.compress(msgpack.packb(rows)) if rows else b"" for rows in buckets]
     ends = accumulate((len(blob) for blob in blobs), initial=_OFFSET.size * len(blobs))
     next(ends)
-    unfinished = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with unfinished.open("wb") as file:
+        with whole_file(path, unique_suffix(), sync=False) as file:
             file.write(b"".join(map(_OFFSET.pack, ends)))
             file.writelines(blobs)
-        unfinished.replace(path)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise StorageError(f"{path} cannot be written: {error.strerror}. It needs free space") from None
 
 

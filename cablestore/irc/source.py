@@ -23,7 +23,7 @@ from typing import IO, Any, Final, cast
 
 from cablestore import limits
 from cablestore.errors import LogFormatError
-from cablestore.export.segment import storage_errors
+from cablestore.files import storage_errors
 from cablestore.irc.formats import shortened
 
 _CHUNK_SIZE_BYTES: Final = 65_536

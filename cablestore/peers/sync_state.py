@@ -12,11 +12,13 @@ Losing the file costs one full pass a peer, so a damaged one is taken for none.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from cablestore import limits
+from cablestore.files import whole_file
 
 FORMAT: Final = 1
 _NAME: Final = "peers.json"
@@ -70,12 +72,9 @@ class Marks:
             return
         self._is_changed = False
         peers = {peer: {name: _written(mark) for name, mark in marks.items()} for peer, marks in self._peers.items()}
-        draft = self._path.with_suffix(".draft")
-        try:
-            draft.write_text(json.dumps({"format": FORMAT, "peers": peers}, ensure_ascii=False))
-            draft.replace(self._path)
-        except OSError:
-            draft.unlink(missing_ok=True)  # a full disk: the next sync asks for more than it needs
+        # On a full disk the next sync asks for more than it needs.
+        with suppress(OSError), whole_file(self._path, sync=False) as file:
+            file.write(json.dumps({"format": FORMAT, "peers": peers}, ensure_ascii=False).encode())
 
 
 def _written(mark: Mark) -> dict[str, int]:

@@ -7,7 +7,6 @@ comes once more, no other one does, and none is lost. Nothing is in the outbox b
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +17,7 @@ from typing import Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from cablestore.errors import NotAStoreError, SdsError, StorageError, StoreLockedError
+from cablestore.files import lock
 from cablestore.index.folder import CAUSAL_LOGS
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
@@ -65,15 +65,15 @@ class CausalLog:
             raise NotAStoreError(f"there are no causal logs at {path}: a program makes them with CausalLog.open")
         try:
             path.mkdir(parents=True, exist_ok=True)
-            lock = _acquire(path)
+            locked = _acquire(path)
         except OSError as error:
             raise StorageError(f"the causal logs at {path} cannot be opened: {error.strerror}") from None
         try:
             database = LevelDB(path, tuning, create=create)
         except BaseException:
-            os.close(lock)
+            os.close(locked)
             raise
-        opened = _open_here[path] = cls(database, lock)
+        opened = _open_here[path] = cls(database, locked)
         return opened
 
     @classmethod
@@ -343,12 +343,9 @@ def _path_of(store_folder: Path | str) -> Path:
 
 def _acquire(path: Path) -> int:
     """Take the lock before LevelDB is asked: its own refusal of a second open drops the first one's lock."""
-    lock = os.open(path / _OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise StoreLockedError(
+    return lock(
+        path / _OWNER,
+        lambda _: StoreLockedError(
             f"the causal logs at {path} are open already. One process at a time can have them open: close them there first"
-        ) from None
-    return lock
+        ),
+    )

@@ -12,8 +12,7 @@ from typing import Final
 from cablestore.archive.format.cid import Cid
 from cablestore.archive.format.profile import Entry
 from cablestore.errors import ArchiveError
-from cablestore.export.segment import storage_errors
-from cablestore.export.writer import write_whole
+from cablestore.files import storage_errors, write_whole
 from cablestore.limits import MAX_STORED_ARCHIVE_SIZE_BYTES
 
 _NAME: Final = "content"

@@ -169,25 +169,6 @@ def check_disk(folder: Path, size_bytes: int) -> None:
         )
 
 
-def sync_folder(folder: Path) -> None:
-    """Bring names in a folder to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_file(path: Path, data: bytes, temporary: Path) -> None:
-    """Put a small file in place by rename: after this returns, also when power is lost."""
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
-
-
 def _open(path: Path, tree: Cid) -> BinaryIO:
     try:
         return path.open("rb")

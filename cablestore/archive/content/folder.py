@@ -10,7 +10,6 @@ incoming/               what is being written
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -18,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from cablestore.archive.content.dataset import sync_folder, write_file
 from cablestore.errors import ArchiveError, StorageError, StoreLockedError
+from cablestore.files import lock, sign_lock, sync_folder, write_whole
 
 FORMAT: Final = 1
 """Version of the folder."""
@@ -29,7 +28,6 @@ MANIFESTS: Final = "manifests"
 INCOMING: Final = "incoming"
 
 _HEADER: Final = "CONTENT"
-_HEADER_BEFORE_RENAME: Final = "CONTENT.new"
 _LOCK: Final = "lock"
 
 
@@ -39,17 +37,17 @@ def lock_folder(folder: Path) -> int:
     Raises StoreLockedError where another has it, ArchiveError for a folder that is something else, OSError.
     """
     _inspect(folder)
-    lock = _acquire(folder)
+    descriptor = _acquire(folder)
     try:
         if not (folder / _HEADER).exists():
-            write_file(folder / _HEADER, json.dumps({"format": FORMAT}).encode(), folder / _HEADER_BEFORE_RENAME)
+            write_whole(folder / _HEADER, json.dumps({"format": FORMAT}).encode(), ".new")
         for name in (DATA, LEAVES, MANIFESTS, INCOMING):
             (folder / name).mkdir(exist_ok=True)
         sync_folder(folder)
     except BaseException:
-        os.close(lock)
+        os.close(descriptor)
         raise
-    return lock
+    return descriptor
 
 
 @contextmanager
@@ -66,7 +64,7 @@ def _inspect(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     header = folder / _HEADER
     if not header.exists():
-        foreign = sorted({path.name for path in folder.iterdir()} - {_LOCK, _HEADER_BEFORE_RENAME})
+        foreign = sorted({path.name for path in folder.iterdir()} - {_LOCK, f"{_HEADER}.new"})
         if foreign:
             raise ArchiveError(
                 f"{folder} is not a content store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder"
@@ -85,15 +83,12 @@ def _inspect(folder: Path) -> None:
 
 def _acquire(folder: Path) -> int:
     """Take the folder's lock, which its process loses when it ends, however it ends."""
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(lock, 20, 0).decode("ascii", errors="replace").strip() or "unknown"
-        os.close(lock)
-        raise StoreLockedError(
-            f"the content store at {folder} is open in process {owner}. One process at a time can have it open: close it there first"
-        ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
-    return lock
+    descriptor = lock(
+        folder / _LOCK,
+        lambda owner: StoreLockedError(
+            f"the content store at {folder} is open in process {owner}. One process at a time can have it open: close it "
+            "there first"
+        ),
+    )
+    sign_lock(descriptor)
+    return descriptor

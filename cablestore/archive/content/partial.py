@@ -8,7 +8,6 @@ The target's name appears when all is verified and on the disk, never before.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,9 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cablestore.archive.content.dataset import check_disk, check_leaves, sync_folder
+from cablestore.archive.content.dataset import check_disk, check_leaves
 from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, LEAF_SIZE_BYTES, DatasetHasher, Manifest
 from cablestore.errors import ArchiveError, StorageError
+from cablestore.files import sync_folder, try_lock
 
 
 class Partial:
@@ -167,16 +167,9 @@ class Partial:
 def _locked(path: Path) -> int:
     """Open a file that no other download has open."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The one that had it may have given it its name in between: then it is no longer ours to write in.
-        if os.fstat(file).st_ino == path.stat().st_ino:
-            return file
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    except BaseException:
-        os.close(file)
-        raise
+    # The one that had it may have given it its name in between: then it is no longer ours to write in.
+    if try_lock(file) and path.exists() and os.fstat(file).st_ino == path.stat().st_ino:
+        return file
     os.close(file)
     raise ArchiveError(f"another download to {path} runs: wait for it")
 

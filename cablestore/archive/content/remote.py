@@ -13,7 +13,7 @@ from cablestore.archive.content.dataset import check_disk
 from cablestore.archive.format.cid import Cid, DatasetHasher, Manifest
 from cablestore.archive.remote import Progress
 from cablestore.errors import ArchiveError, NoRoomError, UnreachableError
-from cablestore.export.segment import storage_errors
+from cablestore.files import storage_errors
 from cablestore.limits import MAX_INDEX_SIZE_BYTES, MAX_STORED_ARCHIVE_SIZE_BYTES, STALL_TIMEOUT_S
 
 _MANIFESTS_AT_ONCE: Final = 8

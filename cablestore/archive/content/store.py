@@ -23,12 +23,11 @@ from cablestore.archive.content.dataset import (
     DatasetReader,
     DatasetWriter,
     check_disk,
-    sync_folder,
-    write_file,
 )
 from cablestore.archive.content.folder import DATA, INCOMING, LEAVES, MANIFESTS, disk, lock_folder
 from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, CODEC_MANIFEST, Cid, Generation, Manifest, manifest_cid
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StorageError
+from cablestore.files import sync_folder, write_whole
 
 DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
 """20 GiB, as nim-codex has it."""
@@ -195,7 +194,7 @@ class ContentStore:
             for kind in (LEAVES, DATA):
                 name.with_suffix(f".{kind}").replace(self.folder / kind / str(manifest.tree))
                 sync_folder(self.folder / kind)
-            write_file(self.folder / MANIFESTS / str(cid), encoded, name.with_suffix(".manifest"))
+            write_whole(self.folder / MANIFESTS / str(cid), encoded)
             self.damaged.discard(cid)
             if cid not in self._manifests:
                 self._know(cid, manifest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from cablestore.archive.torrent.metainfo import (
 from cablestore.archive.torrent.remote import TorrentRemote, private_params, torrent_params
 from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.errors import ArchiveError, IncompleteError, StorageError
+from cablestore.files import whole_file
 
 __all__ = ["TorrentConfig", "TorrentEngine", "TorrentRemote", "TorrentStatus"]
 
@@ -285,12 +285,8 @@ def _read_torrent_file(path: Path, community: str) -> Metainfo:
 
 def _put(path: Path, content: bytes) -> None:
     """Write a file so that at any instant it is whole, the old or the new. Raises ArchiveError."""
-    new = path.with_name(f"{path.name}.new")
     try:
-        with new.open("wb") as file:
+        with whole_file(path, ".new") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
     except OSError as error:
         raise ArchiveError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,105 @@
+"""Files: put a whole one in place, bring it to the disk, lock a folder, and say what the operating system refused."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from cablestore.errors import CableStoreError, StorageError
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError in a `with` into a StorageError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{path}: {error.strerror or error}. Check that it is there, free space and permissions"
+        ) from None
+
+
+@contextmanager
+def whole_file(path: Path, suffix: str = ".tmp", *, sync: bool = True) -> Iterator[BinaryIO]:
+    """Write a file under another name, its own and `suffix`, and rename it when the `with` ends.
+
+    With `sync` the file is on the disk before it has its name. After an exception the unfinished file is removed. Raises
+    OSError.
+    """
+    unfinished = path.with_name(f"{path.name}{suffix}")
+    try:
+        with unfinished.open("wb") as file:
+            yield file
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def unique_suffix() -> str:
+    """Return a suffix of unfinished files that no other process writes."""
+    return f".{uuid.uuid4().hex}.tmp"
+
+
+def write_whole(path: Path, data: bytes, suffix: str = ".tmp") -> None:
+    """Put a small file in place, with its name on the disk too. Raises StorageError."""
+    with storage_errors(path):
+        with whole_file(path, suffix) as file:
+            file.write(data)
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Bring the names in a folder to the disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lock(path: Path, refused: Callable[[str], CableStoreError]) -> int:
+    """Lock a file, made if it is missing, and return its descriptor. The lock ends when that is closed or the process ends.
+
+    Raises `refused(owner)` where another one has the lock: `owner` is the process id that `sign_lock` left, or "unknown".
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    if try_lock(descriptor):
+        return descriptor
+    owner = os.pread(descriptor, 20, 0).decode("ascii", errors="replace").strip() or "unknown"
+    os.close(descriptor)
+    raise refused(owner)
+
+
+def sign_lock(descriptor: int) -> None:
+    """Write this process' id into a locked file."""
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+
+
+def try_lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Lock an open file or folder, unless another process has it locked."""
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def open_folder(path: Path) -> Iterator[int]:
+    """Open a folder, to be locked in the `with`. Raises StorageError."""
+    with storage_errors(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
