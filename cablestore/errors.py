@@ -51,6 +51,14 @@ class OutdatedViewError(OpenError):
     """A view on disk was built by another version of its code, so it refuses to be read."""
 
 
+class MissingViewError(OutdatedViewError):
+    """The store has views whose code is not installed, so it cannot be written, checked or rebuilt."""
+
+
+class ViewError(CableStoreError):
+    """A view cannot be kept: its name or keys are not allowed or taken, or its package cannot be loaded."""
+
+
 class StorageError(CableStoreError):
     """The disk refused: full, read-only, gone."""
 

@@ -85,7 +85,7 @@ def reindex(
     work = (work or out.with_name(f"{out.name}.reindex")).absolute()
     scratch = out.with_name(f"{out.name}.loading")
     drops = drops or Drops()
-    views = catalog.together(views)
+    views = catalog.with_dependencies(views)
     after = covered(read_sources(exports, archives).manifests, out)
     derived = derive_rows(
         exports,

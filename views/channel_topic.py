@@ -8,9 +8,8 @@ The latest post/topic by (timestamp, hash) wins. An empty topic is a topic that 
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.latest import MOMENT_SIZE_BYTES, moment
-from cablestore.index.reader import Reader, Row
-from cablestore.index.view import Fold, View
+from cablestore.index.reader import Reader
+from cablestore.index.view import View, latest_fold, split_latest
 from cablestore.protocol.body import TOPIC, Topic
 from cablestore.protocol.keys import escape
 from cablestore.protocol.post import Post
@@ -19,26 +18,24 @@ from cablestore.views.channel_state import TOPIC_PREFIX
 PREFIX: Final = b"!channel!topic!"
 
 
-def parts(post: Post) -> list[Row]:
-    """Return what a post/topic says."""
-    topic = post.body.topic if isinstance(post.body, Topic) else ""
-    return [(PREFIX + post.channel_key, moment(post.timestamp_ms, post.hash) + topic.encode())]
+def channel_of(post: Post) -> bytes:
+    """Return the post's channel, as keys have it."""
+    return post.channel_key
 
 
-def refold(reader: Reader, key: bytes) -> bytes | None:
-    """Find the latest post/topic that is left."""
-    row = reader.last(TOPIC_PREFIX + key[len(PREFIX) :] + b"!")
-    post = None if row is None else reader.post(row[1])
-    return None if post is None else parts(post)[0][1]
+def topic_of(post: Post) -> bytes:
+    """Return the topic that a post/topic sets."""
+    return post.body.topic.encode() if isinstance(post.body, Topic) else b""
 
 
 def latest(reader: Reader, channel: str) -> tuple[str, bytes] | None:
-    """Return a channel's topic and the hash of the post that set it, None where none ever did."""
+    """Return a channel's topic and the hash of the post that set it, None if no topic was ever set."""
     value = reader.get(PREFIX + escape(channel))
     if value is None:
         return None
+    digest, topic = split_latest(value)
     try:
-        return value[MOMENT_SIZE_BYTES:].decode(), value[8:MOMENT_SIZE_BYTES]
+        return topic.decode(), digest
     except UnicodeDecodeError:
         raise CorruptStoreError(f"the topic of {channel!r} is damaged. Run `cablestore rebuild`") from None
 
@@ -48,5 +45,5 @@ VIEW: Final = View(
     version=1,
     prefixes=(PREFIX,),
     answers="Channel State Request (topic); the topic",
-    folds=(Fold(prefix=PREFIX, types=frozenset({TOPIC}), parts=parts, refold=refold),),
+    folds=(latest_fold(prefix=PREFIX, types=frozenset({TOPIC}), group=channel_of, says=topic_of, rows=TOPIC_PREFIX),),
 )

@@ -85,12 +85,12 @@ def _bits(part: bytes) -> int:
         raise CorruptStoreError("a row of heads is damaged. Run `cablestore rebuild`") from None
 
 
-def stored(part: bytes) -> bytes | None:
+def stored_value(part: bytes) -> bytes | None:
     """Keep no row for what is settled."""
     return None if part == _SETTLED else part
 
 
-def recall(reader: Reader, key: bytes, part: bytes) -> bytes | None:
+def absent_part(reader: Reader, key: bytes, part: bytes) -> bytes | None:
     """Tell whether a post without a row is settled or unknown. One that just came was unknown before."""
     if part[0] & _HERE:
         return None
@@ -163,8 +163,8 @@ VIEW: Final = View(
             refold=refold,
             merge=merge,
             dead_parts=dead_parts,
-            stored=stored,
-            recall=recall,
+            stored_value=stored_value,
+            absent_part=absent_part,
         ),
     ),
 )

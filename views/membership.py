@@ -19,7 +19,7 @@ from cablestore.index.latest import MOMENT_SIZE_BYTES, moment, moment_of_row
 from cablestore.index.reader import Reader, Row
 from cablestore.index.view import Census, Fold, View, decode_number
 from cablestore.protocol.body import JOIN, LEAVE, LINKABLE_TYPES
-from cablestore.protocol.keys import escape, unescape
+from cablestore.protocol.keys import escape
 from cablestore.protocol.post import Post
 from cablestore.views import channel_state
 
@@ -32,14 +32,10 @@ _LEFT = bytes((LEAVE,))
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Where a user stands in a channel.
-
-    `decided_by` is the hash of the post that decides it, `announced_by` of the latest post/join or post/leave, if any.
-    """
+    """Relation of a user to a channel. `announced_by` is the hash of the latest post/join or post/leave, if any."""
 
     author: bytes
     is_member: bool
-    decided_by: bytes
     announced_by: bytes | None
 
 
@@ -80,7 +76,6 @@ def _decode(author_hex: bytes, value: bytes) -> Membership:
     return Membership(
         author=bytes.fromhex(author_hex.decode()),
         is_member=is_member(value),
-        decided_by=value[8:MOMENT_SIZE_BYTES],
         announced_by=None if announced == _NO_ANNOUNCEMENT else announced[8:MOMENT_SIZE_BYTES],
     )
 
@@ -102,13 +97,6 @@ def of_user(reader: Reader, channel: str, author: bytes) -> Membership | None:
 def count(reader: Reader, channel: str) -> int:
     """Return how many are in a channel."""
     return decode_number(reader.get(COUNT_PREFIX + escape(channel)))
-
-
-def groups(reader: Reader) -> Iterator[tuple[str, bytes]]:
-    """Yield (channel, public key) of every membership."""
-    for key, _ in reader.prefix(PREFIX):
-        channel_key, author_hex = key[len(PREFIX) :].split(b"!")
-        yield unescape(channel_key), bytes.fromhex(author_hex.decode())
 
 
 VIEW: Final = View(

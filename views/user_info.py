@@ -3,17 +3,16 @@
     !user!info!<pubkey>!<mono-ts>  -> hash of the post/info
     !user!latest!info!<pubkey>     -> moment (8 bytes of timestamp, 32 of hash) | msgpack list of [key, value] (fold)
 
-The latest post/info is the whole truth about its author (wire.md 6.2.4): there is no row a property, as the seed has,
-because a property that the latest leaves out is back at its default, whatever earlier ones said.
+The latest post/info is the whole truth about its author (wire.md 6.2.4). A property that it leaves out is back at its default,
+whatever earlier ones said. So there is no row for each property, as there is in the seed.
 """
 
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.latest import MOMENT_SIZE_BYTES, moment
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader, Row
-from cablestore.index.view import Fold, View
+from cablestore.index.view import View, latest_fold, split_latest
 from cablestore.protocol.body import INFO, Info
 from cablestore.protocol.post import Post
 
@@ -26,39 +25,37 @@ def rows(post: Post) -> list[Row]:
     return [(b"!user!info!%b!%b" % (post.author_hex, post.sort_time), post.hash)]
 
 
-def parts(post: Post) -> list[Row]:
+def author_of(post: Post) -> bytes:
+    """Return the post's author, as keys have it."""
+    return post.author_hex
+
+
+def info_of(post: Post) -> bytes:
     """Return what a post/info says."""
-    pairs = post.body.pairs if isinstance(post.body, Info) else ()
-    return [(LATEST_PREFIX + post.author_hex, moment(post.timestamp_ms, post.hash) + pack(pairs))]
-
-
-def refold(reader: Reader, key: bytes) -> bytes | None:
-    """Find the latest post/info that is left."""
-    row = reader.last(PREFIX + key[len(LATEST_PREFIX) :] + b"!")
-    post = None if row is None else reader.post(row[1])
-    return None if post is None else parts(post)[0][1]
+    return pack(post.body.pairs if isinstance(post.body, Info) else ())
 
 
 def latest(reader: Reader, author: bytes) -> tuple[Info, bytes] | None:
-    """Return what a user says of itself and the hash of the post/info that says it, None where none does."""
+    """Return what a user says of itself and the hash of the post/info that says it, None if there is none."""
     value = reader.get(LATEST_PREFIX + author.hex().encode())
     if value is None:
         return None
+    digest, packed = split_latest(value)
     try:
-        info = Info(tuple((str(key), bytes(data)) for key, data in unpack(value[MOMENT_SIZE_BYTES:])))
+        info = Info(tuple((str(key), bytes(data)) for key, data in unpack(packed)))
     except (TypeError, ValueError):
         raise CorruptStoreError(f"the info of {author.hex()} is damaged. Run `cablestore rebuild`") from None
-    return info, value[8:MOMENT_SIZE_BYTES]
+    return info, digest
 
 
 def latest_hash(reader: Reader, author: bytes) -> bytes | None:
-    """Return the hash of a user's latest post/info, None without one."""
+    """Return the hash of a user's latest post/info, None if there is none."""
     value = reader.get(LATEST_PREFIX + author.hex().encode())
-    return None if value is None else value[8:MOMENT_SIZE_BYTES]
+    return None if value is None else split_latest(value)[0]
 
 
 def accepts_roles(reader: Reader, author: bytes) -> bool:
-    """Tell whether a user lets others give it roles, as all do who say nothing of it (moderation.md 4.2.4)."""
+    """Tell whether a user lets others give it roles. A user who says nothing of it does (moderation.md 4.2.4)."""
     said = latest(reader, author)
     return said is None or said[0].accepts_role
 
@@ -70,5 +67,5 @@ VIEW: Final = View(
     answers="Channel State Request (infos); Moderation State Request (who takes roles); names",
     types=frozenset({INFO}),
     rows=rows,
-    folds=(Fold(prefix=LATEST_PREFIX, types=frozenset({INFO}), parts=parts, refold=refold),),
+    folds=(latest_fold(prefix=LATEST_PREFIX, types=frozenset({INFO}), group=author_of, says=info_of, rows=PREFIX),),
 )

@@ -145,12 +145,12 @@ def combine(pieces: list[Row], catalog: Catalog) -> list[Row]:
 
 
 def _merged(parts: list[Row], fold: Fold) -> list[Row]:
-    merge, stored = fold.merge, fold.stored
+    merge, stored_value = fold.merge, fold.stored_value
     merged: dict[bytes, bytes] = {}
     for key, part in parts:
         known = merged.get(key)
         merged[key] = part if known is None else merge(known, part)
-    return [(key, value) for key, part in merged.items() if (value := stored(part)) is not None]
+    return [(key, value) for key, part in merged.items() if (value := stored_value(part)) is not None]
 
 
 def _added(counts: list[Row]) -> list[Row]:

@@ -194,12 +194,13 @@ class Plan:
         found = []
         for key, fold in self._refolds.items():
             part = fold.refold(self._reader, key)
-            found.append((fold, key, self._base.get(key), None if part is None else fold.stored(part)))
+            found.append((fold, key, self._base.get(key), None if part is None else fold.stored_value(part)))
         for key, (fold, part) in self._parts.items():
             if key not in self._refolds:
                 before = self._base.get(key)
-                known = fold.recall(self._base, key, part) if before is None and fold.recall is not None else before
-                found.append((fold, key, before, fold.stored(part if known is None else fold.merge(known, part))))
+                absent = fold.absent_part
+                known = absent(self._base, key, part) if before is None and absent is not None else before
+                found.append((fold, key, before, fold.stored_value(part if known is None else fold.merge(known, part))))
         return found
 
     def _count(self, post: Post, change: int) -> None:

@@ -1,33 +1,39 @@
-"""The contract of views: what a view is to the code that keeps it.
+"""Views: what a view is to the code that keeps it. This is the interface to write views of one's own with.
 
-A view is pure functions of one post, written once. The store adds and removes rows with them, the in-process rebuild
-and the Spark job make whole databases with them, and `check` holds a database against them.
+A view is a few pure functions of one post. The store adds and removes rows with them, the rebuild in this process and the
+Spark job make whole databases with them, and `check` compares a database with them.
 
-Rows (`View.rows`) follow from one post alone. What follows from several posts is either
+There are five kinds of rows:
 
-* a Fold: each post gives parts, parts of one key are merged, the merged part is stored. Merging is commutative,
-  associative and idempotent, so neither order nor repetition matters;
-* a Tally: each post counts 1 at a key. Counts of live posts are added up.
+    post ----------> rows                 View.rows: they follow from one post alone
+    tombstone -----> rows                 View.dead_rows: what is kept of a deleted post
+    posts -- parts -> one row a key       Fold: parts of one key are merged
+    posts -- 1 -----> one row a key       Tally: posts are counted
+    rows ----------> summary              Census (rows of a fold are counted), Tree (sums over ranges of posts)
 
-What follows from rows, once these are known, is a summary:
+All functions of a view are pure: they read their arguments and nothing else, no clock, no random number, no file, no global
+state that changes. The same post always gives the same bytes, in every process. So the database is a function of the set of
+posts, whatever their order.
 
-* a Census: how many rows of a fold count, by group;
-* a Tree: counts and sums over ranges of posts in order of time, in sets that the view names.
+Keys begin with a prefix of their view and end with the parts that the view needs, with `!` between the parts. Text in keys is
+written by `cablestore.protocol.keys.escape`. No key has a byte from 0 to 3: the reverse hash map has a use for these.
 
-Keys hold text as `keys.escape` writes it: bytes 0 to 3 stand in no key, for the reverse hash map has a use for them.
-
-Rows and parts of a tombstone (`dead_rows`, `dead_parts`) are what a view keeps of a deleted post.
+Functions must be importable (defined at the top of a module): they are sent to other processes by name.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from struct import Struct
 from typing import Final
 
-from cablestore.errors import CorruptStoreError
+from cablestore.errors import CorruptStoreError, ViewError
+from cablestore.index.latest import MOMENT_SIZE_BYTES, moment
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader, Row, record_key
 from cablestore.index.tombstone import Tombstone
@@ -35,8 +41,15 @@ from cablestore.protocol.body import TYPE_NAMES
 from cablestore.protocol.post import Post
 
 ALL_TYPES: Final = frozenset(TYPE_NAMES)
+"""The numbers of all types of post."""
 REVERSE_NAME: Final = "reverse"
 REVERSE_PREFIX: Final = b"!reverse!"
+OWN_PREFIX: Final = b"!x!"
+"""What the keys of all views begin with that are not cablestore's: `!x!<name of the view>!`."""
+_RESERVED: Final = frozenset({b"meta", b"sizes", b"arrival", b"local"})
+"""First parts of keys that belong to no view."""
+_PREFIX: Final = re.compile(rb"!([^!\x00-\x03]+!)+")
+_OWN_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 _NOTHING: list[Row] = []
 _NUMBER: Final = Struct(">Q")
 
@@ -51,72 +64,136 @@ def _as_it_is(part: bytes) -> bytes | None:
 
 @dataclass(frozen=True)
 class Census:
-    """How many rows of a fold count, one row a group.
+    """Numbers of rows of a fold that count, one number a group.
 
-    A group is all rows of the fold whose keys are the same up to their last `!`. `counts(value)` tells whether a stored row
-    counts. The group's row has `prefix` in place of the fold's, the key's parts but the last one, and the number, u64
-    big-endian. Where nothing counts there is no row.
+    A group is all rows of the fold whose keys are the same up to their last `!`. The row of the group has the key of the
+    fold's rows with `prefix` in place of the fold's prefix and without the last part. Its value is the number, u64 big-endian.
+    A group in which nothing counts has no row.
 
-    So a fold with `!channel!member!<channel>!<pubkey>` and a census with `!channel!members!` have `!channel!members!<channel>`.
+    A fold with `!channel!member!<channel>!<pubkey>` and a census with the prefix `!channel!members!` give
+    `!channel!members!<channel>`.
     """
 
     prefix: bytes
+    """One of the view's prefixes, for this census alone."""
     counts: Callable[[bytes], bool]
+    """Tells whether a row of the fold with this stored value counts."""
 
 
 @dataclass(frozen=True)
 class Fold:
-    """One row a group of posts, merged from the parts that each of them gives.
+    """A row for each group of posts, merged from the parts that each post of the group gives.
 
-    * `parts(post)` gives the (key, part) pairs of a post whose type is in `types`.
-    * `merge(a, b)` joins two parts of one key.
-    * `stored(part)` is the value that is kept for a part, None where no row is.
-    * `recall(reader, key, part)` is what the absence of a row stands for when `part` is added: None is nothing.
-    * `refold(reader, key)` finds the part anew from the rows that are left after one was removed.
-    * `census` counts the stored rows.
+    The key names the group. A part is bytes of any form that the fold chooses. The row's value is
+    `stored_value(merge(part, part, ...))`. `latest_fold` makes the fold that keeps what the latest post says.
+
+    `merge` must be associative, commutative and idempotent: merge(a, merge(b, c)) == merge(merge(a, b), c),
+    merge(a, b) == merge(b, a), merge(a, a) == a. Then neither the order of posts nor duplicates matter.
     """
 
     prefix: bytes
+    """One of the view's prefixes, for this fold alone. All keys of the parts begin with it."""
     types: frozenset[int]
+    """The types of post that give parts, as `cablestore.protocol.body` numbers them."""
     parts: Callable[[Post], list[Row]]
+    """Returns the (key, part) pairs of a live post whose type is in `types`."""
     refold: Callable[[Reader, bytes], bytes | None]
+    """Returns the part of a key after a post of its group is gone, None if nothing is left.
+
+    It is called when a post is deleted or discarded, because a part cannot be subtracted. It reads the rows that are left, of
+    any view, but no folds, tallies and summaries, which change later in the same write. Its result must be what merging the
+    parts of all posts that are left gives. It should need few rows: a view keeps rows in order of time for this.
+    """
     merge: Callable[[bytes, bytes], bytes] = max
+    """Merges two parts of one key. By default the greater bytes win."""
     dead_parts: Callable[[Tombstone], list[Row]] = _no_rows
-    stored: Callable[[bytes], bytes | None] = _as_it_is
-    recall: Callable[[Reader, bytes, bytes], bytes | None] | None = None
+    """Returns the (key, part) pairs that a deletion gives. They are merged with those of posts."""
+    stored_value: Callable[[bytes], bytes | None] = _as_it_is
+    """Returns the row's value for the merged part, None if there must be no row. By default the part itself.
+
+    A stored value must be a part again: merging it with a new part gives what merging all parts gives.
+    """
+    absent_part: Callable[[Reader, bytes, bytes], bytes | None] | None = None
+    """Returns the part that is known of a key without a row, None if nothing is known.
+
+    It is needed if `stored_value` returns None for a part that counts. The arguments are a reader of the state before the
+    write, the key, and the part that is being added. By default a key without a row has no part.
+    """
     census: Census | None = None
+    """Counts the stored rows of the fold by group."""
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Numbers of live posts by type under the key that `key(post)` names.
+    """Numbers of live posts by type, one row for each key.
 
-    The value is a msgpack list of ten counts, one for each post type. A row whose counts are all 0 is removed.
+    A post adds 1 to the count of its type when it is stored and takes 1 away when it is deleted or discarded. The value is a
+    msgpack list of ten counts, one for each type of post (`decode_counts`). A row whose counts are all 0 is removed.
     """
 
     prefix: bytes
+    """One of the view's prefixes, for this tally alone."""
     types: frozenset[int]
+    """The types of post that are counted."""
     key: Callable[[Post], bytes]
+    """Returns the key at which a post counts. It begins with `prefix`."""
 
 
 @dataclass(frozen=True)
 class Tree:
     """Sums over ranges of posts in order of <mono-ts>, so that any range is a few reads. `cablestore.index.tree` makes them.
 
-    Posts are in sets: `sets(post)` has their names. The tree of each set has rows under `prefix`: of the whole set, and of
-    every range with more than `leaf_rows` posts. `items(reader, start, stop)` reads (<set>!<mono-ts>, hash) of a set's
-    posts in a range. All of these stand in rows whose keys begin with one of `sources`.
+    The tree of each set has rows under `prefix`: one of the whole set, and one of every range with more than `leaf_rows` posts.
     """
 
     prefix: bytes
+    """One of the view's prefixes, for this tree alone."""
     sets: Callable[[Post], list[bytes]]
+    """Returns the names of the sets that a post is in."""
     items: Callable[[Reader, bytes, bytes], Iterator[Row]]
+    """Yields (<set>!<mono-ts>, hash) of a set's posts with start <= <set>!<mono-ts> < stop, in order."""
     sources: tuple[bytes, ...]
+    """Prefixes of the rows that `items` reads. They may belong to other views."""
     leaf_rows: int = 128
+    """The number of posts from which on a range has a row of its own."""
+
+
+def latest_fold(
+    *, prefix: bytes, types: frozenset[int], group: Callable[[Post], bytes], says: Callable[[Post], bytes], rows: bytes
+) -> Fold:
+    """Return the fold that keeps what the latest post of each group says. Read its values with `split_latest`.
+
+        <prefix><group> -> timestamp u64 big-endian | hash u8[32] | <what the post says>
+
+    The latest is the greatest by (timestamp, hash). `types` are the types of the posts. `group(post)` is the group in a key,
+    `says(post)` the bytes to keep, of any length.
+
+    `rows` is a prefix of rows `<rows><group>!<mono-ts> -> hash`, one for each of these posts, which a view of the same catalog
+    keeps. When the latest post is deleted, the one before it is found there in one step.
+    """
+    part = partial(_latest_part, prefix, group, says)
+    return Fold(prefix=prefix, types=types, parts=part, refold=partial(_refold_latest, prefix, part, rows))
+
+
+def split_latest(value: bytes) -> tuple[bytes, bytes]:
+    """Return (hash of the latest post, what it says) of a value that a `latest_fold` keeps."""
+    return value[8:MOMENT_SIZE_BYTES], value[MOMENT_SIZE_BYTES:]
+
+
+def _latest_part(prefix: bytes, group: Callable[[Post], bytes], says: Callable[[Post], bytes], post: Post) -> list[Row]:
+    return [(prefix + group(post), moment(post.timestamp_ms, post.hash) + says(post))]
+
+
+def _refold_latest(
+    prefix: bytes, part: Callable[[Post], list[Row]], rows: bytes, reader: Reader, key: bytes
+) -> bytes | None:
+    row = reader.last(rows + key[len(prefix) :] + b"!")
+    post = None if row is None else reader.post(row[1])
+    return None if post is None else part(post)[0][1]
 
 
 def decode_counts(value: bytes | None) -> list[int]:
-    """Return the ten counts of a tally's row."""
+    """Return the ten counts of a tally's row, zeros for None."""
     if value is None:
         return [0] * len(TYPE_NAMES)
     counts = unpack(value)
@@ -126,12 +203,12 @@ def decode_counts(value: bytes | None) -> list[int]:
 
 
 def encode_counts(counts: list[int]) -> bytes | None:
-    """Return the value of a tally's row, None where nothing is left to count."""
+    """Return the value of a tally's row, None if all counts are 0."""
     return pack(counts) if any(counts) else None
 
 
 def decode_number(value: bytes | None) -> int:
-    """Return the number in a census' row."""
+    """Return the number in a row of a census, 0 for None."""
     if value is None:
         return 0
     if len(value) != _NUMBER.size:
@@ -141,7 +218,7 @@ def decode_number(value: bytes | None) -> int:
 
 
 def encode_number(number: int) -> bytes | None:
-    """Return the value of a census' row, None where nothing counts."""
+    """Return the value of a row of a census, None for 0."""
     if number < 0:
         raise CorruptStoreError("a census' row has less than was counted. Run `cablestore rebuild`")
     return _NUMBER.pack(number) if number else None
@@ -149,43 +226,78 @@ def encode_number(number: int) -> bytes | None:
 
 @dataclass(frozen=True)
 class View:
-    """One view: its name, its version, and the functions that make it. Its module's docstring gives the key layout.
-
-    `prefixes` are the key ranges that are the view's own; each fold, tally, census and tree has one of them to itself.
-    The version goes up when the rows that the functions make change. `answers` names the requests of peers and the reads of clients that the view serves.
-    """
+    """A view: its name, its version, its keys, and the functions that make its rows."""
 
     name: str
+    """The name in the store, in statistics and reports. No two views of a catalog have the same."""
     version: int
+    """A number that goes up whenever the functions make other rows than before. A store refuses to read rows of another version
+    until it is rebuilt."""
     prefixes: tuple[bytes, ...]
+    """The beginnings of all keys of the view, in the form `!word!` or `!word!word!`. No other view has keys there. Each fold, tally,
+    census and tree has one of them to itself. A view of one's own has `!x!<name>!`, or longer ones (`Catalog.extended`)."""
     answers: str
+    """The requests of peers and the reads of clients that the view serves, for the documentation."""
     types: frozenset[int] = frozenset()
-    """The types of post that have rows."""
+    """The types of post for which `rows` is called."""
     rows: Callable[[Post], list[Row]] = _no_rows
+    """Returns the (key, value) rows of a live post. No two posts give the same key."""
     dead_rows: Callable[[Tombstone], list[Row]] = _no_rows
+    """Returns the (key, value) rows that a deletion gives as long as it is known. No two tombstones give the same key."""
     folds: tuple[Fold, ...] = ()
     tallies: tuple[Tally, ...] = ()
     tree: Tree | None = None
 
 
 class Catalog:
-    """All views, sorted out by the type of post that concerns them."""
+    """The views that a store keeps, sorted by the type of post that concerns them. Immutable.
 
-    def __init__(self, views: tuple[View, ...]) -> None:
-        self.views: Final = views
+    Raises ViewError for two views of one name, for prefixes that overlap, are reserved or are not of the form `!word!`, and for
+    a fold, tally, census or tree whose prefix is not among its view's.
+    """
+
+    def __init__(self, views: Iterable[View]) -> None:
+        self.views: Final = tuple(views)
+        views = self.views
+        _check_names(views)
+        _check_prefixes(views)
         self.versions: Final = {view.name: view.version for view in views}
         self.by_type: Final = tuple(tuple(v for v in views if t in v.types) for t in TYPE_NAMES)
         """The views that have rows for each type of post."""
         self.folds: Final = tuple(tuple(f for v in views for f in v.folds if t in f.types) for t in TYPE_NAMES)
+        """The folds that each type of post gives parts to."""
         self.tallies: Final = tuple(tuple(y for v in views for y in v.tallies if t in y.types) for t in TYPE_NAMES)
+        """The tallies that count each type of post."""
         self.trees: Final = tuple(view.tree for view in views if view.tree is not None)
         self.censuses: Final = tuple((f, f.census) for view in views for f in view.folds if f.census is not None)
         self.prefixes: Final = sorted((prefix, view.name) for view in views for prefix in view.prefixes)
-        """Every key range that is a view's own, and the view's name, in order of keys."""
+        """The prefixes of all views, each with the name of its view, in order of keys."""
         folds: list[tuple[bytes, Fold | None]] = [(fold.prefix, fold) for view in views for fold in view.folds]
         tallies: list[tuple[bytes, Fold | None]] = [(tally.prefix, None) for view in views for tally in view.tallies]
         self.combined: Final = sorted(folds + tallies, key=lambda pair: pair[0])
-        """The prefixes under which a row is made of many posts: with the fold, or None for counts."""
+        """The prefixes under which many posts make one row: each with its fold, or None for counts."""
+        self._dead_rows: Final = tuple(view.dead_rows for view in views if view.dead_rows is not _no_rows)
+        self._dead_folds: Final = tuple(f for view in views for f in view.folds if f.dead_parts is not _no_rows)
+
+    def extended(self, views: Iterable[View]) -> Catalog:
+        """Return a catalog that has views of one's own, too.
+
+        Raises ViewError for a view whose keys do not begin with `!x!<name>!`, and for what a catalog refuses. A name has up to 64 of
+        the characters a-z, 0-9, `_`, `-` and `.`, and begins with a letter or digit.
+        """
+        added = tuple(views)
+        for view in added:
+            if not _OWN_NAME.fullmatch(view.name):
+                raise ViewError(
+                    f"{view.name!r} is no name for a view: use up to 64 of the characters a-z, 0-9, '_', '-' and '.'"
+                )
+            own = OWN_PREFIX + view.name.encode() + b"!"
+            for prefix in view.prefixes:
+                if not prefix.startswith(own):
+                    raise ViewError(
+                        f"the view {view.name} has the prefix {_shown(prefix)}. Let its prefixes begin with {_shown(own)}"
+                    )
+        return Catalog((*self.views, *added)) if added else self
 
     def rows(self, post: Post) -> list[Row]:
         """Return every row that follows from the post alone, the one of the reverse hash map last."""
@@ -198,42 +310,74 @@ class Catalog:
 
     def dead_rows(self, tombstone: Tombstone) -> list[Row]:
         """Return every row that follows from the tombstone alone."""
-        return [row for view in self.views for row in view.dead_rows(tombstone)]
+        return [row for rows_of in self._dead_rows for row in rows_of(tombstone)]
 
     def fold_keys(self, post: Post) -> list[tuple[Fold, bytes]]:
-        """Return every fold's key that the post gives a part to."""
+        """Return every fold that the post gives a part to, with the key."""
         return [(fold, key) for fold in self.folds[post.type] for key, _ in fold.parts(post)]
 
     def dead_parts(self, tombstone: Tombstone) -> list[tuple[Fold, bytes, bytes]]:
-        """Return (fold, key, part) for all that the tombstone gives to folds."""
-        folds = [fold for view in self.views for fold in view.folds]
-        return [(fold, key, part) for fold in folds for key, part in fold.dead_parts(tombstone)]
+        """Return (fold, key, part) for each part that the tombstone gives."""
+        return [(fold, key, part) for fold in self._dead_folds for key, part in fold.dead_parts(tombstone)]
 
-    def tally_keys(self, post: Post) -> list[bytes]:
-        """Return the keys at which the post counts."""
-        return [tally.key(post) for tally in self.tallies[post.type]]
-
-    def together(self, views: frozenset[str]) -> frozenset[str]:
-        """Return these views and those that can only be built anew along with them: a tree, and what it is over."""
+    def with_dependencies(self, views: frozenset[str]) -> frozenset[str]:
+        """Add the views that must be rebuilt together with these: a tree's, and those of the rows that it sums."""
         for tree in self.trees:
             bound = {self.view_of(prefix) for prefix in (tree.prefix, *tree.sources)}
             views = views | bound if views & bound else views
         return views
 
     def view_of(self, key: bytes) -> str:
-        """Return the name of the view that a key belongs to, "" where it is none's."""
+        """Return the name of the view that a key belongs to, "" if it belongs to none."""
         return self.range_of(key)[1]
 
     def range_of(self, key: bytes) -> tuple[bytes, str]:
-        """Return the prefix that a key has and the name of the view whose prefix it is, empty where it is none's."""
+        """Return the view's prefix that a key begins with and the view's name, empty if it belongs to none."""
         index = bisect_right(self.prefixes, (key, "~")) - 1
         if index >= 0 and key.startswith(self.prefixes[index][0]):
             return self.prefixes[index]
         return b"", ""
 
 
+def _check_names(views: tuple[View, ...]) -> None:
+    names = [view.name for view in views]
+    for name in names:
+        if names.count(name) > 1:
+            raise ViewError(f"{names.count(name)} views have the name {name}. Rename or remove all but one")
+
+
+def _check_prefixes(views: tuple[View, ...]) -> None:
+    for view in views:
+        for prefix in view.prefixes:
+            if not _PREFIX.fullmatch(prefix):
+                raise ViewError(f"the view {view.name} has the prefix {_shown(prefix)}. It must have the form !word!")
+            if prefix.split(b"!")[1] in _RESERVED:
+                raise ViewError(
+                    f"the view {view.name} has the prefix {_shown(prefix)}, which is reserved. Choose another"
+                )
+        summaries = [fold.census for fold in view.folds if fold.census] + ([view.tree] if view.tree else [])
+        inner = [each.prefix for each in (*view.folds, *view.tallies, *summaries)]
+        for prefix in inner:
+            if prefix not in view.prefixes or inner.count(prefix) > 1:
+                raise ViewError(
+                    f"the view {view.name} has a fold, tally, census or tree with the prefix {_shown(prefix)}. "
+                    "It must be one of the view's prefixes, for this one alone"
+                )
+    prefixes = sorted((prefix, view.name) for view in views for prefix in view.prefixes)
+    for (prefix, name), (other, other_name) in pairwise(prefixes):
+        if other.startswith(prefix):
+            raise ViewError(
+                f"the prefix {_shown(other)} of the view {other_name} overlaps with {_shown(prefix)} of the view {name}. "
+                "Choose another"
+            )
+
+
+def _shown(prefix: bytes) -> str:
+    return prefix.decode(errors="backslashreplace")
+
+
 def reverse_row(post: Post, keys: list[bytes]) -> Row:
-    """Return the row of the reverse hash map for a post with rows at these keys, besides the post's own."""
+    """Return the row of the reverse hash map of a post that has rows at these keys, without the key of the post itself."""
     short = (
         b"\x00".join(keys)
         .replace(post.sort_time, b"\x01")
@@ -244,7 +388,7 @@ def reverse_row(post: Post, keys: list[bytes]) -> Row:
 
 
 def reverse_keys(reader: Reader, post: Post) -> list[bytes] | None:
-    """Return the keys that the reverse hash map holds for a post, None where it has no row."""
+    """Return the keys that the reverse hash map has for a post, None if there is no row."""
     value = reader.get(REVERSE_PREFIX + post.hash_hex)
     if value is None:
         return None

@@ -297,7 +297,7 @@ def test_single_views_are_those_of_the_whole(
     history: tuple[Dialect, list[Post]], plan: Plan, random: Random, views: frozenset[str]
 ) -> None:
     dialect, posts = history[0], public(history[1])
-    views = CATALOG.together(views)
+    views = CATALOG.with_dependencies(views)
     with scratch_folder() as folder, store_of(dialect, posts) as store:
         exports = write_exports(dialect, posts, plan, folder, random)
         with job_of(exports, folder / "job", plan, views=views) as job:

@@ -122,7 +122,7 @@ def rows_of(view: View) -> list[list[str]]:
             for fold in view.folds:
                 if post.type in fold.types:
                     found += [
-                        ["part", key.hex(), part.hex(), (fold.stored(part) or b"").hex()]
+                        ["part", key.hex(), part.hex(), (fold.stored_value(part) or b"").hex()]
                         for key, part in fold.parts(post)
                     ]
                     found += [
@@ -200,4 +200,4 @@ def test_folds_found_anew_are_the_folds_that_grew(store: CableStore) -> None:
                 for key, value in rows:
                     part = fold.refold(snapshot.reader, key)
                     assert part is not None
-                    assert fold.stored(part) == value
+                    assert fold.stored_value(part) == value
