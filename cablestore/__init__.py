@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from cablestore.index.rebuild import RebuildReport
     from cablestore.index.tombstone import Skeleton, Tombstone
     from cablestore.index.verdict import Outcome, Verdict
+    from cablestore.index.view import Catalog, Fold, Tally, View
     from cablestore.protocol.body import Block, Body, Delete, Info, Join, Leave, Moderation, Role, Text, Topic, Unblock
     from cablestore.protocol.crypto import Identity
     from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
@@ -102,6 +103,7 @@ _MODULES: Final = {
     "store.store": ("CableStore",),
     "index.tombstone": ("Skeleton", "Tombstone"),
     "index.verdict": ("Outcome", "Verdict"),
+    "index.view": ("Catalog", "Fold", "Tally", "View"),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -113,6 +115,7 @@ __all__ = [
     "Body",
     "CableStore",
     "CableStoreError",
+    "Catalog",
     "Channel",
     "CheckReport",
     "CorruptExportError",
@@ -125,6 +128,7 @@ __all__ = [
     "ExportProblem",
     "ExportReport",
     "Filters",
+    "Fold",
     "FormatError",
     "HandshakeError",
     "Identity",
@@ -157,6 +161,7 @@ __all__ = [
     "StorageError",
     "StoreClosedError",
     "StoreLockedError",
+    "Tally",
     "Text",
     "Tombstone",
     "Topic",
@@ -165,6 +170,7 @@ __all__ = [
     "UnknownPostTypeError",
     "User",
     "Verdict",
+    "View",
     "__version__",
     "decode_post",
     "encode_post",

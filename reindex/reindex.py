@@ -9,13 +9,13 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from cablestore.errors import ExportError, ReindexError
+from cablestore.errors import ExportError, ReindexError, StoreLockedError
 from cablestore.export.manifest import Manifest, read_arrivals
 from cablestore.index import arrival_log
 from cablestore.index.batches import batches
@@ -26,7 +26,8 @@ from cablestore.index.copies import Origin
 from cablestore.index.derive import measure
 from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder, peek
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.meta import meta_row
+from cablestore.index.meta import KEY as META_KEY
+from cablestore.index.meta import meta_row, require_views
 from cablestore.index.reader import PRIVATE_PREFIX, Reader, Row
 from cablestore.index.rebuild import add_summaries, write_head
 from cablestore.index.runs import BEHIND_ALL
@@ -79,7 +80,8 @@ def reindex(
     database takes its place. `views` are those to build anew, all where it is empty. `work` is a folder that the workers
     share (beside `out` unless named) and is removed at the end unless `keep_work`.
 
-    Raises ExportError, ArchiveError, ReindexError, OpenError, StorageError. Whatever is raised, the store is as it was.
+    Raises ExportError, ArchiveError, ReindexError, StorageError, and OpenError, of which MissingViewError is for a store that has views
+    which `catalog` lacks. Whatever is raised, the store is as it was.
     """
     out = out.absolute()
     work = (work or out.with_name(f"{out.name}.reindex")).absolute()
@@ -87,6 +89,7 @@ def reindex(
     drops = drops or Drops()
     views = catalog.with_dependencies(views)
     after = covered(read_sources(exports, archives).manifests, out)
+    _require_views(out, catalog)
     derived = derive_rows(
         exports,
         work,
@@ -130,6 +133,13 @@ def covered(manifests: Sequence[Manifest], out: Path) -> int:
     return max(found)
 
 
+def _require_views(out: Path, catalog: Catalog) -> None:
+    """Raise MissingViewError before the work begins, not only at its end. A store that is open now is looked at then."""
+    if peek(out) is not None:
+        with suppress(StoreLockedError), open_folder(out) as folder, _live(folder, catalog):
+            pass
+
+
 class _New:
     """The database that is to be the next generation."""
 
@@ -152,7 +162,7 @@ class _New:
             loaded = load(
                 self._derived.segments, self._derived.folder, self._scratch, progress=self._counting("load", total)
             )
-        with open_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
+        with open_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder, self._catalog) as live:
             target = LevelDB(loaded.path)
             try:
                 self._write_head(target, self._derived.sizes)
@@ -171,7 +181,7 @@ class _New:
         """Take the rows of some views from the segments and all others from the live database."""
         path = self._scratch / "views"
         shutil.rmtree(path, ignore_errors=True)
-        with open_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
+        with open_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder, self._catalog) as live:
             if live is None:
                 raise ExportError(
                     f"there is no store at {self._out} whose views could be built anew: leave --views out"
@@ -268,10 +278,14 @@ def _row_size_bytes(row: Row) -> int:
 
 
 @contextmanager
-def _live(folder: Folder) -> Iterator[Reader | None]:
-    """Read the live database of a store that is not open; None where there is none yet."""
+def _live(folder: Folder, catalog: Catalog) -> Iterator[Reader | None]:
+    """Read the live database of a store that is not open; None where there is none yet.
+
+    Raises MissingViewError if it has views that the catalog lacks: the next generation would be without them.
+    """
     if folder.is_new:
         yield None
         return
     with open_reader(folder, folder.header.generation) as (_, reader):
+        require_views(reader.get(META_KEY), catalog, str(folder.path))
         yield reader

@@ -115,7 +115,7 @@ def derive_rows(
     sources = read_sources(exports, archives)
     derived = Derived(own_folder(work.absolute()), sources.dialect)
     with stages(derived, spark, progress) as run:
-        whole = run.inspect(sources.inputs, skip_corrupt=skip_corrupt)
+        whole = run.inspect(sources.inputs, skip_corrupt=skip_corrupt, catalog=catalog)
         job = make_job(whole, derived.folder, sources.dialect, catalog, drops or Drops(), views)
         begin(job)
         partitions = run.derive(job, tasks.derive(job))
@@ -173,11 +173,16 @@ class Stages:
         self._progress = progress
         self._work = ran.folder
 
-    def inspect(self, inputs: tuple[Input, ...], *, skip_corrupt: bool) -> tuple[Input, ...]:
-        """Check all inputs, and that workers see the job's folder. Returns the inputs that are whole."""
+    def inspect(
+        self, inputs: tuple[Input, ...], *, skip_corrupt: bool, catalog: Catalog | None = None
+    ) -> tuple[Input, ...]:
+        """Check all inputs, and that workers see the job's folder and have the views. Returns the inputs that are whole."""
+        from pyspark.cloudpickle import dumps  # noqa: PLC0415 - needs the extra cablestore[reindex]
+
+        views = None if catalog is None else dumps(catalog)  # type: ignore[no-untyped-call]
         whole = []
         numbers = self._numbers(range(len(inputs)), shares_for(inputs))
-        table = numbers.mapInArrow(tasks.inspect(inputs, self._work), "report string not null")
+        table = numbers.mapInArrow(tasks.inspect(inputs, self._work, views), "report string not null")
         for report in self._stage("inspect", table):
             source = inputs[report["input"]]
             if "problem" not in report:

@@ -13,6 +13,7 @@ outlive a driver that is killed. Each finished partition and bucket leaves a rep
 from __future__ import annotations
 
 import json
+import pickle
 import platform
 import time
 import uuid
@@ -52,6 +53,7 @@ from cablestore.protocol.post import Post, decode_post, peek_type
 from cablestore.reindex.inputs import Input
 from cablestore.reindex.job import Exchange, Job
 from cablestore.reindex.row_segments import RowSegment, RowWriter, read_rows
+from cablestore.views.installed import why_not_loaded
 
 BLOBS: Final = pa.schema(
     [pa.field("partition", pa.int32(), nullable=False), pa.field("blob", pa.binary(), nullable=False)]
@@ -72,10 +74,16 @@ _OVERHEAD_BYTES: Final = 64
 Batches = Iterator[pa.RecordBatch]
 
 
-def inspect(inputs: tuple[Input, ...], folder: Path) -> Callable[[Batches], Batches]:
-    """Return the task that checks inputs, given their numbers."""
+def inspect(inputs: tuple[Input, ...], folder: Path, views: bytes | None = None) -> Callable[[Batches], Batches]:
+    """Return the task that checks inputs, given their numbers, and that this worker has the views of a pickled catalog."""
 
     def check(index: int) -> dict[str, Any]:
+        lacking = None if views is None else why_not_loaded(partial(pickle.loads, views))
+        if lacking is not None:
+            raise ReindexError(
+                f"the worker on {platform.node()} lacks a view of the store: {lacking}. Install the same packages with views (entry "
+                "points of the group cablestore.views) on all workers"
+            )
         problem = inputs[index].problem(folder)
         if problem is not None:
             return {"input": index, "problem": problem}

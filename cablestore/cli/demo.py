@@ -17,6 +17,7 @@ from cablestore.cli.import_irc import run_import, tell_import
 from cablestore.cli.output import Output, PathValue, safe, size, when
 from cablestore.cli.read import histogram
 from cablestore.cli.reindex import stage_bars, tell_reindexed
+from cablestore.cli.stores import open_store
 from cablestore.errors import CableStoreError
 from cablestore.irc.importer import find_logs
 from cablestore.protocol.body import Delete
@@ -24,6 +25,7 @@ from cablestore.protocol.post import Post
 from cablestore.store.generations import list_generations
 from cablestore.store.queries import Message
 from cablestore.store.store import CableStore
+from cablestore.views.installed import installed_catalog
 
 
 class _Demo:
@@ -141,14 +143,14 @@ class _Reindexing:
         stage("what the new database says", self._verify)
 
     def _export(self) -> str:
-        with CableStore.open(self._folder, create=False) as store:
+        with open_store(self._folder, create=False) as store:
             self._deletions = job.deletions_elsewhere(store, job.busiest_channel(store))
             manifest = store.export(self._exports[0])
         segments = len(manifest.segments)
         return f"{sum(manifest.posts.values()):,} posts, {manifest.tombstones:,} tombstones, {segments} segments"
 
     def _export_elsewhere(self) -> str:
-        with CableStore.open(self._scratch / "another") as store:
+        with open_store(self._scratch / "another") as store:
             store.ingest([post.raw for post in self._deletions])
             manifest = store.export(self._exports[1])
         return f"{manifest.tombstones:,} tombstones of posts that are in the first export alone"
@@ -158,13 +160,13 @@ class _Reindexing:
 
         out = self._stages.out
         with stage_bars(out) as progress:
-            report = reindex(self._exports, self._folder, progress=progress)
+            report = reindex(self._exports, self._folder, catalog=installed_catalog(), progress=progress)
         tell_reindexed(out, report, self._folder)
         posts = sum(report.derived.posts.values())
         return f"{posts:,} posts, {report.rows:,} rows, {report.derived.counts['deleted']} deleted across exports"
 
     def _verify(self) -> str:
-        with CableStore.open(self._folder, create=False) as store:
+        with open_store(self._folder, create=False) as store:
             bodies = [post.body for post in self._deletions]
             targets = [target for body in bodies if isinstance(body, Delete) for target in body.hashes]
             left = [target for target in targets if store.post(target) is not None]
@@ -193,7 +195,7 @@ def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
         folder = keep or Path(scratch) / "store"
         if folder.exists() and any(folder.iterdir()):
             raise click.UsageError(f"{folder} is not empty: name a new folder")
-        with CableStore.open(folder) as store:
+        with open_store(folder) as store:
             stages = _Demo(store, Output(as_json=False, quiet=as_json), logs or job.sample())
             stages.run()
         if find_spec("pyspark") is None:

@@ -8,10 +8,12 @@ from typing import Final
 import click
 
 from cablestore.cli.output import Key, Moment, Output, common_options, safe
+from cablestore.cli.stores import open_store
 from cablestore.export.importer import manifests_of
 from cablestore.export.manifest import Filters
 from cablestore.export.verify import verify_export
 from cablestore.store.store import CableStore
+from cablestore.views.installed import installed_catalog
 
 
 @click.command()
@@ -40,7 +42,9 @@ def export(
     filters = Filters(frozenset(channels), frozenset(authors), start_ms, end_ms)
     with out.progress("exporting (each post twice: read, written)", None) as progress:
         chosen = None if filters == Filters() else filters
-        manifest = CableStore.export_closed(path, folder, filters=chosen, progress=progress)
+        manifest = CableStore.export_closed(
+            path, folder, filters=chosen, catalog=installed_catalog(), progress=progress
+        )
     posts, size_bytes = sum(manifest.posts.values()), sum(segment.size_bytes for segment in manifest.segments)
     out.say(
         f"exported {posts:,} posts and {manifest.tombstones:,} tombstones, {size_bytes:,} bytes",
@@ -61,7 +65,7 @@ def import_(path: Path, out: Output, exports: tuple[Path, ...]) -> None:
     """
     manifests = manifests_of(exports, None)
     total = sum(sum(manifest.posts.values()) for manifest in manifests)
-    with CableStore.open(path, dialect=manifests[0].dialect) as store, out.progress("importing", total) as progress:
+    with open_store(path, dialect=manifests[0].dialect) as store, out.progress("importing", total) as progress:
         summary = store.import_exports(exports, progress=progress)
     if out.as_json:
         out.say(

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from cablestore.cli.output import Output, PathValue, common_options, safe
+from cablestore.cli.stores import open_store
 from cablestore.irc.importer import ImportReport, LogFile, find_logs, import_logs
 from cablestore.store.store import CableStore
 
@@ -65,7 +66,7 @@ def import_irc(
 
     They may be of any client that docs/OPERATIONS.md names. Give all logs of a channel at once. A second run adds nothing.
     """
-    with CableStore.open(path) as store:
+    with open_store(path) as store:
         logs = find_logs(files, channel=channel, day=_day(day), zone=zone)
         tell_import(out, run_import(store, out, logs, seed_phrase))
 

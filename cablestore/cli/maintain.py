@@ -8,8 +8,10 @@ from typing import Final
 import click
 
 from cablestore.cli.output import Key, Moment, Output, common_options, safe, with_store
+from cablestore.cli.stores import open_store
 from cablestore.index.rebuild import RebuildReport
 from cablestore.store.store import CableStore
+from cablestore.views.installed import installed_catalog
 
 
 @click.command()
@@ -17,10 +19,10 @@ from cablestore.store.store import CableStore
 @common_options
 def check(path: Path, out: Output, signatures: bool) -> int:
     """Hold every row against what the posts say. Exit status 1 when something is wrong."""
-    with CableStore.open(path, create=False) as store:
+    with open_store(path, create=False) as store:
         posts = sum(store.stats().posts.values())
     with out.progress("checking", posts) as progress:
-        report = CableStore.check_closed(path, signatures=signatures, progress=progress)
+        report = CableStore.check_closed(path, catalog=installed_catalog(), signatures=signatures, progress=progress)
     for problem in report.problems:
         out.say(f"✗ {safe(str(problem))}", problem=problem.what, view=problem.view, key=problem.key.hex())
     if report.problem_count > len(report.problems):
@@ -39,14 +41,24 @@ def check(path: Path, out: Output, signatures: bool) -> int:
 
 
 @click.command()
+@click.option(
+    "--drop-view",
+    "dropped",
+    multiple=True,
+    metavar="NAME",
+    help="Remove this view, whose package is not installed; repeatable.",
+)
 @common_options
-def rebuild(path: Path, out: Output) -> int:
+def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
     """Build every view again from the posts. Exit status 1 when posts were lost.
 
-    It works on stores that do not open too, because views are outdated or files damaged.
+    It works on stores that do not open too, because views are outdated or files damaged. It refuses a store that has views
+    whose package is not installed, unless --drop-view names them.
     """
     with out.progress("rebuilding", None) as progress:
-        report = CableStore.rebuild_closed(path, progress=progress)
+        report = CableStore.rebuild_closed(
+            path, catalog=installed_catalog(), drop_views=frozenset(dropped), progress=progress
+        )
     for what, count in report.damaged.items():
         out.say(f"✗ lost: {count:,} of: {what}", lost=what, count=count)
     if report.kept_aside:

@@ -30,6 +30,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from cablestore.cli.stores import open_to_read
 from cablestore.errors import CableStoreError, StorageError
 from cablestore.protocol.keys import parse_hex
 from cablestore.store.store import CableStore
@@ -296,7 +297,7 @@ def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
     @common_options
     @wraps(function)
     def command(*args: Any, path: Path, **kwargs: Any) -> Any:
-        with CableStore.open(path, create=False) as store:
+        with open_to_read(path) as store:
             return function(*args, store=store, **kwargs)
 
     return command

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from cablestore.cli.output import Moment, Output, colour_of, common_options, full_hash, safe, size, when, with_store
 from cablestore.cli.remote import forward, offered
+from cablestore.cli.stores import open_to_read
 from cablestore.errors import StoreLockedError
 from cablestore.index.arrival_log import Kind, next_sequence
 from cablestore.protocol.body import TEXT
@@ -53,7 +54,7 @@ def _serve_log(store: CableStore, out: Output, *, follow: bool, **chosen: Any) -
 @common_options
 def log(path: Path, out: Output, follow: bool, **chosen: Any) -> int | None:
     """Show the messages of CHANNEL, the newest at the end."""
-    with CableStore.open(path, create=False) as store:
+    with open_to_read(path) as store:
         channel, after = _show_log(store, out, **chosen)
     return _follow(path, out, channel, after, chosen) if follow else None
 
@@ -96,7 +97,7 @@ def _follow(path: Path, out: Output, channel: str, after: int, chosen: dict[str,
         if _changed_at(path) == seen and poll % _LOOK_ANYWAY_POLLS:
             continue
         try:
-            with CableStore.open(path, create=False) as store:
+            with open_to_read(path) as store:
                 for event in store.subscribe(after, timeout_s=0):
                     after = event.sequence
                     _show_event(store, out, channel, event)
@@ -217,7 +218,7 @@ def stats(store: CableStore, out: Output) -> None:
     found = store.stats()
     disk = found.disk_size_bytes
     if out.as_json:
-        views = {name: {**of._asdict(), "disk_size_bytes": disk[name]} for name, of in found.views.items()}
+        views = {name: {**of._asdict(), "disk_size_bytes": disk.get(name, 0)} for name, of in found.views.items()}
         out.say(
             "",
             posts=found.posts,
@@ -232,7 +233,7 @@ def stats(store: CableStore, out: Output) -> None:
     out.table(("type", "posts"), ({"type": kind, "posts": number} for kind, number in found.posts.items()))
     out.say("")
     rows = [
-        {"view": name, "rows": of.rows, "size": size(of.size_bytes), "on_disk": size(disk[name])}
+        {"view": name, "rows": of.rows, "size": size(of.size_bytes), "on_disk": size(disk.get(name, 0))}
         for name, of in sorted(found.views.items(), key=lambda item: -item[1].size_bytes)
     ]
     out.table(("view", "rows", "size", "on_disk"), rows)

@@ -10,8 +10,8 @@ import click
 
 from cablestore.cli.output import Moment, Output, common_options, size, when
 from cablestore.cli.serve_options import peer_options, settings_of
+from cablestore.cli.stores import open_store
 from cablestore.cli.values import AddressType
-from cablestore.store.store import CableStore
 
 if TYPE_CHECKING:
     from cablestore.peers import Address, ReconcileReport
@@ -44,7 +44,7 @@ def reconcile(
     settings = replace(settings_of(chosen), reconciles=True)
     from cablestore.cli import serve  # noqa: PLC0415 - other commands need no asyncio and what comes with it
 
-    with CableStore.open(path, create=create) as store, out.progress("reconciling", None) as progress:
+    with open_store(path, create=create) as store, out.progress("reconciling", None) as progress:
         report = serve.reconcile_once(
             store,
             settings,

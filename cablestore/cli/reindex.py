@@ -22,11 +22,13 @@ from cablestore.cli.archive_options import (
     writable,
 )
 from cablestore.cli.output import Key, Moment, Output, PathValue, common_options, safe, size
+from cablestore.cli.stores import open_to_read
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.store.generations import list_generations, recover, remove_generation, roll_back
 from cablestore.store.key_file import load_identity
-from cablestore.store.store import CableStore, system_clock_ms
+from cablestore.store.store import system_clock_ms
+from cablestore.views.installed import installed_catalog
 
 if TYPE_CHECKING:
     from cablestore.reindex.inputs import ArchiveSource
@@ -152,6 +154,7 @@ def _reindex(out: Output, exports: tuple[Path, ...], chosen: dict[str, Any]) -> 
             drops=_drops(exports, archives, chosen),
             views=frozenset(name for name in (chosen["views"] or "").split(",") if name),
             skip_corrupt=chosen["skip_corrupt"],
+            catalog=installed_catalog(),
             spark=_spark(chosen),
             keep_work=chosen["keep_work"],
             progress=progress,
@@ -164,7 +167,13 @@ def _verify(out: Output, chosen: dict[str, Any]) -> int:
     from cablestore.reindex.compare import verify_store  # noqa: PLC0415 - as above
 
     with stage_bars(out) as progress:
-        report = verify_store(chosen["verified"], work=chosen["work"], spark=_spark(chosen), progress=progress)
+        report = verify_store(
+            chosen["verified"],
+            work=chosen["work"],
+            spark=_spark(chosen),
+            catalog=installed_catalog(),
+            progress=progress,
+        )
     rows = [
         {"view": name, "rows": of.rows, "missing": of.missing, "extra": of.extra, "different": of.different}
         for name, of in report.views.items()
@@ -301,7 +310,7 @@ def generations(
     if recovered is not None:
         return _recover(path, out, recovered, dialect)
     if back_to is not None:
-        succession = roll_back(path, back_to)
+        succession = roll_back(path, back_to, installed_catalog())
         out.note(f"{succession.arrived_since:,} entries of the log that came since were added")
     if removed is not None:
         remove_generation(path, removed)
@@ -384,7 +393,7 @@ def make(
 
 
 def _identity_of(path: Path) -> Identity:
-    with CableStore.open(path, create=False) as store:
+    with open_to_read(path) as store:
         return store.identity
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from cablestore.cli.control_socket import MAX_WIDTH, ControlServer, Param, Reply, Request, ask, connect
 from cablestore.cli.output import Output, exit_status
+from cablestore.cli.stores import open_to_read
 from cablestore.errors import CableStoreError, StorageError, StoreClosedError, StoreLockedError
 from cablestore.store.store import CableStore
 
@@ -123,7 +124,7 @@ def told_by(path: Path, command: str, **params: Any) -> list[dict[str, Any]]:
     text, problems = StringIO(), StringIO()
     out = Output(as_json=True, console=Console(file=text))
     try:
-        with CableStore.open(path, create=False) as store:
+        with open_to_read(path) as store:
             status = _OFFERS[command].serve(store=store, out=out, **params)
     except StoreLockedError:
         found = forward(path, command, params, out, problems)

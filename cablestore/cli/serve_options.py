@@ -13,9 +13,9 @@ import click
 
 from cablestore import limits
 from cablestore.cli.output import Duration, Output, common_options, safe, size
+from cablestore.cli.stores import open_store
 from cablestore.cli.values import AddressType, CabalKey, ChannelName, Prologue
 from cablestore.errors import StorageError
-from cablestore.store.store import CableStore
 
 if TYPE_CHECKING:
     from cablestore.peers import Address, NodeSettings, SyncReport
@@ -320,7 +320,7 @@ def serve(
     if quiet:
         out = Output(as_json=False, quiet=True)
     serve.warn_of(unknown_variables(ctx.command))
-    with CableStore.open(path, create=create) as store:
+    with open_store(path, create=create) as store:
         plan = serve.Plan(settings, listen, connect, metrics, reconcile_listen, reconcile_connect)
         return serve.run(store, path, out, plan)
 
@@ -337,7 +337,7 @@ def sync(path: Path, out: Output, address: Address, create: bool, **chosen: Any)
     settings = settings_of(chosen)
     from cablestore.cli import serve  # noqa: PLC0415 - as above
 
-    with CableStore.open(path, create=create) as store, out.progress("syncing", None) as progress:
+    with open_store(path, create=create) as store, out.progress("syncing", None) as progress:
         report = serve.sync_once(store, settings, address, progress)
     _tell_sync(out, report)
     if report.unstored:

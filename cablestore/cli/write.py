@@ -10,6 +10,7 @@ import click
 
 from cablestore.cli.output import Output, common_options, full_hash, safe, with_store
 from cablestore.cli.remote import offered
+from cablestore.cli.stores import open_store
 from cablestore.protocol.body import Text, Topic
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.protocol.post import Post
@@ -53,7 +54,7 @@ def _write(store: CableStore, out: Output, body: Text | Topic, done: str) -> Non
 def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None:
     """Make a new store, or tell about the one that is there."""
     imported = load_identity(import_key) if import_key is not None else None
-    with CableStore.open(path, dialect=dialect_named(dialect)) as store:
+    with open_store(path, dialect=dialect_named(dialect)) as store:
         if imported is not None:
             store.import_identity(imported)
         public_key = store.identity.public_key.hex()

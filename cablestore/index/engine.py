@@ -38,6 +38,7 @@ class Transaction:
     def __enter__(self) -> Self:
         """Wait for other writers, then read the present state."""
         engine = self._engine
+        engine.require_views()
         engine.writing.acquire()
         try:
             self._state, self.reader = engine.snapshot()
@@ -74,12 +75,15 @@ class Engine:
         catalog: Catalog,
         tuning: Tuning,
         unseal: Unseal,
+        missing_views: dict[str, int] | None = None,
     ) -> None:
         self.catalog: Final = catalog
         self.dialect: Final = dialect
         self.folder: Final = folder
         self._unseal = unseal
         self._tuning = tuning
+        self._missing_views = missing_views or {}
+        """Views that the database has and the catalog lacks. Rows of theirs cannot be kept up to date."""
         self._database = database
         self.writing = threading.RLock()
         self._present = threading.Lock()
@@ -107,10 +111,12 @@ class Engine:
         tuning: Tuning,
         unseal: Unseal,
         any_views: bool = False,
+        allow_missing_views: bool = False,
     ) -> Self:
         """Open the store's live database, making it where `create` allows it.
 
-        `unseal` decrypts local-only posts. With `any_views` a database whose views were built by another version is opened all the same, to be rebuilt.
+        `unseal` decrypts local-only posts. With `any_views` a database is opened whatever its views are, to read posts alone. With
+        `allow_missing_views` one with views that the catalog lacks is opened to be read: a transaction raises MissingViewError.
         """
         folder = Folder.open(path, create=create, dialect=dialect)
         try:
@@ -118,8 +124,13 @@ class Engine:
                 _make_database(folder, catalog, tuning)
             database = LevelDB(folder.database_path, tuning)
             try:
-                _check_meta(database, folder, catalog, any_views=any_views)
-                return cls(database, folder, folder.header.dialect, catalog, tuning, unseal)
+                value = _read_meta(database, folder)
+                if not any_views:
+                    meta.check_meta(value, catalog, folder.header.dialect, str(folder.path))
+                if not (any_views or allow_missing_views):
+                    meta.require_views(value, catalog, str(folder.path))
+                missing = meta.missing_views(value, catalog)
+                return cls(database, folder, folder.header.dialect, catalog, tuning, unseal, missing)
             except BaseException:
                 database.close()
                 raise
@@ -133,6 +144,12 @@ class Engine:
             reader = Reader(state, self.dialect)
             self.sizes: sizes.Sizes = sizes.decode_sizes(reader.get(sizes.KEY))
             self.next_sequence = arrival_log.next_sequence(reader)
+
+    def require_views(self) -> None:
+        """Raise MissingViewError if the database has views that the catalog lacks: it can be read only."""
+        if self._missing_views:
+            where = str(self.folder.path) if self.folder is not None else "the store"
+            raise meta.missing_error(self._missing_views, where)
 
     def snapshot(self) -> tuple[SnapshotSource, Reader]:
         """Return the present state, to be closed by the caller, and a reader of it."""
@@ -175,6 +192,7 @@ class Engine:
 
     def rebuild(self, progress: Progress) -> RebuildReport:
         """Build the database anew beside this one and swap them. Snapshots of the old one end."""
+        self.require_views()
         row = meta.meta_row(self.catalog, self.dialect, FORMAT)
         with self.writing:
             state, reader = self.snapshot()
@@ -216,16 +234,25 @@ def _make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:
     folder.activate(name)
 
 
-def _check_meta(database: Database, folder: Folder, catalog: Catalog, *, any_views: bool) -> None:
-    """Raise where the database is not this store's, or its views are outdated."""
+def _read_meta(database: Database, folder: Folder) -> bytes:
+    """Return the row in which the database says what it is."""
     with database.snapshot() as state:
         value = state.get(meta.KEY)
     if value is None:
         raise CorruptStoreError(
             f"the database in {folder.database_path} does not say what it is. `cablestore rebuild` makes a new one"
         )
-    if not any_views:
-        meta.check_meta(value, catalog, folder.header.dialect, str(folder.path))
+    return value
+
+
+def _meta_on_disk(folder: Folder) -> bytes | None:
+    """Return the row in which the database of a store that is not open says what it is, None if there is none."""
+    database = LevelDB(folder.database_path)
+    try:
+        with database.snapshot() as state:
+            return state.get(meta.KEY)
+    finally:
+        database.close()
 
 
 def _build_generation(folder: Folder, build: Callable[[Path, Path], RebuildReport]) -> RebuildReport:
@@ -247,22 +274,28 @@ def rebuild_closed(
     unseal: Callable[[], Unseal],
     progress: Progress,
     processes: int | None,
+    drop_views: frozenset[str] = frozenset(),
 ) -> RebuildReport:
     """Rebuild a store that is not open, whatever state its database is in.
 
     A large one is shared out among so many processes, as many as there are cores without a number. A database that cannot
     be read whole is read as far as it can be, and kept beside the new one.
+
+    Raises MissingViewError, and changes nothing, if the database has a view that the catalog lacks and `drop_views` does not name.
     """
     folder = Folder.open(path, create=False, dialect=None)
     try:
         row = meta.meta_row(catalog, folder.header.dialect, FORMAT)
         old = folder.header.generation
         origin = Origin(folder.database_path, folder.header.dialect, unseal())
+        where = str(folder.path)
         try:
+            meta.require_views(_meta_on_disk(folder), catalog, where, drop_views)
             report = _build_generation(folder, partial(rebuild_database, origin, catalog, row, progress, processes))
         except CorruptStoreError:
             with folder.scratch() as scratch, salvaged(folder.database_path, scratch / "readable") as readable:
                 reader = Reader(readable, origin.dialect, origin.unseal)
+                meta.require_views(reader.get(meta.KEY), catalog, where, drop_views)
                 report = _build_generation(folder, partial(rebuild_into, reader, catalog, row, progress))
             report.lose("unreadable part of the database")
         _clear_away(folder, old, report)
@@ -285,9 +318,11 @@ def check_closed(
     try:
         database = LevelDB(folder.database_path)
         try:
-            _check_meta(database, folder, catalog, any_views=False)
+            value = _read_meta(database, folder)
         finally:
             database.close()
+        meta.check_meta(value, catalog, folder.header.dialect, str(folder.path))
+        meta.require_views(value, catalog, str(folder.path))
         origin = Origin(folder.database_path, folder.header.dialect, unseal())
         with folder.scratch() as scratch:
             return check_database(

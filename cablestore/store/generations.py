@@ -83,7 +83,7 @@ def roll_back(path: Path, generation: str, catalog: Catalog = CATALOG) -> Succes
     """Make an earlier generation of a store that is not open the live one, with all that arrived since.
 
     The live one is kept in its turn. Raises NotAStoreError for a generation that is not kept, OutdatedViewError where its
-    views were built by another version.
+    views were built by another version, MissingViewError if either has views that `catalog` lacks.
     """
     with open_folder(path) as folder:
         _require_kept(folder, generation)
@@ -95,6 +95,8 @@ def roll_back(path: Path, generation: str, catalog: Catalog = CATALOG) -> Succes
             value = before.get(meta.KEY)
             if value is not None:
                 meta.check_meta(value, catalog, dialect, str(folder.path / generation))
+            for reader in (before, live):
+                meta.require_views(reader.get(meta.KEY), catalog, str(folder.path))
             succession = succeed(live, old, dialect, catalog, arrival_log.next_sequence(before) - 1)
         folder.activate(generation, keep=True)
     return succession

@@ -73,6 +73,7 @@ class CableStore(Reads, Authoring):
         identity: Identity | None = None,
         rebuild_outdated: bool = False,
         catalog: Catalog = CATALOG,
+        allow_missing_views: bool = False,
         tuning: Tuning | None = None,
         verify_threads: int | None = None,
         clock: Callable[[], int] = system_clock_ms,
@@ -81,8 +82,9 @@ class CableStore(Reads, Authoring):
 
         `dialect` is what a new store is made for (legacy without one), and must be that of an existing one. `identity`
         is used instead of the key file in the folder. With `rebuild_outdated`, a store whose views were built by another
-        version is rebuilt first. `catalog` has the views to keep: all of cablestore's, and your own behind them.
-        `clock` returns milliseconds since 1970.
+        version is rebuilt first. `catalog` has the views to keep: `cablestore.views.CATALOG`, or `CATALOG.extended([...])` with views
+        of your own. A store that has views which `catalog` lacks is refused (MissingViewError). With `allow_missing_views` it is
+        opened to be read, and what would write raises. `clock` returns milliseconds since 1970.
 
         Raises OpenError (its subclasses say why), StorageError where the disk fails or is damaged, MissingDatabaseError
         where the header or the database that it names is lost: nothing is made in its place.
@@ -90,13 +92,25 @@ class CableStore(Reads, Authoring):
         path = Path(path)
         tuning = tuning or Tuning()
         owner = Owner(identity, path)
+
+        def open_engine(*, create: bool) -> Engine:
+            return Engine.open(
+                path,
+                catalog,
+                create=create,
+                dialect=dialect,
+                tuning=tuning,
+                unseal=owner.unseal,
+                allow_missing_views=allow_missing_views,
+            )
+
         try:
-            engine = Engine.open(path, catalog, create=create, dialect=dialect, tuning=tuning, unseal=owner.unseal)
+            engine = open_engine(create=create)
         except OutdatedViewError:
             if not rebuild_outdated:
                 raise
             cls.rebuild_closed(path, identity=identity, catalog=catalog)
-            engine = Engine.open(path, catalog, create=False, dialect=dialect, tuning=tuning, unseal=owner.unseal)
+            engine = open_engine(create=False)
         return cls(engine, owner, clock, verify_threads)
 
     @classmethod
@@ -120,6 +134,7 @@ class CableStore(Reads, Authoring):
         *,
         identity: Identity | None = None,
         catalog: Catalog = CATALOG,
+        drop_views: frozenset[str] = frozenset(),
         processes: int | None = None,
         progress: Progress = untold,
     ) -> RebuildReport:
@@ -128,8 +143,11 @@ class CableStore(Reads, Authoring):
         A large one is rebuilt in so many processes, as many as there are cores without a number; 1 stays in this one. What
         cannot be read is left out and reported; then the old database stays beside the new one. Raises OpenError,
         StorageError where files must not be read, IdentityError where the key of local-only posts is missing.
+
+        A view that the store has and `catalog` lacks is dropped only if `drop_views` names it; otherwise MissingViewError is raised.
         """
-        return rebuild_closed(Path(path), catalog, partial(unseal_of, identity, Path(path)), progress, processes)
+        unseal = partial(unseal_of, identity, Path(path))
+        return rebuild_closed(Path(path), catalog, unseal, progress, processes, drop_views)
 
     @classmethod
     def check_closed(
@@ -421,6 +439,7 @@ class CableStore(Reads, Authoring):
             tuning=Tuning(),
             unseal=owner.unseal,
             any_views=filters is None,
+            allow_missing_views=True,
         )
         with cls(engine, owner, system_clock_ms, 1) as store:
             return store.export(out, filters=filters, progress=progress)
@@ -469,6 +488,7 @@ class CableStore(Reads, Authoring):
     def check(self, *, signatures: bool = False, progress: Progress = untold) -> CheckReport:
         """Hold every row against what the posts say. With `signatures`, verify every post too."""
         engine = self._engine
+        engine.require_views()
         with self._reading() as reader, engine.folder.scratch() if engine.folder else nullcontext() as scratch:
             return check(reader, engine.catalog, scratch, signatures=signatures, progress=progress)
 

@@ -24,7 +24,7 @@ from cablestore import (
     OutdatedViewError,
     StoreLockedError,
 )
-from cablestore.errors import StoreClosedError
+from cablestore.errors import MissingViewError, StoreClosedError
 from cablestore.index.leveldb import LevelDB
 from cablestore.store.key_file import load_identity, parse_identity, save_identity
 from cablestore.views import CATALOG
@@ -142,9 +142,12 @@ def test_an_outdated_view_refuses_to_be_read_until_rebuilt(tmp_path: Path) -> No
 def test_a_view_that_is_no_more_is_outdated_too(tmp_path: Path) -> None:
     CableStore.open(tmp_path).close()
     set_view_version(tmp_path, "gone", 3)
-    with pytest.raises(OutdatedViewError, match=r"gone \(found 3, expected none\)"):
-        CableStore.open(tmp_path)
-    CableStore.rebuild_closed(tmp_path)
+    for rebuild_outdated in (False, True):
+        with pytest.raises(OutdatedViewError, match=r"not installed: gone 3.*rebuild --drop-view gone"):
+            CableStore.open(tmp_path, rebuild_outdated=rebuild_outdated)
+    with pytest.raises(MissingViewError, match="not installed: gone 3"):
+        CableStore.rebuild_closed(tmp_path)
+    CableStore.rebuild_closed(tmp_path, drop_views=frozenset({"gone"}))
     CableStore.open(tmp_path).close()
 
 

@@ -1,0 +1,19 @@
+"""Opening stores with the views of installed packages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cablestore.protocol.dialect import Dialect
+from cablestore.store.store import CableStore
+from cablestore.views.installed import installed_catalog
+
+
+def open_store(path: Path, *, create: bool = True, dialect: Dialect | None = None) -> CableStore:
+    """Open a store to write to it. Raises MissingViewError if it has views that are not installed."""
+    return CableStore.open(path, create=create, dialect=dialect, catalog=installed_catalog())
+
+
+def open_to_read(path: Path) -> CableStore:
+    """Open a store to read it, even if it has views that are not installed. What would write then raises MissingViewError."""
+    return CableStore.open(path, create=False, catalog=installed_catalog(), allow_missing_views=True)
