@@ -1,10 +1,10 @@
-"""Activity: how many live posts there are, by day and by channel (tallies).
+"""Activity: numbers of live posts by day and by channel (tallies).
 
     !activity!day!<day, 9 digits, 0 is 1970-01-01> -> msgpack list of ten counts, one for each post type
     !activity!channel!<channel>                    -> the same, for the types that are posted to a channel
 
-Not in the seed. The channel list comes from here, one row a channel; from the membership rows that the seed names for it
-the same list costs one row a member. A channel exists while a join, leave, text or topic in it does.
+Not in the seed. The channel list is read from here: one row for each channel. The seed reads it from the membership rows: one row
+for each member. A channel exists as long as there is a join, leave, text or topic in it.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ DAY_MS: Final = 86_400_000
 
 
 def day_key(post: Post) -> bytes:
-    """Return the key of the day that the post claims."""
+    """Return the key of the day of the post's timestamp."""
     return b"!activity!day!%09d" % (post.timestamp_ms // DAY_MS)
 
 
@@ -32,13 +32,13 @@ def channel_key(post: Post) -> bytes:
 
 
 def days(reader: Reader) -> Iterator[tuple[int, list[int]]]:
-    """Yield (milliseconds at which the day begins, counts by type) for every day with posts, oldest first."""
+    """Yield (start of the day in milliseconds, counts by type) for every day with posts, oldest first."""
     for key, value in reader.prefix(DAY_PREFIX):
         yield int(key[len(DAY_PREFIX) :]) * DAY_MS, decode_counts(value)
 
 
 def between(reader: Reader, from_ms: int, to_ms: int) -> list[int]:
-    """Return the counts by type of the days that have any of from <= timestamp < to."""
+    """Return the counts by type of all days that overlap with from <= timestamp < to."""
     first, last = from_ms // DAY_MS, (to_ms - 1) // DAY_MS
     rows = reader.scan(DAY_PREFIX + b"%09d" % first, DAY_PREFIX + b"%09d" % (last + 1))
     return [
@@ -53,7 +53,7 @@ def channels(reader: Reader) -> Iterator[tuple[str, list[int]]]:
 
 
 def of_channel(reader: Reader, channel: str) -> list[int]:
-    """Return the counts by type of one channel, zeros where it is unknown."""
+    """Return the counts by type of one channel, zeros if it is unknown."""
     return decode_counts(reader.get(CHANNEL_PREFIX + escape(channel)))
 
 

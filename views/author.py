@@ -1,8 +1,8 @@
-"""Author: all posts by the key that wrote them, by type and time.
+"""Author: all posts of each author, by type and time.
 
     !author!<pubkey>!<type>!<mono-ts> -> hash of the post
 
-Every type has a row here, local-only posts too: it is how all posts of one author are found, to discard them.
+Posts of every type have a row here, local-only ones too, so that all posts of an author can be found and discarded.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ def rows(post: Post) -> list[Row]:
 def hashes(
     reader: Reader, author: bytes, post_type: int | None = None, *, newest_first: bool = False
 ) -> Iterator[bytes]:
-    """Yield the hashes of an author's posts of one type in order of time, or of all types, type by type."""
+    """Yield the hashes of an author's posts of one type in order of time. Without a type, yield all posts, type by type."""
     prefix = PREFIX + author.hex().encode() + b"!" + (b"" if post_type is None else b"%d!" % post_type)
     for _, digest in reader.prefix(prefix, reverse=newest_first):
         yield digest
@@ -40,7 +40,7 @@ def between(reader: Reader, author: bytes, post_types: Iterable[int], from_ms: i
 
 
 def latest_time(reader: Reader, author: bytes) -> int:
-    """Return the latest timestamp that the author claims in any post, 0 without posts."""
+    """Return the latest timestamp of the author's posts, 0 if there are none."""
     prefix = PREFIX + author.hex().encode() + b"!"
     latest = 0
     for post_type in ALL_TYPES:
@@ -51,7 +51,7 @@ def latest_time(reader: Reader, author: bytes) -> int:
 
 
 def authors(reader: Reader) -> Iterator[bytes]:
-    """Yield the public key of everyone who wrote a post, skipping from one to the next."""
+    """Yield the public key of every author. Each costs one read, however many posts there are."""
     start, stop = PREFIX, after_prefix(PREFIX)
     while (row := next(reader.scan(start, stop), None)) is not None:
         author_hex = row[0][len(PREFIX) :].split(b"!", 1)[0]

@@ -1,11 +1,11 @@
-"""Channel state: every post that says who is in a channel, and every topic.
+"""Channel state: all posts that make members of a channel or end membership, and all topics.
 
     !state!member!<channel>!<pubkey>!<type>!<mono-ts> -> hash of the post/join, post/leave, post/text or post/topic
     !state!topic!<channel>!<mono-ts>                  -> hash of the post/topic
 
-The seed puts the time before the key and asks for one row, which finds one member of all; here the latest of each
-member is the last row of a range. The type stands before the time so that the latest join or leave is one step away
-however much its author wrote since. A text and a topic imply joining (wire.md 5.4.3).
+The seed puts the time before the public key and reads one row, so it finds one member in all. Here the latest post of each member
+is the last row of a range. The type comes before the time, so that the latest join or leave is found in one step, however much
+its author wrote since. A text and a topic imply joining (wire.md 5.4.3).
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ TOPIC_PREFIX: Final = b"!state!topic!"
 
 
 def rows(post: Post) -> list[Row]:
-    """Return the row of the author's membership, and the topic's for a post/topic."""
+    """Return the row of the author's membership and, for a post/topic, the row of the topic."""
     member = b"!state!member!%b!%b!%d!%b" % (post.channel_key, post.author_hex, post.type, post.sort_time)
     if post.type != TOPIC:
         return [(member, post.hash)]
@@ -38,7 +38,7 @@ def latest_of_types(reader: Reader, group: bytes) -> Iterator[tuple[int, Row]]:
 
 
 def by_author(reader: Reader, channel: str, author: bytes, post_type: int | None = None) -> Iterator[bytes]:
-    """Yield the hashes of all that `author` wrote to `channel`, by type and then time, or of one type."""
+    """Yield the hashes of the posts of an author in a channel, of one type or of all, by type and time."""
     prefix = MEMBER_PREFIX + escape(channel) + b"!" + author.hex().encode() + b"!"
     if post_type is not None:
         prefix += b"%d!" % post_type
@@ -47,7 +47,7 @@ def by_author(reader: Reader, channel: str, author: bytes, post_type: int | None
 
 
 def topics(reader: Reader, channel: str) -> Iterator[bytes]:
-    """Yield the hashes of a channel's post/topic, newest first."""
+    """Yield the hashes of the post/topic of a channel, newest first."""
     for _, digest in reader.prefix(TOPIC_PREFIX + escape(channel) + b"!", reverse=True):
         yield digest
 

@@ -1,21 +1,22 @@
-"""Deleted: the tombstone of every deletion, waiting for its target or keeping what outlives it.
+"""Deleted: the tombstone of every deletion. It waits for its target, or keeps what must outlive the target.
 
     !chat!deleted!<target hash>!<author> -> msgpack [time, hash of the post/delete, nil or [type, time, channel, links]]
                                              and, where there are more deletions, a list of their [time, hash]
     !chat!target!<target hash>           -> empty (fold): there are tombstones of it
 
-The seed has `!chat!deleted!<hash> -> 1`. That row can neither hold a deletion that came before its target without
-letting anyone delete what others will write, nor tell how other posts' histories run through the deleted one. Of several
-deletions of one post by its author the earliest counts, by (timestamp, hash). The next ones, MAX_DELETIONS_LISTED in all,
-are kept because a channel's history lists them too (wire.md 6.3.2.3). Most posts that come are no target, which one look-up
-by hash alone tells.
+The seed has `!chat!deleted!<hash> -> 1`. That row has two faults. A deletion that arrives before its target would let anyone delete
+what others will write. And the row does not tell how the histories of other posts run through the deleted one.
 
-Tombstones are kept beside the folds because a part of them, the skeleton, comes from posts that are gone: they are the
-one thing besides the posts that a rebuild needs.
+If an author deletes a post several times, the earliest deletion counts, by (timestamp, hash). The next ones, MAX_DELETIONS_LISTED in
+all, are kept because a channel's history lists them too (wire.md 6.3.2.3). Most posts that arrive are no target. One look-up by
+hash tells this.
 
-A skeleton is the post's own where the store saw the post. Otherwise it is what another store told: of several the one with
-the least encoding, under each author that was told of. Such a row is a function of what was told, whatever the order. It
-gives way to the post when it comes, alive or dead.
+Tombstones are no fold, because a part of them, the skeleton, comes from posts that are gone. A rebuild needs the posts and the
+tombstones, and nothing else.
+
+If the store saw the post, the skeleton is the post's own. Otherwise it is what another store told: under each author that was told,
+the skeleton with the least encoding. Such a row depends on what was told and not on the order. It is replaced when the post
+arrives, alive or dead.
 """
 
 from typing import Final
@@ -28,17 +29,17 @@ from cablestore.protocol.post import Post
 
 
 def no_parts(_: Post) -> list[Row]:
-    """Return that no post has a part in the fold: tombstones alone do."""
+    """Return no part: only tombstones have parts in this fold."""
     return []
 
 
 def dead_parts(tombstone: Tombstone) -> list[Row]:
-    """Return that there is a tombstone of the target."""
+    """Return the part that says that there is a tombstone of the target."""
     return [(target_key(tombstone.target_hex), b"")]
 
 
 def refold(_reader: Reader, _key: bytes) -> bytes:
-    """Return that there is a tombstone: none is ever removed."""
+    """Return the part of a target. No tombstone is ever removed, so there is one."""
     return b""
 
 
@@ -46,7 +47,7 @@ VIEW: Final = View(
     name="deleted",
     version=2,
     prefixes=(TOMBSTONE_PREFIX, TARGET_PREFIX),
-    answers="which posts are dead when they come; what deleted a post",
+    answers="which posts are dead on arrival; what deleted a post",
     types=frozenset({DELETE}),
     folds=(Fold(prefix=TARGET_PREFIX, types=frozenset(), parts=no_parts, refold=refold, dead_parts=dead_parts),),
 )

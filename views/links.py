@@ -1,14 +1,15 @@
-"""Links: which posts refer to a post, and the heads of every channel.
+"""Links: the posts that link to a post, and the heads of every channel.
 
     !link!<linked hash>!<channel>!<linking hash>          -> empty, for post/text, post/topic, post/join and post/leave
     !link!<linked hash>!<channel>!<linking hash>!<author> -> empty, for those of them that their author deleted
     !head!<channel>!<hash>                                -> one byte: 1 here, 2 linked to, 4 dead, added up (fold)
 
-A head is a post of a channel that no post of that channel links to (wire.md 5.1.2.1). Links from other channels do not
-count, or anyone could leave a channel without heads from outside it. The fold keeps a row for what is not settled:
-heads (1), posts that are linked to but not here (2), and dead ones (5, 7), whose links stay so that histories run on
-through them. A post that is here and linked to, as most are, has no row. What others tell of one dead post may name
-several authors, so the links of a dead one have its author in the key.
+A head is a post of a channel that no post of that channel links to (wire.md 5.1.2.1). Links from other channels do not count.
+Otherwise anyone could take a channel's heads away from outside it.
+
+The fold keeps a row for what is not settled: heads (1), posts that are linked to but not here (2), and dead posts (5, 7). The links
+of dead posts stay, so that histories run through them. A post that is here and linked to is settled and has no row; most posts
+are. Other stores may name several authors for one dead post, so the links of a dead post have its author in the key.
 """
 
 from binascii import hexlify
@@ -49,17 +50,17 @@ def dead_rows(tombstone: Tombstone) -> list[Row]:
 
 
 def _link_rows(links: tuple[bytes, ...], channel_key: bytes, linking: bytes) -> list[Row]:
-    behind = b"!%b!%b" % (channel_key, linking)
-    return [(LINK_PREFIX + hexlify(linked) + behind, b"") for linked in dict.fromkeys(links)]
+    rest = b"!%b!%b" % (channel_key, linking)
+    return [(LINK_PREFIX + hexlify(linked) + rest, b"") for linked in dict.fromkeys(links)]
 
 
 def parts(post: Post) -> list[Row]:
-    """Return that this post is here, and that others are linked to."""
+    """Return the parts that say that this post is here and that others are linked to."""
     return _parts(post.links, post.channel_key, post.hash_hex, _BYTE[_HERE])
 
 
 def dead_parts(tombstone: Tombstone) -> list[Row]:
-    """Return that a dead post was here, and that others are linked to."""
+    """Return the parts that say that a dead post was here and that others are linked to."""
     bones = tombstone.skeleton
     if bones is None or not bones.is_linkable:
         return []
@@ -74,7 +75,7 @@ def _parts(links: tuple[bytes, ...], channel_key: bytes, hash_hex: bytes, own: b
 
 
 def merge(a: bytes, b: bytes) -> bytes:
-    """Add what two parts know."""
+    """Return the bits that either part has."""
     return _BYTE[_bits(a) | _bits(b)]
 
 
@@ -86,12 +87,15 @@ def _bits(part: bytes) -> int:
 
 
 def stored_value(part: bytes) -> bytes | None:
-    """Keep no row for what is settled."""
+    """Return the part, or None if the post is settled."""
     return None if part == _SETTLED else part
 
 
 def absent_part(reader: Reader, key: bytes, part: bytes) -> bytes | None:
-    """Tell whether a post without a row is settled or unknown. One that just came was unknown before."""
+    """Return what a missing row says: settled if the post is here, unknown (None) otherwise.
+
+    A post that is just being added was unknown before.
+    """
     if part[0] & _HERE:
         return None
     channel_key, digest = _split(key)
@@ -101,7 +105,7 @@ def absent_part(reader: Reader, key: bytes, part: bytes) -> bytes | None:
 
 
 def refold(reader: Reader, key: bytes) -> bytes | None:
-    """Find out anew whether the post is here, linked to, dead."""
+    """Find out again whether the post is here, linked to, dead."""
     channel_key, digest = _split(key)
     bits = 0
     if next(reader.prefix(LINK_PREFIX + digest.hex().encode() + b"!" + channel_key + b"!"), None) is not None:
@@ -120,14 +124,14 @@ def _split(key: bytes) -> tuple[bytes, bytes]:
 
 
 def heads(reader: Reader, channel: str) -> Iterator[bytes]:
-    """Yield the hashes of a channel's heads, in order of hashes. A deleted head is one until it is linked to."""
+    """Yield the hashes of a channel's heads, in order of hashes. A deleted head stays a head until a post links to it."""
     for digest, bits in _unsettled(reader, channel):
         if bits & _HERE and not bits & _LINKED:
             yield digest
 
 
 def missing(reader: Reader, channel: str) -> Iterator[bytes]:
-    """Yield the hashes that posts of the channel link to and the store has not seen in it."""
+    """Yield the hashes that posts of the channel link to and that the store has not seen in this channel."""
     for digest, bits in _unsettled(reader, channel):
         if bits == _LINKED:
             yield digest
@@ -140,7 +144,7 @@ def _unsettled(reader: Reader, channel: str) -> Iterator[tuple[bytes, int]]:
 
 
 def linking(reader: Reader, digest: bytes) -> Iterator[bytes]:
-    """Yield the hashes of the posts that link to this one, deleted ones included."""
+    """Yield the hashes of the posts that link to this one, including deleted posts."""
     prefix = LINK_PREFIX + digest.hex().encode() + b"!"
     found = (key[len(prefix) :].split(b"!")[1] for key, _ in reader.prefix(prefix))
     for linking_hex in dict.fromkeys(found):

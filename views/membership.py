@@ -1,13 +1,13 @@
-"""Channel membership: who is in a channel now (fold over channel state).
+"""Channel membership: the members of a channel now (fold over channel state).
 
     !channel!member!<channel>!<pubkey> -> moment, type byte | moment, type byte
     !channel!members!<channel>         -> u64, how many are in the channel (census)
 
-A moment is 8 bytes of timestamp and 32 of hash, big-endian, so that the greater bytes are the later post. The first pair
-is the latest of the user's joins, leaves, texts and topics in the channel: only a leave ends membership. The second is
-the latest join or leave alone, which a channel state answer gives; zeros where there is none.
+A moment is 8 bytes of timestamp and 32 of hash, big-endian, so that the greater bytes are the later post. The first pair is the
+latest of the user's joins, leaves, texts and topics in the channel. Only a leave ends membership. The second pair is the latest
+join or leave, which a channel state answer gives, or zeros if there is none.
 
-The seed stores 1 or 0, last arrival wins. With the moment the newest wins in whatever order posts arrive.
+The seed stores 1 or 0, and the last arrival wins. With the moment the newest post wins, whatever the order of arrival.
 """
 
 from collections.abc import Iterator
@@ -40,18 +40,18 @@ class Membership:
 
 
 def parts(post: Post) -> list[Row]:
-    """Return what one post says of its author's membership."""
+    """Return the part that says what a post means for its author's membership."""
     part = _part(post.type, moment(post.timestamp_ms, post.hash))
     return [(PREFIX + post.channel_key + b"!" + post.author_hex, part)]
 
 
 def merge(a: bytes, b: bytes) -> bytes:
-    """Keep the later of both pairs."""
+    """Return the later first pair and the later second pair."""
     return max(a[:_SIZE], b[:_SIZE]) + max(a[_SIZE:], b[_SIZE:])
 
 
 def refold(reader: Reader, key: bytes) -> bytes | None:
-    """Find the latest of each type among the rows that are left."""
+    """Merge the parts of the latest post of each type that is left."""
     found = None
     for post_type, row in channel_state.latest_of_types(reader, key[len(PREFIX) :]):
         part = _part(post_type, moment_of_row(row))
@@ -81,21 +81,21 @@ def _decode(author_hex: bytes, value: bytes) -> Membership:
 
 
 def of_channel(reader: Reader, channel: str) -> Iterator[Membership]:
-    """Yield where every user stands who ever joined, wrote to or left the channel, in order of public keys."""
+    """Yield the membership of each user that ever joined, wrote to or left the channel, in order of public keys."""
     prefix = PREFIX + escape(channel) + b"!"
     for key, value in reader.prefix(prefix):
         yield _decode(key[len(prefix) :], value)
 
 
 def of_user(reader: Reader, channel: str, author: bytes) -> Membership | None:
-    """Return where one user stands, None where it never touched the channel."""
+    """Return the membership of one user, None if it never joined, wrote to or left the channel."""
     author_hex = author.hex().encode()
     value = reader.get(PREFIX + escape(channel) + b"!" + author_hex)
     return None if value is None else _decode(author_hex, value)
 
 
 def count(reader: Reader, channel: str) -> int:
-    """Return how many are in a channel."""
+    """Return the number of members of a channel."""
     return decode_number(reader.get(COUNT_PREFIX + escape(channel)))
 
 

@@ -1,11 +1,11 @@
-"""Messages: the chat of a channel in order of time, and the deletions in it.
+"""Messages: the texts of a channel in order of time, and the deletions in it.
 
     !chat!text!<channel>!<mono-ts>          -> hash of the post/text
     !chat!text!<channel>!<mono-ts>!<target> -> hash of the post/delete that deleted <target> in this channel
 
-A post/delete names no channel. It stands in the channel of each post that it deleted, as soon as that post was seen; the
-row follows from the tombstone. Of several deletions of one post the earliest MAX_DELETIONS_LISTED have rows. One that
-deleted several posts of a channel has as many rows side by side, and readers take the hash once.
+A post/delete names no channel. It has a row in the channel of each post that it deleted, as soon as that post was seen. The row
+follows from the tombstone. If a post was deleted several times, the earliest MAX_DELETIONS_LISTED deletions have rows. A
+post/delete that deleted several posts of a channel has that many rows next to each other, and readers take the hash once.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def rows(post: Post) -> list[Row]:
 
 
 def dead_rows(tombstone: Tombstone) -> list[Row]:
-    """Return the row of each post/delete under the channel of what it deleted."""
+    """Return a row for each deletion of the target, in the channel of the target."""
     channel_key = tombstone.channel_key
     if not channel_key:
         return []
@@ -66,7 +66,7 @@ def texts(
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield (sort time, hash) of a channel's post/text with start <= timestamp < end.
 
-    `after` and `before` are sort times: only what lies behind the one and ahead of the other.
+    `after` and `before` are sort times. Only texts between them are yielded, without those at the bounds.
     """
     prefix = PREFIX + escape(channel) + b"!"
     start, stop = _bounds(prefix, start_ms, end_ms)
@@ -81,7 +81,7 @@ def texts(
 
 
 def channels(reader: Reader) -> Iterator[str]:
-    """Yield the name of every channel with messages, skipping from one to the next."""
+    """Yield the name of every channel with messages. Each costs one read, however many messages there are."""
     start, stop = PREFIX, after_prefix(PREFIX)
     while (row := next(reader.scan(start, stop), None)) is not None:
         channel_key = row[0][len(PREFIX) :].split(b"!", 1)[0]

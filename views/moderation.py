@@ -1,16 +1,18 @@
-"""Moderation: the roles, actions and blocks that peers are told of.
+"""Moderation: the roles, actions and blocks that peers are told.
 
     !moderation!block!<mono-ts>                                   -> hash of the post/block or post/unblock
     !moderation!state!<channel>!<mono-ts>!<pubkey>!<act>          -> hash of the post/role or post/moderation, then its targets
     !moderation!about!<channel>!<pubkey>!<act>!<target>!<mono-ts> -> empty, for the same posts, a row a target
 
-An empty channel is the whole cabal (moderation.md 4.1). `<act>` is the digit of the action, or `r` for a role; a target is
-the 32-byte key of a user or hash of a post, empty where the channel itself is acted on. In order of time stand the first
-two: what is asked for since a time is a range. The third tells in one step whether a post is relevant still: a role until
-its author gives the recipient another in that channel (4.2.3), an action until its author undoes it (4.4.2).
+An empty channel is the whole cabal (moderation.md 4.1). `<act>` is the digit of the action, or `r` for a role. A target is the
+32-byte key of a user or the hash of a post. It is empty if the act is on the channel itself.
 
-Local-only posts (4.5) have no rows, so they are not told of, and what they undo for their author alone stays relevant to
-everybody else: that it went missing would tell of them too.
+The first two are in order of time, so that all acts since a time are one range. The third tells in one step whether a post is still
+relevant. A role is, until its author gives the recipient another one in that channel (4.2.3). An action is, until its author undoes
+it (4.4.2).
+
+Local-only posts (4.5) have no rows, so peers are not told of them. What they undo for their author alone stays relevant for
+everybody else. If it went missing, peers would know of the local-only post.
 """
 
 from collections.abc import Iterator
@@ -39,7 +41,7 @@ _CHANNEL_ITSELF = (b"",)
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A post/role or post/moderation: its hash, and what decides whether it is relevant still."""
+    """Act of a post/role or post/moderation: the post's hash, and what decides whether it is still relevant."""
 
     hash: bytes
     channel_key: bytes
@@ -50,7 +52,7 @@ class Act:
 
 
 def act_of(post: Post) -> Act | None:
-    """Return what a post/role or post/moderation does, None for other posts and for local-only ones."""
+    """Return the act of a post/role or post/moderation, None for other posts and for local-only ones."""
     if post.is_local_only:
         return None
     targets: tuple[bytes, ...] = ()
@@ -67,7 +69,7 @@ def act_of(post: Post) -> Act | None:
 
 
 def rows(post: Post) -> list[Row]:
-    """Return the row of a post/block or post/unblock, those of a post/role or post/moderation, none of a local-only post."""
+    """Return one row for a post/block or post/unblock, several for a post/role or post/moderation, none for a local-only post."""
     if isinstance(post.body, Block | Unblock) and not post.is_local_only:
         return [(BLOCK_PREFIX + post.sort_time, post.hash)]
     act = act_of(post)
@@ -89,7 +91,7 @@ def blocks(reader: Reader) -> Iterator[bytes]:
 
 
 def acts(reader: Reader, channel: str, oldest_ms: int = 0) -> Iterator[Act]:
-    """Yield the roles and actions of a channel, or with "" of the whole cabal, with timestamp >= oldest, oldest first."""
+    """Yield the acts in a channel with timestamp >= oldest, oldest first. The channel "" is the whole cabal."""
     prefix = STATE_PREFIX + escape(channel) + b"!"
     start = prefix + time_floor(min(oldest_ms, MAX_TIMESTAMP_MS + 1))
     for key, value in reader.scan(start, after_prefix(prefix)):
@@ -101,7 +103,7 @@ def acts(reader: Reader, channel: str, oldest_ms: int = 0) -> Iterator[Act]:
 
 
 def is_relevant(reader: Reader, act: Act) -> bool:
-    """Tell whether an act still counts for one of its targets, and for a role, whether its recipient takes roles."""
+    """Tell whether an act still counts for any of its targets. A role counts only if its recipient accepts roles."""
     if act.kind == _ROLE and not user_info.accepts_roles(reader, act.targets[0]):
         return False
     return not all(_is_undone(reader, act, target) for target in act.targets)

@@ -1,13 +1,13 @@
-"""The reverse hash map: which rows go when a post goes.
+"""The reverse hash map: the rows that must be removed with a post.
 
     !reverse!<hash> -> msgpack list of the keys of all rows that refer to the post, shortened
 
-What a key has of the post itself stands in it as one byte: 1 for its <mono-ts>, 2 for its author's <pubkey>, 3 for its
-<hash>. A list of whole keys was the largest row of a post: 550 bytes of 1,700, where this has 220.
+What a key repeats of the post is written as one byte: 1 for its <mono-ts>, 2 for its author's <pubkey>, 3 for its <hash>. A list of
+whole keys would be the largest row of a post, 550 bytes of 1,700; this one has 220.
 
-One row a post, where the seed has one row a reference: at seven references a post that would double the number of rows.
-Rows that outlive a post (see `deleted`) belong to its tombstone and are not listed, nor are folds and tallies, which
-are found by the functions that fill them.
+Each post has one row. The seed has a row for each reference; with seven references a post, that doubles the number of rows. Rows that
+outlive a post belong to its tombstone and are not listed (see `deleted`). Folds and tallies are not listed either: the functions
+that make them find their keys.
 """
 
 from typing import Final

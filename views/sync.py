@@ -1,4 +1,4 @@
-"""Sync: every post that may travel, in the one order that all peers share, with sums over ranges of it (a tree).
+"""Sync: all posts that may be sent to peers, in the order that all peers share, with sums over ranges (a tree).
 
     !sync!id!!<mono-ts>          -> hash of the post, for all posts
     !sync!id!<channel>!<mono-ts> -> the same, for the posts of a channel but its post/text
@@ -6,13 +6,13 @@
     !sync!sum!<set>!<node>~      -> of each part of a node: label, count u64, XOR u8[32], sum modulo 2^256 u8[32]
     !sync!sum!<set>!~            -> the same of a set's parts; before them, of its newest leaf: size of the name u8, name, the same numbers
 
-Each post is in two sets: in that of all posts, whose name is empty, and in its channel's, or in the one called `"`, which no
-channel can be. A channel's post/text stand in `!chat!text!` already. Local-only posts are in no set.
+Each post is in two sets: in the set of all posts, whose name is empty, and in its channel's. Posts without a channel are in the set
+`"`; no channel has this name in keys. A channel's post/text have their rows in `!chat!text!`. Local-only posts are in no set.
 
-Not in the seed. Set reconciliation asks for the fingerprint and the k-th post of any range (WAKU-SYNC). A node is a beginning
-of <mono-ts>; its parts are one digit longer. There is a row for the whole set and for each node with more than 128 posts, so any
-range is a few rows and the posts near its ends. What the newest posts come to, those of the last part without a row, stands in
-the row of the set alone, so that one more of them changes one row. Which rows there are follows from the posts alone.
+Not in the seed. Set reconciliation asks for the fingerprint and the k-th post of any range (WAKU-SYNC). A node is a beginning of
+<mono-ts>, and its parts are one digit longer. There is a row for the whole set and for each node with more than 128 posts. So any
+range is a few rows and the posts near its ends. The newest posts, those of the last part without a row, are summed in the row of
+the set alone, so that one more of them changes one row. Which rows there are depends on the posts alone.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ ALL: Final = b""
 NO_CHANNEL: Final = b'"'
 """The set of posts that belong to no channel."""
 LAST_MS: Final = (2**63 - 2) // NS_PER_MS
-"""The last time that peers can say, in the year 2262."""
+"""The latest time that the peers' format can hold, in the year 2262."""
 
 
 def _may_travel(post: Post) -> bool:
@@ -42,12 +42,12 @@ def _may_travel(post: Post) -> bool:
 
 
 def sets(post: Post) -> list[bytes]:
-    """Return the names of the sets that a post is in."""
+    """Return the names of the sets that a post belongs to."""
     return [ALL, post.channel_key or NO_CHANNEL] if _may_travel(post) else []
 
 
 def rows(post: Post) -> list[Row]:
-    """Return the rows of a post in the set of all and, unless it stands among the messages, in that of its channel."""
+    """Return the row of a post in the set of all posts and, unless it is a post/text, the one in the set of its channel."""
     if not _may_travel(post):
         return []
     row = (b"!sync!id!!" + post.sort_time, post.hash)
@@ -57,7 +57,7 @@ def rows(post: Post) -> list[Row]:
 
 
 def sets_of(channels: frozenset[str] | None) -> list[bytes]:
-    """Return the names of the sets that hold the posts of these channels and those without one; all posts for None."""
+    """Return the names of the sets with the posts of these channels and those without a channel; for None, with all posts."""
     return [ALL] if channels is None else sorted({NO_CHANNEL, *map(escape, channels)})
 
 
@@ -71,12 +71,12 @@ def items(reader: Reader, start: bytes, stop: bytes) -> Iterator[Row]:
 
 
 def posts_in(reader: Reader, name: bytes, node: bytes, count: int) -> list[bytes]:
-    """Return <mono-ts> and hash, 49 and 32 bytes, of the posts in a node of a set's tree, of which there are so many."""
+    """Return <mono-ts> and hash, 49 and 32 bytes, of the `count` posts in a node of a set's tree."""
     start = name + b"!" + node
     found = _records(reader, ID_PREFIX + start)
     if len(found) < count:
         found = sorted(found + _records(reader, messages.PREFIX + start))
-    if len(found) != count:  # read again in the way that tells of damage
+    if len(found) != count:  # read again in the way that reports damage
         found = [key[-SORT_TIME_SIZE_BYTES:] + digest for key, digest in items(reader, start, start + b"~")]
     return found
 
@@ -88,7 +88,7 @@ def _records(reader: Reader, start: bytes) -> list[bytes]:
 
 
 def _stripped(rows: Iterator[Row], prefix: bytes) -> Iterator[Row]:
-    """Leave the prefix of keys away, and rows that are no post's own: those of deletions among the messages."""
+    """Yield rows without the prefix of their keys, and without the rows of deletions among the messages."""
     size = len(prefix)
     return (
         (key[size:], digest)
