@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cablestore.export.importer import ImportSummary
     from cablestore.export.manifest import Filters, Manifest, Segment, read_manifest
     from cablestore.export.verify import ExportProblem, ExportReport, verify_export
-    from cablestore.index.arrival_log import Kind
+    from cablestore.index.arrival_log import EventKind
     from cablestore.index.check import CheckReport, Problem
     from cablestore.index.leveldb import Tuning
     from cablestore.index.rebuild import RebuildReport

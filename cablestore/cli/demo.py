@@ -22,7 +22,7 @@ from cablestore.errors import CableStoreError
 from cablestore.irc.importer import find_logs
 from cablestore.protocol.body import Delete
 from cablestore.protocol.post import Post
-from cablestore.store.generations import list_generations
+from cablestore.store.closed import list_generations
 from cablestore.store.queries import Message
 from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog

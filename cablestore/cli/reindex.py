@@ -25,7 +25,7 @@ from cablestore.cli.output import Key, Moment, Output, PathValue, common_options
 from cablestore.cli.stores import open_to_read
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
-from cablestore.store.generations import list_generations, recover, remove_generation, roll_back
+from cablestore.store.closed import list_generations, recover, remove_generation, roll_back
 from cablestore.store.key_file import load_identity
 from cablestore.store.store import system_clock_ms
 from cablestore.views.installed import installed_catalog

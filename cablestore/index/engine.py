@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Final, Self
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index import arrival_log, meta, sizes
+from cablestore.index import arrival_log, meta, meta
 from cablestore.index.check import CheckReport
-from cablestore.index.check_parts import check_database
-from cablestore.index.copies import Origin
+from cablestore.index.parallel import check_database
+from cablestore.index.parallel import Origin
 from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning, salvaged
 from cablestore.index.memory import MemoryDB
 from cablestore.index.plan import Changes, Plan
-from cablestore.index.progress import Progress
-from cablestore.index.reader import Database, Reader, SnapshotSource
+from cablestore.index.batches import Progress
+from cablestore.index.database import Database, SnapshotSource
+from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport, rebuild
-from cablestore.index.rebuild_parts import rebuild_database, rebuild_into
+from cablestore.index.parallel import rebuild_database, rebuild_into
 from cablestore.index.recent import RecentRows
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
@@ -142,7 +143,7 @@ class Engine:
         self.recent.forget()
         with self._database.snapshot() as state:
             reader = Reader(state, self.dialect)
-            self.sizes: sizes.Sizes = sizes.decode_sizes(reader.get(sizes.KEY))
+            self.sizes: meta.Sizes = meta.decode_sizes(reader.get(meta.SIZES_KEY))
             self.next_sequence = arrival_log.next_sequence(reader)
 
     def require_views(self) -> None:
@@ -237,7 +238,7 @@ def _make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:
 def _read_meta(database: Database, folder: Folder) -> bytes:
     """Return the row in which the database says what it is."""
     with database.snapshot() as state:
-        value = state.get(meta.KEY)
+        value = state.get(meta.META_KEY)
     if value is None:
         raise CorruptStoreError(
             f"the database in {folder.database_path} does not say what it is. `cablestore rebuild` makes a new one"
@@ -250,7 +251,7 @@ def _meta_on_disk(folder: Folder) -> bytes | None:
     database = LevelDB(folder.database_path)
     try:
         with database.snapshot() as state:
-            return state.get(meta.KEY)
+            return state.get(meta.META_KEY)
     finally:
         database.close()
 
@@ -295,7 +296,7 @@ def rebuild_closed(
         except CorruptStoreError:
             with folder.scratch() as scratch, salvaged(folder.database_path, scratch / "readable") as readable:
                 reader = Reader(readable, origin.dialect, origin.unseal)
-                meta.require_views(reader.get(meta.KEY), catalog, where, drop_views)
+                meta.require_views(reader.get(meta.META_KEY), catalog, where, drop_views)
                 report = _build_generation(folder, partial(rebuild_into, reader, catalog, row, progress))
             report.lose("unreadable part of the database")
         _clear_away(folder, old, report)

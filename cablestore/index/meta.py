@@ -9,7 +9,7 @@ from typing import Final
 
 from cablestore.errors import CorruptStoreError, FormatError, MissingViewError, OutdatedViewError, ViewError
 from cablestore.index.packing import pack, unpack
-from cablestore.index.reader import Row
+from cablestore.index.database import Row
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect, dialect_named
 

@@ -33,9 +33,10 @@ from struct import Struct
 from typing import Final
 
 from cablestore.errors import CorruptStoreError, ViewError
-from cablestore.index.latest import MOMENT_SIZE_BYTES, moment
+from cablestore.index.latest import ORDER_KEY_SIZE_BYTES, order_key
 from cablestore.index.packing import pack, unpack
-from cablestore.index.reader import Reader, Row, record_key
+from cablestore.index.reader import Reader, record_key
+from cablestore.index.database import Row
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TYPE_NAMES
 from cablestore.protocol.post import Post
@@ -177,11 +178,11 @@ def latest_fold(
 
 def split_latest(value: bytes) -> tuple[bytes, bytes]:
     """Return (hash of the latest post, what it says) of a value that a `latest_fold` keeps."""
-    return value[8:MOMENT_SIZE_BYTES], value[MOMENT_SIZE_BYTES:]
+    return value[8:ORDER_KEY_SIZE_BYTES], value[ORDER_KEY_SIZE_BYTES:]
 
 
 def _latest_part(prefix: bytes, group: Callable[[Post], bytes], says: Callable[[Post], bytes], post: Post) -> list[Row]:
-    return [(prefix + group(post), moment(post.timestamp_ms, post.hash) + says(post))]
+    return [(prefix + group(post), order_key(post.timestamp_ms, post.hash) + says(post))]
 
 
 def _refold_latest(

@@ -16,15 +16,15 @@ from cablestore.errors import InvalidPostError, OutdatedViewError, StoreClosedEr
 from cablestore.export.exporter import export_store
 from cablestore.export.importer import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
 from cablestore.export.manifest import Filters, Manifest
-from cablestore.index import sizes
+from cablestore.index import meta
 from cablestore.index.batches import batches
 from cablestore.index.check import CheckReport, check
 from cablestore.index.engine import Engine, check_closed, rebuild_closed
 from cablestore.index.leveldb import Tuning
-from cablestore.index.progress import Progress, untold
+from cablestore.index.batches import Progress, no_progress
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport
-from cablestore.index.signatures import Verifier
+from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.index.view import Catalog
@@ -35,9 +35,9 @@ from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
 from cablestore.store import answers, retention
 from cablestore.store.authoring import Authoring, Composer
-from cablestore.store.intake import Batch, Intake
-from cablestore.store.key_file import Owner, unseal_of
-from cablestore.store.queries import Event, Reads, Snapshot, Stats
+from cablestore.store.intake import IntakeBatch, Intake
+from cablestore.store.key_file import StoreIdentity, unseal_of
+from cablestore.store.queries import Event, Queries, Snapshot, Stats
 from cablestore.views import CATALOG, activity
 
 
@@ -46,18 +46,18 @@ def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class CableStore(Reads, Authoring):
+class CableStore(Queries, Authoring):
     """An open store. Thread-safe within its process; one process at a time has it open.
 
     Read methods (`messages`, `channels`, `members`, ...) come from `Reads` and read the present state; `snapshot` gives
     one that stands still. `text`, `join` and the like come from `Authoring`.
     """
 
-    def __init__(self, engine: Engine, owner: Owner, clock: Callable[[], int], threads: int | None) -> None:
+    def __init__(self, engine: Engine, owner: StoreIdentity, clock: Callable[[], int], threads: int | None) -> None:
         """Use `open` or `in_memory`."""
         self._engine = engine
         self._owner = owner
-        self._verifier = Verifier(threads)
+        self._verifier = SignatureVerifier(threads)
         self._intake = Intake(engine.dialect, self._verifier, clock, self._owner.known)
         self._composer = Composer(self._owner, clock)
 
@@ -91,7 +91,7 @@ class CableStore(Reads, Authoring):
         """
         path = Path(path)
         tuning = tuning or Tuning()
-        owner = Owner(identity, path)
+        owner = StoreIdentity(identity, path)
 
         def open_engine(*, create: bool) -> Engine:
             return Engine.open(
@@ -124,7 +124,7 @@ class CableStore(Reads, Authoring):
         clock: Callable[[], int] = system_clock_ms,
     ) -> Self:
         """Make a store that keeps nothing once it is closed: for tests and throwaway clients."""
-        owner = Owner(identity or Identity.generate(), None)
+        owner = StoreIdentity(identity or Identity.generate(), None)
         return cls(Engine.in_memory(dialect, catalog, owner.unseal), owner, clock, verify_threads)
 
     @classmethod
@@ -136,7 +136,7 @@ class CableStore(Reads, Authoring):
         catalog: Catalog = CATALOG,
         drop_views: frozenset[str] = frozenset(),
         processes: int | None = None,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> RebuildReport:
         """Rebuild a store that is not open, also one that cannot be opened: outdated views, damaged files.
 
@@ -158,7 +158,7 @@ class CableStore(Reads, Authoring):
         catalog: Catalog = CATALOG,
         signatures: bool = False,
         processes: int | None = None,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> CheckReport:
         """Do what `check` does with a store that is not open, a large one in several processes. Raises OpenError."""
         unseal = partial(unseal_of, identity, Path(path))
@@ -216,7 +216,7 @@ class CableStore(Reads, Authoring):
 
         The signatures of the next batch are verified while this one is written.
         """
-        previous: Batch | None = None
+        previous: IntakeBatch | None = None
         for raws in batches(posts, len, min(max(batch_posts, 1), limits.MAX_BATCH_POSTS)):
             batch = self._intake.decode(raws)
             if previous is not None:
@@ -227,7 +227,7 @@ class CableStore(Reads, Authoring):
         if previous is not None:
             yield self._store(previous, None, sync=sync)
 
-    def _store(self, batch: Batch, following: Batch | None, *, sync: bool) -> list[Outcome]:
+    def _store(self, batch: IntakeBatch, following: IntakeBatch | None, *, sync: bool) -> list[Outcome]:
         """Plan and write a batch, while the one that follows is verified."""
         signed = batch.signed()
         if following is not None:
@@ -243,12 +243,12 @@ class CableStore(Reads, Authoring):
         with self._reading() as reader:
             return replace(self._intake, dialect=dialect).appraise(posts, partial(answers.is_deleted_here, reader))
 
-    def admit(self, posts: Iterable[Post]) -> Batch:
+    def admit(self, posts: Iterable[Post]) -> IntakeBatch:
         """Begin to verify decoded posts that `replace` is to store, while further ones are still read. Writes nothing."""
         return self._intake.admit(posts)
 
     def replace(
-        self, admitted: Batch, surplus: Callable[[Reader], Iterable[bytes]], *, sync: bool = True
+        self, admitted: IntakeBatch, surplus: Callable[[Reader], Iterable[bytes]], *, sync: bool = True
     ) -> tuple[list[Outcome], list[Outcome]]:
         """Store what `admit` returned and discard others, in one atomic write. Returns what became of each of both.
 
@@ -326,7 +326,7 @@ class CableStore(Reads, Authoring):
         before_ms: int | None = None,
         keep_newest: int | None = None,
         by_author: bytes | None = None,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> int:
         """Discard what the given rules name (`cablestore.store.retention`); returns how many posts went.
 
@@ -393,7 +393,7 @@ class CableStore(Reads, Authoring):
         filters: Filters | None = None,
         segment_size_bytes: int = limits.SEGMENT_SIZE_BYTES,
         run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> Manifest:
         """Write the present state, without local-only posts, into a new or empty folder; `filters` choose a part of it.
 
@@ -424,13 +424,13 @@ class CableStore(Reads, Authoring):
         *,
         filters: Filters | None = None,
         catalog: Catalog = CATALOG,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> Manifest:
         """Export a store that is not open, also one whose views are outdated: posts and tombstones are read alone.
 
         With `filters`, which look into views, those must be up to date.
         """
-        owner = Owner(None, Path(path))
+        owner = StoreIdentity(None, Path(path))
         engine = Engine.open(
             Path(path),
             catalog,
@@ -444,7 +444,7 @@ class CableStore(Reads, Authoring):
         with cls(engine, owner, system_clock_ms, 1) as store:
             return store.export(out, filters=filters, progress=progress)
 
-    def import_exports(self, folders: Iterable[Path | str], *, progress: Progress = untold) -> ImportSummary:
+    def import_exports(self, folders: Iterable[Path | str], *, progress: Progress = no_progress) -> ImportSummary:
         """Store what exports hold, verified like posts from peers, and what they know of deleted posts.
 
         A full export into a new store gives an equal `dump_digest`; several merge, in any order. Interrupted, it can be
@@ -485,14 +485,14 @@ class CableStore(Reads, Authoring):
         with state:
             yield reader
 
-    def check(self, *, signatures: bool = False, progress: Progress = untold) -> CheckReport:
+    def check(self, *, signatures: bool = False, progress: Progress = no_progress) -> CheckReport:
         """Hold every row against what the posts say. With `signatures`, verify every post too."""
         engine = self._engine
         engine.require_views()
         with self._reading() as reader, engine.folder.scratch() if engine.folder else nullcontext() as scratch:
             return check(reader, engine.catalog, scratch, signatures=signatures, progress=progress)
 
-    def rebuild(self, *, progress: Progress = untold) -> RebuildReport:
+    def rebuild(self, *, progress: Progress = no_progress) -> RebuildReport:
         """Build every view anew from the posts and swap databases. Writers wait, snapshots and iterators end."""
         return self._engine.rebuild(progress)
 
@@ -506,7 +506,7 @@ class CableStore(Reads, Authoring):
         with self._reading() as reader:
             days = list(activity.days(reader))
             channels = sum(name not in RESERVED_CHANNELS for name, _ in activity.channels(reader))
-            views = sizes.decode_sizes(reader.get(sizes.KEY))
+            views = meta.decode_sizes(reader.get(meta.SIZES_KEY))
         disk_size_bytes = {
             view.name: sum(engine.approximate_size_bytes(prefix, after_prefix(prefix)) for prefix in view.prefixes)
             for view in engine.catalog.views

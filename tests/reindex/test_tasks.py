@@ -27,11 +27,11 @@ from cablestore.errors import CorruptExportError, ExportError, ReindexError, Sto
 from cablestore.export.manifest import read_posts
 from cablestore.export.writer import ExportWriter
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
-from cablestore.index.meta import KEY as META_KEY
-from cablestore.index.reader import Row
+from cablestore.index.meta import META_KEY as META_KEY
+from cablestore.index.database import Row
 from cablestore.index.runs import cut, read_bucket, write_run
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import Sizes, add_sizes, decode_sizes
+from cablestore.index.meta import SIZES_KEY as SIZES_KEY
+from cablestore.index.meta import Sizes, add_sizes, decode_sizes
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import Block
 from cablestore.reindex import prepare, tasks

@@ -13,17 +13,8 @@ import msgpack
 import pytest
 from people import ANN, raws
 
-from cablestore import (
-    DRAFT8,
-    LEGACY,
-    CableStore,
-    FormatError,
-    Identity,
-    IdentityError,
-    NotAStoreError,
-    OutdatedViewError,
-    StoreLockedError,
-)
+from cablestore import DRAFT8, LEGACY, CableStore, Identity
+from cablestore.errors import FormatError, IdentityError, NotAStoreError, OutdatedViewError, StoreLockedError
 from cablestore.errors import MissingViewError, StoreClosedError
 from cablestore.index.leveldb import LevelDB
 from cablestore.store.key_file import load_identity, parse_identity, save_identity
