@@ -42,7 +42,8 @@ from cablestore.reindex.load import load
 from cablestore.reindex.prepare import read_sources
 from cablestore.reindex.row_segments import read_rows, with_local_only
 from cablestore.reindex.stages import Derived, Progress, SparkOptions, derive_rows
-from cablestore.store.generations import open_folder, open_reader, unseal_with
+from cablestore.store.closed import locked_folder, open_reader
+from cablestore.store.key_file import unseal_with
 from cablestore.views import CATALOG
 
 
@@ -152,7 +153,7 @@ class _New:
             loaded = load(
                 self._derived.segments, self._derived.folder, self._scratch, progress=self._counting("load", total)
             )
-        with open_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
+        with locked_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
             target = LevelDB(loaded.path)
             try:
                 self._write_head(target, self._derived.sizes)
@@ -171,7 +172,7 @@ class _New:
         """Take the rows of some views from the segments and all others from the live database."""
         path = self._scratch / "views"
         shutil.rmtree(path, ignore_errors=True)
-        with open_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
+        with locked_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
             if live is None:
                 raise ExportError(
                     f"there is no store at {self._out} whose views could be built anew: leave --views out"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,6 +27,7 @@ from cablestore.export.sort import merge, write_run
 from cablestore.export.writer import ExportWriter, record_start
 from cablestore.files import open_folder, storage_errors, try_lock, write_whole
 from cablestore.index import arrival_log, sizes
+from cablestore.index.engine import Engine
 from cablestore.index.progress import Progress
 from cablestore.index.reader import Reader, SnapshotSource
 
@@ -102,10 +103,7 @@ class _Work:
 
 
 def export_store(
-    state: SnapshotSource,
-    reader: Reader,
-    versions: Mapping[str, int],
-    store_id: str | None,
+    engine: Engine,
     out: Path,
     *,
     filters: Filters | None = None,
@@ -113,12 +111,29 @@ def export_store(
     run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES,
     progress: Progress,
 ) -> Manifest:
-    """Export the state that `reader` reads into the folder `out`; goes on with one that was interrupted.
+    """Export the present state of a store into the folder `out`, or finish an export of it that was interrupted.
 
-    `versions` are the catalog's, `store_id` is None for a store without a folder. `state` is closed as soon as it was
-    read. Raises ExportError for a folder that holds anything else, StorageError where the disk refuses, CorruptStoreError
-    for a store that cannot be read.
+    Raises ExportError for a folder that holds anything else, StorageError if writing fails, CorruptStoreError for a store
+    that cannot be read.
     """
+    state, reader = engine.snapshot()
+    with state:
+        return _export(engine, state, reader, out, filters, segment_size_bytes, run_size_bytes, progress)
+
+
+def _export(
+    engine: Engine,
+    state: SnapshotSource,
+    reader: Reader,
+    out: Path,
+    filters: Filters | None,
+    segment_size_bytes: int,
+    run_size_bytes: int,
+    progress: Progress,
+) -> Manifest:
+    """Export the state that `reader` reads. `state` is closed as soon as it was read."""
+    versions = engine.catalog.versions
+    store_id = None if engine.folder is None else engine.folder.header.store_id
     through = arrival_log.next_sequence(reader) - 1
     if filters is not None:
         filters = replace(filters, channels=frozenset(map(reader.dialect.channel_id, filters.channels)))

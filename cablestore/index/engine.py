@@ -10,17 +10,14 @@ from typing import Final, Self
 
 from cablestore.errors import CorruptStoreError
 from cablestore.index import arrival_log, meta, sizes
-from cablestore.index.check import CheckReport
-from cablestore.index.check_parts import check_database
-from cablestore.index.copies import Origin
 from cablestore.index.folder import FORMAT, Folder
-from cablestore.index.leveldb import LevelDB, Tuning, salvaged
+from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
 from cablestore.index.plan import Changes, Plan
 from cablestore.index.progress import Progress
 from cablestore.index.reader import Database, Reader, SnapshotSource
 from cablestore.index.rebuild import RebuildReport, rebuild
-from cablestore.index.rebuild_parts import rebuild_database, rebuild_into
+from cablestore.index.rebuild_parts import rebuild_into
 from cablestore.index.recent import RecentRows
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
@@ -118,7 +115,7 @@ class Engine:
                 _make_database(folder, catalog, tuning)
             database = LevelDB(folder.database_path, tuning)
             try:
-                _check_meta(database, folder, catalog, any_views=any_views)
+                check_meta(database, folder, catalog, any_views=any_views)
                 return cls(database, folder, folder.header.dialect, catalog, tuning, unseal)
             except BaseException:
                 database.close()
@@ -184,13 +181,13 @@ class Engine:
                     report = rebuild(reader, new, self.catalog, row, None, progress)
                 else:
                     old = self.folder.header.generation
-                    report = _build_generation(self.folder, partial(rebuild_into, reader, self.catalog, row, progress))
+                    report = build_generation(self.folder, partial(rebuild_into, reader, self.catalog, row, progress))
                     new = LevelDB(self.folder.database_path, self._tuning)
             with self._present:
                 self._database, replaced = new, self._database
             replaced.close()
             if self.folder is not None:
-                _clear_away(self.folder, old, report)
+                remove_replaced(self.folder, old, report)
             self._load()
         return report
 
@@ -216,7 +213,7 @@ def _make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:
     folder.activate(name)
 
 
-def _check_meta(database: Database, folder: Folder, catalog: Catalog, *, any_views: bool) -> None:
+def check_meta(database: Database, folder: Folder, catalog: Catalog, *, any_views: bool = False) -> None:
     """Raise where the database is not this store's, or its views are outdated."""
     with database.snapshot() as state:
         value = state.get(meta.KEY)
@@ -228,7 +225,7 @@ def _check_meta(database: Database, folder: Folder, catalog: Catalog, *, any_vie
         meta.check_meta(value, catalog, folder.header.dialect, str(folder.path))
 
 
-def _build_generation(folder: Folder, build: Callable[[Path, Path], RebuildReport]) -> RebuildReport:
+def build_generation(folder: Folder, build: Callable[[Path, Path], RebuildReport]) -> RebuildReport:
     """Have the next generation built at a path, with another one for work under way, and make it the live one."""
     name = folder.begin()
     try:
@@ -241,63 +238,7 @@ def _build_generation(folder: Folder, build: Callable[[Path, Path], RebuildRepor
     return report
 
 
-def rebuild_closed(
-    path: Path,
-    catalog: Catalog,
-    unseal: Callable[[], Unseal],
-    progress: Progress,
-    processes: int | None,
-) -> RebuildReport:
-    """Rebuild a store that is not open, whatever state its database is in.
-
-    A large one is shared out among so many processes, as many as there are cores without a number. A database that cannot
-    be read whole is read as far as it can be, and kept beside the new one.
-    """
-    folder = Folder.open(path, create=False, dialect=None)
-    try:
-        row = meta.meta_row(catalog, folder.header.dialect, FORMAT)
-        old = folder.header.generation
-        origin = Origin(folder.database_path, folder.header.dialect, unseal())
-        try:
-            report = _build_generation(folder, partial(rebuild_database, origin, catalog, row, progress, processes))
-        except CorruptStoreError:
-            with folder.scratch() as scratch, salvaged(folder.database_path, scratch / "readable") as readable:
-                reader = Reader(readable, origin.dialect, origin.unseal)
-                report = _build_generation(folder, partial(rebuild_into, reader, catalog, row, progress))
-            report.lose("unreadable part of the database")
-        _clear_away(folder, old, report)
-        return report
-    finally:
-        folder.close()
-
-
-def check_closed(
-    path: Path,
-    catalog: Catalog,
-    unseal: Callable[[], Unseal],
-    progress: Progress,
-    processes: int | None,
-    *,
-    signatures: bool,
-) -> CheckReport:
-    """Check a store that is not open, a large one in so many processes, as many as there are cores without a number."""
-    folder = Folder.open(path, create=False, dialect=None)
-    try:
-        database = LevelDB(folder.database_path)
-        try:
-            _check_meta(database, folder, catalog, any_views=False)
-        finally:
-            database.close()
-        origin = Origin(folder.database_path, folder.header.dialect, unseal())
-        with folder.scratch() as scratch:
-            return check_database(
-                origin, catalog, scratch, signatures=signatures, processes=processes, progress=progress
-            )
-    finally:
-        folder.close()
-
-
-def _clear_away(folder: Folder, old: str, report: RebuildReport) -> None:
+def remove_replaced(folder: Folder, old: str, report: RebuildReport) -> None:
     """Remove the generation that was rebuilt; one from which something was lost is kept aside."""
     if report.damaged:
         report.kept_aside = folder.set_aside(old)

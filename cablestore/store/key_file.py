@@ -17,7 +17,7 @@ from cablestore.protocol.keys import parse_hex
 MODE: Final = 0o600
 
 
-class Owner:
+class StoreIdentity:
     """Who writes in a store. The key file in `folder`, None for a store in memory, is made when it is first needed."""
 
     def __init__(self, identity: Identity | None, folder: Path | None) -> None:
@@ -67,8 +67,13 @@ class Owner:
 
 def unseal_of(identity: Identity | None, folder: Path) -> Callable[[bytes], bytes]:
     """Return what decrypts the local-only posts of the closed store in a folder, in other processes too."""
-    known = Owner(identity, folder).known()
+    known = StoreIdentity(identity, folder).known()
     return _no_identity if known is None else known.unseal
+
+
+def unseal_with(key_file: Path, sealed: bytes) -> bytes:
+    """Decrypt a local-only post with the identity in a key file."""
+    return load_identity(key_file).unseal(sealed)
 
 
 def _no_identity(_: bytes) -> NoReturn:

@@ -92,7 +92,7 @@ class Stats:
     days: list[tuple[int, int]]
 
 
-class Reads(ABC):
+class Queries(ABC):
     """The read methods. All times are milliseconds since 1970, all hashes and keys raw 32 bytes."""
 
     @abstractmethod
@@ -277,7 +277,7 @@ class Reads(ABC):
         return hasher.hexdigest()
 
 
-class Snapshot(Reads):
+class Snapshot(Queries):
     """One state of a store, unchanged by what is stored meanwhile. Close it, or use it in a `with`.
 
     `reader` is what the functions in `cablestore.store.answers` take.

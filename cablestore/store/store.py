@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ from cablestore.export.manifest import Filters, Manifest
 from cablestore.index import sizes
 from cablestore.index.batches import batches
 from cablestore.index.check import CheckReport, check
-from cablestore.index.engine import Engine, check_closed, rebuild_closed
+from cablestore.index.engine import Engine
 from cablestore.index.leveldb import Tuning
 from cablestore.index.progress import Progress, untold
 from cablestore.index.reader import Reader
@@ -28,16 +28,17 @@ from cablestore.index.signatures import Verifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.index.view import Catalog
-from cablestore.protocol.body import DELETE, TYPE_NAMES, Body, Delete
+from cablestore.protocol.body import DELETE, TYPE_NAMES, Body, Delete, Info, Join, Leave, Text, Topic
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import LEGACY, RESERVED_CHANNELS, Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
 from cablestore.store import answers, retention
-from cablestore.store.authoring import Authoring, Composer
+from cablestore.store.authoring import Composer
+from cablestore.store.closed import ClosedStore
 from cablestore.store.intake import Batch, Intake
-from cablestore.store.key_file import Owner, unseal_of
-from cablestore.store.queries import Event, Reads, Snapshot, Stats
+from cablestore.store.key_file import StoreIdentity
+from cablestore.store.queries import Event, Queries, Snapshot, Stats
 from cablestore.views import CATALOG, activity
 
 
@@ -46,20 +47,22 @@ def system_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class CableStore(Reads, Authoring):
+class CableStore(Queries):
     """An open store. Thread-safe within its process; one process at a time has it open.
 
-    Read methods (`messages`, `channels`, `members`, ...) come from `Reads` and read the present state; `snapshot` gives
-    one that stands still. `text`, `join` and the like come from `Authoring`.
+    Read methods (`messages`, `channels`, `members`, ...) come from `Queries` and read the present state; `snapshot`
+    returns one that does not change.
     """
 
-    def __init__(self, engine: Engine, owner: Owner, clock: Callable[[], int], threads: int | None) -> None:
+    def __init__(
+        self, engine: Engine, store_identity: StoreIdentity, clock: Callable[[], int], threads: int | None
+    ) -> None:
         """Use `open` or `in_memory`."""
         self._engine = engine
-        self._owner = owner
+        self._identity = store_identity
         self._verifier = Verifier(threads)
-        self._intake = Intake(engine.dialect, self._verifier, clock, self._owner.known)
-        self._composer = Composer(self._owner, clock)
+        self._intake = Intake(engine.dialect, self._verifier, clock, self._identity.known)
+        self._composer = Composer(self._identity, clock)
 
     # --- opening and closing -------------------------------------------------------------------
 
@@ -89,15 +92,19 @@ class CableStore(Reads, Authoring):
         """
         path = Path(path)
         tuning = tuning or Tuning()
-        owner = Owner(identity, path)
+        store_identity = StoreIdentity(identity, path)
         try:
-            engine = Engine.open(path, catalog, create=create, dialect=dialect, tuning=tuning, unseal=owner.unseal)
+            engine = Engine.open(
+                path, catalog, create=create, dialect=dialect, tuning=tuning, unseal=store_identity.unseal
+            )
         except OutdatedViewError:
             if not rebuild_outdated:
                 raise
             cls.rebuild_closed(path, identity=identity, catalog=catalog)
-            engine = Engine.open(path, catalog, create=False, dialect=dialect, tuning=tuning, unseal=owner.unseal)
-        return cls(engine, owner, clock, verify_threads)
+            engine = Engine.open(
+                path, catalog, create=False, dialect=dialect, tuning=tuning, unseal=store_identity.unseal
+            )
+        return cls(engine, store_identity, clock, verify_threads)
 
     @classmethod
     def in_memory(
@@ -110,8 +117,8 @@ class CableStore(Reads, Authoring):
         clock: Callable[[], int] = system_clock_ms,
     ) -> Self:
         """Make a store that keeps nothing once it is closed: for tests and throwaway clients."""
-        owner = Owner(identity or Identity.generate(), None)
-        return cls(Engine.in_memory(dialect, catalog, owner.unseal), owner, clock, verify_threads)
+        store_identity = StoreIdentity(identity or Identity.generate(), None)
+        return cls(Engine.in_memory(dialect, catalog, store_identity.unseal), store_identity, clock, verify_threads)
 
     @classmethod
     def rebuild_closed(
@@ -123,13 +130,8 @@ class CableStore(Reads, Authoring):
         processes: int | None = None,
         progress: Progress = untold,
     ) -> RebuildReport:
-        """Rebuild a store that is not open, also one that cannot be opened: outdated views, damaged files.
-
-        A large one is rebuilt in so many processes, as many as there are cores without a number; 1 stays in this one. What
-        cannot be read is left out and reported; then the old database stays beside the new one. Raises OpenError,
-        StorageError where files must not be read, IdentityError where the key of local-only posts is missing.
-        """
-        return rebuild_closed(Path(path), catalog, partial(unseal_of, identity, Path(path)), progress, processes)
+        """Rebuild a store that is not open: see `ClosedStore.rebuild`."""
+        return ClosedStore(path, identity=identity, catalog=catalog).rebuild(processes=processes, progress=progress)
 
     @classmethod
     def check_closed(
@@ -142,9 +144,9 @@ class CableStore(Reads, Authoring):
         processes: int | None = None,
         progress: Progress = untold,
     ) -> CheckReport:
-        """Do what `check` does with a store that is not open, a large one in several processes. Raises OpenError."""
-        unseal = partial(unseal_of, identity, Path(path))
-        return check_closed(Path(path), catalog, unseal, progress, processes, signatures=signatures)
+        """Check a store that is not open: see `ClosedStore.check`."""
+        closed = ClosedStore(path, identity=identity, catalog=catalog)
+        return closed.check(signatures=signatures, processes=processes, progress=progress)
 
     def close(self) -> None:
         """Close the store. Iterators and snapshots that are still open end with StoreClosedError."""
@@ -172,11 +174,11 @@ class CableStore(Reads, Authoring):
     @property
     def identity(self) -> Identity:
         """Who writes here. The key file is made when this is first asked for, unless `open` was given an identity."""
-        return self._owner.identity
+        return self._identity.identity
 
     def import_identity(self, identity: Identity) -> None:
         """Write as `identity` from now on. Raises IdentityError where the store has another already."""
-        self._owner.become(identity)
+        self._identity.become(identity)
 
     # --- posts from others ---------------------------------------------------------------------
 
@@ -290,6 +292,34 @@ class CableStore(Reads, Authoring):
             self._composer.written(posts[-1])
         return posts[-1]
 
+    def text(self, channel: str, text: str, *, sync: bool = True) -> Post:
+        """Write a message of at most 4096 bytes to a channel."""
+        return self.write(Text(channel, text), sync=sync)
+
+    def topic(self, channel: str, topic: str, *, sync: bool = True) -> Post:
+        """Set a channel's topic; "" clears it."""
+        return self.write(Topic(channel, topic), sync=sync)
+
+    def join(self, channel: str, *, sync: bool = True) -> Post:
+        """Become a member of a channel."""
+        return self.write(Join(channel), sync=sync)
+
+    def leave(self, channel: str, *, sync: bool = True) -> Post:
+        """Cease to be a member of a channel."""
+        return self.write(Leave(channel), sync=sync)
+
+    def info(
+        self,
+        *,
+        name: str | None = None,
+        accept_role: bool | None = None,
+        others: Mapping[str, bytes] | None = None,
+        sync: bool = True,
+    ) -> Post:
+        """Say all that there is to say of oneself: what is left out is back at its default (wire.md 6.2.4)."""
+        known = Info.of(name=name, accept_role=accept_role)
+        return self.write(Info((*known.pairs, *(others or {}).items())), sync=sync)
+
     # --- removing without a trace --------------------------------------------------------------
 
     def discard(self, hashes: Iterable[bytes], *, sync: bool = False) -> list[Outcome]:
@@ -383,20 +413,14 @@ class CableStore(Reads, Authoring):
         `progress` counts each post twice: once when read, once when written. Raises ExportError for a folder that holds
         anything else, StorageError where the disk refuses.
         """
-        engine = self._engine
-        state, reader = engine.snapshot()
-        with state:
-            return export_store(
-                state,
-                reader,
-                engine.catalog.versions,
-                None if engine.folder is None else engine.folder.header.store_id,
-                Path(out),
-                filters=filters,
-                segment_size_bytes=segment_size_bytes,
-                run_size_bytes=run_size_bytes,
-                progress=progress,
-            )
+        return export_store(
+            self._engine,
+            Path(out),
+            filters=filters,
+            segment_size_bytes=segment_size_bytes,
+            run_size_bytes=run_size_bytes,
+            progress=progress,
+        )
 
     @classmethod
     def export_closed(
@@ -408,22 +432,8 @@ class CableStore(Reads, Authoring):
         catalog: Catalog = CATALOG,
         progress: Progress = untold,
     ) -> Manifest:
-        """Export a store that is not open, also one whose views are outdated: posts and tombstones are read alone.
-
-        With `filters`, which look into views, those must be up to date.
-        """
-        owner = Owner(None, Path(path))
-        engine = Engine.open(
-            Path(path),
-            catalog,
-            create=False,
-            dialect=None,
-            tuning=Tuning(),
-            unseal=owner.unseal,
-            any_views=filters is None,
-        )
-        with cls(engine, owner, system_clock_ms, 1) as store:
-            return store.export(out, filters=filters, progress=progress)
+        """Export a store that is not open: see `ClosedStore.export`."""
+        return ClosedStore(path, catalog=catalog).export(out, filters=filters, progress=progress)
 
     def import_exports(self, folders: Iterable[Path | str], *, progress: Progress = untold) -> ImportSummary:
         """Store what exports hold, verified like posts from peers, and what they know of deleted posts.

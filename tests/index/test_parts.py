@@ -28,7 +28,7 @@ from cablestore.index.processes import processes
 from cablestore.index.reader import Row
 from cablestore.index.rebuild import RebuildReport
 from cablestore.protocol.body import LOCAL_ONLY, Block
-from cablestore.store.generations import open_folder
+from cablestore.store.closed import locked_folder
 
 POSTS = conversation(1500)
 
@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def database_of(folder: Path) -> Path:
-    with open_folder(folder) as opened:
+    with locked_folder(folder) as opened:
         return opened.database_path
 
 
