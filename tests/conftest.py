@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, settings
 from people import ANN, BOB, CYD, START_MS, raws
 from serving import Served
 
-from cablestore import LEGACY, CableStore, verify_export
+from cablestore import LEGACY, CableStore
 from cablestore.cli import main
+from cablestore.export import verify_export
 
 settings.register_profile(
     "normal", max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True

@@ -27,7 +27,7 @@ from cablestore.index.verdict import Verdict
 from cablestore.index.view import ALL_TYPES
 from cablestore.protocol.body import Delete
 from cablestore.protocol.post import Post, decode_post
-from cablestore.store.intake import Batch
+from cablestore.store.intake import IntakeBatch
 from cablestore.store.store import CableStore
 from cablestore.views import activity, author
 
@@ -122,7 +122,7 @@ class _Read(NamedTuple):
     """An archive that is what it has to be, but for the signatures of its posts, which are being verified."""
 
     entry: Entry
-    admitted: Batch
+    admitted: IntakeBatch
     stones: list[Tombstone]
 
 

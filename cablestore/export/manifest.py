@@ -37,7 +37,7 @@ MANIFEST: Final = "manifest.json"
 ARRIVALS: Final = "arrivals.json"
 UNFINISHED: Final = "unfinished.json"
 
-Kind = Literal["posts", "tombstones"]
+SegmentKind = Literal["posts", "tombstones"]
 Place = tuple[int, bytes]
 """Where a post stands in an export: its timestamp in milliseconds and its hash."""
 
@@ -84,7 +84,7 @@ class Segment:
     """
 
     file: str
-    kind: Kind
+    kind: SegmentKind
     items: int
     size_bytes: int
     blake3: str
@@ -163,7 +163,7 @@ class Manifest:
         return _json(fields | {"blake3": blake3.blake3(_json(fields)).hexdigest()})
 
 
-def segment_name(kind: Kind, number: int) -> str:
+def segment_name(kind: SegmentKind, number: int) -> str:
     """Return the name of a segment's file."""
     return f"{kind}-{number:06d}.seg"
 
@@ -273,7 +273,7 @@ def segments_of(entries: list[dict[str, Any]]) -> tuple[Segment, ...]:
 
 
 def _segment_of(entry: dict[str, Any]) -> Segment:
-    kind: Kind = "posts" if entry["kind"] == "posts" else "tombstones"
+    kind: SegmentKind = "posts" if entry["kind"] == "posts" else "tombstones"
     segment = Segment(
         file=str(entry["file"]),
         kind=kind,
@@ -337,7 +337,7 @@ def read_tombstones(folder: Path, segment: Segment) -> Iterator[list[Tombstone]]
         yield [_tombstone(path, item) for item in block]
 
 
-def _blocks(path: Path, segment: Segment, kind: Kind) -> Iterator[tuple[Any, ...]]:
+def _blocks(path: Path, segment: Segment, kind: SegmentKind) -> Iterator[tuple[Any, ...]]:
     if segment.kind != kind:
         raise ValueError(f"{segment.file} holds {segment.kind}, not {kind}")
     items = 0

@@ -20,10 +20,10 @@ from cablestore import limits
 from cablestore.export.manifest import (
     MANIFEST,
     Filters,
-    Kind,
     Manifest,
     Place,
     Segment,
+    SegmentKind,
     in_order_of_types,
     segment_name,
 )
@@ -133,7 +133,7 @@ def _write(path: Path, blocks: Iterable[list[Any]]) -> Written:
 
 def _entry(
     name: str,
-    kind: Kind,
+    kind: SegmentKind,
     items: int,
     written: Written,
     posts: dict[str, int] | None = None,
@@ -224,7 +224,7 @@ class ExportWriter:
             total += sum(map(size_bytes, block))
             block = next(blocks, None) if total < self._segment_size_bytes else None
 
-    def _number(self, kind: Kind) -> int:
+    def _number(self, kind: SegmentKind) -> int:
         return sum(segment.kind == kind for segment in self._segments)
 
     def _add(self, segment: Segment) -> None:

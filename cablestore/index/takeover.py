@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 
 from cablestore.index import arrival_log
-from cablestore.index.arrival_log import Kind
+from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import batches
 from cablestore.index.derive import side_by_side
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
@@ -187,7 +187,7 @@ def _log_differences(live: Reader, target: Database, dialect: Dialect) -> int:
     return logged
 
 
-def _differences(live: Reader, target: Reader) -> Iterator[tuple[Kind, bytes]]:
+def _differences(live: Reader, target: Reader) -> Iterator[tuple[EventKind, bytes]]:
     """Yield what happened to each post that only one of the two databases holds. Both are gone through in step."""
     held = (key for key, _ in live.prefix(DATA_PREFIX))
     before = next(held, None)
@@ -198,7 +198,7 @@ def _differences(live: Reader, target: Reader) -> Iterator[tuple[Kind, bytes]]:
         if before == key:
             before = next(held, None)
         else:
-            yield Kind.ACCEPTED, _digest(key)
+            yield EventKind.ACCEPTED, _digest(key)
     while before is not None:
         yield _gone(before, target)
         before = next(held, None)
@@ -209,9 +209,9 @@ def _keys(target: Reader) -> Iterator[bytes]:
     return (key for block in target.blocks(DATA_PREFIX, after_prefix(DATA_PREFIX)) for key, _ in block)
 
 
-def _gone(key: bytes, target: Reader) -> tuple[Kind, bytes]:
+def _gone(key: bytes, target: Reader) -> tuple[EventKind, bytes]:
     digest = _digest(key)
-    return (Kind.DISCARDED if target.burial(digest) is None else Kind.DELETED), digest
+    return (EventKind.DISCARDED if target.burial(digest) is None else EventKind.DELETED), digest
 
 
 def _digest(key: bytes) -> bytes:

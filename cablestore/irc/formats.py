@@ -22,7 +22,7 @@ LONG_SAMPLE_LINES: Final = 20_000
 """Lines from which it is where those do not tell two formats apart."""
 
 
-class Act(Enum):
+class LineKind(Enum):
     """What somebody did."""
 
     SAY = "message"
@@ -39,17 +39,17 @@ class Act(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """What a line says. `channel` is without its `#`, "" where the line names none."""
 
-    act: Act
+    kind: LineKind
     nick: str
     text: str
     time: Stamp | None
     channel: str = ""
 
 
-Rules = tuple[tuple[Act, re.Pattern[str]], ...]
+Rules = tuple[tuple[LineKind, re.Pattern[str]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class LogFormat:
     face_hours: int = 24
     """Hours after which the clock of lines without a date begins again."""
 
-    def parse(self, line: str) -> Line | None:
+    def parse(self, line: str) -> LogLine | None:
         """Return what a line says, None where no rule fits."""
         stamped = self.stamp.match(line)
         start, time = 0, None
@@ -73,10 +73,10 @@ class LogFormat:
             start, time = stamped.end(), stamp_of(stamped[0])
             if time is None:
                 return None
-        for act, pattern in self.bare if stamped is None else self.rules:
+        for kind, pattern in self.bare if stamped is None else self.rules:
             match = pattern.match(line, start)
             if match is not None:
-                return _line(act, match, time)
+                return _line(kind, match, time)
         return None
 
     def channel_of(self, lines: Iterable[str]) -> str | None:
@@ -87,25 +87,25 @@ class LogFormat:
         return next((line.channel for line in found if line is not None and line.channel), None)
 
 
-def _line(act: Act, match: re.Match[str], time: Stamp | None) -> Line | None:
+def _line(kind: LineKind, match: re.Match[str], time: Stamp | None) -> LogLine | None:
     said = match.groupdict()
-    if act is Act.DAY:
+    if kind is LineKind.DAY:
         time = read_stamp(match, time)
         if time is None:
             return None
     channel = (said.get("channel") or "").removeprefix("#").lower()
-    return Line(act, said.get("nick") or "", (said.get("text") or "").strip(), time, channel)
+    return LogLine(kind, said.get("nick") or "", (said.get("text") or "").strip(), time, channel)
 
 
-def _rules(*rules: tuple[Act, str]) -> Rules:
-    return tuple((act, re.compile(pattern)) for act, pattern in rules)
+def _rules(*rules: tuple[LineKind, str]) -> Rules:
+    return tuple((kind, re.compile(pattern)) for kind, pattern in rules)
 
 
 _MODE = "[ ~&@%+!]?"
 """What clients put before the nick of an operator, and irssi before every other."""
-_SAY = (Act.SAY, rf" ?<{_MODE}(?P<nick>[^>]+)>(?:[ \t](?P<text>.*))?$")
-_ACTION = (Act.ACTION, r" {0,2}\*[ \t](?P<nick>\S+)(?: (?P<text>.*))?$")
-_NOTICE = (Act.NOTICE, r" ?-(?P<nick>[^\s:-][^\s:]*?)(?:\(\S*\)|:#\S+)?-(?:[ \t]|$)")
+_SAY = (LineKind.SAY, rf" ?<{_MODE}(?P<nick>[^>]+)>(?:[ \t](?P<text>.*))?$")
+_ACTION = (LineKind.ACTION, r" {0,2}\*[ \t](?P<nick>\S+)(?: (?P<text>.*))?$")
+_NOTICE = (LineKind.NOTICE, r" ?-(?P<nick>[^\s:-][^\s:]*?)(?:\(\S*\)|:#\S+)?-(?:[ \t]|$)")
 _CHANNEL = r"(?P<channel>#\S*[^\s.])"
 _HOST = r"[(<\[]\S*[)>\]]"
 _NICK = r"(?P<nick>\S+)"
@@ -114,14 +114,14 @@ RAKU: Final = LogFormat(
     "raku",
     "[12:34] <nick> text, [12:34] *** nick joined",
     _rules(
-        (Act.SAY, rf"<{_MODE}(?P<nick>[^>]+)>(?: (?P<text>.*))?$"),
-        (Act.JOIN, rf"\*\*\* {_NICK} joined$"),
-        (Act.LEAVE, rf"\*\*\* {_NICK} left$"),
-        (Act.LEAVE, rf"\*\*\* {_NICK} was kicked by "),
-        (Act.RENAME, rf"\*\*\* {_NICK} is now known as (?P<text>\S+)$"),
-        (Act.TOPIC, rf"\*\*\* {_NICK} changes topic to: ?(?P<text>.*)$"),
-        (Act.MODE, rf"\*\*\* {_NICK} sets mode: "),
-        (Act.ACTION, rf"\* {_NICK}(?: (?P<text>.*))?$"),
+        (LineKind.SAY, rf"<{_MODE}(?P<nick>[^>]+)>(?: (?P<text>.*))?$"),
+        (LineKind.JOIN, rf"\*\*\* {_NICK} joined$"),
+        (LineKind.LEAVE, rf"\*\*\* {_NICK} left$"),
+        (LineKind.LEAVE, rf"\*\*\* {_NICK} was kicked by "),
+        (LineKind.RENAME, rf"\*\*\* {_NICK} is now known as (?P<text>\S+)$"),
+        (LineKind.TOPIC, rf"\*\*\* {_NICK} changes topic to: ?(?P<text>.*)$"),
+        (LineKind.MODE, rf"\*\*\* {_NICK} sets mode: "),
+        (LineKind.ACTION, rf"\* {_NICK}(?: (?P<text>.*))?$"),
     ),
     stamp=SHORT_STAMP,
     names_channel=False,
@@ -133,19 +133,19 @@ UBUNTU: Final = LogFormat(
     "ubuntu",
     "[12:34] <nick> text, === nick [user@host] has joined #channel",
     _rules(
-        (Act.SAY, rf"<{_MODE}(?P<nick>[^>]+)>(?: (?P<text>.*))?$"),
-        (Act.ACTION, rf" ?\* {_NICK}(?: (?P<text>.*))?$"),
-        (Act.NOTICE, r"-(?P<nick>[^:]+):#"),
+        (LineKind.SAY, rf"<{_MODE}(?P<nick>[^>]+)>(?: (?P<text>.*))?$"),
+        (LineKind.ACTION, rf" ?\* {_NICK}(?: (?P<text>.*))?$"),
+        (LineKind.NOTICE, r"-(?P<nick>[^:]+):#"),
     ),
     _rules(
-        (Act.JOIN, rf"=== {_NICK} \[.*\] +has joined (?P<channel>#\S+)"),
-        (Act.LEAVE, rf"=== {_NICK} \[.*\] +has left (?P<channel>#\S+)"),
-        (Act.LEAVE, rf"=== {_NICK} was kicked off #"),
-        (Act.RENAME, rf"=== {_NICK} is now known as (?P<text>\S+)$"),
-        (Act.TOPIC, r"=== \S*\[topic/#\S+?:(?P<nick>[^\]]+)\] : ?(?P<text>.*)$"),
-        (Act.UNSIGNED_TOPIC, r"=== Topic (?:for #|\(#)"),
-        (Act.MODE, r"=== mode/#"),
-        (Act.ACTION, rf"=== {_NICK} (?P<text>.+)$"),
+        (LineKind.JOIN, rf"=== {_NICK} \[.*\] +has joined (?P<channel>#\S+)"),
+        (LineKind.LEAVE, rf"=== {_NICK} \[.*\] +has left (?P<channel>#\S+)"),
+        (LineKind.LEAVE, rf"=== {_NICK} was kicked off #"),
+        (LineKind.RENAME, rf"=== {_NICK} is now known as (?P<text>\S+)$"),
+        (LineKind.TOPIC, r"=== \S*\[topic/#\S+?:(?P<nick>[^\]]+)\] : ?(?P<text>.*)$"),
+        (LineKind.UNSIGNED_TOPIC, r"=== Topic (?:for #|\(#)"),
+        (LineKind.MODE, r"=== mode/#"),
+        (LineKind.ACTION, rf"=== {_NICK} (?P<text>.+)$"),
     ),
     stamp=SHORT_STAMP,
     face_hours=12,
@@ -156,8 +156,8 @@ UBUNTU_BY_DAY: Final = replace(
     UBUNTU,
     name="ubuntu by day",
     bare=_rules(
-        (Act.LEAVE, rf"=== {_NICK} \[.*\] +has quit\b"),
-        (Act.TOPIC, rf"=== {_NICK} changed the topic of (?P<channel>#\S+) to: ?(?P<text>.*)$"),
+        (LineKind.LEAVE, rf"=== {_NICK} \[.*\] +has quit\b"),
+        (LineKind.TOPIC, rf"=== {_NICK} changed the topic of (?P<channel>#\S+) to: ?(?P<text>.*)$"),
     )
     + UBUNTU.bare,
 )
@@ -169,25 +169,25 @@ IRSSI: Final = LogFormat(
     "12:34 <@nick> text, 12:34 -!- nick [user@host] has joined #channel",
     _rules(
         _SAY,
-        (Act.JOIN, rf"-!- {_NICK} \[.*\] has joined {_CHANNEL}$"),
-        (Act.LEAVE, rf"-!- {_NICK} \[.*?\] has left (?P<channel>#\S+)"),
-        (Act.LEAVE, rf"-!- {_NICK} \[.*?\] has quit\b"),
-        (Act.LEAVE, rf"-!- {_NICK} was kicked from (?P<channel>#\S+) by "),
-        (Act.RENAME, rf"-!- {_NICK} is now known as (?P<text>\S+)$"),
-        (Act.TOPIC, rf"-!- {_NICK} changed the topic of (?P<channel>#\S+) to: ?(?P<text>.*)$"),
-        (Act.TOPIC, rf"-!- Topic unset by {_NICK} on (?P<channel>#\S+)$"),
-        (Act.UNSIGNED_TOPIC, r"-!- (?:Topic (?:for|set by) |\S+ set the topic)"),
-        (Act.MODE, r"-!- (?:[Ss]erver[Mm]ode|mode)/#"),
+        (LineKind.JOIN, rf"-!- {_NICK} \[.*\] has joined {_CHANNEL}$"),
+        (LineKind.LEAVE, rf"-!- {_NICK} \[.*?\] has left (?P<channel>#\S+)"),
+        (LineKind.LEAVE, rf"-!- {_NICK} \[.*?\] has quit\b"),
+        (LineKind.LEAVE, rf"-!- {_NICK} was kicked from (?P<channel>#\S+) by "),
+        (LineKind.RENAME, rf"-!- {_NICK} is now known as (?P<text>\S+)$"),
+        (LineKind.TOPIC, rf"-!- {_NICK} changed the topic of (?P<channel>#\S+) to: ?(?P<text>.*)$"),
+        (LineKind.TOPIC, rf"-!- Topic unset by {_NICK} on (?P<channel>#\S+)$"),
+        (LineKind.UNSIGNED_TOPIC, r"-!- (?:Topic (?:for|set by) |\S+ set the topic)"),
+        (LineKind.MODE, r"-!- (?:[Ss]erver[Mm]ode|mode)/#"),
         (
-            Act.CLIENT,
+            LineKind.CLIENT,
             r"-!- (?:Irssi: |Netsplit |You're now known as |Home page for |Channel |\[|.* (?:\[freenode-info\]|ban ))",
         ),
         _ACTION,
         _NOTICE,
     ),
     _rules(
-        (Act.DAY, rf"--- (?:Day changed|Log opened) {LONG_DATE}$"),
-        (Act.CLIENT, "--- Log closed "),
+        (LineKind.DAY, rf"--- (?:Day changed|Log opened) {LONG_DATE}$"),
+        (LineKind.CLIENT, "--- Log closed "),
     ),
 )
 
@@ -195,19 +195,19 @@ WEECHAT: Final = LogFormat(
     "WeeChat",
     "2013-01-07 12:34:56 (tab) nick (tab) text",
     _rules(
-        (Act.JOIN, rf"-->\t{_NICK} .*?has joined (?P<channel>#\S+)$"),
-        (Act.LEAVE, rf"<--\t{_NICK} .*?has left (?P<channel>#\S+)"),
-        (Act.LEAVE, r"<--\t\S+ has kicked (?P<nick>\S+)"),
-        (Act.LEAVE, rf"<--\t{_NICK} .*?has quit\b"),
-        (Act.RENAME, rf"--\t{_NICK} is now known as (?P<text>\S+)$"),
-        (Act.TOPIC, rf'--\t{_NICK} has changed topic for (?P<channel>#\S+) (?:from ".*" )?to "(?P<text>.*)"$'),
-        (Act.TOPIC, rf"--\t{_NICK} has unset topic for (?P<channel>#\S+)"),
-        (Act.UNSIGNED_TOPIC, r"--\tTopic (?:for|set by) "),
-        (Act.MODE, r"--\tMode #"),
-        (Act.NOTICE, r"--\t(?:Pv)?Notice\("),
-        (Act.CLIENT, r"(?:--|=!=|-->|<--)\t"),
-        (Act.ACTION, rf" \*\t{_NICK}(?: (?P<text>.*))?$"),
-        (Act.SAY, r"[~&@%+!]?(?P<nick>[^\s<>*=~&@%+!-]\S*)\t(?P<text>.*)$"),
+        (LineKind.JOIN, rf"-->\t{_NICK} .*?has joined (?P<channel>#\S+)$"),
+        (LineKind.LEAVE, rf"<--\t{_NICK} .*?has left (?P<channel>#\S+)"),
+        (LineKind.LEAVE, r"<--\t\S+ has kicked (?P<nick>\S+)"),
+        (LineKind.LEAVE, rf"<--\t{_NICK} .*?has quit\b"),
+        (LineKind.RENAME, rf"--\t{_NICK} is now known as (?P<text>\S+)$"),
+        (LineKind.TOPIC, rf'--\t{_NICK} has changed topic for (?P<channel>#\S+) (?:from ".*" )?to "(?P<text>.*)"$'),
+        (LineKind.TOPIC, rf"--\t{_NICK} has unset topic for (?P<channel>#\S+)"),
+        (LineKind.UNSIGNED_TOPIC, r"--\tTopic (?:for|set by) "),
+        (LineKind.MODE, r"--\tMode #"),
+        (LineKind.NOTICE, r"--\t(?:Pv)?Notice\("),
+        (LineKind.CLIENT, r"(?:--|=!=|-->|<--)\t"),
+        (LineKind.ACTION, rf" \*\t{_NICK}(?: (?P<text>.*))?$"),
+        (LineKind.SAY, r"[~&@%+!]?(?P<nick>[^\s<>*=~&@%+!-]\S*)\t(?P<text>.*)$"),
     ),
 )
 
@@ -216,13 +216,13 @@ ENERGYMECH: Final = LogFormat(
     "[12:34:56] <nick> text, [12:34:56] *** Joins: nick (user@host)",
     _rules(
         _SAY,
-        (Act.JOIN, rf"\*\*\* Joins: {_NICK} \("),
-        (Act.LEAVE, rf"\*\*\* (?:Parts|Quits): {_NICK} \("),
-        (Act.LEAVE, rf"\*\*\* {_NICK} was kicked by "),
-        (Act.RENAME, rf"\*\*\* {_NICK} is now known as (?P<text>\S+)$"),
-        (Act.TOPIC, rf"\*\*\* {_NICK} changes topic to '(?P<text>.*)'$"),
-        (Act.MODE, rf"\*\*\* {_NICK} sets mode: "),
-        (Act.CLIENT, r"\*\*\* (?:Connected to|Disconnected from) IRC"),
+        (LineKind.JOIN, rf"\*\*\* Joins: {_NICK} \("),
+        (LineKind.LEAVE, rf"\*\*\* (?:Parts|Quits): {_NICK} \("),
+        (LineKind.LEAVE, rf"\*\*\* {_NICK} was kicked by "),
+        (LineKind.RENAME, rf"\*\*\* {_NICK} is now known as (?P<text>\S+)$"),
+        (LineKind.TOPIC, rf"\*\*\* {_NICK} changes topic to '(?P<text>.*)'$"),
+        (LineKind.MODE, rf"\*\*\* {_NICK} sets mode: "),
+        (LineKind.CLIENT, r"\*\*\* (?:Connected to|Disconnected from) IRC"),
         _ACTION,
         _NOTICE,
     ),
@@ -235,41 +235,41 @@ HEXCHAT: Final = LogFormat(
     "Jan 07 12:34:56 <nick> (tab) text, **** BEGIN LOGGING AT Mon Jan  7 12:34:56 2013",
     _rules(
         _SAY,
-        (Act.JOIN, rf"{_STAR}{_NICK} {_HOST} has joined(?: {_CHANNEL})?$"),
-        (Act.LEAVE, rf"{_STAR}{_NICK} (?:{_HOST} )?has left(?: (?P<channel>#\S+)| \(|$)"),
-        (Act.LEAVE, rf"{_STAR}{_NICK} has quit(?: \(|$)"),
-        (Act.LEAVE, rf"{_STAR}\S+ has kicked (?P<nick>\S+) from (?P<channel>#\S+)"),
-        (Act.RENAME, rf"{_STAR}{_NICK} is now known as (?P<text>\S+)$"),
-        (Act.TOPIC, rf"{_STAR}{_NICK} has changed the topic to: ?(?P<text>.*)$"),
-        (Act.MODE, rf"{_STAR}{_NICK} (?:gives|removes|sets) (?:channel|voice|half|mode|ban|exempt|invite|quiet)"),
-        (Act.UNSIGNED_TOPIC, rf"(?:{_STAR})?Topic for #\S+ (?:is|set by)"),
+        (LineKind.JOIN, rf"{_STAR}{_NICK} {_HOST} has joined(?: {_CHANNEL})?$"),
+        (LineKind.LEAVE, rf"{_STAR}{_NICK} (?:{_HOST} )?has left(?: (?P<channel>#\S+)| \(|$)"),
+        (LineKind.LEAVE, rf"{_STAR}{_NICK} has quit(?: \(|$)"),
+        (LineKind.LEAVE, rf"{_STAR}\S+ has kicked (?P<nick>\S+) from (?P<channel>#\S+)"),
+        (LineKind.RENAME, rf"{_STAR}{_NICK} is now known as (?P<text>\S+)$"),
+        (LineKind.TOPIC, rf"{_STAR}{_NICK} has changed the topic to: ?(?P<text>.*)$"),
+        (LineKind.MODE, rf"{_STAR}{_NICK} (?:gives|removes|sets) (?:channel|voice|half|mode|ban|exempt|invite|quiet)"),
+        (LineKind.UNSIGNED_TOPIC, rf"(?:{_STAR})?Topic for #\S+ (?:is|set by)"),
         (
-            Act.CLIENT,
+            LineKind.CLIENT,
             rf"{_STAR}(?:(?:Now talking on|You are now talking on) (?P<channel>#\S+)|You (?:are|have) |Disconnected |Channel #)",
         ),
         _ACTION,
         _NOTICE,
     ),
     _rules(
-        (Act.DAY, rf"\*\*\*\* BEGIN LOGGING AT {LONG_DATE}$"),
-        (Act.CLIENT, r"\*\*\*\* ENDING LOGGING AT "),
+        (LineKind.DAY, rf"\*\*\*\* BEGIN LOGGING AT {LONG_DATE}$"),
+        (LineKind.CLIENT, r"\*\*\*\* ENDING LOGGING AT "),
     ),
 )
 
 _MIRC_RULES = _rules(
     _SAY,
-    (Act.JOIN, rf"\*{{1,3}} {_NICK} {_HOST} has joined {_CHANNEL}$"),
-    (Act.JOIN, rf"\*{{1,3}} Joins: {_NICK} {_HOST}$"),
-    (Act.LEAVE, rf"\*{{1,3}} {_NICK} {_HOST} has left (?P<channel>#\S+)"),
-    (Act.LEAVE, rf"\*{{1,3}} {_NICK} {_HOST} Quit\b"),
-    (Act.LEAVE, rf"\*{{1,3}} (?:Parts|Quits): {_NICK} {_HOST}"),
-    (Act.LEAVE, rf"\*{{1,3}} {_NICK} was kicked by "),
-    (Act.RENAME, rf"\*{{1,3}} {_NICK} is now known as (?P<text>\S+)$"),
-    (Act.TOPIC, rf"\*{{1,3}} {_NICK} changes topic to '(?P<text>.*)'$"),
-    (Act.MODE, rf"\*{{1,3}} {_NICK} sets mode: "),
-    (Act.UNSIGNED_TOPIC, r"\*{1,3} (?:Topic is '|Set by \S+ on )"),
+    (LineKind.JOIN, rf"\*{{1,3}} {_NICK} {_HOST} has joined {_CHANNEL}$"),
+    (LineKind.JOIN, rf"\*{{1,3}} Joins: {_NICK} {_HOST}$"),
+    (LineKind.LEAVE, rf"\*{{1,3}} {_NICK} {_HOST} has left (?P<channel>#\S+)"),
+    (LineKind.LEAVE, rf"\*{{1,3}} {_NICK} {_HOST} Quit\b"),
+    (LineKind.LEAVE, rf"\*{{1,3}} (?:Parts|Quits): {_NICK} {_HOST}"),
+    (LineKind.LEAVE, rf"\*{{1,3}} {_NICK} was kicked by "),
+    (LineKind.RENAME, rf"\*{{1,3}} {_NICK} is now known as (?P<text>\S+)$"),
+    (LineKind.TOPIC, rf"\*{{1,3}} {_NICK} changes topic to '(?P<text>.*)'$"),
+    (LineKind.MODE, rf"\*{{1,3}} {_NICK} sets mode: "),
+    (LineKind.UNSIGNED_TOPIC, r"\*{1,3} (?:Topic is '|Set by \S+ on )"),
     (
-        Act.CLIENT,
+        LineKind.CLIENT,
         r"\*{1,3} (?:(?:Now talking in|Rejoined channel) (?P<channel>#\S+)|Disconnected$|You were kicked |Attempting to rejoin )",
     ),
     _ACTION,
@@ -281,9 +281,9 @@ MIRC: Final = LogFormat(
     _MIRC_RULES,
     (
         *_rules(
-            (Act.DAY, rf"Session (?:Start|Time): {LONG_DATE}$"),
-            (Act.CLIENT, r"Session Ident: (?P<channel>#\S+)"),
-            (Act.CLIENT, r"Session (?:Ident|Close): "),
+            (LineKind.DAY, rf"Session (?:Start|Time): {LONG_DATE}$"),
+            (LineKind.CLIENT, r"Session Ident: (?P<channel>#\S+)"),
+            (LineKind.CLIENT, r"Session (?:Ident|Close): "),
         ),
         *_MIRC_RULES,
     ),
@@ -295,13 +295,13 @@ SUPYBOT: Final = LogFormat(
     "2013-01-07T12:34:56  <nick> text, *** nick <user@host> has joined #channel",
     _rules(
         _SAY,
-        (Act.JOIN, rf" ?\*\*\* {_NICK} {_HOST} has joined {_CHANNEL}$"),
-        (Act.LEAVE, rf" ?\*\*\* {_NICK} {_HOST} has left (?P<channel>#\S+)"),
-        (Act.LEAVE, rf" ?\*\*\* {_NICK} {_HOST} has quit IRC"),
-        (Act.LEAVE, rf" ?\*\*\* {_NICK} was kicked by "),
-        (Act.RENAME, rf" ?\*\*\* {_NICK} is now known as (?P<text>\S+)$"),
-        (Act.TOPIC, rf' ?\*\*\* {_NICK} changes topic to "(?P<text>.*)"$'),
-        (Act.MODE, rf" ?\*\*\* {_NICK} sets mode: "),
+        (LineKind.JOIN, rf" ?\*\*\* {_NICK} {_HOST} has joined {_CHANNEL}$"),
+        (LineKind.LEAVE, rf" ?\*\*\* {_NICK} {_HOST} has left (?P<channel>#\S+)"),
+        (LineKind.LEAVE, rf" ?\*\*\* {_NICK} {_HOST} has quit IRC"),
+        (LineKind.LEAVE, rf" ?\*\*\* {_NICK} was kicked by "),
+        (LineKind.RENAME, rf" ?\*\*\* {_NICK} is now known as (?P<text>\S+)$"),
+        (LineKind.TOPIC, rf' ?\*\*\* {_NICK} changes topic to "(?P<text>.*)"$'),
+        (LineKind.MODE, rf" ?\*\*\* {_NICK} sets mode: "),
         _ACTION,
         _NOTICE,
     ),
@@ -312,14 +312,14 @@ EGGDROP: Final = LogFormat(
     "[12:34] <nick> text, [12:34] nick (user@host) joined #channel.",
     _rules(
         _SAY,
-        (Act.DAY, rf"--- {LONG_DATE}$"),
-        (Act.JOIN, rf"{_NICK} {_HOST} joined {_CHANNEL}\.$"),
-        (Act.LEAVE, rf"{_NICK} {_HOST} left (?:irc\b|(?P<channel>#\S*[^\s.:]))"),
-        (Act.LEAVE, rf"{_NICK} kicked from (?P<channel>#\S+) by "),
-        (Act.RENAME, rf"Nick change: {_NICK} -> (?P<text>\S+)$"),
-        (Act.TOPIC, r"Topic changed on (?P<channel>#\S+) by (?P<nick>[^\s!]+)(?:!\S*)?: ?(?P<text>.*)$"),
-        (Act.MODE, r"#\S+: mode change "),
-        (Act.ACTION, rf"Action: {_NICK}(?: (?P<text>.*))?$"),
+        (LineKind.DAY, rf"--- {LONG_DATE}$"),
+        (LineKind.JOIN, rf"{_NICK} {_HOST} joined {_CHANNEL}\.$"),
+        (LineKind.LEAVE, rf"{_NICK} {_HOST} left (?:irc\b|(?P<channel>#\S*[^\s.:]))"),
+        (LineKind.LEAVE, rf"{_NICK} kicked from (?P<channel>#\S+) by "),
+        (LineKind.RENAME, rf"Nick change: {_NICK} -> (?P<text>\S+)$"),
+        (LineKind.TOPIC, r"Topic changed on (?P<channel>#\S+) by (?P<nick>[^\s!]+)(?:!\S*)?: ?(?P<text>.*)$"),
+        (LineKind.MODE, r"#\S+: mode change "),
+        (LineKind.ACTION, rf"Action: {_NICK}(?: (?P<text>.*))?$"),
         _NOTICE,
     ),
 )
@@ -350,8 +350,8 @@ def recognise(lines: Iterable[str], where: str, *, is_named_by_day: bool = False
 
 def _score(known: LogFormat, lines: Iterable[str]) -> tuple[int, int]:
     """Return how many lines a format reads, and how many of them are no actions."""
-    read = [line.act for line in map(known.parse, lines) if line is not None]
-    return len(read), len(read) - read.count(Act.ACTION)
+    read = [line.kind for line in map(known.parse, lines) if line is not None]
+    return len(read), len(read) - read.count(LineKind.ACTION)
 
 
 def _unknown(sample: list[str], readable: int, where: str) -> str:

@@ -16,8 +16,8 @@ from cablestore.index.verdict import Verdict
 from cablestore.irc.dates import Clock, Stamp, real_date
 from cablestore.irc.formats import SAMPLE_LINES, LogFormat, recognise
 from cablestore.irc.paths import date_in_path, is_named_by_day, marked_channel, plain_channel, year_in_path
-from cablestore.irc.posts import Cast, Conversation, Skips
-from cablestore.irc.source import Found, files_below, logs_in, logs_in_order, read_lines
+from cablestore.irc.posts import LogConverter, NickKeys, Skips
+from cablestore.irc.source import LogStream, files_below, logs_in, logs_in_order, read_lines
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post
 from cablestore.store.store import CableStore
@@ -104,7 +104,7 @@ def _inspected(source: Path, day: date | None, zone: tzinfo) -> Iterator[LogFile
             yield log
 
 
-def _inspect(source: Path, found: Found, given: date | None, zone: tzinfo) -> LogFile | None:
+def _inspect(source: Path, found: LogStream, given: date | None, zone: tzinfo) -> LogFile | None:
     """Recognise a file; None for one without lines. Its channel is "" where its lines name none."""
     lines, seen = _sampled(found), list[str]()
     known = recognise(_noted(lines, seen), str(found.path), is_named_by_day=is_named_by_day(found.path))
@@ -132,7 +132,7 @@ def _noted(lines: Iterator[str], seen: list[str]) -> Iterator[str]:
         yield line
 
 
-def _sampled(found: Found) -> Iterator[str]:
+def _sampled(found: LogStream) -> Iterator[str]:
     """Yield the beginnings of lines, without empty ones. One that is too long is replaced by what no format reads."""
     for number, line in enumerate(read_lines(found.stream)):
         text = "(too long)" if line is None else line[:_SAMPLED_CHARACTERS]
@@ -183,25 +183,25 @@ def _stated(time: Stamp, *, is_first: bool) -> tuple[date, Stamp | None]:
 
 def posts_of(
     logs: Iterable[LogFile],
-    cast: Cast,
+    nick_keys: NickKeys,
     dialect: Dialect,
     report: ImportReport,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Post]:
     """Yield the posts that logs come to, channel by channel. `progress` gets the bytes read since its last call."""
     for channel, opened in groupby(_opened(list(logs)), key=lambda pair: pair[0].channel):
-        conversation = Conversation(channel, cast, dialect, report.skips)
+        converter = LogConverter(channel, nick_keys, dialect, report.skips)
         for log, found in opened:
-            conversation.begin_file(log.day, log.format.face_hours, log.zone)
+            converter.begin_file(log.day, log.format.face_hours, log.zone)
             for text in _worth_reading(found, report):
-                for post in conversation.posts(log.format.parse(text), text):
+                for post in converter.posts(log.format.parse(text), text):
                     report.posts[post.type_name] += 1
                     yield post
             report.files += 1
             progress(log.size_bytes)
 
 
-def _worth_reading(found: Found, report: ImportReport) -> Iterator[str]:
+def _worth_reading(found: LogStream, report: ImportReport) -> Iterator[str]:
     """Yield the lines of a file that are worth reading, and count all of them."""
     for number, line in enumerate(read_lines(found.stream)):
         report.lines += 1
@@ -213,7 +213,7 @@ def _worth_reading(found: Found, report: ImportReport) -> Iterator[str]:
             yield line.removeprefix(_BYTE_ORDER_MARK) if number == 0 else line
 
 
-def _opened(logs: list[LogFile]) -> Iterator[tuple[LogFile, Found]]:
+def _opened(logs: list[LogFile]) -> Iterator[tuple[LogFile, LogStream]]:
     """Yield logs with what they hold, in their order. An archive is read on where it was left."""
     numbers: dict[Path, list[int]] = {}
     for log in logs:
@@ -239,7 +239,7 @@ def import_logs(
     history. Interrupted, it can be run again.
     """
     report = ImportReport()
-    raws = (post.raw for post in posts_of(logs, Cast(seed_phrase), store.dialect, report, progress))
+    raws = (post.raw for post in posts_of(logs, NickKeys(seed_phrase), store.dialect, report, progress))
     for outcomes in store.ingest_batches(raws, batch_posts=batch_posts, verify=False):
         report.verdicts.update(outcome.verdict.value for outcome in outcomes)
     return report

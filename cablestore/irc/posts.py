@@ -15,7 +15,7 @@ from typing import Final
 
 from cablestore import limits
 from cablestore.irc.dates import SMALL_STEP_MS, Clock, Stamp
-from cablestore.irc.formats import Act, Line, shortened
+from cablestore.irc.formats import LineKind, LogLine, shortened
 from cablestore.protocol.body import Body, Info, Join, Leave, Text, Topic
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
@@ -23,10 +23,10 @@ from cablestore.protocol.post import Post, encode_post
 
 EXAMPLES_KEPT: Final = 3
 """Lines that were not understood and are shown."""
-_PASSED_OVER: Final = frozenset({Act.MODE, Act.NOTICE, Act.UNSIGNED_TOPIC, Act.CLIENT})
+_PASSED_OVER: Final = frozenset({LineKind.MODE, LineKind.NOTICE, LineKind.UNSIGNED_TOPIC, LineKind.CLIENT})
 
 
-class Cast:
+class NickKeys:
     """The keys of all nicks under one seed phrase."""
 
     def __init__(self, seed_phrase: str) -> None:
@@ -50,11 +50,11 @@ class Skips:
 
 
 @dataclass
-class Conversation:
+class LogConverter:
     """One channel's log on its way to posts: call `begin_file` for each file, then `posts` for each line, in order."""
 
     channel: str
-    cast: Cast
+    nick_keys: NickKeys
     dialect: Dialect
     skips: Skips
     _clock: Clock = field(default_factory=Clock)
@@ -70,47 +70,47 @@ class Conversation:
         self._clock.begin(day, face_hours, zone)
         self._time_ms = -1
 
-    def posts(self, line: Line | None, text: str) -> Iterator[Post]:
+    def posts(self, line: LogLine | None, text: str) -> Iterator[Post]:
         """Yield the posts that a line comes to. `text` is what is shown of one that is not understood."""
         if line is None or self._is_of_a_server(line):
             self.skips.not_understood(text)
-        elif line.act in _PASSED_OVER:
-            self.skips.reasons[line.act.value] += 1
-        elif line.act is Act.SAY and not line.text:
+        elif line.kind in _PASSED_OVER:
+            self.skips.reasons[line.kind.value] += 1
+        elif line.kind is LineKind.SAY and not line.text:
             self.skips.reasons["empty message"] += 1
         else:
             self._tick(line.time)
             yield from self._said(line)
 
-    def _is_of_a_server(self, line: Line) -> bool:
+    def _is_of_a_server(self, line: LogLine) -> bool:
         """Tell whether a line without a time looks like an action of somebody who is not here."""
-        return line.act is Act.ACTION and line.time is None and line.nick not in self._keys
+        return line.kind is LineKind.ACTION and line.time is None and line.nick not in self._keys
 
     def _tick(self, stamp: Stamp | None) -> None:
         """Move on to the line's time, or by one millisecond where that keeps the order of lines."""
         now_ms = self._clock.tick(stamp)
         self._time_ms = now_ms if now_ms < self._time_ms - SMALL_STEP_MS else max(now_ms, self._time_ms + 1)
 
-    def _said(self, line: Line) -> Iterator[Post]:
-        if line.act is Act.DAY:
+    def _said(self, line: LogLine) -> Iterator[Post]:
+        if line.kind is LineKind.DAY:
             return
-        if line.act is Act.RENAME:
+        if line.kind is LineKind.RENAME:
             self._keys[line.text] = self._keys.pop(line.nick, line.nick)
             yield from self._introduced(line.text)
             return
         yield from self._introduced(line.nick)
-        match line.act:
-            case Act.SAY | Act.ACTION:
-                text = line.text if line.act is Act.SAY else f"/me {line.text}"
+        match line.kind:
+            case LineKind.SAY | LineKind.ACTION:
+                text = line.text if line.kind is LineKind.SAY else f"/me {line.text}"
                 for piece in self._pieces(text):
                     yield self._signed(line.nick, Text(self.channel, piece))
-            case Act.TOPIC:
+            case LineKind.TOPIC:
                 yield self._signed(
                     line.nick, Topic(self.channel, self._fitting(line.text, limits.MAX_TOPIC_CODEPOINTS))
                 )
-            case Act.JOIN:
+            case LineKind.JOIN:
                 yield self._signed(line.nick, Join(self.channel))
-            case Act.LEAVE:
+            case LineKind.LEAVE:
                 yield self._signed(line.nick, Leave(self.channel))
                 del self._keys[line.nick]
 
@@ -123,7 +123,7 @@ class Conversation:
 
     def _signed(self, nick: str, body: Body) -> Post:
         links = () if isinstance(body, Info) else self._last
-        identity = self.cast.identity(self._keys[nick])
+        identity = self.nick_keys.identity(self._keys[nick])
         post = encode_post(body, links=links, timestamp_ms=self._time_ms, identity=identity, dialect=self.dialect)
         self._time_ms += 1
         if post.is_linkable:

@@ -33,7 +33,7 @@ _UNREAD: Final = {b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!": "RAR", b"\x28\xb5\x2f\xf
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LogStream:
     """One file of lines: its path, through the archives that hold it, and where it stands among those of its source.
 
     Read `stream` before the next one is asked for: it may end then. `size_bytes` is for progress.
@@ -58,7 +58,7 @@ def files_below(path: Path) -> list[Path]:
     return [path]
 
 
-def logs_in(source: Path) -> Iterator[Found]:
+def logs_in(source: Path) -> Iterator[LogStream]:
     """Yield the files of lines that a file is or holds, in the order in which they are stored; empty ones too.
 
     What is packed is read to its end, so that a damaged file never passes for a whole one.
@@ -70,10 +70,10 @@ def logs_in(source: Path) -> Iterator[Found]:
         reading = _Reading(source)
         size_bytes = path.stat().st_size
         for number, (name, stream, found_bytes) in enumerate(_unwrapped(reading, path, file, size_bytes, 0)):
-            yield Found(name, number, stream, found_bytes)
+            yield LogStream(name, number, stream, found_bytes)
 
 
-def logs_in_order(source: Path, numbers: Sequence[int]) -> Generator[Found]:
+def logs_in_order(source: Path, numbers: Sequence[int]) -> Generator[LogStream]:
     """Yield the files of lines of these numbers in this order, however they are stored.
 
     Those whose turn is not there yet are held packed, up to a limit; where they do not fit, the source is read again.
@@ -122,12 +122,12 @@ class _Held:
     """
 
     def __init__(self) -> None:
-        self._packed: dict[int, tuple[Found, bytes]] = {}
+        self._packed: dict[int, tuple[LogStream, bytes]] = {}
         self._latest: list[int] = []
         self._size_bytes = 0
         self._before = 2**63
 
-    def put(self, turn: int, found: Found) -> None:
+    def put(self, turn: int, found: LogStream) -> None:
         if turn >= self._before:
             return
         packer, packed = zlib.compressobj(1, wbits=31), bytearray()
@@ -144,7 +144,7 @@ class _Held:
             self._before = -heapq.heappop(self._latest)
             self.pop(self._before)
 
-    def pop(self, turn: int) -> Found | None:
+    def pop(self, turn: int) -> LogStream | None:
         """Return a file that is held, and hold it no longer; None for one that is not."""
         if turn not in self._packed:
             return None

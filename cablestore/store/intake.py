@@ -23,7 +23,7 @@ _REASONS: Final = {
 
 
 @dataclass(slots=True)
-class Batch:
+class IntakeBatch:
     """Posts on their way in. `outcomes` has a place for each, None while a post of `posts` is still to be planned."""
 
     posts: list[Post] = field(default_factory=list)
@@ -64,9 +64,9 @@ class Intake:
     clock: Callable[[], int]
     identity: Callable[[], Identity | None]
 
-    def decode(self, raws: list[bytes]) -> Batch:
+    def decode(self, raws: list[bytes]) -> IntakeBatch:
         """Decode posts and refuse what cannot be stored. Nothing in a post raises."""
-        batch = Batch()
+        batch = IntakeBatch()
         newest_ms = self.clock() + limits.MAX_FUTURE_MS
         for raw in raws:
             try:
@@ -83,9 +83,9 @@ class Intake:
             batch.outcomes.append(refusal)
         return batch
 
-    def admit(self, posts: Iterable[Post]) -> Batch:
+    def admit(self, posts: Iterable[Post]) -> IntakeBatch:
         """Refuse what cannot be stored of posts that are decoded already. The others are verified while more are read."""
-        batch = Batch()
+        batch = IntakeBatch()
         newest_ms = self.clock() + limits.MAX_FUTURE_MS
         for lot in batches(posts, lambda post: len(post.raw)):
             taken = []
@@ -99,7 +99,7 @@ class Intake:
             batch.verifying.append(self.verifier.start([post.raw for post in taken]))
         return batch
 
-    def verify(self, batch: Batch) -> None:
+    def verify(self, batch: IntakeBatch) -> None:
         """Begin to verify the signatures of a batch."""
         batch.verifying = [self.verifier.start([post.raw for post in batch.posts])]
 

@@ -36,7 +36,7 @@ from cablestore.protocol.post import Post
 from cablestore.store import answers, retention
 from cablestore.store.authoring import Composer
 from cablestore.store.closed import ClosedStore
-from cablestore.store.intake import Batch, Intake
+from cablestore.store.intake import Intake, IntakeBatch
 from cablestore.store.key_file import StoreIdentity
 from cablestore.store.queries import Event, Queries, Snapshot, Stats
 from cablestore.views import CATALOG, activity
@@ -200,7 +200,7 @@ class CableStore(Queries):
 
         The signatures of the next batch are verified while this one is written.
         """
-        previous: Batch | None = None
+        previous: IntakeBatch | None = None
         for raws in batches(posts, len, min(max(batch_posts, 1), limits.MAX_BATCH_POSTS)):
             batch = self._intake.decode(raws)
             if previous is not None:
@@ -211,7 +211,7 @@ class CableStore(Queries):
         if previous is not None:
             yield self._store(previous, None, sync=sync)
 
-    def _store(self, batch: Batch, following: Batch | None, *, sync: bool) -> list[Outcome]:
+    def _store(self, batch: IntakeBatch, following: IntakeBatch | None, *, sync: bool) -> list[Outcome]:
         """Plan and write a batch, while the one that follows is verified."""
         signed = batch.signed()
         if following is not None:
@@ -227,12 +227,12 @@ class CableStore(Queries):
         with self._reading() as reader:
             return replace(self._intake, dialect=dialect).appraise(posts, partial(answers.is_deleted_here, reader))
 
-    def admit(self, posts: Iterable[Post]) -> Batch:
+    def admit(self, posts: Iterable[Post]) -> IntakeBatch:
         """Begin to verify decoded posts that `replace` is to store, while further ones are still read. Writes nothing."""
         return self._intake.admit(posts)
 
     def replace(
-        self, admitted: Batch, surplus: Callable[[Reader], Iterable[bytes]], *, sync: bool = True
+        self, admitted: IntakeBatch, surplus: Callable[[Reader], Iterable[bytes]], *, sync: bool = True
     ) -> tuple[list[Outcome], list[Outcome]]:
         """Store what `admit` returned and discard others, in one atomic write. Returns what became of each of both.
 

@@ -19,8 +19,6 @@ from cablestore import (
     LEGACY,
     CableStore,
     Dialect,
-    ExportError,
-    Filters,
     Join,
     Post,
     Role,
@@ -29,9 +27,9 @@ from cablestore import (
     Tombstone,
     decode_post,
     encode_post,
-    read_manifest,
-    verify_export,
 )
+from cablestore.errors import ExportError
+from cablestore.export import Filters, read_manifest, verify_export
 from cablestore.export.manifest import filters_of
 from cablestore.export.writer import ExportWriter
 from cablestore.protocol.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, MODERATION, ROLE, UNBLOCK, Delete

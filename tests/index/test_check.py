@@ -10,7 +10,8 @@ import msgpack
 import pytest
 from people import ANN, BOB, raws
 
-from cablestore import CableStore, CableStoreError, CorruptStoreError
+from cablestore import CableStore, CableStoreError
+from cablestore.errors import CorruptStoreError
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.reader import Row
 

@@ -17,22 +17,16 @@ from folders import SUPPORT
 from people import ANN, BOB, raws
 from waiting import LIMIT_S
 
-from cablestore import (
-    CableStore,
-    CableStoreError,
-    CorruptStoreError,
-    FormatError,
-    NotAStoreError,
-    Post,
-    StorageError,
-    Tuning,
-)
+from cablestore import CableStore, CableStoreError, Post
+from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError, StorageError
+from cablestore.store import Tuning
 
 # --- a full disk -----------------------------------------------------------------------------------
 
 FILL = """
 import resource, signal, sys
-from cablestore import CableStore, StorageError
+from cablestore import CableStore
+from cablestore.errors import StorageError
 from people import ANN, raws
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

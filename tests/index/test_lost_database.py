@@ -15,7 +15,8 @@ import pytest
 from folders import SUPPORT
 from people import ANN, raws
 
-from cablestore import CableStore, MissingDatabaseError, NotAStoreError
+from cablestore import CableStore
+from cablestore.errors import MissingDatabaseError, NotAStoreError
 from cablestore.index.leveldb import LevelDB
 from cablestore.protocol.dialect import DRAFT8
 from cablestore.store.closed import ClosedStore, locked_folder

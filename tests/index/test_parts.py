@@ -20,7 +20,8 @@ from people import ANN, START_MS
 from reindexing import conversation, digest_of, store_at
 from waiting import LIMIT_S, wait_until
 
-from cablestore import LEGACY, CableStore, StorageError, encode_post, limits
+from cablestore import LEGACY, CableStore, encode_post, limits
+from cablestore.errors import StorageError
 from cablestore.index import check_parts, copies, rebuild_parts
 from cablestore.index.check import CheckReport
 from cablestore.index.leveldb import LevelDB, link_database

@@ -15,9 +15,10 @@ import pytest
 from archives import KEY, bring, plan_of
 from folders import TESTS
 
-from cablestore import CableStore, verify_export
+from cablestore import CableStore
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.errors import OutdatedViewError
+from cablestore.export import verify_export
 
 ARCHIVES = sorted((TESTS / "released").glob("*.tar.xz"))
 Run = Callable[..., tuple[int, str, str]]

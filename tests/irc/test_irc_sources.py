@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 from test_irc_formats import PHRASE, imported, laid
 
-from cablestore import CableStore, LogFormatError, limits
+from cablestore import CableStore, limits
 from cablestore.cli.demo_data import sample
+from cablestore.errors import LogFormatError
 from cablestore.irc.importer import find_logs, import_logs
 
 Run = Callable[..., tuple[int, str, str]]

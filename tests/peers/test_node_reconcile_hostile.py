@@ -15,9 +15,9 @@ from peering import HOST, Log, logged, memory, run, soon, until
 from people import ANN, START_MS
 from talking import content_of, hello
 
-from cablestore import NodeError, limits
+from cablestore import limits
 from cablestore.archive.format.message import Message as Waku
-from cablestore.errors import ReconcileError
+from cablestore.errors import NodeError, ReconcileError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.protocol.crypto import post_hash
 from cablestore.reconcile.codec import encode

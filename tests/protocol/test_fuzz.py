@@ -15,8 +15,8 @@ from collections.abc import Callable
 import pytest
 from folders import KNOWN_ANSWERS
 
-from cablestore import DRAFT8, LEGACY, CableStore, CableStoreError, DecodeError, Dialect, Tombstone, decode_post
-from cablestore.errors import CorruptStoreError
+from cablestore import DRAFT8, LEGACY, CableStore, CableStoreError, Dialect, Tombstone, decode_post
+from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.index.reader import decode_tombstone
 from cablestore.index.sizes import decode_sizes
 from cablestore.index.view import decode_counts

@@ -15,7 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from test_fuzz import INTERESTING, VARINTS, run
 
-from cablestore import DRAFT8, LEGACY, DecodeError, Dialect, limits
+from cablestore import DRAFT8, LEGACY, Dialect, limits
+from cablestore.errors import DecodeError
 from cablestore.protocol.fields import sized
 from cablestore.protocol.message import (
     TYPE_IDS,

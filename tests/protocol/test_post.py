@@ -16,12 +16,10 @@ from cablestore import (
     LEGACY,
     Block,
     Body,
-    DecodeError,
     Delete,
     Dialect,
     Identity,
     Info,
-    InvalidPostError,
     Join,
     Leave,
     Moderation,
@@ -30,11 +28,11 @@ from cablestore import (
     Text,
     Topic,
     Unblock,
-    UnknownPostTypeError,
     decode_post,
     encode_post,
     limits,
 )
+from cablestore.errors import DecodeError, InvalidPostError, UnknownPostTypeError
 from cablestore.protocol.crypto import is_signed, post_hash
 from cablestore.protocol.varint import MAX_VARINT, encode_varint, read_varint
 

@@ -16,8 +16,8 @@ from people import ANN, START_MS, raws
 from sds_people import content
 from waiting import LIMIT_S
 
-from cablestore import CableStore, StoreLockedError
-from cablestore.errors import NotAStoreError
+from cablestore import CableStore
+from cablestore.errors import NotAStoreError, StoreLockedError
 from cablestore.sds import CausalLog, Settings, causal_log
 from cablestore.store.closed import ClosedStore, locked_folder
 
