@@ -3,7 +3,6 @@
 from cablestore.index.check import CheckReport, Problem
 from cablestore.index.leveldb import Tuning
 from cablestore.index.rebuild import RebuildReport
-from cablestore.index.takeover import Succession
 from cablestore.store.closed import ClosedStore, Generation
 from cablestore.store.store import CableStore
 
@@ -14,6 +13,5 @@ __all__ = [
     "Generation",
     "Problem",
     "RebuildReport",
-    "Succession",
     "Tuning",
 ]

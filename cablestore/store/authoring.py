@@ -1,4 +1,4 @@
-"""Posts of one's own, as chat clients write them: what is said, and what goes with it (links, time, signature, seal)."""
+"""Own posts as chat clients write them: the body, and what goes with it (links, time, signature, seal)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Callable
 from itertools import islice
 
 from cablestore import limits
+from cablestore.errors import InvalidPostError
 from cablestore.index.reader import Reader
-from cablestore.protocol.body import Body, Join, Leave, Text, Topic
+from cablestore.protocol.body import DELETE, Body, Join, Leave, Text, Topic
 from cablestore.protocol.post import Post, encode_post
 from cablestore.store.key_file import StoreIdentity
 from cablestore.views import author, links, membership
 
 
 class Composer:
-    """Makes posts of a store's owner. `clock` returns milliseconds since 1970."""
+    """Maker of posts under a store's own identity. `clock` returns milliseconds since 1970."""
 
     def __init__(self, store_identity: StoreIdentity, clock: Callable[[], int]) -> None:
         self._identity = store_identity
@@ -22,10 +23,10 @@ class Composer:
         self._last_ms: int | None = None
 
     def compose(self, reader: Reader, body: Body) -> list[Post]:
-        """Return signed posts that belong into one write, in their order: the last is the one that `body` is for.
+        """Return signed posts that belong into one write, in order. The last one has the given `body`.
 
-        It is linked to the heads of its channel, and dated now or just after the last own post. Before a text or a topic
-        by who is no member stands a post/join, a millisecond earlier (wire.md 5.4.3).
+        It links to the heads of its channel, and is dated now or just after the last own post. If the author of a text or
+        a topic is not a member, a post/join comes first, one millisecond earlier (wire.md 5.4.3).
         """
         heads: tuple[bytes, ...] = ()
         if isinstance(body, Text | Topic | Join | Leave):
@@ -38,7 +39,7 @@ class Composer:
         return [self._signed(reader, body, heads, self._time_ms(reader, self._clock()))]
 
     def written(self, post: Post) -> None:
-        """Date the next post behind this one, which is stored now."""
+        """Note that a post is stored: the next one is dated after it."""
         self._last_ms = post.timestamp_ms
 
     def _is_member(self, reader: Reader, channel: str) -> bool:
@@ -53,8 +54,16 @@ class Composer:
         return post
 
     def _time_ms(self, reader: Reader, now_ms: int) -> int:
-        """Return now, or one millisecond after the last own post where the clock has not gone on since."""
+        """Return now, or one millisecond after the last own post if the clock has not advanced since."""
         if self._last_ms is None:
             self._last_ms = author.latest_time(reader, self._identity.identity.public_key)
-        behind_ms = self._last_ms - now_ms
-        return self._last_ms + 1 if 0 <= behind_ms < limits.MAX_OWN_CLOCK_STEP_MS else now_ms
+        lag_ms = self._last_ms - now_ms
+        return self._last_ms + 1 if 0 <= lag_ms < limits.MAX_OWN_CLOCK_STEP_MS else now_ms
+
+
+def require_deletable(post: Post, public_key: bytes) -> None:
+    """Raise InvalidPostError for a post that a user cannot delete: one of another author, or a deletion."""
+    if post.author != public_key:
+        raise InvalidPostError(f"the post {post.hash.hex()} is by {post.author.hex()}: only its author can delete it")
+    if post.type == DELETE:
+        raise InvalidPostError(f"the post {post.hash.hex()} is a post/delete, and a deletion cannot be deleted")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError
 from cablestore.export.exporter import export_store
@@ -27,7 +28,6 @@ from cablestore.index.progress import Progress, untold
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport
 from cablestore.index.rebuild_parts import rebuild_database, rebuild_into
-from cablestore.index.takeover import Succession, succeed
 from cablestore.index.view import Catalog
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
@@ -35,6 +35,9 @@ from cablestore.protocol.keys import after_prefix
 from cablestore.store.key_file import StoreIdentity, unseal_of, unseal_with
 from cablestore.views import CATALOG
 from cablestore.views.data import VIEW as DATA
+
+if TYPE_CHECKING:
+    from cablestore.index.takeover import Succession
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,8 @@ class ClosedStore:
 
         Raises NotAStoreError for a generation that is not kept, OutdatedViewError where another version built its views.
         """
+        from cablestore.index.takeover import succeed  # noqa: PLC0415 - opening a store does without it
+
         with self._locked() as folder:
             _require_kept(folder, generation)
             dialect = folder.header.dialect

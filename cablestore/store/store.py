@@ -1,4 +1,4 @@
-"""The store: posts in, indexed views out. What chat clients embed and peers are answered from."""
+"""The store: posts in, indexed views out. Chat clients embed it, and peers are answered from it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Self
 
 from cablestore import limits
-from cablestore.errors import InvalidPostError, OutdatedViewError, StoreClosedError
+from cablestore.errors import OutdatedViewError, StoreClosedError
 from cablestore.export.exporter import export_store
 from cablestore.export.importer import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
 from cablestore.export.manifest import Filters, Manifest
-from cablestore.index import sizes
 from cablestore.index.batches import batches
 from cablestore.index.check import CheckReport, check
 from cablestore.index.engine import Engine
@@ -28,18 +27,17 @@ from cablestore.index.signatures import Verifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.index.view import Catalog
-from cablestore.protocol.body import DELETE, TYPE_NAMES, Body, Delete, Info, Join, Leave, Text, Topic
+from cablestore.protocol.body import Body, Delete, Info, Join, Leave, Text, Topic
 from cablestore.protocol.crypto import Identity
-from cablestore.protocol.dialect import LEGACY, RESERVED_CHANNELS, Dialect
-from cablestore.protocol.keys import after_prefix
+from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.post import Post
 from cablestore.store import answers, retention
-from cablestore.store.authoring import Composer
+from cablestore.store.authoring import Composer, require_deletable
 from cablestore.store.closed import ClosedStore
 from cablestore.store.intake import Intake, IntakeBatch
 from cablestore.store.key_file import StoreIdentity
-from cablestore.store.queries import Event, Queries, Snapshot, Stats
-from cablestore.views import CATALOG, activity
+from cablestore.store.queries import Event, Queries, Snapshot, Stats, stats_of
+from cablestore.views import CATALOG
 
 
 def system_clock_ms() -> int:
@@ -48,7 +46,7 @@ def system_clock_ms() -> int:
 
 
 class CableStore(Queries):
-    """An open store. Thread-safe within its process; one process at a time has it open.
+    """Open store. Thread-safe within its process; one process at a time has it open.
 
     Read methods (`messages`, `channels`, `members`, ...) come from `Queries` and read the present state; `snapshot`
     returns one that does not change.
@@ -80,15 +78,14 @@ class CableStore(Queries):
         verify_threads: int | None = None,
         clock: Callable[[], int] = system_clock_ms,
     ) -> Self:
-        """Open the store in a folder, making it where `create` allows it.
+        """Open the store in a folder. `create` makes it if it is missing.
 
-        `dialect` is what a new store is made for (legacy without one), and must be that of an existing one. `identity`
-        is used instead of the key file in the folder. With `rebuild_outdated`, a store whose views were built by another
-        version is rebuilt first. `catalog` has the views to keep: all of cablestore's, and your own behind them.
-        `clock` returns milliseconds since 1970.
+        `dialect` is that of a new store (legacy by default), and must match an existing one. `identity` is used instead of
+        the key file in the folder. With `rebuild_outdated`, a store whose views another version built is rebuilt first.
+        `catalog` has the views to keep: all of cablestore's, then your own. `clock` returns milliseconds since 1970.
 
-        Raises OpenError (its subclasses say why), StorageError where the disk fails or is damaged, MissingDatabaseError
-        where the header or the database that it names is lost: nothing is made in its place.
+        Raises OpenError (its subclasses say why), StorageError if an I/O error occurs or files are damaged,
+        MissingDatabaseError if the header or the database that it names is lost: nothing is made in its place.
         """
         path = Path(path)
         tuning = tuning or Tuning()
@@ -116,7 +113,7 @@ class CableStore(Queries):
         verify_threads: int | None = None,
         clock: Callable[[], int] = system_clock_ms,
     ) -> Self:
-        """Make a store that keeps nothing once it is closed: for tests and throwaway clients."""
+        """Make a store that keeps nothing after it is closed: for tests and throwaway clients."""
         store_identity = StoreIdentity(identity or Identity.generate(), None)
         return cls(Engine.in_memory(dialect, catalog, store_identity.unseal), store_identity, clock, verify_threads)
 
@@ -149,35 +146,33 @@ class CableStore(Queries):
         return closed.check(signatures=signatures, processes=processes, progress=progress)
 
     def close(self) -> None:
-        """Close the store. Iterators and snapshots that are still open end with StoreClosedError."""
+        """Close the store. Iterators and snapshots that are still open raise StoreClosedError."""
         self._engine.close()
         self._verifier.close()
 
     def __enter__(self) -> Self:
-        """Return the store."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Close the store."""
         self.close()
 
     @property
     def dialect(self) -> Dialect:
-        """The wire that the store was made for."""
+        """The dialect that the store was made for."""
         return self._engine.dialect
 
     @property
     def path(self) -> Path | None:
-        """The store's folder, None for one in memory."""
+        """The store's folder, None for a store in memory."""
         return None if self._engine.folder is None else self._engine.folder.path
 
     @property
     def identity(self) -> Identity:
-        """Who writes here. The key file is made when this is first asked for, unless `open` was given an identity."""
+        """The identity that signs own posts. Its key file is made on first use, unless `open` was given an identity."""
         return self._identity.identity
 
     def import_identity(self, identity: Identity) -> None:
-        """Write as `identity` from now on. Raises IdentityError where the store has another already."""
+        """Write as `identity` from now on. Raises IdentityError if the store has another one."""
         self._identity.become(identity)
 
     # --- posts from others ---------------------------------------------------------------------
@@ -185,19 +180,20 @@ class CableStore(Queries):
     def ingest(
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
     ) -> list[Outcome]:
-        """Store posts as they come from peers. Returns what became of each, in order; nothing in a post raises.
+        """Store posts that came from peers. Returns the outcome of each, in order; no post makes it raise.
 
         Each batch is one atomic write. With `sync` it is on the disk before the next begins and before this returns;
         without, a crash of the machine (not of the process) may lose the last seconds. `verify=False` trusts signatures:
-        only for posts that this program just signed or verified.
+        use it only for posts that this program just signed or verified.
         """
         return list(chain.from_iterable(self.ingest_batches(posts, sync=sync, batch_posts=batch_posts, verify=verify)))
 
     def ingest_batches(
         self, posts: Iterable[bytes], *, sync: bool = False, batch_posts: int = 100, verify: bool = True
     ) -> Iterator[list[Outcome]]:
-        """Like `ingest`, but yields the outcomes of each batch when it is written. Memory does not grow with `posts`.
+        """Store posts as `ingest` does, but yield the outcomes of each batch when it is written.
 
+        Memory does not grow with `posts`.
         The signatures of the next batch are verified while this one is written.
         """
         previous: IntakeBatch | None = None
@@ -212,7 +208,7 @@ class CableStore(Queries):
             yield self._store(previous, None, sync=sync)
 
     def _store(self, batch: IntakeBatch, following: IntakeBatch | None, *, sync: bool) -> list[Outcome]:
-        """Plan and write a batch, while the one that follows is verified."""
+        """Plan and write a batch while the next one is verified."""
         signed = batch.signed()
         if following is not None:
             self._intake.verify(following)
@@ -223,21 +219,21 @@ class CableStore(Queries):
         return outcomes
 
     def appraise(self, posts: list[bytes], dialect: Dialect) -> list[Outcome]:
-        """Tell what posts of this dialect are that go from one peer to another. Those that are ACCEPTED may; none is stored."""
+        """Judge posts of this dialect that are passed from one peer to another: ACCEPTED ones may be. None is stored."""
         with self._reading() as reader:
             return replace(self._intake, dialect=dialect).appraise(posts, partial(answers.is_deleted_here, reader))
 
     def admit(self, posts: Iterable[Post]) -> IntakeBatch:
-        """Begin to verify decoded posts that `replace` is to store, while further ones are still read. Writes nothing."""
+        """Begin to verify decoded posts for `replace`, while further ones are still read. Writes nothing."""
         return self._intake.admit(posts)
 
     def replace(
         self, admitted: IntakeBatch, surplus: Callable[[Reader], Iterable[bytes]], *, sync: bool = True
     ) -> tuple[list[Outcome], list[Outcome]]:
-        """Store what `admit` returned and discard others, in one atomic write. Returns what became of each of both.
+        """Store what `admit` returned and discard others, in one atomic write. Returns the outcomes of both.
 
-        `surplus` returns the hashes of those to discard in the state that it is given. All is in memory at once. Raises
-        InvalidPostError, and changes nothing, where one of the posts cannot be stored for what it is.
+        `surplus` is given the state and returns the hashes of the posts to discard. All is in memory at once. Raises
+        InvalidPostError, and changes nothing, if one of the posts must be refused.
         """
         signed = admitted.signed()
         admitted.check(signed)
@@ -248,13 +244,13 @@ class CableStore(Queries):
             transaction.commit(plan.finish(), sync=sync)
         return outcomes, discarded
 
-    # --- posts of one's own --------------------------------------------------------------------
+    # --- own posts -----------------------------------------------------------------------------
 
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True) -> list[Post]:
-        """Delete own posts, here and at everyone who hears of it. Returns the post/delete, several for very many hashes.
+        """Delete own posts, here and on every peer that receives the deletion. Returns one post/delete, or several for many hashes.
 
-        A hash that is not here may be given: the deletion waits for it. Local-only posts are discarded instead, because
-        a post/delete would tell their hash. Raises InvalidPostError for posts of others and for deletions.
+        The post of a hash may be missing: the deletion waits for it. Local-only posts are discarded instead, because a
+        post/delete would reveal their hash. Raises InvalidPostError for posts of others and for deletions.
         """
         targets = list(dict.fromkeys([hashes] if isinstance(hashes, bytes) else hashes))
         with self._engine.transaction() as transaction:
@@ -270,10 +266,7 @@ class CableStore(Queries):
         post = reader.post(digest)
         if post is None:
             return False
-        if post.author != self.identity.public_key:
-            raise InvalidPostError(f"the post {digest.hex()} is by {post.author.hex()}: only its author can delete it")
-        if post.type == DELETE:
-            raise InvalidPostError(f"the post {digest.hex()} is a post/delete, and a deletion cannot be deleted")
+        require_deletable(post, self.identity.public_key)
         if post.is_local_only:
             self.discard([digest])
         return post.is_local_only
@@ -281,7 +274,8 @@ class CableStore(Queries):
     def write(self, body: Body, *, sync: bool = True) -> Post:
         """Sign and store a post, linked to the heads of its channel, dated now or just after the last own post.
 
-        A text or a topic by who is no member of the channel is preceded by a post/join, in the same write (wire.md 5.4.3).
+        If the author of a text or a topic is not a member of the channel, a post/join comes first, in the same write
+        (wire.md 5.4.3). With `sync` the post is on the disk on return.
         """
         with self._engine.transaction() as transaction:
             posts = self._composer.compose(transaction.reader, body)
@@ -305,7 +299,7 @@ class CableStore(Queries):
         return self.write(Join(channel), sync=sync)
 
     def leave(self, channel: str, *, sync: bool = True) -> Post:
-        """Cease to be a member of a channel."""
+        """Leave a channel."""
         return self.write(Leave(channel), sync=sync)
 
     def info(
@@ -316,7 +310,7 @@ class CableStore(Queries):
         others: Mapping[str, bytes] | None = None,
         sync: bool = True,
     ) -> Post:
-        """Say all that there is to say of oneself: what is left out is back at its default (wire.md 6.2.4)."""
+        """Publish all information on oneself: what is left out returns to its default (wire.md 6.2.4)."""
         known = Info.of(name=name, accept_role=accept_role)
         return self.write(Info((*known.pairs, *(others or {}).items())), sync=sync)
 
@@ -340,21 +334,14 @@ class CableStore(Queries):
         by_author: bytes | None = None,
         progress: Progress = untold,
     ) -> int:
-        """Discard what the given rules name (`cablestore.store.retention`); returns how many posts went.
+        """Discard the posts that the given rules choose (`cablestore.store.retention`). Returns how many were discarded.
 
-        `before_ms` names texts and superseded state posts dated before it, `keep_newest` all but so many texts of each
-        channel, `by_author` all that one author wrote. Interrupted, it can be run again.
+        `before_ms` chooses texts and superseded state posts dated before it, `keep_newest` all but this many texts of each
+        channel, `by_author` all posts of one author. If interrupted, it can be run again.
         """
         discarded = 0
         with self._reading() as reader:
-            rules: list[Iterator[bytes]] = []
-            if before_ms is not None:
-                rules.append(retention.older_than(reader, before_ms))
-            if keep_newest is not None:
-                rules.append(retention.beyond_newest(reader, keep_newest))
-            if by_author is not None:
-                rules.append(retention.written_by(reader, by_author))
-            for batch in batches(chain.from_iterable(rules), len):
+            for batch in batches(retention.chosen(reader, before_ms, keep_newest, by_author), len):
                 outcomes = self.discard(batch)
                 discarded += sum(outcome.verdict is Verdict.DISCARDED for outcome in outcomes)
                 progress(len(batch))
@@ -363,32 +350,32 @@ class CableStore(Queries):
     # --- following -----------------------------------------------------------------------------
 
     def subscribe(self, after: int = 0, *, timeout_s: float | None = None) -> Iterator[Event]:
-        """Yield every event behind number `after`, old ones first, then new ones as they happen.
+        """Yield every event after number `after`: stored ones first, then new ones as they happen.
 
-        Keep the number of the last event that you are done with: subscribing behind it, also after a restart, neither
-        repeats nor loses one. Ends when nothing happens for `timeout_s`, or when the store is closed.
+        Remember the number of the last event that you have handled: subscribing after it, also after a restart, neither
+        repeats nor loses an event. Ends when nothing happens for `timeout_s`, or when the store is closed.
         """
         while found := self.next_events(after, timeout_s):
             yield from found
             after = found[-1].sequence
 
     def next_events(self, after: int, timeout_s: float | None = None) -> list[Event]:
-        """Return the events behind number `after`, waiting for the first where there is none.
+        """Return the events after number `after`. If there is none, wait for the first.
 
-        Empty when time is up, or when the store is closed.
+        The list is empty when time is up, or when the store is closed.
         """
         try:
             while True:
                 latest = self.last_sequence
                 found = self.events(after)
-                # The log may end before the latest number where a part of it was lost.
+                # The log may end before the latest number if a part of it was lost.
                 if found or not self._engine.wait(max(after, latest), timeout_s):
                     return found
         except StoreClosedError:
             return []
 
     def wait(self, after: int, timeout_s: float | None = None) -> bool:
-        """Wait until there are events behind number `after`: False when time is up, or when the store is closed."""
+        """Wait for events after number `after`. Returns False when time is up, or when the store is closed."""
         return self._engine.wait(after, timeout_s)
 
     @property
@@ -409,9 +396,9 @@ class CableStore(Queries):
     ) -> Manifest:
         """Write the present state, without local-only posts, into a new or empty folder; `filters` choose a part of it.
 
-        Interrupted, the same call goes on where it ended unless the store has changed. The store can be used meanwhile.
+        After an interruption the same call continues, unless the store has changed. The store can be used meanwhile.
         `progress` counts each post twice: once when read, once when written. Raises ExportError for a folder that holds
-        anything else, StorageError where the disk refuses.
+        anything else, StorageError if writing fails.
         """
         return export_store(
             self._engine,
@@ -436,10 +423,11 @@ class CableStore(Queries):
         return ClosedStore(path, catalog=catalog).export(out, filters=filters, progress=progress)
 
     def import_exports(self, folders: Iterable[Path | str], *, progress: Progress = untold) -> ImportSummary:
-        """Store what exports hold, verified like posts from peers, and what they know of deleted posts.
+        """Store the posts of exports, verified like posts from peers, and what the exports know of deleted posts.
 
-        A full export into a new store gives an equal `dump_digest`; several merge, in any order. Interrupted, it can be
-        run again. Raises ExportError for what is no export, is damaged, or is of another dialect.
+        A new store that imports a full export has an equal `dump_digest`; several exports merge, in any order. If
+        interrupted, it can be run again. Raises ExportError for a folder that is not an export, is damaged, or has another
+        dialect.
         """
         manifests = manifests_of(map(Path, folders), self.dialect)
         summary = ImportSummary(len(manifests))
@@ -447,14 +435,14 @@ class CableStore(Queries):
             summary.count(outcomes)
             progress(len(outcomes))
         for stones in chain(effective_tombstones(manifests), [[]]):
-            # The last write, which may be empty, brings all before it to the disk too.
+            # The last write, which may be empty, also brings all writes before it to the disk.
             laid, refused = self.lay_skeletons(stones, sync=not stones)
             summary.skeletons += laid
             summary.refused_skeletons += refused
         return summary
 
     def lay_skeletons(self, stones: Iterable[Tombstone], *, sync: bool = True) -> tuple[int, int]:
-        """Take on trust what tombstones say of their targets, where the post/delete is here.
+        """Store what tombstones say of their targets, without proof, if the post/delete is stored.
 
         Returns how many were new and how many were refused.
         """
@@ -464,10 +452,10 @@ class CableStore(Queries):
             transaction.commit(plan.finish(), sync=sync)
         return found
 
-    # --- looking after the store ---------------------------------------------------------------
+    # --- maintenance ---------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Return the present state, for reads that belong together."""
+        """Return a snapshot of the present state, for reads that belong together."""
         return Snapshot(*self._engine.snapshot())
 
     @contextmanager
@@ -477,13 +465,13 @@ class CableStore(Queries):
             yield reader
 
     def check(self, *, signatures: bool = False, progress: Progress = untold) -> CheckReport:
-        """Hold every row against what the posts say. With `signatures`, verify every post too."""
+        """Compare every row with what the posts say. With `signatures`, verify every post too."""
         engine = self._engine
         with self._reading() as reader, engine.folder.scratch() if engine.folder else nullcontext() as scratch:
             return check(reader, engine.catalog, scratch, signatures=signatures, progress=progress)
 
     def rebuild(self, *, progress: Progress = untold) -> RebuildReport:
-        """Build every view anew from the posts and swap databases. Writers wait, snapshots and iterators end."""
+        """Build every view again from the posts and swap databases. Writers wait, snapshots and iterators end."""
         return self._engine.rebuild(progress)
 
     def compact(self) -> None:
@@ -491,22 +479,6 @@ class CableStore(Queries):
         self._engine.compact()
 
     def stats(self) -> Stats:
-        """Return the numbers of the store, from rows that are kept for it: no post is read."""
-        engine = self._engine
+        """Return the numbers of the store. They are kept in rows: no post is read."""
         with self._reading() as reader:
-            days = list(activity.days(reader))
-            channels = sum(name not in RESERVED_CHANNELS for name, _ in activity.channels(reader))
-            views = sizes.decode_sizes(reader.get(sizes.KEY))
-        disk_size_bytes = {
-            view.name: sum(engine.approximate_size_bytes(prefix, after_prefix(prefix)) for prefix in view.prefixes)
-            for view in engine.catalog.views
-        }
-        totals = [sum(counts) for counts in zip(*(counts for _, counts in days), strict=True)]
-        return Stats(
-            posts={TYPE_NAMES[post_type]: count for post_type, count in enumerate(totals) if count},
-            channels=channels,
-            views=views,
-            disk_size_bytes=disk_size_bytes,
-            last_sequence=self.last_sequence,
-            days=[(day_ms, sum(counts)) for day_ms, counts in days],
-        )
+            return stats_of(self._engine, reader)
