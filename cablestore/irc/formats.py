@@ -1,7 +1,7 @@
-"""Formats of chat logs: what a line of one says. Pure.
+"""Formats of chat logs: how a line is parsed. Pure.
 
-A format is a table of rules, tried in order; a new format is a new table in FORMATS. The patterns of rules name their
-groups: `nick`, `channel`, and `text` for what was said, the new nick, or the topic; rules for day lines name those of a date.
+A format is a table of rules, tried in order; a new format is a new table in FORMATS. The patterns of rules have named
+groups: `nick`, `channel`, and `text` for a message, a new nick, or a topic; rules for day lines have those of a date.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from cablestore.errors import LogFormatError
 from cablestore.irc.dates import LONG_DATE, SHORT_STAMP, STAMP, Stamp, read_stamp, stamp_of
 
 SAMPLE_LINES: Final = 200
-"""Lines from which a file's format is recognised."""
+"""Lines by which a file's format is recognised."""
 LONG_SAMPLE_LINES: Final = 20_000
-"""Lines from which it is where those do not tell two formats apart."""
+"""Lines by which it is recognised if those fit two formats."""
 
 
 class LineKind(Enum):
-    """What somebody did."""
+    """Kind of a line: what its nick did."""
 
     SAY = "message"
     ACTION = "action"
@@ -40,7 +40,7 @@ class LineKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """What a line says. `channel` is without its `#`, "" where the line names none."""
+    """One parsed line. `channel` is without its `#`, and "" if the line names none."""
 
     kind: LineKind
     nick: str
@@ -54,7 +54,7 @@ Rules = tuple[tuple[LineKind, re.Pattern[str]], ...]
 
 @dataclass(frozen=True, slots=True)
 class LogFormat:
-    """One format: how its lines begin, the rules for what follows, and those for lines without a time."""
+    """One format: how its lines begin, the rules for the rest of a line, and those for lines without a time."""
 
     name: str
     example: str
@@ -63,10 +63,10 @@ class LogFormat:
     stamp: re.Pattern[str] = STAMP
     names_channel: bool = True
     face_hours: int = 24
-    """Hours after which the clock of lines without a date begins again."""
+    """Hours after which the clock of lines without a date starts again."""
 
     def parse(self, line: str) -> LogLine | None:
-        """Return what a line says, None where no rule fits."""
+        """Parse a line. Returns None if no rule fits."""
         stamped = self.stamp.match(line)
         start, time = 0, None
         if stamped is not None:
@@ -80,7 +80,7 @@ class LogFormat:
         return None
 
     def channel_of(self, lines: Iterable[str]) -> str | None:
-        """Return the channel that lines name first, without its `#`, None where they name none."""
+        """Return the first channel that lines name, without its `#`, None if they name none."""
         if not self.names_channel:
             return None
         found = (self.parse(line) for line in lines)
@@ -102,7 +102,7 @@ def _rules(*rules: tuple[LineKind, str]) -> Rules:
 
 
 _MODE = "[ ~&@%+!]?"
-"""What clients put before the nick of an operator, and irssi before every other."""
+"""Mark that clients put before the nick of an operator, and irssi before every nick."""
 _SAY = (LineKind.SAY, rf" ?<{_MODE}(?P<nick>[^>]+)>(?:[ \t](?P<text>.*))?$")
 _ACTION = (LineKind.ACTION, r" {0,2}\*[ \t](?P<nick>\S+)(?: (?P<text>.*))?$")
 _NOTICE = (LineKind.NOTICE, r" ?-(?P<nick>[^\s:-][^\s:]*?)(?:\(\S*\)|:#\S+)?-(?:[ \t]|$)")
@@ -127,7 +127,7 @@ RAKU: Final = LogFormat(
     names_channel=False,
     face_hours=12,
 )
-"""The folders name channel, year and date. Its clock was read as one of twelve hours at first, and stays so: see UBUNTU."""
+"""Logs whose folders name channel, year and date. Their clock was first read as one of 12 hours, and must stay so: see UBUNTU."""
 
 UBUNTU: Final = LogFormat(
     "ubuntu",
@@ -150,7 +150,7 @@ UBUNTU: Final = LogFormat(
     stamp=SHORT_STAMP,
     face_hours=12,
 )
-"""Times run from 1 to 12, twice a day, in old ones."""
+"""In old logs times run from 1 to 12, twice a day."""
 
 UBUNTU_BY_DAY: Final = replace(
     UBUNTU,
@@ -161,8 +161,8 @@ UBUNTU_BY_DAY: Final = replace(
     )
     + UBUNTU.bare,
 )
-"""Later ones, in folders for year, month and day. Logs whose names say the day are read as UBUNTU, which took a topic's
-change for an action: what was imported so must stay what it is."""
+"""Later logs, in folders for year, month and day. Logs with the day in their name are read as UBUNTU, which takes the change
+of a topic for an action: what was imported in this way must not change."""
 
 IRSSI: Final = LogFormat(
     "irssi",
@@ -288,7 +288,7 @@ MIRC: Final = LogFormat(
         *_MIRC_RULES,
     ),
 )
-"""It writes times only where it is told to."""
+"""mIRC writes times only if the user turns them on."""
 
 SUPYBOT: Final = LogFormat(
     "Supybot",
@@ -328,11 +328,11 @@ FORMATS: Final = (RAKU, UBUNTU, UBUNTU_BY_DAY, IRSSI, WEECHAT, ENERGYMECH, HEXCH
 
 
 def recognise(lines: Iterable[str], where: str, *, is_named_by_day: bool = False) -> LogFormat:
-    """Return the format that reads the most of the first lines, or raise LogFormatError where none reads half of them.
+    """Return the format that parses the most of the first lines. Raises LogFormatError if none parses half of them.
 
-    Among those that read as many, it is the one for which fewer of them are actions, which may look like anything; then
-    further lines decide, then the order of FORMATS. Empty lines do not count. Logs with a day like 2022-01-31 in their
-    name were read before there were other formats than RAKU and UBUNTU: where these two are equal, no further line counts.
+    Among equal formats, the one with fewer actions wins, because an action may look like anything; then further lines
+    decide, then the order of FORMATS. Empty lines do not count. Logs with a day like 2022-01-31 in their name were imported
+    when RAKU and UBUNTU were the only formats: if these two are equal, further lines do not count.
     """
     rest = (line for line in lines if line.strip())
     sample = list(islice(rest, SAMPLE_LINES))
@@ -349,7 +349,7 @@ def recognise(lines: Iterable[str], where: str, *, is_named_by_day: bool = False
 
 
 def _score(known: LogFormat, lines: Iterable[str]) -> tuple[int, int]:
-    """Return how many lines a format reads, and how many of them are no actions."""
+    """Return how many lines a format parses, and how many of them are not actions."""
     read = [line.kind for line in map(known.parse, lines) if line is not None]
     return len(read), len(read) - read.count(LineKind.ACTION)
 
@@ -357,8 +357,8 @@ def _score(known: LogFormat, lines: Iterable[str]) -> tuple[int, int]:
 def _unknown(sample: list[str], readable: int, where: str) -> str:
     strange = next(_unread(sample), "")
     return (
-        f"{where} is no chat log that is known here: {readable} of its first {len(sample)} lines can be read, "
-        f'not for example "{shortened(strange)}". Lines that are known look like this: '
+        f"{where} is not a chat log of a known format: {readable} of its first {len(sample)} lines can be read, "
+        f'but not for example "{shortened(strange)}". Lines of known formats look like this: '
         + "; ".join(f"{known.example} ({known.name})" for known in FORMATS)
     )
 
@@ -368,7 +368,7 @@ def _unread(lines: Iterable[str]) -> Iterator[str]:
 
 
 def shortened(line: str) -> str:
-    """Return a line as a message shows it: its beginning, without what would move a terminal's cursor."""
+    """Return a line as an error shows it: its beginning, without control characters."""
     text = line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "..."
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 

@@ -96,7 +96,7 @@ def test_another_dialect_is_refused_before_anything_is_stored(tmp_path: Path) ->
     export([ANN.text("default", "x")], tmp_path / "legacy", LEGACY)
     export([], tmp_path / "draft8", DRAFT8)
     with in_memory(LEGACY) as store:
-        with pytest.raises(ExportError, match="dialect draft8, expected is legacy"):
+        with pytest.raises(ExportError, match="dialect draft8, expected legacy"):
             store.import_exports([tmp_path / "legacy", tmp_path / "draft8"])
         assert store.stats().posts == {}
 
