@@ -1,4 +1,4 @@
-"""The engine of a store: its folder and database, the one write, and what follows every write."""
+"""Engine of a store: its folder and database, the one write of a store, and what follows it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 
 Unseal = Callable[[bytes], bytes]
-"""Decrypts a local-only post. It raises IdentityError where the key is missing."""
+"""Function that decrypts a local-only post. It raises IdentityError if the key is missing."""
 
 
 class Transaction:
-    """Plans over one state, and the write of one of them, in a `with`. Nobody else writes meanwhile."""
+    """Plans over one state and the write of one of them, in a `with`. No other thread writes meanwhile."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def __enter__(self) -> Self:
-        """Wait for other writers, then read the present state."""
         engine = self._engine
         engine.writing.acquire()
         try:
@@ -42,11 +41,10 @@ class Transaction:
             engine.writing.release()
             raise
         self._known = self.reader.over(engine.recent.over(self._state))
-        """The same state, of which some rows are in memory."""
+        """The same state, with some rows in memory."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Let other writers in."""
         self._state.close()
         self._engine.writing.release()
 
@@ -56,12 +54,12 @@ class Transaction:
         return Plan(self._known, engine.catalog, engine.sizes, engine.next_sequence)
 
     def commit(self, changes: Changes, *, sync: bool) -> None:
-        """Write all that a plan changes, or nothing."""
+        """Write all changes of a plan, or nothing."""
         self._engine.write(changes, sync=sync)
 
 
 class Engine:
-    """An open database of one store, in a folder or in memory. Thread-safe: one writer at a time, any readers."""
+    """Open database of one store, in a folder or in memory. Thread-safe: one writer at a time, any number of readers."""
 
     def __init__(
         self,
@@ -88,7 +86,7 @@ class Engine:
 
     @classmethod
     def in_memory(cls, dialect: Dialect, catalog: Catalog, unseal: Unseal) -> Self:
-        """Make an engine that keeps nothing."""
+        """Make an engine in memory, which keeps nothing after it is closed."""
         database = MemoryDB()
         database.write(dict([meta.meta_row(catalog, dialect, FORMAT)]), sync=False)
         return cls(database, None, dialect, catalog, Tuning(), unseal)
@@ -105,9 +103,9 @@ class Engine:
         unseal: Unseal,
         any_views: bool = False,
     ) -> Self:
-        """Open the store's live database, making it where `create` allows it.
+        """Open the store's live database. `create` makes it if it is missing.
 
-        `unseal` decrypts local-only posts. With `any_views` a database whose views were built by another version is opened all the same, to be rebuilt.
+        `unseal` decrypts local-only posts. With `any_views` a database whose views another version built is opened too.
         """
         folder = Folder.open(path, create=create, dialect=dialect)
         try:
@@ -132,17 +130,17 @@ class Engine:
             self.next_sequence = arrival_log.next_sequence(reader)
 
     def snapshot(self) -> tuple[SnapshotSource, Reader]:
-        """Return the present state, to be closed by the caller, and a reader of it."""
+        """Return the present state, which the caller must close, and a reader of it."""
         with self._present:
             state = self._database.snapshot()
         return state, Reader(state, self.dialect, self._unseal)
 
     def transaction(self) -> Transaction:
-        """Keep other writers out while posts are planned and written."""
+        """Return a transaction, which locks out other writers while posts are planned and written."""
         return Transaction(self)
 
     def write(self, changes: Changes, *, sync: bool) -> None:
-        """Write what a plan changes: the one write of the store."""
+        """Write the changes of a plan: the one write of the store."""
         try:
             self._database.write(changes.rows, sync=sync)
             self.recent.remember(changes.combined)
@@ -156,9 +154,9 @@ class Engine:
             self._arrived.notify_all()
 
     def wait(self, after: int, timeout_s: float | None) -> bool:
-        """Wait until the arrival log is longer than `after`: False when time is up or the store is closed."""
+        """Wait until the arrival log is longer than `after`. Returns False when time is up or the store is closed."""
         with self._arrived:
-            if timeout_s != 0:  # a wait that ends at once still lets go of the lock, and Ctrl-C may come just then
+            if timeout_s != 0:  # even a wait of 0 s releases the lock for a moment, and Ctrl-C may come just then
                 self._arrived.wait_for(lambda: self.next_sequence > after + 1 or not self._is_open, timeout_s)
             return self.next_sequence > after + 1 and self._is_open
 
@@ -167,11 +165,11 @@ class Engine:
         self._database.compact()
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
-        """Return about how many bytes of disk a range of keys takes."""
+        """Return the approximate size on the disk of a range of keys."""
         return self._database.approximate_size_bytes(start, stop)
 
     def rebuild(self, progress: Progress) -> RebuildReport:
-        """Build the database anew beside this one and swap them. Snapshots of the old one end."""
+        """Build a new database from the posts beside this one and swap them. Snapshots of the old one end."""
         row = meta.meta_row(self.catalog, self.dialect, FORMAT)
         with self.writing:
             state, reader = self.snapshot()
@@ -192,7 +190,7 @@ class Engine:
         return report
 
     def close(self) -> None:
-        """End waiting readers, wait for the writer, close the database and let others open the folder."""
+        """End waiting readers, wait for the writer, close the database and unlock the folder."""
         with self._arrived:
             self._is_open = False
             self._arrived.notify_all()
@@ -203,7 +201,7 @@ class Engine:
 
 
 def _make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:
-    """Make the first database of a new store; the header comes when it is on the disk."""
+    """Make the first database of a new store. The header is written when the database is on the disk."""
     name = folder.begin()
     database = LevelDB(folder.path / name, tuning, create=True)
     try:
@@ -214,7 +212,7 @@ def _make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:
 
 
 def check_meta(database: Database, folder: Folder, catalog: Catalog, *, any_views: bool = False) -> None:
-    """Raise where the database is not this store's, or its views are outdated."""
+    """Raise if the database is not this store's, or if its views are outdated."""
     with database.snapshot() as state:
         value = state.get(meta.KEY)
     if value is None:
@@ -226,7 +224,7 @@ def check_meta(database: Database, folder: Folder, catalog: Catalog, *, any_view
 
 
 def build_generation(folder: Folder, build: Callable[[Path, Path], RebuildReport]) -> RebuildReport:
-    """Have the next generation built at a path, with another one for work under way, and make it the live one."""
+    """Build the next generation, and make it the live one. `build` gets its path and a folder for temporary files."""
     name = folder.begin()
     try:
         with folder.scratch() as scratch:
@@ -239,7 +237,7 @@ def build_generation(folder: Folder, build: Callable[[Path, Path], RebuildReport
 
 
 def remove_replaced(folder: Folder, old: str, report: RebuildReport) -> None:
-    """Remove the generation that was rebuilt; one from which something was lost is kept aside."""
+    """Remove the generation that was rebuilt, or set it aside if something was lost."""
     if report.damaged:
         report.kept_aside = folder.set_aside(old)
     else:
