@@ -116,7 +116,7 @@ class UnreachableError(ArchiveError):
 
 
 class ReconcileError(CableStoreError):
-    """A reconciliation cannot continue: a peer's bytes are malformed, a limit is reached, or a dialect cannot express a range."""
+    """A reconciliation cannot continue: malformed bytes, a limit, or a dialect that cannot express a range."""
 
 
 class ReconcileLimitError(ReconcileError):

@@ -67,9 +67,10 @@ def sync_folder(path: Path) -> None:
 
 
 def lock(path: Path, refused: Callable[[str], CableStoreError]) -> int:
-    """Lock a file, make it if it is missing, and return its descriptor. Closing that, or the end of the process, unlocks it.
+    """Lock a file, made if missing, and return its descriptor. Closing it, or the end of the process, unlocks.
 
-    Raises `refused(owner)` if another process has the lock: `owner` is the process id that `sign_lock` wrote, or "unknown".
+    Raises `refused(owner)` if another process has the lock: `owner` is the process id that `sign_lock` wrote, or
+    "unknown".
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     if try_lock(descriptor):

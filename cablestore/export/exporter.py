@@ -113,8 +113,8 @@ def export_store(
 ) -> Manifest:
     """Export the present state of a store into the folder `out`, or finish an export of it that was interrupted.
 
-    Raises ExportError for a folder that holds anything else, StorageError if writing fails, CorruptStoreError for a store
-    that cannot be read.
+    Raises ExportError for a folder that holds anything else, StorageError if writing fails, CorruptStoreError for a
+    store that cannot be read.
     """
     state, reader = engine.snapshot()
     with state:

@@ -1,6 +1,7 @@
 """Selection of the posts and tombstones of a filtered export.
 
-A post passes if it matches all given filters: channel, author, time. Under a channel filter, of posts without a channel,
+A post passes if it matches all given filters: channel, author, time. Under a channel filter, of posts without a
+channel,
 
 * post/info, post/block and post/unblock pass if their author has a row of membership in one of the channels;
 * post/role and post/moderation pass if they are for the whole cabal;

@@ -1,8 +1,8 @@
 """Import of exports: their posts like any others, then the skeletons of posts that were deleted before.
 
-A post/delete makes its tombstones itself, but not the skeleton of a target that the export no longer has. Nobody signed a
-skeleton, so it is only another store's claim: it is added only to a tombstone whose post/delete is stored, never against
-what this store saw itself, and it does not prevent a post from being requested (`cablestore.index.tombstone`).
+A post/delete makes its tombstones itself, but not the skeleton of a target that the export no longer has. Nobody signed
+a skeleton, so it is only another store's claim: it is added only to a tombstone whose post/delete is stored, never
+against what this store saw itself, and it does not prevent a post from being requested (`cablestore.index.tombstone`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ImportSummary:
     skeletons: int = 0
     """Tombstones that got a skeleton, or another one than before."""
     refused_skeletons: int = 0
-    """Tombstones whose post/delete is missing or does not name the target, or whose target is or was here, by another author."""
+    """Tombstones that no stored post/delete confirms, or whose target is or was here, by another author."""
 
     def count(self, outcomes: list[Outcome]) -> None:
         """Count the outcomes of some posts."""

@@ -1,12 +1,12 @@
-"""Exports: the content of a store as a folder of files, for other stores and for work on many machines. Format and reading.
+"""Exports: a store as a folder of files, for other stores and for work on many machines. Format and reading.
 
     manifest.json           the list of segments with their checksums, and its own checksum; written last
     posts-000000.seg ...    posts in order of (timestamp, hash), in blocks of about a megabyte
     tombstones-000000.seg   [target, author, value] of each tombstone, in key order
     arrivals.json           the store's id, and how far its arrival log went; the only file that depends on arrival
 
-Equal stores make equal bytes in all other files, in whatever order their posts arrived: docs/FORMAT.md. Whatever a folder
-contains, reading raises only ExportError, or StorageError after an I/O error.
+Equal stores make equal bytes in all other files, in whatever order their posts arrived: docs/FORMAT.md. Whatever a
+folder contains, reading raises only ExportError, or StorageError after an I/O error.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ _SHOWN_CHARACTERS: Final = 80
 
 
 def segments_of(entries: list[dict[str, Any]]) -> tuple[Segment, ...]:
-    """Return segments from a manifest's entries: first those of posts, then those of tombstones, each kind numbered from 0.
+    """Return segments from a manifest's entries: those of posts, then those of tombstones, each numbered from 0.
 
     Raises ValueError, TypeError or KeyError for malformed entries.
     """
@@ -320,8 +320,8 @@ def _place(value: Any) -> Place:
 def read_posts(folder: Path, segment: Segment) -> Iterator[list[bytes]]:
     """Yield the posts of a segment, block by block, in order of (timestamp, hash). They are not decoded.
 
-    The file's checksum is verified first. Raises CorruptExportError, which names the file, if it is missing or damaged or
-    does not match the manifest; StorageError after an I/O error.
+    The file's checksum is verified first. Raises CorruptExportError, which names the file, if it is missing or damaged
+    or does not match the manifest; StorageError after an I/O error.
     """
     path = folder / segment.file
     for block in _blocks(path, segment, "posts"):

@@ -77,7 +77,7 @@ def _hash_hex(row: Row) -> str:
 
 
 def records_of(rows: list[Row]) -> list[bytes]:
-    """Return the records of posts. Only time and type are read. Their usual form is read inline, because it is faster."""
+    """Return the records of posts. Only time and type are read, in their usual form inline, which is faster."""
     records = []
     for key, raw in rows:
         try:

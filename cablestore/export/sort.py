@@ -27,7 +27,7 @@ _SIZE: Final = struct.Struct(">I")
 
 
 def cut(batches: Iterable[list[bytes]], most_bytes: int) -> Iterator[list[bytes]]:
-    """Cut records into blocks. Each ends with the record that brings it to `most_bytes`, regardless of where batches end."""
+    """Cut records into blocks. Each ends with the record that brings it to `most_bytes`; batches do not matter."""
     held: list[bytes] = []
     for batch in batches:
         held += batch

@@ -81,9 +81,9 @@ def verify_export(
 ) -> ExportReport:
     """Verify the checksum of every file, that every post decodes and is in its place, and that counts are right.
 
-    The post/delete of a tombstone must confirm it if the export has it, and no tombstone may say that a post of the export
-    is dead. With `signatures` every signature is verified, on all cores. `progress` is called with the number of posts done
-    since the last call. Raises ExportError if there is no finished export of a known format.
+    The post/delete of a tombstone must confirm it if the export has it, and no tombstone may say that a post of the
+    export is dead. With `signatures` every signature is verified, on all cores. `progress` is called with the number of
+    posts done since the last call. Raises ExportError if there is no finished export of a known format.
     """
     report = ExportReport()
     try:

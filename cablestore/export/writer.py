@@ -71,8 +71,8 @@ def place_of(record: bytes) -> Place:
 def write_post_segment(folder: Path, number: int, blocks: Iterable[list[bytes]]) -> Segment:
     """Write one segment of posts: blocks of records, of about `limits.SEGMENT_BLOCK_SIZE_BYTES`. Returns its entry.
 
-    Different processes can write the segments of one export. Raises ValueError if records are out of order or if there are
-    none, StorageError if writing fails.
+    Different processes can write the segments of one export. Raises ValueError if records are out of order or if there
+    are none, StorageError if writing fails.
     """
     name = segment_name("posts", number)
     types: Counter[int] = Counter()

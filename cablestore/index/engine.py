@@ -59,7 +59,7 @@ class Transaction:
 
 
 class Engine:
-    """Open database of one store, in a folder or in memory. Thread-safe: one writer at a time, any number of readers."""
+    """Open database of one store, in a folder or in memory. Thread-safe: one writer at a time, many readers."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Times of the lines of a chat log, in milliseconds since 1970. Pure.
 
-A line may have a date, a time, a zone, all of them or none. `Clock` keeps the day that earlier lines or the path gave, and
-advances it. Names of months are the English ones that clients write, in any locale.
+A line may have a date, a time, a zone, all of them or none. `Clock` keeps the day that earlier lines or the path gave,
+and advances it. Names of months are the English ones that clients write, in any locale.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 SMALL_STEP_MS: Final = HOUR_MS
-"""A clock that goes back less than this was corrected. One that goes back more passed noon or midnight, or another log begins."""
+"""A clock that goes back less was corrected. One that goes back more passed noon or midnight, or another log begins."""
 
 _LEAP_YEAR: Final = 2000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -121,7 +121,7 @@ class Clock:
         """Time of the last line, in milliseconds since 1970."""
 
     def begin(self, day: date, face_hours: int, zone: tzinfo) -> int:
-        """Begin a file at the start of a day, with a clock of 12 or 24 hours in a zone. Returns milliseconds since 1970."""
+        """Begin a file at the start of a day, with a clock of 12 or 24 hours. Returns milliseconds since 1970."""
         self._day, self._face_ms, self._zone = day, face_hours * HOUR_MS, zone
         self._passed_ms = self.now_ms = 0
         self._is_at_begin = True

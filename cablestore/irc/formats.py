@@ -127,7 +127,7 @@ RAKU: Final = LogFormat(
     names_channel=False,
     face_hours=12,
 )
-"""Logs whose folders name channel, year and date. Their clock was first read as one of 12 hours, and must stay so: see UBUNTU."""
+"""Folders name channel, year and date. The clock was first read as one of 12 hours, and must stay so: see UBUNTU."""
 
 UBUNTU: Final = LogFormat(
     "ubuntu",
@@ -331,8 +331,8 @@ def recognise(lines: Iterable[str], where: str, *, is_named_by_day: bool = False
     """Return the format that parses the most of the first lines. Raises LogFormatError if none parses half of them.
 
     Among equal formats, the one with fewer actions wins, because an action may look like anything; then further lines
-    decide, then the order of FORMATS. Empty lines do not count. Logs with a day like 2022-01-31 in their name were imported
-    when RAKU and UBUNTU were the only formats: if these two are equal, further lines do not count.
+    decide, then the order of FORMATS. Empty lines do not count. Logs with a day like 2022-01-31 in their name were
+    imported when RAKU and UBUNTU were the only formats: if these two are equal, further lines do not count.
     """
     rest = (line for line in lines if line.strip())
     sample = list(islice(rest, SAMPLE_LINES))

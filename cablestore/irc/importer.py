@@ -31,8 +31,8 @@ _SAMPLED_CHARACTERS: Final = 1_000
 class LogFile:
     """One file of a channel's log, and the day on which it begins.
 
-    `path` includes the archives that hold the file, `number` counts the files in `source`. `start_ms` is the time at which
-    it begins, in milliseconds since 1970; times without a zone are in `zone`.
+    `path` includes the archives that hold the file, `number` counts the files in `source`. `start_ms` is the time at
+    which it begins, in milliseconds since 1970; times without a zone are in `zone`.
     """
 
     source: Path
@@ -67,10 +67,10 @@ def find_logs(
 ) -> list[LogFile]:
     """Return the logs under `paths`, by channel and then time.
 
-    Paths are files, folders, compressed files or archives. The channel of a file is the one that its lines name; else the
-    one that its path marks with `#`; else, in formats whose lines name it, the one of all other files if they agree; else
-    the name of the file or the folder. `channel` overrides all of these. The date comes from the lines, else from the path,
-    else from `day`; times without a zone are in `zone`.
+    Paths are files, folders, compressed files or archives. The channel of a file is the one that its lines name; else
+    the one that its path marks with `#`; else, in formats whose lines name it, the one of all other files if they
+    agree; else the name of the file or the folder. `channel` overrides all of these. The date comes from the lines,
+    else from the path, else from `day`; times without a zone are in `zone`.
 
     Raises LogFormatError for a path that does not exist or has no lines, and for a file of an unknown format.
     """
@@ -133,7 +133,7 @@ def _noted(lines: Iterator[str], seen: list[str]) -> Iterator[str]:
 
 
 def _sampled(found: LogStream) -> Iterator[str]:
-    """Yield the beginnings of lines except empty ones. A line that is too long is replaced by one that no format parses."""
+    """Yield the beginnings of lines except empty ones. One that no format parses replaces one that is too long."""
     for number, line in enumerate(read_lines(found.stream)):
         text = "(too long)" if line is None else line[:_SAMPLED_CHARACTERS]
         if text.strip():

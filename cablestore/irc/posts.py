@@ -1,7 +1,8 @@
 """A channel's log as signed posts: their authors, times and links. Pure; the same log always makes the same posts.
 
-Every nick has a key that is derived from a seed phrase. A user that changes its nick keeps its key until it leaves. A user
-that joins, or speaks without having joined, has the key of its nick. Each post links to the one before it in its channel.
+Every nick has a key that is derived from a seed phrase. A user that changes its nick keeps its key until it leaves. A
+user that joins, or speaks without having joined, has the key of its nick. Each post links to the one before it in its
+channel.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Skips:
 
 @dataclass
 class LogConverter:
-    """Converter of one channel's log to posts: call `begin_file` for each file, then `posts` for each line, in order."""
+    """Converter of a channel's log to posts: call `begin_file` for each file, then `posts` for each line, in order."""
 
     channel: str
     nick_keys: NickKeys

@@ -1,7 +1,7 @@
 """Sources of chat logs: files, folders, compressed files and archives, also one in another, all read as streams.
 
-Nothing is unpacked to the disk. The first bytes of a file say what it is. A file that cannot be used raises LogFormatError
-with its name and the reason, an I/O error raises StorageError.
+Nothing is unpacked to the disk. The first bytes of a file say what it is. A file that cannot be used raises
+LogFormatError with its name and the reason, an I/O error raises StorageError.
 """
 
 from __future__ import annotations

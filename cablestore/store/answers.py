@@ -1,7 +1,7 @@
 """Answers to the requests of Cable peers, from one state of the store. Pure; messages are not encoded here.
 
-Every function yields as it reads, so memory does not grow with the answer. Local-only posts are never part of an answer:
-their bytes are stored under a prefix that nothing here reads, and the views that are read have no rows of them.
+Every function yields as it reads, so memory does not grow with the answer. Local-only posts are never part of an
+answer: their bytes are stored under a prefix that nothing here reads, and the views that are read have no rows of them.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def channel_time_range(
 def channel_state(reader: Reader, channel: str, *, is_spared: bool = False) -> Iterator[bytes]:
     """Yield the hashes that describe a channel now (wire.md 5.4.4, 6.3.2.4).
 
-    The latest post/topic first; then the latest post/join or post/leave of each user that was ever in the channel, and the
-    latest post/info of each member. Each costs one row, however long the history is. With `is_spared`, topics and infos
-    that make cable.js crash are left out.
+    The latest post/topic first; then the latest post/join or post/leave of each user that was ever in the channel, and
+    the latest post/info of each member. Each costs one row, however long the history is. With `is_spared`, topics and
+    infos that make cable.js crash are left out.
     """
     channel = reader.dialect.channel_id(channel)
     topic = channel_topic.latest(reader, channel)
@@ -88,12 +88,13 @@ def channel_list(reader: Reader, offset: int = 0, limit: int = 0) -> Iterator[st
 def moderation_state(reader: Reader, channels: Iterable[str], oldest_ms: int = 0) -> Iterator[bytes]:
     """Yield the hashes that describe the moderation of channels and of the whole cabal now (moderation.md 5.2.1.1).
 
-    First every post/block and post/unblock, regardless of `oldest_ms`. Then, of the whole cabal and of each channel, the
-    relevant roles and actions with timestamp >= `oldest_ms`: each user's latest role for a recipient, unless the recipient
-    accepts none (4.2.3, 4.2.4), and the actions that their authors have not undone for all of their targets (4.4.2). An
-    action that repeats an older one undoes nothing: both are yielded. The keys hold all that is needed, so no post is
-    read: one row for each post since `oldest_ms`, and one look-up for each target until one is found for which the action
-    counts. Each part is oldest first, the order in which posts must be applied (4.2.5, 4.4.4). Each hash comes once.
+    First every post/block and post/unblock, regardless of `oldest_ms`. Then, of the whole cabal and of each channel,
+    the relevant roles and actions with timestamp >= `oldest_ms`: each user's latest role for a recipient, unless the
+    recipient accepts none (4.2.3, 4.2.4), and the actions that their authors have not undone for all of their targets
+    (4.4.2). An action that repeats an older one undoes nothing: both are yielded. The keys hold all that is needed, so
+    no post is read: one row for each post since `oldest_ms`, and one look-up for each target until one is found for
+    which the action counts. Each part is oldest first, the order in which posts must be applied (4.2.5, 4.4.4). Each
+    hash comes once.
 
     The caller decides which peer gets the answer: it should be a member of one of the channels, and a post/block with
     notify=0 must not reach the users that it blocks (5.1.4).
@@ -108,8 +109,8 @@ def moderation_state(reader: Reader, channels: Iterable[str], oldest_ms: int = 0
 def concerns_moderation(post: Post, channels: frozenset[str], oldest_ms: int, dialect: Dialect) -> bool:
     """Tell whether a new post is what a live Moderation State Request asks for (moderation.md 5.2.1.1, future = 1).
 
-    It selects by type, channel and time as `moderation_state` does. `is_relevant_moderation` tells whether the post has been
-    undone since or its recipient accepts no roles.
+    It selects by type, channel and time as `moderation_state` does. `is_relevant_moderation` tells whether the post has
+    been undone since or its recipient accepts no roles.
     """
     if post.type not in MODERATION_TYPES or post.is_local_only:
         return False

@@ -25,8 +25,8 @@ class Composer:
     def compose(self, reader: Reader, body: Body) -> list[Post]:
         """Return signed posts that belong into one write, in order. The last one has the given `body`.
 
-        It links to the heads of its channel, and is dated now or just after the last own post. If the author of a text or
-        a topic is not a member, a post/join comes first, one millisecond earlier (wire.md 5.4.3).
+        It links to the heads of its channel, and is dated now or just after the last own post. If the author of a text
+        or a topic is not a member, a post/join comes first, one millisecond earlier (wire.md 5.4.3).
         """
         heads: tuple[bytes, ...] = ()
         if isinstance(body, Text | Topic | Join | Leave):

@@ -63,10 +63,10 @@ class Generation:
 
 
 class ClosedStore:
-    """Store that nobody has open. Every method locks its folder and raises OpenError where that is not possible.
+    """Store that nobody has open. Every method locks its folder and raises OpenError if that fails.
 
-    `identity` is used instead of the key file in the folder. `dialect` must be that of the store; without one, the store
-    says it.
+    `identity` is used instead of the key file in the folder. `dialect` must be that of the store; without one, the
+    store says it.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class ClosedStore:
         self._dialect = dialect
 
     def rebuild(self, *, processes: int | None = None, progress: Progress = untold) -> RebuildReport:
-        """Build every view again from the posts, also where the store cannot be opened: outdated views, damaged files.
+        """Build every view again from the posts, also if the store cannot be opened: outdated views, damaged files.
 
         Without a number of `processes` a large store is rebuilt in as many as there are cores; 1 stays in this process.
-        What cannot be read is left out and reported; then the old database is kept beside the new one. Raises StorageError
-        where files cannot be read, IdentityError where the key of local-only posts is missing.
+        What cannot be read is left out and reported; then the old database is kept beside the new one. Raises
+        StorageError if files cannot be read, IdentityError if the key of local-only posts is missing.
         """
         with self._locked() as folder:
             row = meta.meta_row(self._catalog, folder.header.dialect, FORMAT)
@@ -155,7 +155,8 @@ class ClosedStore:
     def roll_back(self, generation: str) -> Succession:
         """Make an earlier generation the live one, with all that arrived since. The one that was live is kept.
 
-        Raises NotAStoreError for a generation that is not kept, OutdatedViewError where another version built its views.
+        Raises NotAStoreError for a generation that is not kept, OutdatedViewError if another version built its
+        views.
         """
         from cablestore.index.takeover import succeed  # noqa: PLC0415 - opening a store does without it
 
@@ -183,12 +184,12 @@ class ClosedStore:
                 folder.remove(name)
 
     def recover(self, generation: str) -> int | None:
-        """Make a generation live where the header is lost, overwritten, or names a database that is not there.
+        """Make a generation live if the header is lost, overwritten, or names a database that is missing.
 
-        Returns how many posts it holds, local-only ones included; None where it cannot be read whole: then `rebuild` brings
-        back what can be read. Where the database is too damaged to say its dialect, this object must have been given one.
-        Other generations stay as they are. Raises NotAStoreError for a generation that is not there or is unfinished, or
-        where the dialect is needed, FormatError for a dialect that is not the database's.
+        Returns how many posts it holds, local-only ones included; None if it cannot be read as a whole: then `rebuild`
+        brings back what can be read. If the database is too damaged to say its dialect, this object must have been
+        given one. Other generations stay as they are. Raises NotAStoreError for a generation that is not there or is
+        unfinished, or if the dialect is needed, FormatError for a dialect that is not the database's.
         """
         folder = Folder.open_without_header(self.path, generation)
         try:

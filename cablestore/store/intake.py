@@ -24,7 +24,7 @@ _REASONS: Final = {
 
 @dataclass(slots=True)
 class IntakeBatch:
-    """Posts on their way into the store. `outcomes` has one entry for each; None means that the post is in `posts`, to be planned."""
+    """Posts on their way into the store. `outcomes` has one entry for each, None for those in `posts`."""
 
     posts: list[Post] = field(default_factory=list)
     outcomes: list[Outcome | None] = field(default_factory=list)

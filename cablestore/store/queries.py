@@ -107,13 +107,13 @@ class Queries(ABC):
             return reader.post(digest)
 
     def hashes_starting(self, hex_digits: str, limit: int = 10) -> list[bytes]:
-        """Return up to `limit` hashes of stored posts that start with these hex digits, for users who type only a few."""
+        """Return up to `limit` hashes of stored posts that start with these hex digits, for abbreviated input."""
         with self._reading() as reader:
             rows = zip(range(limit), reader.prefix(data_key(hex_digits.encode("ascii", "replace"))), strict=False)
             return [bytes.fromhex(key[len(DATA_PREFIX) :].decode()) for _, (key, _) in rows]
 
     def deletion(self, digest: bytes) -> Tombstone | None:
-        """Return the tombstone of a deleted post, None if it is not known to be deleted. Another store may be the only source."""
+        """Return the tombstone of a deleted post, None if there is none. Another store may be its only source."""
         with self._reading() as reader:
             return reader.burial(digest)
 
@@ -154,7 +154,7 @@ class Queries(ABC):
     def causal_messages(
         self, channel: str, start_ms: int, end_ms: int | None = None, *, skew_ms: int = limits.CAUSAL_SKEW_MS
     ) -> list[Message]:
-        """Return the messages of a window in causal order (`cablestore.store.causal_order`): none before one that it links to.
+        """Return the messages of a window in causal order: none before one that it links to (`store.causal_order`).
 
         At most `limits.MAX_CAUSAL_POSTS`, the newest.
         """
@@ -231,7 +231,7 @@ class Queries(ABC):
                 yield reader.unseal(sealed)
 
     def heads(self, channel: str) -> list[bytes]:
-        """Return the hashes of a channel's heads: the posts that no other links to, and that a new post links to (5.1.2.1)."""
+        """Return the hashes of a channel's heads, which no post links to and a new post does (wire.md 5.1.2.1)."""
         with self._reading() as reader:
             return list(links.heads(reader, reader.dialect.channel_id(channel)))
 
@@ -263,7 +263,7 @@ class Queries(ABC):
             return [Event(*entry, reader.post(entry.hash)) for _, entry in found]
 
     def dump(self) -> Iterator[Row]:
-        """Yield every row that follows from posts and tombstones, in key order: all except the arrival log and local rows."""
+        """Yield every row that follows from posts and tombstones, in key order: not the arrival log and local rows."""
         with self._reading() as reader:
             start = b""
             for prefix in (arrival_log.PREFIX, LOCAL_PREFIX):

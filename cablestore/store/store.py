@@ -80,27 +80,26 @@ class CableStore(Queries):
     ) -> Self:
         """Open the store in a folder. `create` makes it if it is missing.
 
-        `dialect` is that of a new store (legacy by default), and must match an existing one. `identity` is used instead of
-        the key file in the folder. With `rebuild_outdated`, a store whose views another version built is rebuilt first.
-        `catalog` has the views to keep: all of cablestore's, then your own. `clock` returns milliseconds since 1970.
+        `dialect` is that of a new store (legacy by default), and must match an existing one. `identity` is used instead
+        of the key file in the folder. With `rebuild_outdated`, a store whose views another version built is rebuilt
+        first. `catalog` has the views to keep: all of cablestore's, then your own. `clock` returns milliseconds since
+        1970.
 
         Raises OpenError (its subclasses say why), StorageError if an I/O error occurs or files are damaged,
         MissingDatabaseError if the header or the database that it names is lost: nothing is made in its place.
         """
         path = Path(path)
-        tuning = tuning or Tuning()
         store_identity = StoreIdentity(identity, path)
+        open_engine = partial(
+            Engine.open, path, catalog, dialect=dialect, tuning=tuning or Tuning(), unseal=store_identity.unseal
+        )
         try:
-            engine = Engine.open(
-                path, catalog, create=create, dialect=dialect, tuning=tuning, unseal=store_identity.unseal
-            )
+            engine = open_engine(create=create)
         except OutdatedViewError:
             if not rebuild_outdated:
                 raise
             cls.rebuild_closed(path, identity=identity, catalog=catalog)
-            engine = Engine.open(
-                path, catalog, create=False, dialect=dialect, tuning=tuning, unseal=store_identity.unseal
-            )
+            engine = open_engine(create=False)
         return cls(engine, store_identity, clock, verify_threads)
 
     @classmethod
@@ -183,8 +182,8 @@ class CableStore(Queries):
         """Store posts that came from peers. Returns the outcome of each, in order; no post makes it raise.
 
         Each batch is one atomic write. With `sync` it is on the disk before the next begins and before this returns;
-        without, a crash of the machine (not of the process) may lose the last seconds. `verify=False` trusts signatures:
-        use it only for posts that this program just signed or verified.
+        without, a crash of the machine (not of the process) may lose the last seconds. `verify=False` trusts
+        signatures: use it only for posts that this program just signed or verified.
         """
         return list(chain.from_iterable(self.ingest_batches(posts, sync=sync, batch_posts=batch_posts, verify=verify)))
 
@@ -193,8 +192,7 @@ class CableStore(Queries):
     ) -> Iterator[list[Outcome]]:
         """Store posts as `ingest` does, but yield the outcomes of each batch when it is written.
 
-        Memory does not grow with `posts`.
-        The signatures of the next batch are verified while this one is written.
+        Memory does not grow with `posts`. The signatures of the next batch are verified while this one is written.
         """
         previous: IntakeBatch | None = None
         for raws in batches(posts, len, min(max(batch_posts, 1), limits.MAX_BATCH_POSTS)):
@@ -219,7 +217,7 @@ class CableStore(Queries):
         return outcomes
 
     def appraise(self, posts: list[bytes], dialect: Dialect) -> list[Outcome]:
-        """Judge posts of this dialect that are passed from one peer to another: ACCEPTED ones may be. None is stored."""
+        """Judge posts of this dialect that peers pass to each other: ACCEPTED ones may pass. None is stored."""
         with self._reading() as reader:
             return replace(self._intake, dialect=dialect).appraise(posts, partial(answers.is_deleted_here, reader))
 
@@ -247,7 +245,7 @@ class CableStore(Queries):
     # --- own posts -----------------------------------------------------------------------------
 
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True) -> list[Post]:
-        """Delete own posts, here and on every peer that receives the deletion. Returns one post/delete, or several for many hashes.
+        """Delete own posts, here and on peers that receive the deletion. Returns the post/delete, several for many hashes.
 
         The post of a hash may be missing: the deletion waits for it. Local-only posts are discarded instead, because a
         post/delete would reveal their hash. Raises InvalidPostError for posts of others and for deletions.
@@ -317,7 +315,7 @@ class CableStore(Queries):
     # --- removing without a trace --------------------------------------------------------------
 
     def discard(self, hashes: Iterable[bytes], *, sync: bool = False) -> list[Outcome]:
-        """Remove posts from this store alone: DISCARDED, UNKNOWN, or KEPT for a post/delete. Peers may send them again."""
+        """Remove posts from this store only: DISCARDED, UNKNOWN, or KEPT for a post/delete. Peers may send them again."""
         outcomes: list[Outcome] = []
         for batch in batches(hashes, len):
             with self._engine.transaction() as transaction:
@@ -336,8 +334,8 @@ class CableStore(Queries):
     ) -> int:
         """Discard the posts that the given rules choose (`cablestore.store.retention`). Returns how many were discarded.
 
-        `before_ms` chooses texts and superseded state posts dated before it, `keep_newest` all but this many texts of each
-        channel, `by_author` all posts of one author. If interrupted, it can be run again.
+        `before_ms` chooses texts and superseded state posts dated before it, `keep_newest` all but this many texts of
+        each channel, `by_author` all posts of one author. If interrupted, it can be run again.
         """
         discarded = 0
         with self._reading() as reader:
@@ -426,8 +424,8 @@ class CableStore(Queries):
         """Store the posts of exports, verified like posts from peers, and what the exports know of deleted posts.
 
         A new store that imports a full export has an equal `dump_digest`; several exports merge, in any order. If
-        interrupted, it can be run again. Raises ExportError for a folder that is not an export, is damaged, or has another
-        dialect.
+        interrupted, it can be run again. Raises ExportError for a folder that is not an export, is damaged, or has
+        another dialect.
         """
         manifests = manifests_of(map(Path, folders), self.dialect)
         summary = ImportSummary(len(manifests))
