@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cablestore.index.database import Row
+
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.archive import Archive
 from cablestore.archive.format.message import EVERYONE_TOPIC, content_topic
@@ -26,7 +28,6 @@ from cablestore.errors import CorruptExportError
 from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT, post_record, record_start
 from cablestore.files import storage_errors
 from cablestore.index.packing import pack, unpack
-from cablestore.index.reader import Row
 from cablestore.index.runs import cut, read_bucket, write_run
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import DELETE

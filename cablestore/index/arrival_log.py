@@ -14,7 +14,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import after_prefix
 

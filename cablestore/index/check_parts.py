@@ -13,16 +13,16 @@ from itertools import pairwise
 from pathlib import Path
 
 from cablestore.index.check import Checker, CheckReport, check, check_rest
-from cablestore.index.copies import Copy, Origin, Work, hash_ranges, is_shared_out, posts_in
+from cablestore.index.parallel import Origin, ProcessCopy, SharedWork, hash_ranges, is_shared_out, posts_in
 from cablestore.index.processes import in_order
-from cablestore.index.processes import processes as processes_for
-from cablestore.index.runs import BEHIND_ALL, choose_boundaries, sampled
+from cablestore.index.processes import process_pool as processes_for
+from cablestore.index.runs import AFTER_ALL, choose_boundaries, sampled
 from cablestore.index.view import Catalog
 from cablestore.limits import MAX_BUCKET_SIZE_BYTES
 
 
 @dataclass(frozen=True)
-class _Check(Work):
+class _Check(SharedWork):
     """What all processes are told, and how to check."""
 
     signatures: bool
@@ -80,7 +80,7 @@ def check_in_parts(
     """
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    with processes_for(processes, Copy.open, (origin.path, scratch)) as pool:
+    with processes_for(processes, ProcessCopy.open, (origin.path, scratch)) as pool:
         for is_exact in (False, True):
             work = _Check(origin, catalog, scratch, tuple(boundaries), signatures, is_exact)
             report = CheckReport()
@@ -89,7 +89,7 @@ def check_in_parts(
                 report.add(part)
                 runs += written
                 progress(part.posts)
-            key_ranges = enumerate(pairwise((b"", *boundaries, BEHIND_ALL)))
+            key_ranges = enumerate(pairwise((b"", *boundaries, AFTER_ALL)))
             for part in in_order(pool, partial(_check_keys, work, tuple(runs)), key_ranges):
                 report.add(part)
             if report.balance == 0:

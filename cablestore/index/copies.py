@@ -10,9 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from cablestore.index.database import Row
 from cablestore.index.derive import Derivation
 from cablestore.index.leveldb import LevelDB, link_database
-from cablestore.index.reader import BEHIND_HEX, Reader, Row
+from cablestore.index.reader import AFTER_HEX, Reader
 from cablestore.index.runs import Sorter, finished, read_bucket
 from cablestore.index.view import Catalog
 from cablestore.limits import PARTITION_POSTS, SHARED_OUT_FROM_SIZE_BYTES
@@ -105,4 +106,4 @@ def hash_ranges(posts: int) -> list[tuple[bytes, bytes]]:
     """Return ranges of hashes, as (start, stop) in hex digits, that share out so many posts."""
     shares = partitions_for(posts)
     places = sorted({2 ** (4 * _HEX_DIGITS) * share // shares for share in range(1, shares)})
-    return list(pairwise([b"", *(b"%0*x" % (_HEX_DIGITS, place) for place in places), BEHIND_HEX]))
+    return list(pairwise([b"", *(b"%0*x" % (_HEX_DIGITS, place) for place in places), AFTER_HEX]))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
 from cablestore.errors import StoreClosedError
-from cablestore.index.reader import Row
+from cablestore.index.database import Row
 
 
 class MemoryDB:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from cablestore.errors import CorruptStoreError, FormatError, OutdatedViewError
+from cablestore.index.database import Row
 from cablestore.index.packing import pack, unpack
-from cablestore.index.reader import Row
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect, dialect_named
 

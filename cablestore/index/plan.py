@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.census import census_key
+from cablestore.index.database import Row
 from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.meta import NO_SIZE, Sizes, encode_sizes
+from cablestore.index.meta import SIZES_KEY as SIZES_KEY
 from cablestore.index.overlay import Overlay
-from cablestore.index.reader import Reader, Row, record_key, target_key, tombstone_key
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import NO_SIZE, Sizes, encode_sizes
+from cablestore.index.reader import Reader, record_key, target_key, tombstone_key
 from cablestore.index.tombstone import Skeleton, Tombstone, tombstones
 from cablestore.index.tree import Change, Move, changed
 from cablestore.index.verdict import Verdict

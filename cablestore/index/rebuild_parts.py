@@ -13,16 +13,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cablestore.index.copies import Copy, Origin, Work, hash_ranges, is_shared_out, posts_in
+from cablestore.index.batches import Progress
+from cablestore.index.database import Row
 from cablestore.index.derive import Derivation
 from cablestore.index.leveldb import LevelDB, join_tables
+from cablestore.index.meta import Sizes, add_sizes
+from cablestore.index.parallel import Origin, ProcessCopy, SharedWork, hash_ranges, is_shared_out, posts_in
 from cablestore.index.processes import in_order
-from cablestore.index.processes import processes as processes_for
-from cablestore.index.progress import Progress
-from cablestore.index.reader import DATA_PREFIX, Reader, Row
+from cablestore.index.processes import process_pool as processes_for
+from cablestore.index.reader import DATA_PREFIX, Reader
 from cablestore.index.rebuild import Loader, RebuildReport, add_rest, add_summaries, load_posts, rebuild
 from cablestore.index.runs import choose_boundaries, sampled
-from cablestore.index.sizes import Sizes, add_sizes
 from cablestore.index.view import REVERSE_PREFIX, Catalog
 from cablestore.limits import MAX_BUCKET_SIZE_BYTES
 from cablestore.protocol.keys import after_prefix
@@ -71,12 +72,12 @@ def rebuild_database(
             return rebuild_into(source, catalog, meta, progress, path, scratch)
         sample = [row for row in sampled(source, catalog) if not row[0].startswith(REVERSE_PREFIX)]
     boundaries = choose_boundaries(sample, 1 + size_bytes // MAX_BUCKET_SIZE_BYTES, _EDGES)
-    work = Work(origin, catalog, scratch, tuple(boundaries))
+    work = SharedWork(origin, catalog, scratch, tuple(boundaries))
     report = RebuildReport()
     sizes: Sizes = {}
     databases: list[Path] = []
     runs: list[Path] = []
-    with processes_for(processes, Copy.open, (origin.path, scratch)) as pool:
+    with processes_for(processes, ProcessCopy.open, (origin.path, scratch)) as pool:
         for part in in_order(pool, partial(_derive, work), hash_ranges(posts_in(size_bytes))):
             report.add(part.report)
             databases += part.databases
@@ -98,7 +99,7 @@ def rebuild_database(
     return report
 
 
-def _derive(work: Work, hashes: tuple[bytes, bytes]) -> _Part:
+def _derive(work: SharedWork, hashes: tuple[bytes, bytes]) -> _Part:
     """Write the posts of a range of hashes and their reverse rows, which are in order, and runs of all other rows."""
     name = hashes[0].decode() or "0"
     paths = [work.scratch / f"posts-{name}", work.scratch / f"reverse-{name}"]
@@ -115,7 +116,7 @@ def _derive(work: Work, hashes: tuple[bytes, bytes]) -> _Part:
     return _Part(paths, add_sizes(posts.sizes, reverse.sizes), report, sorter.runs)
 
 
-def _build(work: Work, runs: tuple[Path, ...], index: int) -> _Part:
+def _build(work: SharedWork, runs: tuple[Path, ...], index: int) -> _Part:
     """Write the rows of one bucket."""
     path = work.scratch / f"bucket-{index:06d}"
     with _written(path, work.catalog) as loader:

@@ -15,21 +15,14 @@ from itertools import islice
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import batches
+from cablestore.index.database import Database, Row
 from cablestore.index.derive import side_by_side
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.meta import SIZES_KEY as SIZES_KEY
+from cablestore.index.meta import decode_sizes
 from cablestore.index.plan import Plan
-from cablestore.index.reader import (
-    DATA_PREFIX,
-    PRIVATE_PREFIX,
-    TOMBSTONE_PREFIX,
-    Database,
-    Reader,
-    Row,
-    decode_tombstone,
-)
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import decode_sizes
+from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
 from cablestore.index.view import Catalog
 from cablestore.limits import MAX_BATCH_POSTS
 from cablestore.protocol.dialect import Dialect

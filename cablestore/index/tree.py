@@ -28,7 +28,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.view import Tree
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import SEPARATOR, SORT_TIME_SIZE_BYTES, TIME_DIGITS, after_prefix

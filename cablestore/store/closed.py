@@ -18,16 +18,14 @@ from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError
 from cablestore.export.exporter import export_store
 from cablestore.export.manifest import Filters, Manifest
 from cablestore.index import arrival_log, meta
+from cablestore.index.batches import Progress, no_progress
 from cablestore.index.check import CheckReport
-from cablestore.index.check_parts import check_database
-from cablestore.index.copies import Origin
 from cablestore.index.engine import Engine, build_generation, check_meta, remove_replaced
 from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder
 from cablestore.index.leveldb import LevelDB, Tuning, salvaged
-from cablestore.index.progress import Progress, untold
+from cablestore.index.parallel import Origin, check_database, rebuild_database, rebuild_into
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport
-from cablestore.index.rebuild_parts import rebuild_database, rebuild_into
 from cablestore.index.view import Catalog
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
@@ -37,7 +35,7 @@ from cablestore.views import CATALOG
 from cablestore.views.data import VIEW as DATA
 
 if TYPE_CHECKING:
-    from cablestore.index.takeover import Succession
+    from cablestore.index.takeover import TakeoverReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +80,7 @@ class ClosedStore:
         self._catalog = catalog
         self._dialect = dialect
 
-    def rebuild(self, *, processes: int | None = None, progress: Progress = untold) -> RebuildReport:
+    def rebuild(self, *, processes: int | None = None, progress: Progress = no_progress) -> RebuildReport:
         """Build every view again from the posts, also if the store cannot be opened: outdated views, damaged files.
 
         Without a number of `processes` a large store is rebuilt in as many as there are cores; 1 stays in this process.
@@ -106,7 +104,7 @@ class ClosedStore:
             return report
 
     def check(
-        self, *, signatures: bool = False, processes: int | None = None, progress: Progress = untold
+        self, *, signatures: bool = False, processes: int | None = None, progress: Progress = no_progress
     ) -> CheckReport:
         """Compare every row with what the posts say. With `signatures`, verify every post too.
 
@@ -128,7 +126,7 @@ class ClosedStore:
                     progress=progress,
                 )
 
-    def export(self, out: Path | str, *, filters: Filters | None = None, progress: Progress = untold) -> Manifest:
+    def export(self, out: Path | str, *, filters: Filters | None = None, progress: Progress = no_progress) -> Manifest:
         """Export the store into a new or empty folder. Only posts and tombstones are read, so views may be outdated.
 
         With `filters`, which read views, those must be up to date.
@@ -152,13 +150,13 @@ class ClosedStore:
         with self._locked() as folder:
             return [_describe(folder, name) for name in folder.generations]
 
-    def roll_back(self, generation: str) -> Succession:
+    def roll_back(self, generation: str) -> TakeoverReport:
         """Make an earlier generation the live one, with all that arrived since. The one that was live is kept.
 
         Raises NotAStoreError for a generation that is not kept, OutdatedViewError if another version built its
         views.
         """
-        from cablestore.index.takeover import succeed  # noqa: PLC0415 - opening a store does without it
+        from cablestore.index.takeover import take_over  # noqa: PLC0415 - opening a store does without it
 
         with self._locked() as folder:
             _require_kept(folder, generation)
@@ -167,11 +165,11 @@ class ClosedStore:
                 open_reader(folder, folder.header.generation) as (_, live),
                 open_reader(folder, generation) as (old, before),
             ):
-                value = before.get(meta.KEY)
+                value = before.get(meta.META_KEY)
                 if value is not None:
                     meta.check_meta(value, self._catalog, dialect, str(folder.path / generation))
                 after = arrival_log.next_sequence(before) - 1
-                succession = succeed(live, old, dialect, self._catalog, after)
+                succession = take_over(live, old, dialect, self._catalog, after)
             folder.activate(generation, keep=True)
         return succession
 
@@ -254,7 +252,7 @@ def _read_whole(path: Path) -> tuple[Dialect | None, int | None]:
         database = LevelDB(path)
         try:
             with database.snapshot() as state:
-                dialect = meta.dialect_of(state.get(meta.KEY), FORMAT, str(path))
+                dialect = meta.dialect_of(state.get(meta.META_KEY), FORMAT, str(path))
                 posts = sum(1 for prefix in DATA.prefixes for _ in state.scan(prefix, after_prefix(prefix)))
         finally:
             database.close()

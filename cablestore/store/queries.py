@@ -15,11 +15,12 @@ from cablestore import limits
 from cablestore.errors import CorruptStoreError
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
+from cablestore.index.database import Row, SnapshotSource
 from cablestore.index.engine import Engine
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
-from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, Reader, Row, SnapshotSource, data_key
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import Size, decode_sizes
+from cablestore.index.meta import SIZES_KEY as SIZES_KEY
+from cablestore.index.meta import Size, decode_sizes
+from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, Reader, data_key
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TYPE_NAMES, Info, Text
 from cablestore.protocol.dialect import RESERVED_CHANNELS

@@ -16,14 +16,13 @@ from cablestore.errors import OutdatedViewError, StoreClosedError
 from cablestore.export.exporter import export_store
 from cablestore.export.importer import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
 from cablestore.export.manifest import Filters, Manifest
-from cablestore.index.batches import batches
+from cablestore.index.batches import Progress, batches, no_progress
 from cablestore.index.check import CheckReport, check
 from cablestore.index.engine import Engine
 from cablestore.index.leveldb import Tuning
-from cablestore.index.progress import Progress, untold
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport
-from cablestore.index.signatures import Verifier
+from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.index.view import Catalog
@@ -58,7 +57,7 @@ class CableStore(Queries):
         """Use `open` or `in_memory`."""
         self._engine = engine
         self._identity = store_identity
-        self._verifier = Verifier(threads)
+        self._verifier = SignatureVerifier(threads)
         self._intake = Intake(engine.dialect, self._verifier, clock, self._identity.known)
         self._composer = Composer(self._identity, clock)
 
@@ -124,7 +123,7 @@ class CableStore(Queries):
         identity: Identity | None = None,
         catalog: Catalog = CATALOG,
         processes: int | None = None,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> RebuildReport:
         """Rebuild a store that is not open: see `ClosedStore.rebuild`."""
         return ClosedStore(path, identity=identity, catalog=catalog).rebuild(processes=processes, progress=progress)
@@ -138,7 +137,7 @@ class CableStore(Queries):
         catalog: Catalog = CATALOG,
         signatures: bool = False,
         processes: int | None = None,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> CheckReport:
         """Check a store that is not open: see `ClosedStore.check`."""
         closed = ClosedStore(path, identity=identity, catalog=catalog)
@@ -330,7 +329,7 @@ class CableStore(Queries):
         before_ms: int | None = None,
         keep_newest: int | None = None,
         by_author: bytes | None = None,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> int:
         """Discard the posts that the given rules choose (`cablestore.store.retention`). Returns how many were discarded.
 
@@ -390,7 +389,7 @@ class CableStore(Queries):
         filters: Filters | None = None,
         segment_size_bytes: int = limits.SEGMENT_SIZE_BYTES,
         run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> Manifest:
         """Write the present state, without local-only posts, into a new or empty folder; `filters` choose a part of it.
 
@@ -415,12 +414,12 @@ class CableStore(Queries):
         *,
         filters: Filters | None = None,
         catalog: Catalog = CATALOG,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> Manifest:
         """Export a store that is not open: see `ClosedStore.export`."""
         return ClosedStore(path, catalog=catalog).export(out, filters=filters, progress=progress)
 
-    def import_exports(self, folders: Iterable[Path | str], *, progress: Progress = untold) -> ImportSummary:
+    def import_exports(self, folders: Iterable[Path | str], *, progress: Progress = no_progress) -> ImportSummary:
         """Store the posts of exports, verified like posts from peers, and what the exports know of deleted posts.
 
         A new store that imports a full export has an equal `dump_digest`; several exports merge, in any order. If
@@ -462,13 +461,13 @@ class CableStore(Queries):
         with state:
             yield reader
 
-    def check(self, *, signatures: bool = False, progress: Progress = untold) -> CheckReport:
+    def check(self, *, signatures: bool = False, progress: Progress = no_progress) -> CheckReport:
         """Compare every row with what the posts say. With `signatures`, verify every post too."""
         engine = self._engine
         with self._reading() as reader, engine.folder.scratch() if engine.folder else nullcontext() as scratch:
             return check(reader, engine.catalog, scratch, signatures=signatures, progress=progress)
 
-    def rebuild(self, *, progress: Progress = untold) -> RebuildReport:
+    def rebuild(self, *, progress: Progress = no_progress) -> RebuildReport:
         """Build every view again from the posts and swap databases. Writers wait, snapshots and iterators end."""
         return self._engine.rebuild(progress)
 

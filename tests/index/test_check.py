@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgpack
 import pytest
+from cablestore.index.database import Row
 from people import ANN, BOB, raws
 
 from cablestore import CableStore, CableStoreError
 from cablestore.errors import CorruptStoreError
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.reader import Row
 
 
 @pytest.fixture

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cablestore.index.database import Row
 from people import ANN, START_MS
 from reindexing import conversation, digest_of, store_at
 from waiting import LIMIT_S, wait_until
 
 from cablestore import LEGACY, CableStore, encode_post, limits
 from cablestore.errors import StorageError
-from cablestore.index import check_parts, copies, rebuild_parts
+from cablestore.index import parallel
 from cablestore.index.check import CheckReport
 from cablestore.index.leveldb import LevelDB, link_database
-from cablestore.index.processes import processes
-from cablestore.index.reader import Row
+from cablestore.index.processes import process_pool
 from cablestore.index.rebuild import RebuildReport
 from cablestore.protocol.body import LOCAL_ONLY, Block
 from cablestore.store.closed import locked_folder
@@ -37,8 +37,8 @@ POSTS = conversation(1500)
 @pytest.fixture(autouse=True)
 def _small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a thousand posts come in several ranges of hashes and many buckets."""
-    monkeypatch.setattr(copies, "PARTITION_POSTS", 200)
-    for module in (rebuild_parts, check_parts):
+    monkeypatch.setattr(parallel, "PARTITION_POSTS", 200)
+    for module in (parallel, parallel):
         monkeypatch.setattr(module, "MAX_BUCKET_SIZE_BYTES", 60_000)
 
 
@@ -158,13 +158,13 @@ def test_what_is_large_is_shared_out(folder: Path, monkeypatch: pytest.MonkeyPat
 
     def told(number: int | None, *rest: Any) -> AbstractContextManager[Executor]:
         pools.append(number)
-        return processes(number, *rest)
+        return process_pool(number, *rest)
 
-    monkeypatch.setattr(rebuild_parts, "processes_for", told)
+    monkeypatch.setattr(parallel, "processes_for", told)
     assert limits.SHARED_OUT_FROM_SIZE_BYTES > 2**25
     CableStore.rebuild_closed(folder)
     assert pools == []
-    monkeypatch.setattr(copies, "SHARED_OUT_FROM_SIZE_BYTES", 100_000)
+    monkeypatch.setattr(parallel, "SHARED_OUT_FROM_SIZE_BYTES", 100_000)
     CableStore.rebuild_closed(folder, processes=1)
     assert pools == []
     CableStore.rebuild_closed(folder)
@@ -364,7 +364,7 @@ def has_begun(job: subprocess.Popen[str], folder: Path) -> bool:
 
 
 def test_equal_bytes_have_equal_hashes_in_all_processes_of_a_pool() -> None:
-    with processes(2) as pool:
+    with process_pool(2) as pool:
         found = list(pool.map(_hash_and_pid, range(8)))
     assert len({pid for _, pid in found}) == 2
     assert len({digest for digest, _ in found}) == 1

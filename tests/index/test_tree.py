@@ -8,6 +8,7 @@ from functools import reduce
 from operator import xor
 
 import pytest
+from cablestore.index.database import Row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN
@@ -15,7 +16,7 @@ from people import ANN
 from cablestore import CableStore
 from cablestore.errors import CorruptStoreError
 from cablestore.index.memory import MemoryDB
-from cablestore.index.reader import Reader, Row
+from cablestore.index.reader import Reader
 from cablestore.index.tree import (
     LAST_LEVEL,
     LENGTHS,

@@ -9,6 +9,7 @@ from functools import reduce
 from operator import xor
 
 import pytest
+from cablestore.index.database import Row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
@@ -16,7 +17,7 @@ from people import ANN, BOB
 from cablestore import CableStore
 from cablestore.errors import CorruptStoreError
 from cablestore.index.memory import MemoryDB
-from cablestore.index.reader import Reader, Row
+from cablestore.index.reader import Reader
 from cablestore.index.tree import SUM_MODULUS, tree_rows
 from cablestore.protocol.body import LOCAL_ONLY, Block
 from cablestore.protocol.dialect import LEGACY

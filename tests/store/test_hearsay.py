@@ -10,6 +10,7 @@ from itertools import permutations
 from pathlib import Path
 from random import Random
 
+from cablestore.index.database import Row
 from exporting import export, forge, in_memory
 from history import CHANNELS, TIMES_MS, Model, histories
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ from cablestore.export import verify_export
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import WITNESSED, local_key
-from cablestore.index.reader import Row, tombstone_key
+from cablestore.index.reader import tombstone_key
 from cablestore.protocol.body import Delete
 from cablestore.store import answers
 from cablestore.store.closed import ClosedStore, locked_folder

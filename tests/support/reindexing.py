@@ -16,7 +16,7 @@ from people import ANN, BOB, CYD, raws
 from waiting import wait_until
 
 from cablestore import CableStore, Post
-from cablestore.index import copies
+from cablestore.index import parallel
 from cablestore.reindex import load, prepare
 from cablestore.reindex.spark import session
 
@@ -57,7 +57,7 @@ def small_shares() -> Iterator[None]:
 
 
 def _owner(name: str) -> Any:
-    return {"PARTITION_POSTS": copies, "MAX_BUCKET_SIZE_BYTES": prepare, "PART_ROWS": load}[name]
+    return {"PARTITION_POSTS": parallel, "MAX_BUCKET_SIZE_BYTES": prepare, "PART_ROWS": load}[name]
 
 
 def start_job(script: Path, *arguments: str | Path, extra: str = "pass") -> subprocess.Popen[str]:
