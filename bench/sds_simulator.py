@@ -15,7 +15,7 @@ from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.reader import Database
 from cablestore.sds.settings import COMPACT_FILTER, Settings
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from sds_network import QUICK, Conditions, Result, Simulation
 
 
