@@ -14,7 +14,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import after_prefix
 
@@ -24,7 +25,7 @@ NEXT_KEY: Final = b"!arrival!next"
 _ENTRY_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """What happened to a post."""
 
     ACCEPTED = 1
@@ -32,22 +33,26 @@ class Kind(IntEnum):
     DISCARDED = 3
 
 
+Kind = EventKind
+"""The name of EventKind in 0.7."""
+
+
 class Arrival(NamedTuple):
     """One entry of the log."""
 
     sequence: int
-    kind: Kind
+    kind: EventKind
     hash: bytes
 
 
-def log_row(first_sequence: int, entries: Iterable[tuple[Kind, bytes]]) -> Row:
+def log_row(first_sequence: int, entries: Iterable[tuple[EventKind, bytes]]) -> Row:
     """Return the row of a batch's entries."""
     return _key(first_sequence), b"".join([_KIND_BYTES[kind] + digest for kind, digest in entries])
 
 
 def accepted_row(first_sequence: int, hashes_hex: Iterable[bytes]) -> Row:
     """Return the row of a batch of posts that were accepted, given their hashes in hex digits."""
-    mark = _KIND_BYTES[Kind.ACCEPTED].hex().encode()
+    mark = _KIND_BYTES[EventKind.ACCEPTED].hex().encode()
     return _key(first_sequence), unhexlify(b"".join([mark + hash_hex for hash_hex in hashes_hex]))
 
 
@@ -70,7 +75,7 @@ def entries_of(row: Row) -> list[Arrival]:
     """Return the entries of one row. Raises CorruptStoreError."""
     first, value = span_of(row)[0], row[1]
     return [
-        Arrival(first + index, Kind(value[at]), value[at + 1 : at + _ENTRY_SIZE_BYTES])
+        Arrival(first + index, EventKind(value[at]), value[at + 1 : at + _ENTRY_SIZE_BYTES])
         for index, at in enumerate(range(0, len(value), _ENTRY_SIZE_BYTES))
     ]
 
@@ -93,5 +98,5 @@ def _key(sequence: int) -> bytes:
     return LOG_PREFIX + b"%016d" % sequence
 
 
-_KINDS: Final = frozenset(map(int, Kind))
-_KIND_BYTES: Final = {kind: bytes((kind,)) for kind in Kind}
+_KINDS: Final = frozenset(map(int, EventKind))
+_KIND_BYTES: Final = {kind: bytes((kind,)) for kind in EventKind}

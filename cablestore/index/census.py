@@ -8,7 +8,8 @@ from functools import partial
 from heapq import merge
 from itertools import chain, groupby
 
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.tree import items_in, tree_rows
 from cablestore.index.view import Catalog, Census, Fold, Tree, encode_number
 from cablestore.protocol.keys import SEPARATOR, after_prefix

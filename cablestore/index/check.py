@@ -16,24 +16,24 @@ from pathlib import Path
 from typing import Final
 
 from cablestore.errors import CorruptStoreError, DecodeError
-from cablestore.index import arrival_log, meta, sizes
+from cablestore.index import arrival_log, meta
 from cablestore.index.batches import batches
 from cablestore.index.census import Summary, summaries, summary_rows
+from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, key_of, measure, side_by_side
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.meta import Sizes
 from cablestore.index.reader import (
-    BEHIND_HEX,
+    AFTER_HEX,
     DATA_PREFIX,
     PRIVATE_PREFIX,
     TOMBSTONE_PREFIX,
     Reader,
-    Row,
     decode_tombstone,
     hash_part,
 )
 from cablestore.index.runs import Sorter, sampled
-from cablestore.index.sizes import Sizes
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.index.view import REVERSE_PREFIX, Catalog
 from cablestore.protocol.body import DELETE
@@ -90,7 +90,7 @@ class CheckReport:
         self.rows += other.rows
         self.problem_count += other.problem_count
         self.problems = (self.problems + other.problems)[:MAX_PROBLEMS_TOLD]
-        self.sizes = sizes.add_sizes(self.sizes, other.sizes)
+        self.sizes = meta.add_sizes(self.sizes, other.sizes)
         self.balance += other.balance
 
 
@@ -109,7 +109,7 @@ def check(
     for is_exact in (False, True):
         checker = Checker(reader, catalog, signatures=signatures, is_exact=is_exact)
         sorter = Sorter(checker.derivation, catalog, scratch, sample=partial(sampled, reader, catalog))
-        checker.check_records(sorter, b"", BEHIND_HEX, progress)
+        checker.check_records(sorter, b"", AFTER_HEX, progress)
         for start, stop, expected in sorter.buckets():
             checker.check_rows(start, stop, expected)
         if checker.report.balance == 0:
@@ -122,8 +122,8 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
     """Check what does not follow from single ranges, when all are checked: summaries, sizes, local rows, the arrival log."""
     for summary in summaries(catalog):
         _check_summary(reader, catalog, summary, report)
-    if reader.get(sizes.KEY) != sizes.encode_sizes(report.sizes):
-        report.tell("sizes that are not those of the rows", "sizes", sizes.KEY)
+    if reader.get(meta.SIZES_KEY) != meta.encode_sizes(report.sizes):
+        report.tell("sizes that are not those of the rows", "sizes", meta.SIZES_KEY)
     report.rows += sum(reader.get(key) is not None for key in _ROWS_LEFT_OUT)
     for hash_hex, author in reader.local_rows(WITNESSED):
         if not reader.is_buried(hash_hex, author):
@@ -143,7 +143,7 @@ def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: C
     for due, present in side_by_side(summary_rows(summary, reader), reader.prefix(summary.prefix)):
         if present is not None:
             report.rows += 1
-            report.sizes = sizes.add_sizes(report.sizes, measure([present], catalog))
+            report.sizes = meta.add_sizes(report.sizes, measure([present], catalog))
         if due != present:
             state = "dangling" if due is None else "missing" if present is None else "wrong"
             key = (due or present or (b"",))[0]
@@ -152,7 +152,7 @@ def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: C
 
 _LEFT_OUT: Final = (DATA_PREFIX, PRIVATE_PREFIX, REVERSE_PREFIX, arrival_log.PREFIX, LOCAL_PREFIX)
 """What is not compared in the second pass: what all follows from, what was compared before, what follows from nothing."""
-_ROWS_LEFT_OUT: Final = (meta.KEY, sizes.KEY)
+_ROWS_LEFT_OUT: Final = (meta.META_KEY, meta.SIZES_KEY)
 
 
 class Checker:
@@ -191,7 +191,7 @@ class Checker:
             self._measure(sorted(row for row in rows if not row[0].startswith(TOMBSTONE_PREFIX)))
             last = hash_part(rows[-1])
             # Behind a tombstone the post of the same hash may follow, in the next batch.
-            self._check_reverse(last if rows[-1][0].startswith(TOMBSTONE_PREFIX) else last + BEHIND_HEX)
+            self._check_reverse(last if rows[-1][0].startswith(TOMBSTONE_PREFIX) else last + AFTER_HEX)
             self._sum_expected()
             sorter.make_room(int(last[:8], 16) / 2**32)
             progress(len(rows))
@@ -299,7 +299,7 @@ class Checker:
 
     def _measure(self, rows: list[Row]) -> None:
         self.report.rows += len(rows)
-        self.report.sizes = sizes.add_sizes(self.report.sizes, measure(rows, self._catalog))
+        self.report.sizes = meta.add_sizes(self.report.sizes, measure(rows, self._catalog))
 
 
 def _sum(rows: Iterable[Row]) -> int:

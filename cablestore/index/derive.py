@@ -16,9 +16,10 @@ from itertools import chain
 from operator import itemgetter
 from typing import Final
 
+from cablestore.index.database import Row
 from cablestore.index.local import WITNESSED, local_key
-from cablestore.index.reader import Row, record_key, tombstone_key
-from cablestore.index.sizes import Sizes
+from cablestore.index.meta import Sizes
+from cablestore.index.reader import record_key, tombstone_key
 from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.index.view import REVERSE_PREFIX, Catalog, Fold, decode_counts, encode_counts, reverse_row
 from cablestore.protocol.body import DELETE

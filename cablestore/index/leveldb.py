@@ -23,7 +23,7 @@ from typing import Final, Self
 import plyvel
 
 from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError, StoreClosedError
-from cablestore.index.reader import Row
+from cablestore.index.database import Row
 
 _FIRST_CHUNK_ROWS: Final = 1
 _LARGEST_CHUNK_ROWS: Final = 256

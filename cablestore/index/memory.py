@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
 from cablestore.errors import StoreClosedError
-from cablestore.index.reader import Row
+from cablestore.index.database import Row
 
 
 class MemoryDB:
@@ -20,15 +20,15 @@ class MemoryDB:
         self._keys: list[bytes] = []
         self._lock = threading.Lock()
         self._is_open = True
-        self._snapshots: weakref.WeakSet[MemorySnapshot] = weakref.WeakSet()
+        self._snapshots: weakref.WeakSet[MemoryDBSnapshot] = weakref.WeakSet()
         """Those that somebody may still read, of the present state or an older one."""
 
-    def snapshot(self) -> MemorySnapshot:
+    def snapshot(self) -> MemoryDBSnapshot:
         """Return the present state."""
         with self._lock:
             if not self._is_open:
                 raise StoreClosedError("the store is closed")
-            snapshot = MemorySnapshot(self._rows, self._keys)
+            snapshot = MemoryDBSnapshot(self._rows, self._keys)
             self._snapshots.add(snapshot)
             return snapshot
 
@@ -98,7 +98,7 @@ class MemoryWriter:
         self._database.write(dict(rows), sync=False)
 
 
-class MemorySnapshot:
+class MemoryDBSnapshot:
     """One state of a MemoryDB."""
 
     def __init__(self, rows: dict[bytes, bytes], keys: list[bytes]) -> None:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
-from cablestore.index.reader import Row, Source
+from cablestore.index.database import Row, Source
 
 
 class Overlay:

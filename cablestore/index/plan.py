@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from cablestore.index import arrival_log
-from cablestore.index.arrival_log import Kind
+from cablestore.index.arrival_log import EventKind
 from cablestore.index.census import census_key
+from cablestore.index.database import Row
 from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.meta import NO_SIZE, SIZES_KEY, Sizes, encode_sizes
 from cablestore.index.overlay import Overlay
-from cablestore.index.reader import Reader, Row, record_key, target_key, tombstone_key
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import NO_SIZE, Sizes, encode_sizes
+from cablestore.index.reader import Reader, record_key, target_key, tombstone_key
 from cablestore.index.tombstone import Skeleton, Tombstone, tombstones
 from cablestore.index.tree import Change, Move, changed
 from cablestore.index.verdict import Verdict
@@ -71,7 +71,7 @@ class Plan:
         """Of each tree, what was added to sets and taken out."""
         self._targets: set[bytes] = set()
         """Of tombstones that this plan puts: the rows that name all targets are folds, which come last."""
-        self._log: list[tuple[Kind, bytes]] = []
+        self._log: list[tuple[EventKind, bytes]] = []
 
     def add(self, post: Post) -> Verdict:
         """Add a post: ACCEPTED, DUPLICATE, or DELETED by its author."""
@@ -88,7 +88,7 @@ class Plan:
                 known = self._parts.get(key)
                 self._parts[key] = (fold, part if known is None else fold.merge(known[1], part))
         self._count(post, 1)
-        self._log.append((Kind.ACCEPTED, post.hash))
+        self._log.append((EventKind.ACCEPTED, post.hash))
         if post.type == DELETE:
             for stone in tombstones(post):
                 self.lay(stone)
@@ -133,7 +133,7 @@ class Plan:
         if post.type == DELETE:
             return Verdict.KEPT
         self._remove(post)
-        self._log.append((Kind.DISCARDED, digest))
+        self._log.append((EventKind.DISCARDED, digest))
         return Verdict.DISCARDED
 
     def finish(self) -> Changes:
@@ -238,7 +238,7 @@ class Plan:
         known = self._reader.tombstone(post.hash, post.author)
         if known is not None and not self._reader.is_witnessed(post.hash):
             self.witness(replace(known, skeleton=Skeleton.of(post)))
-            self._log.append((Kind.DELETED, post.hash))
+            self._log.append((EventKind.DELETED, post.hash))
 
     def _overrule(self, target: Post | Tombstone, skeleton: Skeleton | None) -> None:
         """Put what is certain of a target, its skeleton or that it lives, in the place of all that was told of it."""

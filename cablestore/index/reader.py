@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from heapq import merge
-from typing import Final, Protocol, Self
+from typing import Final
 
 from cablestore.errors import CorruptStoreError, DecodeError
+from cablestore.index.database import Row, Source
 from cablestore.index.local import WITNESSED, local_key
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import Delete
@@ -15,84 +16,14 @@ from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post, decode_post
 
-Row = tuple[bytes, bytes]
-"""A key and its value."""
-
 DATA_PREFIX: Final = b"!data!"
 PRIVATE_PREFIX: Final = b"!private!"
 TOMBSTONE_PREFIX: Final = b"!chat!deleted!"
 TARGET_PREFIX: Final = b"!chat!target!"
-BEHIND_HEX: Final = b"~"
-"""Sorts behind all hex digits."""
+AFTER_HEX: Final = b"~"
+"""Sorts after all hex digits."""
 
 _DATA_PREFIX_SIZE: Final = len(DATA_PREFIX)
-
-
-class Source(Protocol):
-    """One consistent state of a database: a snapshot, or a snapshot with a batch on top."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`, None where there is none."""
-
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
-        """Yield the rows with start <= key < stop in key order, or backwards.
-
-        Who knows how many it will take says so by `at_once`: those are read in one go.
-        """
-
-    def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
-        """Yield the same rows as `scan`, many at once. Damage may end them unnoticed: for who knows what must come."""
-
-
-class SnapshotSource(Source, Protocol):
-    """A consistent state of the database, open until it is closed."""
-
-    def __enter__(self) -> Self:
-        """Return the snapshot."""
-
-    def __exit__(self, *exc_info: object) -> None:
-        """Close the snapshot."""
-
-    def close(self) -> None:
-        """Let go of the state."""
-
-
-class RowWriter(Protocol):
-    """Writes many rows, in a `with`: all are there when it ends."""
-
-    def __enter__(self) -> Self:
-        """Return the writer."""
-
-    def __exit__(self, kind: object, *exc_info: object) -> None:
-        """Wait until all is written."""
-
-    def put(self, rows: Iterable[Row]) -> None:
-        """Write rows some time soon."""
-
-
-class Database(Protocol):
-    """What a store needs of a database. LevelDB here, a dict in `memory`."""
-
-    def snapshot(self) -> SnapshotSource:
-        """Return the present state."""
-
-    def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
-        """Put and delete (None) all of these rows, or none; with `sync`, return when they are on the disk."""
-
-    def bulk_writer(self) -> RowWriter:
-        """Return a writer for many rows; nobody else may write meanwhile."""
-
-    def flush(self) -> None:
-        """Part what was written so far from what follows: see `kv`."""
-
-    def compact(self) -> None:
-        """Rewrite everything in the least space."""
-
-    def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
-        """Return about how many bytes a range takes on disk; what was written last may not be counted."""
-
-    def close(self) -> None:
-        """Wait for calls under way, then close."""
 
 
 def hash_part(row: Row) -> bytes:
@@ -199,7 +130,7 @@ class Reader:
         for _, sealed in self.prefix(PRIVATE_PREFIX):
             yield self.unseal(sealed)
 
-    def records(self, start: bytes = b"", stop: bytes = BEHIND_HEX) -> Iterator[Row]:
+    def records(self, start: bytes = b"", stop: bytes = AFTER_HEX) -> Iterator[Row]:
         """Yield the rows that all others follow from, in order of hashes: posts, sealed posts, tombstones by their targets.
 
         Of one hash the tombstones come first. `start` and `stop` are hex digits: start <= hash < stop.

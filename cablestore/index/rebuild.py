@@ -16,27 +16,16 @@ from typing import Final
 
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.index import arrival_log
-from cablestore.index.batches import batches
+from cablestore.index.batches import Progress, batches
 from cablestore.index.census import Summary, summaries, summary_rows
+from cablestore.index.database import Database, Row, RowWriter
 from cablestore.index.derive import Derivation, Settled, measure, settle
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.meta import SIZES_KEY, Sizes, add_sizes, decode_sizes, encode_sizes
 from cablestore.index.plan import Plan
-from cablestore.index.progress import Progress
-from cablestore.index.reader import (
-    BEHIND_HEX,
-    DATA_PREFIX,
-    PRIVATE_PREFIX,
-    TOMBSTONE_PREFIX,
-    Database,
-    Reader,
-    Row,
-    RowWriter,
-    decode_tombstone,
-)
+from cablestore.index.reader import AFTER_HEX, DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
 from cablestore.index.runs import Sorter, sampled
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import Sizes, add_sizes, decode_sizes, encode_sizes
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import DELETE
@@ -156,7 +145,7 @@ def load_posts(
     report: RebuildReport,
     progress: Progress,
     start: bytes = b"",
-    stop: bytes = BEHIND_HEX,
+    stop: bytes = AFTER_HEX,
 ) -> None:
     """Load the posts of a range of hashes, and have all else that follows from them and from tombstones sorted."""
     derivation = sorter.derivation

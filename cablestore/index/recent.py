@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cablestore import limits
-from cablestore.index.reader import Source
+from cablestore.index.database import Source
 
 
 class RecentRows:

@@ -22,8 +22,9 @@ import zstandard
 
 from cablestore.errors import CorruptExportError, DecodeError, StorageError
 from cablestore.files import unique_suffix, whole_file
+from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, combine, key_of
-from cablestore.index.reader import BEHIND_HEX, DATA_PREFIX, Reader, Row
+from cablestore.index.reader import AFTER_HEX, DATA_PREFIX, Reader
 from cablestore.index.view import Catalog
 from cablestore.limits import MAX_BUCKET_SIZE_BYTES, MAX_RUN_SIZE_BYTES
 from cablestore.protocol.post import decode_post
@@ -32,7 +33,7 @@ _OFFSET: Final = struct.Struct(">Q")
 _SAMPLED_RANGES: Final = 256
 _SAMPLED_POSTS: Final = 10_240
 
-BEHIND_ALL: Final = b"\xff"
+AFTER_ALL: Final = b"\xff"
 """Sorts behind every key."""
 
 _LEVEL: Final = -3
@@ -152,10 +153,10 @@ class Sorter:
         Ends the derivation.
         """
         if not self.runs:
-            yield b"", BEHIND_ALL, finished(self.derivation.take(), self._catalog)
+            yield b"", AFTER_ALL, finished(self.derivation.take(), self._catalog)
             return
         self.write_rest()
-        edges = [b"", *self._boundaries, BEHIND_ALL]
+        edges = [b"", *self._boundaries, AFTER_ALL]
         for index, (start, stop) in enumerate(pairwise(edges)):
             yield start, stop, finished(read_bucket(self.runs, index, len(edges) - 1), self._catalog)
 
@@ -169,7 +170,7 @@ def sampled(reader: Reader, catalog: Catalog) -> list[Row]:
     """Return the pieces of a few thousand posts from all over, sorted: the first ones of every range of hashes."""
     derivation = Derivation(catalog)
     for start in range(_SAMPLED_RANGES):
-        rows = reader.scan(DATA_PREFIX + b"%02x" % start, DATA_PREFIX + BEHIND_HEX)
+        rows = reader.scan(DATA_PREFIX + b"%02x" % start, DATA_PREFIX + AFTER_HEX)
         for _, raw in islice(rows, _SAMPLED_POSTS // _SAMPLED_RANGES):
             with suppress(DecodeError):
                 derivation.post(decode_post(raw, reader.dialect))

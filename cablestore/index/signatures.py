@@ -17,7 +17,7 @@ _LARGEST_SHARE_POSTS: Final = 25 if VERIFIES_WITHOUT_LOCK else 1
 """Posts that a thread takes at a time, at most: a millisecond of work that needs no lock."""
 
 
-class Verifying:
+class VerifyingBatch:
     """Signatures being verified. Whoever is free takes the next share, the thread that waits for the results too."""
 
     def __init__(self, raws: list[bytes], threads: int) -> None:
@@ -51,7 +51,7 @@ class Verifying:
         return self._found
 
 
-class Verifier:
+class SignatureVerifier:
     """Threads that verify. They start with the first batch that is worth them and end with `close`. Any thread may use them."""
 
     def __init__(self, threads: int | None = None) -> None:
@@ -59,9 +59,9 @@ class Verifier:
         self._pool: ThreadPoolExecutor | None = None
         self._starting = threading.Lock()
 
-    def start(self, raws: list[bytes]) -> Verifying:
+    def start(self, raws: list[bytes]) -> VerifyingBatch:
         """Begin to verify posts."""
-        verifying = Verifying(raws, self._helpers + 1)
+        verifying = VerifyingBatch(raws, self._helpers + 1)
         helpers = min(self._helpers, len(raws) - 1)
         if helpers > 0:
             with self._starting:

@@ -13,23 +13,15 @@ from functools import partial
 from itertools import islice
 
 from cablestore.index import arrival_log
-from cablestore.index.arrival_log import Kind
+from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import batches
+from cablestore.index.database import Database, Row
 from cablestore.index.derive import side_by_side
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.meta import SIZES_KEY, decode_sizes
 from cablestore.index.plan import Plan
-from cablestore.index.reader import (
-    DATA_PREFIX,
-    PRIVATE_PREFIX,
-    TOMBSTONE_PREFIX,
-    Database,
-    Reader,
-    Row,
-    decode_tombstone,
-)
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import decode_sizes
+from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
 from cablestore.index.view import Catalog
 from cablestore.limits import MAX_BATCH_POSTS
 from cablestore.protocol.dialect import Dialect
@@ -38,7 +30,7 @@ from cablestore.protocol.post import Post
 
 
 @dataclass(slots=True)
-class Succession:
+class TakeoverReport:
     """What was brought over: hashes that the log named since the export, local-only posts, new entries of the log."""
 
     arrived_since: int = 0
@@ -46,19 +38,19 @@ class Succession:
     logged: int = 0
 
 
-def succeed(
+def take_over(
     live: Reader | None,
     target: Database,
     dialect: Dialect,
     catalog: Catalog,
     after: int,
     keeps: Callable[[Post], bool] = lambda _: True,
-) -> Succession:
+) -> TakeoverReport:
     """Bring `target` up to what `live` holds, of which it has all up to number `after` of the arrival log.
 
     Posts that `keeps` refuses stay out. Without a live database only the log is written. Done again, it changes nothing.
     """
-    report = Succession()
+    report = TakeoverReport()
     if live is not None:
         for rows in batches(live.prefix(PRIVATE_PREFIX), lambda row: len(row[1])):
             _plan(target, live, catalog, partial(_add_own, live, rows))
@@ -187,7 +179,7 @@ def _log_differences(live: Reader, target: Database, dialect: Dialect) -> int:
     return logged
 
 
-def _differences(live: Reader, target: Reader) -> Iterator[tuple[Kind, bytes]]:
+def _differences(live: Reader, target: Reader) -> Iterator[tuple[EventKind, bytes]]:
     """Yield what happened to each post that only one of the two databases holds. Both are gone through in step."""
     held = (key for key, _ in live.prefix(DATA_PREFIX))
     before = next(held, None)
@@ -198,7 +190,7 @@ def _differences(live: Reader, target: Reader) -> Iterator[tuple[Kind, bytes]]:
         if before == key:
             before = next(held, None)
         else:
-            yield Kind.ACCEPTED, _digest(key)
+            yield EventKind.ACCEPTED, _digest(key)
     while before is not None:
         yield _gone(before, target)
         before = next(held, None)
@@ -209,9 +201,9 @@ def _keys(target: Reader) -> Iterator[bytes]:
     return (key for block in target.blocks(DATA_PREFIX, after_prefix(DATA_PREFIX)) for key, _ in block)
 
 
-def _gone(key: bytes, target: Reader) -> tuple[Kind, bytes]:
+def _gone(key: bytes, target: Reader) -> tuple[EventKind, bytes]:
     digest = _digest(key)
-    return (Kind.DISCARDED if target.burial(digest) is None else Kind.DELETED), digest
+    return (EventKind.DISCARDED if target.burial(digest) is None else EventKind.DELETED), digest
 
 
 def _digest(key: bytes) -> bytes:

@@ -28,7 +28,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.view import Tree
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import SEPARATOR, SORT_TIME_SIZE_BYTES, TIME_DIGITS, after_prefix
@@ -44,7 +45,7 @@ _BLOCK_ITEMS: Final = 4_096
 _SUMS: Final = Struct(">Q32s32s")
 
 
-class Part(NamedTuple):
+class NodePart(NamedTuple):
     """A part of a node: what its name has beyond the node's, and what its posts come to."""
 
     label: bytes
@@ -59,7 +60,7 @@ Change = tuple[bytes, bytes | None, bytes | None]
 """A key, its value before and after, None for no row."""
 
 
-def encode_part(part: Part) -> bytes:
+def encode_part(part: NodePart) -> bytes:
     """Return a part as it stands in the row of a node."""
     return part.label + _SUMS.pack(part.posts, part.xor.to_bytes(32, "big"), part.sum.to_bytes(32, "big"))
 
@@ -73,12 +74,12 @@ def split_parts(value: bytes, level: int) -> dict[bytes, bytes]:
     return {value[at : at + label_size]: value[at : at + size] for at in range(0, len(value), size)}
 
 
-def encode_root(tail: Part, parts: bytes) -> bytes:
+def encode_root(tail: NodePart, parts: bytes) -> bytes:
     """Return the row of a set: its tail, and what stands in it of its parts."""
     return bytes((len(tail.label),)) + encode_part(tail) + parts
 
 
-def split_root(value: bytes) -> tuple[Part, bytes]:
+def split_root(value: bytes) -> tuple[NodePart, bytes]:
     """Return the tail of a set, and what its row has of its parts, or raise CorruptStoreError."""
     end = 1 + value[0] + _SUMS.size if value else 0
     if not value or value[0] not in LENGTHS[1:] or len(value) < end:
@@ -86,7 +87,7 @@ def split_root(value: bytes) -> tuple[Part, bytes]:
     return decode_part(value[1:end]), value[end:]
 
 
-def with_part(value: bytes, change: Part) -> tuple[bytes, int]:
+def with_part(value: bytes, change: NodePart) -> tuple[bytes, int]:
     """Return the parts of a node after one of them changed, and how many posts it has then; without any it goes."""
     size = len(change.label) + _SUMS.size
     if len(value) % size:
@@ -102,7 +103,7 @@ def with_part(value: bytes, change: Part) -> tuple[bytes, int]:
     return value[:at] + (encode_part(after) if after.posts else b"") + value[at + size * is_there :], after.posts
 
 
-def with_tail(value: bytes | None, node: bytes, posts: int, tail: Part) -> bytes:
+def with_tail(value: bytes | None, node: bytes, posts: int, tail: NodePart) -> bytes:
     """Return the parts of a node with `posts` in all, the tail among them if it lies in the node.
 
     `value` is the node's row without what a set's row begins with. Raises CorruptStoreError where it is missing.
@@ -113,24 +114,24 @@ def with_tail(value: bytes | None, node: bytes, posts: int, tail: Part) -> bytes
     return with_part(value or b"", _within(tail, node, 1))[0] if has_tail else value or b""
 
 
-def _within(tail: Part, node: bytes, sign: int) -> Part:
+def _within(tail: NodePart, node: bytes, sign: int) -> NodePart:
     """Return how a node on the way down to the tail changes with it."""
     behind = LENGTHS[LENGTHS.index(len(node)) + 1]
-    return Part(tail.label[len(node) : behind], sign * tail.posts, tail.xor, sign * tail.sum)
+    return NodePart(tail.label[len(node) : behind], sign * tail.posts, tail.xor, sign * tail.sum)
 
 
 def _damaged() -> CorruptStoreError:
     return CorruptStoreError("the sums of a range are damaged. Run `cablestore rebuild`")
 
 
-def decode_part(encoded: bytes) -> Part:
+def decode_part(encoded: bytes) -> NodePart:
     """Read a part."""
     at = len(encoded) - _SUMS.size
     count, xor_, sum_ = _SUMS.unpack_from(encoded, at)
-    return Part(encoded[:at], count, int.from_bytes(xor_, "big"), int.from_bytes(sum_, "big"))
+    return NodePart(encoded[:at], count, int.from_bytes(xor_, "big"), int.from_bytes(sum_, "big"))
 
 
-def decode_parts(value: bytes, level: int) -> list[Part]:
+def decode_parts(value: bytes, level: int) -> list[NodePart]:
     """Read all parts in the row of a node on this level, or raise CorruptStoreError."""
     return list(map(decode_part, split_parts(value, level).values()))
 
@@ -150,7 +151,7 @@ class _Open:
     def __init__(self, key: bytes, level: int) -> None:
         self.key = key
         self.level = level
-        self.parts: list[Part] = []
+        self.parts: list[NodePart] = []
 
 
 class TreeBuilder:
@@ -210,9 +211,9 @@ class TreeBuilder:
             node.parts.append(self._total_of_run(len(node.key)))
         self._run, self._edge = [], _NO_RUN
 
-    def _total_of_run(self, label_from: int) -> Part:
+    def _total_of_run(self, label_from: int) -> NodePart:
         numbers = list(map(_number, self._run))
-        return Part(self._edge[label_from:], len(numbers), reduce(xor, numbers), sum(numbers) % SUM_MODULUS)
+        return NodePart(self._edge[label_from:], len(numbers), reduce(xor, numbers), sum(numbers) % SUM_MODULUS)
 
     def _close_node(self) -> None:
         node = self._stack.pop()
@@ -233,9 +234,9 @@ class TreeBuilder:
         self._done.append((self._tree.prefix + root.key + b"~", value))
 
 
-def total_of(label: bytes, parts: Sequence[Part]) -> Part:
+def total_of(label: bytes, parts: Sequence[NodePart]) -> NodePart:
     """Return what parts come to together."""
-    return Part(
+    return NodePart(
         label,
         sum(part.posts for part in parts),
         reduce(xor, (part.xor for part in parts), 0),
@@ -323,9 +324,9 @@ class _Sums:
         self._posts = list(accumulate(signs, initial=0))
         self._sums = list(accumulate(numbers, add, initial=0))
 
-    def of(self, label: bytes, start: int, stop: int) -> Part:
+    def of(self, label: bytes, start: int, stop: int) -> NodePart:
         """Return what a stretch comes to. The sum may be negative, or beyond the modulus."""
-        return Part(
+        return NodePart(
             label,
             self._posts[stop] - self._posts[start],
             self._xors[stop] ^ self._xors[start],
@@ -352,7 +353,7 @@ class _SetChange:
         self._moves = moves
         self._key = tree.prefix + head
         self._changes = _Sums(moves)
-        self._tail: Part | None = None
+        self._tail: NodePart | None = None
         self._found: dict[bytes, bytes | None] = {}
         """The rows of nodes as they are, by name."""
         self._rows: dict[bytes, bytes | None] = {}
@@ -374,7 +375,7 @@ class _SetChange:
         for name, after in self._rows.items():
             yield self._key + name + b"~", self._found[name], after
 
-    def _altered_tail(self, tail: Part) -> Part | None:
+    def _altered_tail(self, tail: NodePart) -> NodePart | None:
         """Change all nodes but for the tail, and return what it is then, None where no post is left."""
         stays = all(sign > 0 and key < self._head + tail.label for key, _, sign in self._moves)
         if not stays:
@@ -385,7 +386,7 @@ class _SetChange:
         self._alter(self._head, 0, 0, len(self._moves), self._row(b"", 0), is_kept=True)
         return tail if stays else self._newest()
 
-    def _newest(self) -> Part | None:
+    def _newest(self) -> NodePart | None:
         """Return the newest part without a row of its own."""
         name = b""
         value = self._rows[name]
@@ -398,7 +399,7 @@ class _SetChange:
             value = self._row(name, last.posts)
         return None
 
-    def _leave_out(self, tail: Part | None) -> None:
+    def _leave_out(self, tail: NodePart | None) -> None:
         """Take the tail out of the rows that will be."""
         for name in _above(tail.label) if tail is not None else ():
             value = self._rows.get(name)
@@ -431,7 +432,7 @@ class _SetChange:
         for edge, first, behind in sums.stretches(start, stop, len(self._head) + LENGTHS[level + 1]):
             if behind - first > self._tree.leaf_rows and level + 1 < LAST_LEVEL:
                 self._make_whole(sums, edge, level + 1, first, behind)
-            parts.append(encode_part(_with(Part(edge[len(node) :], 0, 0, 0), sums.of(b"", first, behind))))
+            parts.append(encode_part(_with(NodePart(edge[len(node) :], 0, 0, 0), sums.of(b"", first, behind))))
         name = node[len(self._head) :]
         self._found[name] = None
         self._rows[name] = b"".join(parts) or None
@@ -441,7 +442,7 @@ class _SetChange:
         parts = split_parts(value, level)
         for edge, first, behind in self._changes.stretches(start, stop, len(self._head) + LENGTHS[level + 1]):
             label = edge[len(node) :]
-            before = decode_part(parts[label]) if label in parts else Part(label, 0, 0, 0)
+            before = decode_part(parts[label]) if label in parts else NodePart(label, 0, 0, 0)
             after = _with(before, self._changes.of(label, first, behind))
             if after.posts:
                 parts[label] = encode_part(after)
@@ -467,6 +468,6 @@ def _above(name: bytes) -> list[bytes]:
     return [name[:size] for size in LENGTHS if size < len(name)]
 
 
-def _with(part: Part, change: Part) -> Part:
+def _with(part: NodePart, change: NodePart) -> NodePart:
     """Return what a part comes to with a change."""
-    return Part(part.label, part.posts + change.posts, part.xor ^ change.xor, (part.sum + change.sum) % SUM_MODULUS)
+    return NodePart(part.label, part.posts + change.posts, part.xor ^ change.xor, (part.sum + change.sum) % SUM_MODULUS)

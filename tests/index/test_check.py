@@ -11,8 +11,8 @@ import pytest
 from people import ANN, BOB, raws
 
 from cablestore import CableStore, CableStoreError, CorruptStoreError
+from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.reader import Row
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from people import ANN
 
 from cablestore import CableStore
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row
 from cablestore.index.memory import MemoryDB
-from cablestore.index.reader import Reader, Row
+from cablestore.index.reader import Reader
 from cablestore.index.tree import (
     LAST_LEVEL,
     LENGTHS,
