@@ -121,7 +121,7 @@ def test_bytes_that_are_another_post(folder: Path) -> None:
     key = next(k for k, _ in rows(folder) if k.startswith(b"!data!"))
     change(folder, **{key.decode(): ANN.text("default", "something else").raw})
     (folder / "other").touch()
-    assert any("whose bytes do not give its hash" in problem for problem in problems(folder))
+    assert any("whose bytes do not match its hash" in problem for problem in problems(folder))
 
 
 def test_bytes_that_are_no_post(folder: Path) -> None:
