@@ -41,7 +41,7 @@ def batches(
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause the garbage collector while the body runs. It takes up to a third of the time where many objects are made.
+    """Pause the garbage collector while the body runs. It can take a third of the time if there are many objects.
 
     The objects must form no reference cycles. Keep the body short in a process that also does other work.
     """

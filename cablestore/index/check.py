@@ -130,10 +130,10 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
             report.tell("a post that was seen dead, without its tombstone", "local", local_key(WITNESSED, hash_hex))
     following = 1
     for row in reader.prefix(arrival_log.LOG_PREFIX):
-        first, behind = arrival_log.span_of(row)
+        first, end = arrival_log.span_of(row)
         if first < following:
             report.tell("a number that occurs twice", "arrival log", b"%d" % first)
-        following = behind
+        following = end
     if arrival_log.next_sequence(reader) < following:
         report.tell("a next number that is taken", "arrival log", arrival_log.NEXT_KEY)
 

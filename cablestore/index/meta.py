@@ -60,7 +60,7 @@ def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> 
     """Raise FormatError for another dialect, OutdatedViewError if a view was built by another version of its code."""
     meta = unpack(value)
     if meta["dialect"] != dialect.name:
-        raise FormatError(f"{where} says dialect {dialect.name}, its database says {meta['dialect']}")
+        raise FormatError(f"{where} has the dialect {dialect.name}, but its database has {meta['dialect']}")
     found: dict[str, int] = meta["views"]
     outdated = [
         f"{name} (found {found.get(name, 'none')}, expected {version})"

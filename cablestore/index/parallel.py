@@ -49,7 +49,7 @@ _EDGES: Final = [edge for prefix in (DATA_PREFIX, REVERSE_PREFIX) for edge in (p
 
 @dataclass(frozen=True)
 class Origin:
-    """A closed database, and what it takes to read it."""
+    """A closed database, with the dialect and key to read it."""
 
     path: Path
     dialect: Dialect

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 
 class Verdict(Enum):
-    """The outcome of offering a post, or of asking for one to be discarded."""
+    """Verdict on a post that was offered, or that was to be discarded."""
 
     ACCEPTED = "accepted"
     """Stored and indexed."""

@@ -41,7 +41,7 @@ def is_signed(raw: bytes) -> bool:
 
 
 def are_signed(raws: Sequence[bytes]) -> Sequence[bool]:
-    """Tell for many posts whether the signature is valid. If the extension was built, other threads can run meanwhile."""
+    """Tell for many posts whether the signature is valid. If the extension was built, other threads can run at the same time."""
     return [is_signed(raw) for raw in raws] if _ARE_SIGNED is None else list(map(bool, _ARE_SIGNED(tuple(raws))))
 
 
