@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 from cablestore import limits
 from cablestore.errors import DecodeError
-from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
 from cablestore.protocol.fields import counted, read_choice, read_hashes, read_sized, read_text, sized
 from cablestore.protocol.varint import MAX_VARINT_SIZE_BYTES, encode_varint, read_varint
@@ -437,8 +436,3 @@ def extra_of(frame: bytes) -> bytes | None:
     if not frame.startswith(_EXTRA_HEAD):
         return None
     return frame[len(_EXTRA_HEAD) + _IDS_SIZE_BYTES :]
-
-
-def hashes_size_bytes(count: int) -> int:
-    """Return the approximate size of a hash response with `count` hashes."""
-    return count * HASH_SIZE_BYTES + 24
