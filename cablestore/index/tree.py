@@ -30,7 +30,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from heapq import merge
 from itertools import accumulate, islice
 from operator import add, xor
 from struct import Struct
@@ -41,7 +40,7 @@ from cablestore.index.database import Row
 from cablestore.index.reader import Reader
 from cablestore.index.view import Tree
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
-from cablestore.protocol.keys import SEPARATOR, SORT_TIME_SIZE_BYTES, TIME_DIGITS, after_prefix
+from cablestore.protocol.keys import SEPARATOR, SORT_TIME_SIZE_BYTES, TIME_DIGITS
 
 LENGTHS: Final = (0, *range(5, TIME_DIGITS + 1), *range(TIME_DIGITS + 2, SORT_TIME_SIZE_BYTES + 1))
 """Length of a node's name on each level. The dot and the digit after it are added together."""
@@ -260,11 +259,6 @@ def tree_rows(tree: Tree, items: Iterable[Row]) -> Iterator[Row]:
     while block := list(islice(source, _BLOCK_ITEMS)):
         yield from builder.add(block)
     yield from builder.finish()
-
-
-def all_items(reader: Reader, tree: Tree) -> Iterator[Row]:
-    """Yield all items of all sets in order."""
-    return merge(*(items_in(reader.blocks(prefix, after_prefix(prefix)), prefix) for prefix in tree.sources))
 
 
 def items_in(blocks: Iterable[list[Row]], prefix: bytes) -> Iterator[Row]:
