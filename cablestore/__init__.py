@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cablestore.export.importer import ImportSummary
     from cablestore.export.manifest import Filters, Manifest, Segment, read_manifest
     from cablestore.export.verify import ExportProblem, ExportReport, verify_export
-    from cablestore.index.arrival_log import Kind
+    from cablestore.index.arrival_log import EventKind, Kind
     from cablestore.index.check import CheckReport, Problem
     from cablestore.index.leveldb import Tuning
     from cablestore.index.rebuild import RebuildReport
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from cablestore.store.store import CableStore
 
 _MODULES: Final = {
-    "index.arrival_log": ("Kind",),
+    "index.arrival_log": ("EventKind", "Kind"),
     "protocol.body": (
         "Block",
         "Body",
@@ -121,6 +121,7 @@ __all__ = [
     "Delete",
     "Dialect",
     "Event",
+    "EventKind",
     "ExportError",
     "ExportProblem",
     "ExportReport",

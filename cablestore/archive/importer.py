@@ -20,7 +20,7 @@ from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import Entry, Profile
 from cablestore.archive.format.reading import verified_posts
 from cablestore.errors import ArchiveError, CableStoreError, InvalidPostError
-from cablestore.index.collector import without_collector
+from cablestore.index.batches import gc_paused
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Verdict
@@ -142,7 +142,7 @@ def _reads(
 
 def _read(store: CableStore, verified: VerifiedIndex, entry: Entry, stored: bytes, key: bytes | None) -> _Read:
     stones: list[Tombstone] = []
-    with without_collector():
+    with gc_paused():
         admitted = store.admit(verified_posts(verified, entry, stored, store.dialect, key, stones))
     return _Read(entry, admitted, stones)
 
@@ -161,7 +161,7 @@ def _write(
         return [] if whole is None else list(posts_beside(reader, profile, entry, whole))
 
     try:
-        with without_collector():
+        with gc_paused():
             outcomes, discarded = store.replace(read.admitted, surplus)
     except InvalidPostError as error:
         refused = ArchiveError(f"archive {entry.archive_id} was not imported: {error}")

@@ -26,9 +26,10 @@ from cablestore.export.records import pieces
 from cablestore.export.sort import merge, write_run
 from cablestore.export.writer import ExportWriter, record_start
 from cablestore.files import open_folder, storage_errors, try_lock, write_whole
-from cablestore.index import arrival_log, sizes
-from cablestore.index.progress import Progress
-from cablestore.index.reader import Reader, SnapshotSource
+from cablestore.index import arrival_log, meta
+from cablestore.index.batches import Progress
+from cablestore.index.database import SnapshotSource
+from cablestore.index.reader import Reader
 
 _BEHIND: Final = b"\xff"
 """Behind every record of a place: types are below it."""
@@ -123,7 +124,7 @@ def export_store(
     if filters is not None:
         filters = replace(filters, channels=frozenset(map(reader.dialect.channel_id, filters.channels)))
     arguments = [None if filters is None else filters.fields(), segment_size_bytes, run_size_bytes, dict(versions)]
-    seen = [store_id or secrets.token_hex(16), through, (reader.get(sizes.KEY) or b"").hex()]
+    seen = [store_id or secrets.token_hex(16), through, (reader.get(meta.SIZES_KEY) or b"").hex()]
     identity = blake3.blake3(json.dumps([*arguments, *seen]).encode()).hexdigest()
     with _claimed(out):
         work = _begun(out, identity)

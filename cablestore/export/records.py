@@ -16,8 +16,9 @@ from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.export.filter import Selection
 from cablestore.export.sort import merge, write_run
 from cablestore.export.writer import post_record
-from cablestore.index.progress import Progress
-from cablestore.index.reader import DATA_PREFIX, Reader, Row
+from cablestore.index.batches import Progress
+from cablestore.index.database import Row
+from cablestore.index.reader import DATA_PREFIX, Reader
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import SIGNED_FROM, decode_post
 from cablestore.protocol.varint import read_varint

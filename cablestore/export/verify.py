@@ -28,7 +28,7 @@ from cablestore.export.manifest import (
 from cablestore.export.sort import merge, write_run
 from cablestore.files import storage_errors
 from cablestore.index.packing import pack
-from cablestore.index.signatures import Verifier
+from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import Delete
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
@@ -92,7 +92,9 @@ def verify_export(
         report.tell(MANIFEST, str(error))
         return report
     with tempfile.TemporaryDirectory(prefix="cablestore-verify-") as scratch:
-        verification = _Verification(manifest, report, _Proofs(Path(scratch)), Verifier() if signatures else None)
+        verification = _Verification(
+            manifest, report, _Proofs(Path(scratch)), SignatureVerifier() if signatures else None
+        )
         try:
             verification.run(progress)
         finally:
@@ -172,7 +174,9 @@ class _Proofs:
 class _Verification:
     """One run over all segments of an export."""
 
-    def __init__(self, manifest: Manifest, report: ExportReport, proofs: _Proofs, verifier: Verifier | None) -> None:
+    def __init__(
+        self, manifest: Manifest, report: ExportReport, proofs: _Proofs, verifier: SignatureVerifier | None
+    ) -> None:
         self._manifest = manifest
         self._report = report
         self._proofs = proofs

@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Final, Self
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index import arrival_log, meta, sizes
+from cablestore.index import arrival_log, meta
+from cablestore.index.batches import Progress
 from cablestore.index.check import CheckReport
-from cablestore.index.check_parts import check_database
-from cablestore.index.copies import Origin
+from cablestore.index.database import Database, SnapshotSource
 from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning, salvaged
 from cablestore.index.memory import MemoryDB
+from cablestore.index.parallel import Origin, check_database, rebuild_database, rebuild_into
 from cablestore.index.plan import Changes, Plan
-from cablestore.index.progress import Progress
-from cablestore.index.reader import Database, Reader, SnapshotSource
+from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport, rebuild
-from cablestore.index.rebuild_parts import rebuild_database, rebuild_into
 from cablestore.index.recent import RecentRows
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
@@ -131,7 +130,7 @@ class Engine:
         self.recent.forget()
         with self._database.snapshot() as state:
             reader = Reader(state, self.dialect)
-            self.sizes: sizes.Sizes = sizes.decode_sizes(reader.get(sizes.KEY))
+            self.sizes: meta.Sizes = meta.decode_sizes(reader.get(meta.SIZES_KEY))
             self.next_sequence = arrival_log.next_sequence(reader)
 
     def snapshot(self) -> tuple[SnapshotSource, Reader]:
@@ -219,7 +218,7 @@ def _make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:
 def _check_meta(database: Database, folder: Folder, catalog: Catalog, *, any_views: bool) -> None:
     """Raise where the database is not this store's, or its views are outdated."""
     with database.snapshot() as state:
-        value = state.get(meta.KEY)
+        value = state.get(meta.META_KEY)
     if value is None:
         raise CorruptStoreError(
             f"the database in {folder.database_path} does not say what it is. `cablestore rebuild` makes a new one"

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from cablestore.errors import ReconcileError
-from cablestore.index.collector import without_collector
+from cablestore.index.batches import gc_paused
 from cablestore.limits import (
     MAX_RECONCILE_DIFFERENCES,
     MAX_RECONCILE_ROUNDS,
@@ -117,7 +117,7 @@ class Session:
         self._check(len(data), at_s)
         self.rounds += 1
         try:
-            with without_collector():
+            with gc_paused():
                 return self._received(decode(data, self._dialect), data)
         except ReconcileError:
             self.is_done = True

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from cablestore.errors import SdsError
-from cablestore.index.reader import Source
+from cablestore.index.database import Source
 from cablestore.limits import MAX_SDS_LAMPORT_AHEAD_MS, MAX_SDS_UNMET
 from cablestore.sds import acknowledgements, delivery, history, missing, repair_answers
 from cablestore.sds.codec import decode, encode

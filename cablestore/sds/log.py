@@ -18,10 +18,10 @@ from weakref import WeakValueDictionary
 
 from cablestore.errors import NotAStoreError, SdsError, StorageError, StoreLockedError
 from cablestore.files import lock
+from cablestore.index.database import Database, SnapshotSource
 from cablestore.index.folder import CAUSAL_LOGS
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
-from cablestore.index.reader import Database, SnapshotSource
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.sds.channel import Channel, Received
 from cablestore.sds.effects import Effect

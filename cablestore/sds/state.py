@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from cablestore.errors import SdsError
-from cablestore.index.reader import Source
+from cablestore.index.database import Source
 from cablestore.sds import tables
 from cablestore.sds.records import Counters, Held, Known, Place, counters_of, held_of, known_of
 from cablestore.sds.rolling import RollingFilter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.reader import Database
+from cablestore.index.database import Database
 from cablestore.protocol.keys import after_prefix
 from cablestore.sds.records import counters_of
 from cablestore.sds.tables import STATE, Table, channel_ids, channel_prefix

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Source
 from cablestore.index.overlay import Overlay
-from cablestore.index.reader import Source
 from cablestore.protocol.keys import SEPARATOR, after_prefix, escape, unescape
 
 TIME_SIZE_BYTES: Final = 8

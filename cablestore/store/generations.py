@@ -14,7 +14,7 @@ from cablestore.index import arrival_log, meta
 from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.reader import Reader
-from cablestore.index.takeover import Succession, succeed
+from cablestore.index.takeover import TakeoverReport, take_over
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
@@ -79,7 +79,7 @@ def _describe(folder: Folder, name: str) -> Generation:
     return Generation(name, state, sum(file.st_size for file in files), when)
 
 
-def roll_back(path: Path, generation: str, catalog: Catalog = CATALOG) -> Succession:
+def roll_back(path: Path, generation: str, catalog: Catalog = CATALOG) -> TakeoverReport:
     """Make an earlier generation of a store that is not open the live one, with all that arrived since.
 
     The live one is kept in its turn. Raises NotAStoreError for a generation that is not kept, OutdatedViewError where its
@@ -92,10 +92,10 @@ def roll_back(path: Path, generation: str, catalog: Catalog = CATALOG) -> Succes
             open_reader(folder, folder.header.generation) as (_, live),
             open_reader(folder, generation) as (old, before),
         ):
-            value = before.get(meta.KEY)
+            value = before.get(meta.META_KEY)
             if value is not None:
                 meta.check_meta(value, catalog, dialect, str(folder.path / generation))
-            succession = succeed(live, old, dialect, catalog, arrival_log.next_sequence(before) - 1)
+            succession = take_over(live, old, dialect, catalog, arrival_log.next_sequence(before) - 1)
         folder.activate(generation, keep=True)
     return succession
 
@@ -146,7 +146,7 @@ def _read_whole(path: Path) -> tuple[Dialect | None, int | None]:
         database = LevelDB(path)
         try:
             with database.snapshot() as state:
-                dialect = meta.dialect_of(state.get(meta.KEY), FORMAT, str(path))
+                dialect = meta.dialect_of(state.get(meta.META_KEY), FORMAT, str(path))
                 posts = sum(1 for prefix in DATA.prefixes for _ in state.scan(prefix, after_prefix(prefix)))
         finally:
             database.close()

@@ -9,7 +9,7 @@ from typing import Final
 from cablestore import limits
 from cablestore.errors import DecodeError, InvalidPostError, UnknownPostTypeError
 from cablestore.index.batches import batches
-from cablestore.index.signatures import Verifier, Verifying
+from cablestore.index.signatures import SignatureVerifier, VerifyingBatch
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.dialect import Dialect
@@ -28,7 +28,7 @@ class Batch:
 
     posts: list[Post] = field(default_factory=list)
     outcomes: list[Outcome | None] = field(default_factory=list)
-    verifying: list[Verifying] = field(default_factory=list)
+    verifying: list[VerifyingBatch] = field(default_factory=list)
     """What verifies the signatures of `posts`, lot by lot; empty where they are believed."""
 
     def signed(self) -> list[bool]:
@@ -60,7 +60,7 @@ class Intake:
     """Turns bytes into batches of posts. `identity` returns the store's own, if there is one."""
 
     dialect: Dialect
-    verifier: Verifier
+    verifier: SignatureVerifier
     clock: Callable[[], int]
     identity: Callable[[], Identity | None]
 

@@ -14,10 +14,11 @@ import blake3
 from cablestore import limits
 from cablestore.errors import CorruptStoreError
 from cablestore.index import arrival_log
-from cablestore.index.arrival_log import Kind
+from cablestore.index.arrival_log import EventKind
+from cablestore.index.database import Row, SnapshotSource
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
-from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, Reader, Row, SnapshotSource, data_key
-from cablestore.index.sizes import Size
+from cablestore.index.meta import Size
+from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, Reader, data_key
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TYPE_NAMES, Info, Text
 from cablestore.protocol.dialect import RESERVED_CHANNELS
@@ -75,7 +76,7 @@ class Event(NamedTuple):
     """One entry of the arrival log. `post` is None when the store no longer has it."""
 
     sequence: int
-    kind: Kind
+    kind: EventKind
     hash: bytes
     post: Post | None
 

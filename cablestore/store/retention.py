@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.view import ALL_TYPES
 from cablestore.limits import STATE_POSTS_KEPT
 from cablestore.protocol.body import DELETE, TEXT, TOPIC

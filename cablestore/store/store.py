@@ -16,15 +16,14 @@ from cablestore.errors import InvalidPostError, OutdatedViewError, StoreClosedEr
 from cablestore.export.exporter import export_store
 from cablestore.export.importer import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
 from cablestore.export.manifest import Filters, Manifest
-from cablestore.index import sizes
-from cablestore.index.batches import batches
+from cablestore.index import meta
+from cablestore.index.batches import Progress, batches, no_progress
 from cablestore.index.check import CheckReport, check
 from cablestore.index.engine import Engine, check_closed, rebuild_closed
 from cablestore.index.leveldb import Tuning
-from cablestore.index.progress import Progress, untold
 from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport
-from cablestore.index.signatures import Verifier
+from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.index.view import Catalog
@@ -57,7 +56,7 @@ class CableStore(Reads, Authoring):
         """Use `open` or `in_memory`."""
         self._engine = engine
         self._owner = owner
-        self._verifier = Verifier(threads)
+        self._verifier = SignatureVerifier(threads)
         self._intake = Intake(engine.dialect, self._verifier, clock, self._owner.known)
         self._composer = Composer(self._owner, clock)
 
@@ -121,7 +120,7 @@ class CableStore(Reads, Authoring):
         identity: Identity | None = None,
         catalog: Catalog = CATALOG,
         processes: int | None = None,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> RebuildReport:
         """Rebuild a store that is not open, also one that cannot be opened: outdated views, damaged files.
 
@@ -140,7 +139,7 @@ class CableStore(Reads, Authoring):
         catalog: Catalog = CATALOG,
         signatures: bool = False,
         processes: int | None = None,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> CheckReport:
         """Do what `check` does with a store that is not open, a large one in several processes. Raises OpenError."""
         unseal = partial(unseal_of, identity, Path(path))
@@ -308,7 +307,7 @@ class CableStore(Reads, Authoring):
         before_ms: int | None = None,
         keep_newest: int | None = None,
         by_author: bytes | None = None,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> int:
         """Discard what the given rules name (`cablestore.store.retention`); returns how many posts went.
 
@@ -375,7 +374,7 @@ class CableStore(Reads, Authoring):
         filters: Filters | None = None,
         segment_size_bytes: int = limits.SEGMENT_SIZE_BYTES,
         run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> Manifest:
         """Write the present state, without local-only posts, into a new or empty folder; `filters` choose a part of it.
 
@@ -406,7 +405,7 @@ class CableStore(Reads, Authoring):
         *,
         filters: Filters | None = None,
         catalog: Catalog = CATALOG,
-        progress: Progress = untold,
+        progress: Progress = no_progress,
     ) -> Manifest:
         """Export a store that is not open, also one whose views are outdated: posts and tombstones are read alone.
 
@@ -425,7 +424,7 @@ class CableStore(Reads, Authoring):
         with cls(engine, owner, system_clock_ms, 1) as store:
             return store.export(out, filters=filters, progress=progress)
 
-    def import_exports(self, folders: Iterable[Path | str], *, progress: Progress = untold) -> ImportSummary:
+    def import_exports(self, folders: Iterable[Path | str], *, progress: Progress = no_progress) -> ImportSummary:
         """Store what exports hold, verified like posts from peers, and what they know of deleted posts.
 
         A full export into a new store gives an equal `dump_digest`; several merge, in any order. Interrupted, it can be
@@ -466,13 +465,13 @@ class CableStore(Reads, Authoring):
         with state:
             yield reader
 
-    def check(self, *, signatures: bool = False, progress: Progress = untold) -> CheckReport:
+    def check(self, *, signatures: bool = False, progress: Progress = no_progress) -> CheckReport:
         """Hold every row against what the posts say. With `signatures`, verify every post too."""
         engine = self._engine
         with self._reading() as reader, engine.folder.scratch() if engine.folder else nullcontext() as scratch:
             return check(reader, engine.catalog, scratch, signatures=signatures, progress=progress)
 
-    def rebuild(self, *, progress: Progress = untold) -> RebuildReport:
+    def rebuild(self, *, progress: Progress = no_progress) -> RebuildReport:
         """Build every view anew from the posts and swap databases. Writers wait, snapshots and iterators end."""
         return self._engine.rebuild(progress)
 
@@ -486,7 +485,7 @@ class CableStore(Reads, Authoring):
         with self._reading() as reader:
             days = list(activity.days(reader))
             channels = sum(name not in RESERVED_CHANNELS for name, _ in activity.channels(reader))
-            views = sizes.decode_sizes(reader.get(sizes.KEY))
+            views = meta.decode_sizes(reader.get(meta.SIZES_KEY))
         disk_size_bytes = {
             view.name: sum(engine.approximate_size_bytes(prefix, after_prefix(prefix)) for prefix in view.prefixes)
             for view in engine.catalog.views

@@ -130,7 +130,7 @@ def test_a_full_disk_ends_it_and_leaves_what_was_stored(tmp_path: Path, serving:
     command += ["reconcile", port, "--create", "-s", str(tmp_path / "b")]
     result = subprocess.run(command, capture_output=True, text=True, env=environment(), check=False, timeout=LIMIT_S)
     assert result.returncode == 3
-    assert "the disk refused" in result.stderr
+    assert "writing failed" in result.stderr
     assert "Traceback" not in result.stderr
     with CableStore.open(tmp_path / "b") as store:
         assert store.check().is_clean

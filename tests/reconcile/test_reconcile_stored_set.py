@@ -15,8 +15,9 @@ from people import ANN, BOB
 
 from cablestore import CableStore
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row
 from cablestore.index.memory import MemoryDB
-from cablestore.index.reader import Reader, Row
+from cablestore.index.reader import Reader
 from cablestore.index.tree import SUM_MODULUS, tree_rows
 from cablestore.protocol.body import LOCAL_ONLY, Block
 from cablestore.protocol.dialect import LEGACY

@@ -18,10 +18,11 @@ from people import ANN, BOB, CYD, raws
 from stores import scratch_folder
 
 from cablestore import LEGACY, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, verify_export
-from cablestore.index.arrival_log import Kind
+from cablestore.index.arrival_log import EventKind
+from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import WITNESSED, local_key
-from cablestore.index.reader import Row, tombstone_key
+from cablestore.index.reader import tombstone_key
 from cablestore.protocol.body import Delete
 from cablestore.store import answers
 from cablestore.store.generations import open_folder, roll_back
@@ -90,7 +91,7 @@ def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Pa
         assert witnessed(store) == {post.hash: ANN.key}
         assert time_of(store, post) == post.timestamp_ms
         assert list(store.dump()) == list(expected.dump())
-        assert [event.kind for event in store.events() if event.hash == post.hash] == [Kind.DELETED]
+        assert [event.kind for event in store.events() if event.hash == post.hash] == [EventKind.DELETED]
         again = store.import_exports([tmp_path / "forged"])
         assert again.skeletons == 0
         assert list(store.dump()) == list(expected.dump())

@@ -16,8 +16,8 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
+from cablestore.index.database import Database, RowWriter, SnapshotSource
 from cablestore.index.memory import MemoryDB
-from cablestore.index.reader import Database, RowWriter, SnapshotSource
 from cablestore.sds.bloom import FilterParameters
 from cablestore.sds.channel import Verdict
 from cablestore.sds.effects import Deliver, Effect, Lost, Missing, Retrieve, Send
