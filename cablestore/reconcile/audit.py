@@ -19,9 +19,9 @@ from cablestore.errors import DecodeError, ReconcileError
 from cablestore.limits import MAX_AUDIT_CUTS
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.varint import encode_varint, read_varint
-from cablestore.reconcile.cuts import joined
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range
 from cablestore.reconcile.sets import Fingerprint, OrderedSet
+from cablestore.reconcile.splitting import joined
 
 PROTOCOL: Final = "cablestore-audit/1"
 _QUESTION: Final = 1

@@ -32,7 +32,6 @@ from cablestore.limits import (
 )
 from cablestore.protocol.post import Post
 from cablestore.reconcile.audit import Audit, answer
-from cablestore.reconcile.corrected_set import CorrectedSet
 from cablestore.reconcile.dialects import SPEC
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Range, SyncID, of_times
 from cablestore.reconcile.messages import (
@@ -58,7 +57,7 @@ from cablestore.reconcile.messages import (
 )
 from cablestore.reconcile.outgoing import Giving
 from cablestore.reconcile.session import Session, SessionLimits
-from cablestore.reconcile.sets import OrderedSet
+from cablestore.reconcile.sets import CorrectedSet, OrderedSet
 from cablestore.reconcile.splitting import Splitting
 from cablestore.reconcile.transfer import Expected, decode_message
 

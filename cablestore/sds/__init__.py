@@ -39,12 +39,11 @@ from cablestore.sds.effects import (
     Send,
     Unacknowledged,
 )
-from cablestore.sds.log import CausalLog, LogChannel
+from cablestore.sds.log import CausalLog, ChannelStatus, LogChannel
 from cablestore.sds.message import HistoryEntry, Kind, Message
 from cablestore.sds.posts import CaughtUp, PostChannel, causal_log
 from cablestore.sds.repair import RepairParameters, groups_for
 from cablestore.sds.settings import COMPACT_FILTER, Backoff, Settings
-from cablestore.sds.status import ChannelStatus
 
 __all__ = [
     "COMPACT_FILTER",

@@ -14,13 +14,13 @@ from cablestore.errors import SdsError
 from cablestore.index.reader import Source
 from cablestore.limits import MAX_SDS_LAMPORT_AHEAD_MS, MAX_SDS_UNMET
 from cablestore.sds import acknowledgements, delivery, history, missing, repair_answers
+from cablestore.sds.bloom import RollingFilter
 from cablestore.sds.codec import decode, encode
 from cablestore.sds.delivery import Arrival
 from cablestore.sds.effects import Effect, Reason
 from cablestore.sds.message import HistoryEntry, Kind, Message, message_id_of
 from cablestore.sds.outbox import effect_of, tell_ephemeral, tell_send, tell_send_other
 from cablestore.sds.records import Counters, Held, Place
-from cablestore.sds.rolling import RollingFilter
 from cablestore.sds.settings import Settings
 from cablestore.sds.state import State
 from cablestore.sds.tables import place_of

@@ -9,8 +9,8 @@ from typing import Final
 from cablestore.errors import SdsError
 from cablestore.index.reader import Source
 from cablestore.sds import tables
+from cablestore.sds.bloom import RollingFilter
 from cablestore.sds.records import Counters, Held, Known, Place, counters_of, held_of, known_of
-from cablestore.sds.rolling import RollingFilter
 from cablestore.sds.settings import Settings
 from cablestore.sds.tables import Table, id_of, lamport_of, time_part
 

@@ -13,8 +13,7 @@ from cablestore import limits
 from cablestore.errors import ReconcileError
 from cablestore.reconcile.audit import Audit, Verdict, answer
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
-from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.sets import OrderedSet
+from cablestore.reconcile.sets import MemorySet, OrderedSet
 
 SEED = bytes(range(32))
 

@@ -23,10 +23,9 @@ from cablestore.reconcile.codec import decode, encode, read_item_set, write_item
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC
 from cablestore.reconcile.framing import FrameReader, framed
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
-from cablestore.reconcile.memory_set import MemorySet
 from cablestore.reconcile.payload import Content, Header, ItemSet, Part, Payload, Shards, Topics
 from cablestore.reconcile.session import Session
-from cablestore.reconcile.sets import OrderedSet
+from cablestore.reconcile.sets import MemorySet, OrderedSet
 from cablestore.reconcile.splitting import Splitting
 from cablestore.reconcile.transfer import Expected, decode_message, encode_message, waku_id
 

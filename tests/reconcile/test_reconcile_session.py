@@ -17,10 +17,9 @@ from cablestore.errors import ReconcileError
 from cablestore.reconcile.codec import decode, encode
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
-from cablestore.reconcile.memory_set import MemorySet
 from cablestore.reconcile.payload import Header, ItemSet, Part, Payload, Shards, Topics
 from cablestore.reconcile.session import Session, SessionLimits
-from cablestore.reconcile.sets import OrderedSet
+from cablestore.reconcile.sets import MemorySet, OrderedSet
 from cablestore.reconcile.splitting import Splitting
 
 in_each = pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.name)

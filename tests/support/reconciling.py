@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, bound_between
-from cablestore.reconcile.memory_set import MemorySet
 from cablestore.reconcile.payload import Content, Header, ItemSet, Part, Shards, Topics
 from cablestore.reconcile.session import DEFAULT_LIMITS, DEFAULT_SPLITTING, Session, SessionLimits, Step
+from cablestore.reconcile.sets import MemorySet
 from cablestore.reconcile.splitting import Splitting
 
 VECTORS: dict[str, Any] = json.loads((KNOWN_ANSWERS / "waku_sync.json").read_text())
