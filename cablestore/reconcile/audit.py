@@ -30,7 +30,7 @@ _CUT_PREFIX_SIZE_BYTES: Final = 8
 _MIN_SEED_SIZE_BYTES: Final = 16
 
 
-class Verdict(NamedTuple):
+class AuditResult(NamedTuple):
     """What an audit found.
 
     `differing` are the ranges in which the sides hold other ids, `hidden` those of them whose XOR is the same, so that no
@@ -49,7 +49,7 @@ class Audit:
     def __init__(self, items: OrderedSet, *ranges: Range, seed: bytes, cuts: int = 64) -> None:
         """Audit these ranges, everything when there are none, cut at `cuts` places that `seed` decides.
 
-        `seed` has to be new random bytes, 16 at least. To come closer to what differs, audit `Verdict.differing` again.
+        `seed` has to be new random bytes, 16 at least. To come closer to what differs, audit `AuditResult.differing` again.
         Raises ReconcileError where the ranges and cuts are more than `limits.MAX_AUDIT_CUTS`, or the seed too short.
         """
         if len(seed) < _MIN_SEED_SIZE_BYTES:
@@ -72,7 +72,7 @@ class Audit:
             previous_ns = bound.timestamp_ns
         return bytes(out)
 
-    def judge(self, answer: bytes) -> Verdict:
+    def judge(self, answer: bytes) -> AuditResult:
         """Compare the peer's answer with what is here. Raises ReconcileError for what is no answer to the question."""
         theirs = _read_answer(answer, len(self._ranges))
         ours = [self._items.fingerprint(within) for within in self._ranges]
@@ -82,7 +82,7 @@ class Audit:
         left = 0
         for here, there in zip(ours, theirs, strict=True):
             left ^= here.xor ^ there.xor
-        return Verdict(differing, hidden, bool(differing) and (bool(hidden) or not left))
+        return AuditResult(differing, hidden, bool(differing) and (bool(hidden) or not left))
 
 
 def answer(items: OrderedSet, question: bytes) -> bytes:

@@ -26,7 +26,7 @@ from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.varint import encode_varint
 from cablestore.reconcile.dialects import SyncDialect
 from cablestore.reconcile.ids import END_NS, Bound, Range, SyncID
-from cablestore.reconcile.payload import Content, Header, ItemSet, Part, Payload, Shards, Topics
+from cablestore.reconcile.payload import Content, Header, ItemSet, Payload, PayloadPart, Shards, Topics
 
 _SKIP: Final = 0
 _FINGERPRINT: Final = 1
@@ -75,7 +75,7 @@ def decode(data: bytes, dialect: SyncDialect) -> Payload:
         )
     if len(data) <= 1:
         return Payload(None, [])
-    return _Reader(data, dialect).payload()
+    return _PayloadReader(data, dialect).payload()
 
 
 def _header(header: Header | None, dialect: SyncDialect) -> bytes:
@@ -134,7 +134,7 @@ def write_item_set(out: bytearray, items: ItemSet) -> None:
     out.append(items.reconciled)
 
 
-class _Reader:
+class _PayloadReader:
     """Reads one payload, from its first byte to its last."""
 
     def __init__(self, data: bytes, dialect: SyncDialect) -> None:
@@ -149,13 +149,13 @@ class _Reader:
         previous = Bound(0)
         if not self._dialect.cuts_hashes and self._at < len(self._data):
             previous = Bound(self._time(0))
-        parts: list[Part] = []
+        parts: list[PayloadPart] = []
         while self._at < len(self._data):
             if len(parts) == MAX_RECONCILE_RANGES:
                 raise self._error(f"there are more than {MAX_RECONCILE_RANGES} ranges")
             upper = self._bound(previous)
             lower = previous if self._dialect.cuts_hashes else Bound(previous.timestamp_ns)
-            parts.append(Part(Range(lower, upper), self._content()))
+            parts.append(PayloadPart(Range(lower, upper), self._content()))
             previous = upper
         return Payload(header, parts)
 
@@ -265,5 +265,5 @@ class _Reader:
 
 def read_item_set(data: bytes, dialect: SyncDialect) -> tuple[ItemSet, int]:
     """Read the item set with which `data` begins; return it and the offset behind it. Raises ReconcileError for none."""
-    reader = _Reader(data, dialect)
+    reader = _PayloadReader(data, dialect)
     return reader.item_set(), reader.at

@@ -39,24 +39,24 @@ from cablestore.reconcile.messages import (
     TRANSFERRING,
     VERSION,
     Accepted,
-    Answer,
+    ConversationMessage,
     Done,
     Ended,
+    EndReason,
     Given,
     Hello,
-    Message,
     PayloadFrame,
     PostsFrame,
     Purpose,
-    Question,
-    Reason,
     Stored,
+    SumsRequest,
+    SumsResponse,
     Terms,
     decode_frame,
     encode_frame,
 )
-from cablestore.reconcile.outgoing import Giving
-from cablestore.reconcile.session import Session, SessionLimits
+from cablestore.reconcile.outgoing import OutgoingPosts
+from cablestore.reconcile.session import ReconcileSession, SessionLimits
 from cablestore.reconcile.sets import CorrectedSet, OrderedSet
 from cablestore.reconcile.splitting import Splitting
 from cablestore.reconcile.transfer import Expected, decode_message
@@ -71,21 +71,21 @@ DEFAULT_SPLITTING: Final = Splitting(frame_size_bytes=TALK_PAYLOAD_SIZE_BYTES, s
 DEFAULT_LIMITS: Final = SessionLimits(differences=MAX_TALK_DIFFERENCES)
 
 
-class Arrived(NamedTuple):
-    """Posts to be stored; then `Talk.stored` is to be told the batch."""
+class ArrivedPosts(NamedTuple):
+    """Posts to be stored; then `ReconcileConversation.stored` is to be told the batch."""
 
     batch: int
     posts: list[bytes]
 
 
 @dataclass(slots=True)
-class Bytes:
+class FrameSizes:
     """Sizes of frames, by what they are for."""
 
     comparing: int = 0
     transferring: int = 0
 
-    def add(self, message: Message, size_bytes: int) -> None:
+    def add(self, message: ConversationMessage, size_bytes: int) -> None:
         """Count a frame."""
         if isinstance(message, TRANSFERRING):
             self.transferring += size_bytes
@@ -103,8 +103,8 @@ class Findings:
     unasked: int = 0
     posts_sent: int = 0
     posts_received: int = 0
-    sent: Bytes = field(default_factory=Bytes)
-    received: Bytes = field(default_factory=Bytes)
+    sent: FrameSizes = field(default_factory=FrameSizes)
+    received: FrameSizes = field(default_factory=FrameSizes)
     differing: list[Range] = field(default_factory=list)
     """Of an audit: where the sides hold other posts although the reconciliation found nothing more."""
     is_by_design: bool = False
@@ -123,7 +123,7 @@ class Hooks:
     draw: Callable[[int], bytes]
 
 
-class Talk:
+class ReconcileConversation:
     """One side of a conversation. `terms` is what it wants, `dialect` the name of its store's dialect."""
 
     def __init__(
@@ -145,13 +145,13 @@ class Talk:
         self._splitting = splitting
         self._limits = limits
         self._number = _NO_NUMBER
-        self._session: Session | None = None
+        self._session: ReconcileSession | None = None
         self._items: OrderedSet | None = None
         self._window = EVERYTHING
         self._peer_takes = False
-        self._giving = Giving(hooks.post)
+        self._outgoing = OutgoingPosts(hooks.post)
         self._expected = Expected()
-        self._held: deque[Message] = deque()
+        self._held: deque[ConversationMessage] = deque()
         self._unstored: set[int] = set()
         self._batches = 0
         self._out: list[bytes] = []
@@ -186,12 +186,12 @@ class Talk:
         self._number = max(1, int.from_bytes(self._hooks.draw(4), "big"))
         self._say(Hello(VERSION, self.purpose, self._dialect, self._terms))
 
-    def end(self, reason: Reason, text: str) -> None:
+    def end(self, reason: EndReason, text: str) -> None:
         """Tell the peer that the talk ends here."""
         if self._number != _NO_NUMBER:
             self._say(Ended(reason, text))
 
-    def receive(self, frame: bytes, *, at_s: float) -> list[Arrived]:
+    def receive(self, frame: bytes, *, at_s: float) -> list[ArrivedPosts]:
         """Take a frame of the peer; return posts that are to be stored. `at_s` is the time, of any clock.
 
         Raises ReconcileError where the talk cannot go on: ReconcileLimitError where it found all that it may,
@@ -204,12 +204,12 @@ class Talk:
             return []  # left over of a talk that broke off
         self.findings.received.add(message, len(frame))
         if isinstance(message, Stored):
-            self._giving.stored(message.batch)
+            self._outgoing.stored(message.batch)
         else:
             self._held.append(message)
         return self._go_on(at_s)
 
-    def stored(self, batch: int, *, at_s: float) -> list[Arrived]:
+    def stored(self, batch: int, *, at_s: float) -> list[ArrivedPosts]:
         """Hear that posts which arrived are stored, and go on."""
         self._unstored.discard(batch)
         self._say(Stored(batch))
@@ -217,21 +217,21 @@ class Talk:
 
     # --- the way of a talk ----------------------------------------------------------------------
 
-    def _say(self, message: Message) -> None:
+    def _say(self, message: ConversationMessage) -> None:
         frame = encode_frame(self._number, message)
         self.findings.sent.add(message, len(frame))
         self._out.append(frame)
 
-    def _go_on(self, at_s: float) -> list[Arrived]:
+    def _go_on(self, at_s: float) -> list[ArrivedPosts]:
         """Work on what came, in its order, unless too many posts wait to be sent."""
-        arrived: list[Arrived] = []
+        arrived: list[ArrivedPosts] = []
         self._give()
-        while self._held and self._giving.unsent <= MAX_TALK_UNSENT:
+        while self._held and self._outgoing.unsent <= MAX_TALK_UNSENT:
             self._take(self._held.popleft(), at_s, arrived)
             self._give()
         return arrived
 
-    def _take(self, message: Message, at_s: float, arrived: list[Arrived]) -> None:
+    def _take(self, message: ConversationMessage, at_s: float, arrived: list[ArrivedPosts]) -> None:
         match message:
             case Ended(reason, text):
                 raise PeerRefusedError(reason.name.lower(), f"the peer ended the reconciliation: {text}")
@@ -247,9 +247,11 @@ class Talk:
                 self._peer_has_given = True
             case Done() if self._peer_has_given:
                 self._peer_is_done = True
-            case Question(data) if self._items is not None and self.purpose is Purpose.AUDIT and not self.is_initiator:
+            case SumsRequest(data) if (
+                self._items is not None and self.purpose is Purpose.AUDIT and not self.is_initiator
+            ):
                 self._answer(self._items, data)
-            case Answer(data) if self._audit is not None:
+            case SumsResponse(data) if self._audit is not None:
                 self._judge(self._audit, data)
             case _:
                 raise ReconcileError(f"the peer says {type(message).__name__} where that means nothing")
@@ -267,13 +269,13 @@ class Talk:
 
     def _objection(self, hello: Hello) -> Ended | None:
         if hello.version != VERSION:
-            return Ended(Reason.VERSION, f"version {hello.version} is asked for, this is version {VERSION}")
+            return Ended(EndReason.VERSION, f"version {hello.version} is asked for, this is version {VERSION}")
         if hello.dialect != self._dialect:
             said = f"a store of the dialect {hello.dialect} asks, this is one of {self._dialect}: posts differ"
-            return Ended(Reason.DIALECT, said)
+            return Ended(EndReason.DIALECT, said)
         both = self._terms.narrowed(hello.terms)
         if both.until_ms is not None and both.until_ms <= both.from_ms:
-            return Ended(Reason.NOTHING, "none of the times that are asked for is kept in step here")
+            return Ended(EndReason.NOTHING, "none of the times that are asked for is kept in step here")
         return None
 
     def _compare(self, terms: Terms, *, peer_takes: bool, at_s: float | None) -> None:
@@ -286,14 +288,14 @@ class Talk:
         until_ns = END_NS if terms.until_ms is None else min(terms.until_ms, END_MS) * NS_PER_MS
         window = of_times(terms.from_ms * NS_PER_MS, until_ns)
         items = self._items = self._hooks.items(terms.channels)
-        session = self._session = Session(
+        session = self._session = ReconcileSession(
             lambda _: items, SPEC, window=window, splitting=self._splitting, limits=self._limits
         )
         self._window = window
         if at_s is not None:
             self._say(PayloadFrame(session.initiate(window, at_s=at_s)))
 
-    def _payload(self, session: Session, data: bytes, at_s: float) -> None:
+    def _payload(self, session: ReconcileSession, data: bytes, at_s: float) -> None:
         findings = self.findings
         if findings.here_only + findings.there_only > self._limits.differences:
             raise ReconcileLimitError(
@@ -312,16 +314,16 @@ class Talk:
         if self._terms.takes:
             self._expected.add(step.need)
         if self._peer_takes:
-            self._giving.add(step.have)
+            self._outgoing.add(step.have)
 
     # --- posts ----------------------------------------------------------------------------------
 
     def _give(self) -> None:
         """Send what may be sent, and tell when that was all."""
-        for batch in self._giving.batches():
+        for batch in self._outgoing.batches():
             self._say(batch)
-        self.findings.posts_sent = self._giving.posts
-        if self._session is None or not self._session.is_done or not self._giving.is_idle:
+        self.findings.posts_sent = self._outgoing.posts
+        if self._session is None or not self._session.is_done or not self._outgoing.is_idle:
             return
         if not self._is_audited:
             self._ask()
@@ -331,15 +333,15 @@ class Talk:
             self._say(Given())
         if self._peer_has_given and not self._is_deleting:
             self._is_deleting = True
-            self._giving.turn_to_deletions()
-            for batch in self._giving.batches():
+            self._outgoing.turn_to_deletions()
+            for batch in self._outgoing.batches():
                 self._say(batch)
-            self.findings.posts_sent = self._giving.posts
-        if self._is_deleting and self._giving.is_idle and not self._is_done:
+            self.findings.posts_sent = self._outgoing.posts
+        if self._is_deleting and self._outgoing.is_idle and not self._is_done:
             self._is_done = True
-            self._say(Done(self._giving.posts))
+            self._say(Done(self._outgoing.posts))
 
-    def _posts(self, message: PostsFrame) -> Arrived:
+    def _posts(self, message: PostsFrame) -> ArrivedPosts:
         if message.batch != self._batches or len(self._unstored) >= MAX_TALK_BATCHES:
             raise ReconcileError(
                 f"batch {message.batch} came where {self._batches} was to come, or more than {MAX_TALK_BATCHES} at once"
@@ -358,7 +360,7 @@ class Talk:
                 f"the peer sent {self.findings.unasked} posts that it was not asked for, allowed are {MAX_TALK_UNASKED}"
             )
         self.findings.posts_received += len(posts)
-        return Arrived(message.batch, posts)
+        return ArrivedPosts(message.batch, posts)
 
     # --- auditing -------------------------------------------------------------------------------
 
@@ -369,20 +371,20 @@ class Talk:
         expected = CorrectedSet(self._items, self._have, self._need)
         ranges = self.findings.differing[:_AUDIT_RANGES] or [self._window]
         self._audit = Audit(expected, *ranges, seed=self._hooks.draw(_SEED_SIZE_BYTES))
-        self._say(Question(self._audit.question()))
+        self._say(SumsRequest(self._audit.question()))
 
     def _judge(self, audit: Audit, data: bytes) -> None:
-        verdict = audit.judge(data)
+        result = audit.judge(data)
         self._audit = None
         self._audits += 1
         findings = self.findings
-        findings.is_by_design |= verdict.is_by_design
-        if verdict.differing:
-            findings.differing = verdict.differing + findings.differing[_AUDIT_RANGES:]
-        self._is_audited = not verdict.differing or self._audits == _AUDIT_TURNS
+        findings.is_by_design |= result.is_by_design
+        if result.differing:
+            findings.differing = result.differing + findings.differing[_AUDIT_RANGES:]
+        self._is_audited = not result.differing or self._audits == _AUDIT_TURNS
 
     def _answer(self, items: OrderedSet, data: bytes) -> None:
         self._audits += 1
         if self._audits > MAX_TALK_QUESTIONS:
             raise ReconcileError(f"the peer asks more than {MAX_TALK_QUESTIONS} questions of an audit")
-        self._say(Answer(answer(items, data)))
+        self._say(SumsResponse(answer(items, data)))

@@ -6,7 +6,7 @@ that broke off is known as such:
     frame:      kind u8 | talk number varint | body
     1 hello:    version varint | purpose u8 (0 reconcile, 1 audit) | dialect of the store, sized text | terms
     2 accepted: terms that hold for both
-    3 ended:    reason varint (`Reason`) | text, sized
+    3 ended:    reason varint (`EndReason`) | text, sized
     4 payload:  a payload of the dialect `spec`
     5 posts:    batch number varint | transferred messages of `spec`, each sized
     6 stored:   batch number varint
@@ -51,7 +51,7 @@ class Purpose(IntEnum):
     AUDIT = 1
 
 
-class Reason(IntEnum):
+class EndReason(IntEnum):
     """Why a talk does not begin, or ends before its end."""
 
     OTHER = 0
@@ -105,7 +105,7 @@ class Accepted(NamedTuple):
 class Ended(NamedTuple):
     """Ends the talk, or does not let it begin."""
 
-    reason: Reason
+    reason: EndReason
     text: str
 
 
@@ -138,20 +138,22 @@ class Done(NamedTuple):
     posts: int
 
 
-class Question(NamedTuple):
+class SumsRequest(NamedTuple):
     """An audit's question."""
 
     data: bytes
 
 
-class Answer(NamedTuple):
+class SumsResponse(NamedTuple):
     """The answer to an audit's question."""
 
     data: bytes
 
 
-Message = Hello | Accepted | Ended | PayloadFrame | PostsFrame | Stored | Given | Done | Question | Answer
-_KINDS: Final[dict[type[Message], int]] = {
+ConversationMessage = (
+    Hello | Accepted | Ended | PayloadFrame | PostsFrame | Stored | Given | Done | SumsRequest | SumsResponse
+)
+_KINDS: Final[dict[type[ConversationMessage], int]] = {
     Hello: 1,
     Accepted: 2,
     Ended: 3,
@@ -160,8 +162,8 @@ _KINDS: Final[dict[type[Message], int]] = {
     Stored: 6,
     Given: 7,
     Done: 8,
-    Question: 9,
-    Answer: 10,
+    SumsRequest: 9,
+    SumsResponse: 10,
 }
 HELLO: Final = bytes((_KINDS[Hello],))
 """How the frame begins that begins a talk."""
@@ -173,7 +175,7 @@ TRANSFERRING: Final = (PostsFrame, Stored)
 # --- writing ------------------------------------------------------------------------------------
 
 
-def encode_frame(number: int, message: Message) -> bytes:
+def encode_frame(number: int, message: ConversationMessage) -> bytes:
     """Write a frame of the talk with this number. Raises ReconcileError for what no peer would read."""
     frame = bytes((_KINDS[type(message)],)) + encode_varint(number) + _body(message)
     if len(frame) > MAX_TALK_FRAME_SIZE_BYTES:
@@ -185,7 +187,7 @@ NEW_CHANNEL: Final = bytes((_KINDS[PayloadFrame], _NO_TALK))
 """The frame that says that its sender's store has got a new channel: it can be asked for its channels."""
 
 
-def _body(message: Message) -> bytes:  # noqa: PLR0911 - one case a kind
+def _body(message: ConversationMessage) -> bytes:  # noqa: PLR0911 - one case a kind
     match message:
         case Hello(version, purpose, dialect, terms):
             return encode_varint(version) + encode_varint(purpose) + sized(dialect.encode()) + _written(terms)
@@ -198,7 +200,7 @@ def _body(message: Message) -> bytes:  # noqa: PLR0911 - one case a kind
             return encode_varint(batch) + b"".join(map(sized, contents))
         case Stored(count) | Done(count):
             return encode_varint(count)
-        case PayloadFrame(data) | Question(data) | Answer(data):
+        case PayloadFrame(data) | SumsRequest(data) | SumsResponse(data):
             return data
     return b""
 
@@ -218,7 +220,7 @@ def _written(terms: Terms) -> bytes:
 # --- reading ------------------------------------------------------------------------------------
 
 
-def decode_frame(frame: bytes) -> tuple[int, Message]:
+def decode_frame(frame: bytes) -> tuple[int, ConversationMessage]:
     """Read a frame; return the talk's number and what is said. Raises ReconcileError for any bytes that are none."""
     if len(frame) > MAX_TALK_FRAME_SIZE_BYTES:
         raise ReconcileError(f"a frame has {len(frame)} bytes, allowed are {MAX_TALK_FRAME_SIZE_BYTES}")
@@ -233,7 +235,7 @@ def decode_frame(frame: bytes) -> tuple[int, Message]:
     return number, message
 
 
-def _read(kind: int, frame: bytes, at: int) -> tuple[Message, int]:  # noqa: PLR0911 - one case a kind
+def _read(kind: int, frame: bytes, at: int) -> tuple[ConversationMessage, int]:  # noqa: PLR0911 - one case a kind
     match kind:
         case 1:
             return _hello(frame, at)
@@ -243,7 +245,7 @@ def _read(kind: int, frame: bytes, at: int) -> tuple[Message, int]:  # noqa: PLR
         case 3:
             reason, at = read_varint(frame, at)
             text, at = read_text(frame, at, "reason", 0, MAX_TALK_REASON_CODEPOINTS)
-            return Ended(Reason(reason) if reason in set(Reason) else Reason.OTHER, text), at
+            return Ended(EndReason(reason) if reason in set(EndReason) else EndReason.OTHER, text), at
         case 5:
             return _posts(frame, at)
         case 6 | 8:
@@ -254,9 +256,9 @@ def _read(kind: int, frame: bytes, at: int) -> tuple[Message, int]:  # noqa: PLR
         case 4:
             return PayloadFrame(frame[at:]), len(frame)
         case 9:
-            return Question(frame[at:]), len(frame)
+            return SumsRequest(frame[at:]), len(frame)
         case 10:
-            return Answer(frame[at:]), len(frame)
+            return SumsResponse(frame[at:]), len(frame)
     raise DecodeError(0, f"no frame is of kind {kind}")
 
 

@@ -20,7 +20,7 @@ from cablestore.reconcile.messages import PostsFrame
 from cablestore.reconcile.transfer import encode_message
 
 
-class Giving:
+class OutgoingPosts:
     """What is to be given to the peer, and what of it is on its way. `read` finds a post in the store's present state."""
 
     def __init__(self, read: Callable[[bytes], Post | None]) -> None:

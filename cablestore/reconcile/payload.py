@@ -35,7 +35,7 @@ Content = ItemSet | bytes | None
 """All ids of a range; or their XOR, 32 bytes; or None, the range is done with (Skip)."""
 
 
-class Part(NamedTuple):
+class PayloadPart(NamedTuple):
     """One range and what the sender has in it."""
 
     range: Range
@@ -46,7 +46,7 @@ class Payload(NamedTuple):
     """One message. `header` is None in the shortest payload of all, which has no ranges."""
 
     header: Header | None
-    parts: list[Part]
+    parts: list[PayloadPart]
 
     @property
     def is_final(self) -> bool:

@@ -1,6 +1,6 @@
 """A reconciliation with one peer, from its first payload to its last, without I/O (WAKU-SYNC, "Message Flow"). Pure.
 
-Both sides have a Session over one state of their set. One calls `initiate`; what the other sends goes into `receive`,
+Both sides have a ReconcileSession over one state of their set. One calls `initiate`; what the other sends goes into `receive`,
 what comes out of it goes to the other, until both are done. What a step found stays found when a session breaks off: a
 new one, over sets that have what was transferred, finds the rest.
 """
@@ -25,10 +25,10 @@ from cablestore.reconcile.dialects import SyncDialect, agreed
 from cablestore.reconcile.ids import EVERYTHING, Range, SyncID
 from cablestore.reconcile.payload import Header, Payload
 from cablestore.reconcile.sets import OrderedSet
-from cablestore.reconcile.splitting import Replier, Reply, Splitting
+from cablestore.reconcile.splitting import PayloadReply, Replier, Splitting
 
 
-class Step(NamedTuple):
+class SessionStep(NamedTuple):
     """What one payload came to.
 
     `reply` goes to the peer, None where it expects none. `have` are ids that we have and the peer lacks, `need` those
@@ -54,7 +54,7 @@ DEFAULT_SPLITTING = Splitting()
 DEFAULT_LIMITS = SessionLimits()
 
 
-class Session:
+class ReconcileSession:
     """One side of one reconciliation.
 
     `items` gives one state of the set, of what the header says that both sides keep: it is asked again only when the
@@ -109,7 +109,7 @@ class Session:
         self._window = Range(ranges[0].lower, ranges[-1].upper)
         return self._written(self._answering(self._header).opening(ranges, whole=whole))
 
-    def receive(self, data: bytes, *, at_s: float) -> Step:
+    def receive(self, data: bytes, *, at_s: float) -> SessionStep:
         """Take the peer's payload. `at_s` is the time, of the same clock as at the beginning.
 
         Raises ReconcileError for what is no payload of the dialect, and where a limit is reached; the session is over then.
@@ -123,24 +123,24 @@ class Session:
             self.is_done = True
             raise
 
-    def _received(self, payload: Payload, data: bytes) -> Step:
+    def _received(self, payload: Payload, data: bytes) -> SessionStep:
         both = self._header if payload.header is None else agreed(self._header, payload.header)
         if payload.is_final:
             self.is_done = True
             # Nwaku says that nothing is left with one byte, and that nothing matches with none.
             self.is_mismatch = both is None or not (data or self._dialect.cuts_hashes)
-            return Step(None, [], [])
+            return SessionStep(None, [], [])
         if both is None:
             self.is_done = self.is_mismatch = True
             refusal = encode(Payload(self._header, []), self._dialect) if self._dialect.cuts_hashes else b""
             self.sent_size_bytes += len(refusal)
-            return Step(refusal, [], [])
+            return SessionStep(refusal, [], [])
         reply = self._answering(both).reply(payload.parts)
         have = self._first_seen(reply.have, self._have)
         need = self._first_seen(reply.need, self._need)
         written = self._written(reply)
         self.is_done = not reply.parts
-        return Step(written, have, need)
+        return SessionStep(written, have, need)
 
     def _answering(self, both: Header) -> Replier:
         if self._replier is None or both != self._agreed:
@@ -148,7 +148,7 @@ class Session:
             self._replier = Replier(self._items(both), self._window, self._dialect, self._splitting)
         return self._replier
 
-    def _written(self, reply: Reply) -> bytes:
+    def _written(self, reply: PayloadReply) -> bytes:
         data = encode(Payload(self._header, reply.parts), self._dialect)
         self.sent_size_bytes += len(data)
         return data

@@ -146,9 +146,9 @@ class MemorySet:
         self._replace(at, keys[:place] + keys[place + 1 :])
         return True
 
-    def snapshot(self) -> MemorySnapshot:
+    def snapshot(self) -> MemorySetSnapshot:
         """Return the present state, which stays as it is."""
-        return MemorySnapshot(list(self._chunks), list(self._firsts))
+        return MemorySetSnapshot(list(self._chunks), list(self._firsts))
 
     def _replace(self, at: int, keys: list[bytes]) -> None:
         """Put chunks of these keys in the place of one."""
@@ -157,7 +157,7 @@ class MemorySet:
         self._firsts[at : at + 1] = [chunk.first for chunk in chunks]
 
 
-class MemorySnapshot:
+class MemorySetSnapshot:
     """One state of a `MemorySet`: an `OrderedSet`."""
 
     def __init__(self, chunks: list[_Chunk], firsts: list[bytes]) -> None:

@@ -15,7 +15,7 @@ from cablestore.errors import ReconcileError
 from cablestore.limits import MAX_RECONCILE_ITEMS
 from cablestore.reconcile.dialects import SyncDialect
 from cablestore.reconcile.ids import Bound, Range, SyncID
-from cablestore.reconcile.payload import ItemSet, Part
+from cablestore.reconcile.payload import ItemSet, PayloadPart
 from cablestore.reconcile.sets import OrderedSet
 
 _ITEM_SIZE_BYTES: Final = 38  # a hash, and times that are hours apart
@@ -49,10 +49,10 @@ class Splitting:
 
 
 @dataclass(slots=True)
-class Reply:
+class PayloadReply:
     """What goes out next, and what turned out to be here and not there (`have`) or there and not here (`need`)."""
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[PayloadPart] = field(default_factory=list)
     have: list[SyncID] = field(default_factory=list)
     need: list[SyncID] = field(default_factory=list)
     size_bytes: int = 0
@@ -63,8 +63,8 @@ class Reply:
         """Say what is in a range behind the others. Of what lies between, nothing is left to say."""
         if self.parts and self.parts[-1].range.upper < within.lower:
             gap = Range(self.parts[-1].range.upper, within.lower)
-            self.parts += [Part(part, None) for part in sayable(gap)]
-        self.parts.append(Part(within, content))
+            self.parts += [PayloadPart(part, None) for part in sayable(gap)]
+        self.parts.append(PayloadPart(within, content))
         self.size_bytes += _RANGE_SIZE_BYTES
         if isinstance(content, ItemSet):
             self.size_bytes += _ITEM_SIZE_BYTES * len(content.elements)
@@ -80,9 +80,9 @@ class Replier:
         self._splitting = splitting
         self._skips_equal = splitting.skip_equal_sets or dialect.accepts_skip
 
-    def opening(self, ranges: Sequence[Range], *, whole: bool) -> Reply:
+    def opening(self, ranges: Sequence[Range], *, whole: bool) -> PayloadReply:
         """Begin with fingerprints of ranges, in order, or with all ids in them. Raises ReconcileError where those are too many."""
-        reply = Reply()
+        reply = PayloadReply()
         for within in ranges:
             for part in sayable(within):
                 if not whole:
@@ -95,9 +95,9 @@ class Replier:
                     )
         return reply
 
-    def reply(self, parts: Sequence[Part]) -> Reply:
+    def reply(self, parts: Sequence[PayloadPart]) -> PayloadReply:
         """Answer ranges. Raises ReconcileError where more ids than can be sent at once share a time that no cut parts."""
-        reply = Reply()
+        reply = PayloadReply()
         for at, part in enumerate(parts):
             if part.content is None:
                 continue
@@ -108,7 +108,7 @@ class Replier:
             self._answer(reply, part.range, part.content)
         return reply
 
-    def _learn(self, reply: Reply, parts: Sequence[Part]) -> None:
+    def _learn(self, reply: PayloadReply, parts: Sequence[PayloadPart]) -> None:
         """Compare what wants no answer, whatever room there is: the peer, who knows the difference already, may act upon it."""
         for part in parts:
             within = part.range.within(self._window)
@@ -117,7 +117,7 @@ class Replier:
             if self._is_learned(reply, within, part.content):
                 self._compare(reply, within, part.content)
 
-    def _is_learned(self, reply: Reply, within: Range, theirs: ItemSet) -> bool:
+    def _is_learned(self, reply: PayloadReply, within: Range, theirs: ItemSet) -> bool:
         """Whether ids want no answer and are compared whole. They answer ours, so honest ones are of a frame's worth of ours."""
         if not theirs.reconciled:
             return False
@@ -125,7 +125,7 @@ class Replier:
         reply.learned += self._items.count(within)
         return reply.learned <= most
 
-    def _answer(self, reply: Reply, asked: Range, content: ItemSet | bytes) -> None:
+    def _answer(self, reply: PayloadReply, asked: Range, content: ItemSet | bytes) -> None:
         within = asked.within(self._window)
         if within is None:
             return
@@ -136,7 +136,7 @@ class Replier:
             for part in sayable(within):
                 self._cut(reply, part)
 
-    def _cut(self, reply: Reply, within: Range) -> None:
+    def _cut(self, reply: PayloadReply, within: Range) -> None:
         """Say more about a range that differs."""
         count = self._items.count(within)
         parts = [within]
@@ -151,7 +151,7 @@ class Replier:
                 return
             self._add_fingerprint(reply, part)
 
-    def _answer_items(self, reply: Reply, within: Range, theirs: ItemSet) -> None:
+    def _answer_items(self, reply: PayloadReply, within: Range, theirs: ItemSet) -> None:
         """Compare item sets, as far as the frame has room."""
         compared, left = ([within], None) if self._is_learned(reply, within, theirs) else self._fitting(reply, within)
         for part in compared:
@@ -161,7 +161,7 @@ class Replier:
         if left is not None:
             self._add_fingerprint(reply, left)
 
-    def _compare(self, reply: Reply, within: Range, theirs: ItemSet) -> tuple[list[SyncID], bool]:
+    def _compare(self, reply: PayloadReply, within: Range, theirs: ItemSet) -> tuple[list[SyncID], bool]:
         """Note what only one side has in a range. Returns what is here, and whether it is the same there."""
         here = self._items.items(within)
         there = {sync_id for sync_id in theirs.elements if within.lower <= sync_id < within.upper}
@@ -170,20 +170,20 @@ class Replier:
         reply.need += sorted(there_only)
         return here, not here_only and not there_only
 
-    def _add_fingerprint(self, reply: Reply, within: Range) -> None:
+    def _add_fingerprint(self, reply: PayloadReply, within: Range) -> None:
         if within.width_ns < self._dialect.min_fingerprint_ns:
             self._add_items(reply, within)
         else:
             reply.add(within, self._items.fingerprint(within).wire)
 
-    def _add_items(self, reply: Reply, within: Range) -> None:
+    def _add_items(self, reply: PayloadReply, within: Range) -> None:
         sent, left = self._fitting(reply, within)
         for part in sent:
             reply.add(part, ItemSet(self._items.items(part), reconciled=False))
         if left is not None:
             reply.add(left, self._items.fingerprint(left).wire)
 
-    def _fitting(self, reply: Reply, within: Range) -> tuple[list[Range], Range | None]:
+    def _fitting(self, reply: PayloadReply, within: Range) -> tuple[list[Range], Range | None]:
         """Return the range, or the part of it whose ids the frame has room for, cut as it can be said, and what is left."""
         count, room = self._items.count(within), self._room(reply)
         if count <= max(room, self._splitting.item_set_threshold):
@@ -198,16 +198,16 @@ class Replier:
             f"{self._dialect.name} cannot cut them: reconcile in the dialect spec"
         )
 
-    def _postpone(self, reply: Reply, left: Range) -> None:
+    def _postpone(self, reply: PayloadReply, left: Range) -> None:
         """Ask for all that is left by one fingerprint."""
         within = left.within(self._window)
         for part in sayable(within) if within is not None else []:
             reply.add(part, self._items.fingerprint(part).wire)
 
-    def _is_full(self, reply: Reply) -> bool:
+    def _is_full(self, reply: PayloadReply) -> bool:
         return self._room(reply) < self._splitting.fan_out
 
-    def _room(self, reply: Reply) -> int:
+    def _room(self, reply: PayloadReply) -> int:
         """How many more ids the reply has room for."""
         return max(0, self._splitting.frame_size_bytes - reply.size_bytes) // _ITEM_SIZE_BYTES
 

@@ -22,8 +22,11 @@ of the transport:
 stores when they are delivered. `Settings` is how patient a channel is, and what its members have to agree on.
 """
 
+import warnings
+from typing import Any
+
 from cablestore.sds.bloom import FilterParameters
-from cablestore.sds.channel import Received, Verdict
+from cablestore.sds.channel import Received, ReceiveResult
 from cablestore.sds.dialects import NIM, SPEC, SdsDialect
 from cablestore.sds.effects import (
     Acknowledged,
@@ -40,7 +43,7 @@ from cablestore.sds.effects import (
     Unacknowledged,
 )
 from cablestore.sds.log import CausalLog, ChannelStatus, LogChannel
-from cablestore.sds.message import HistoryEntry, Kind, Message
+from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage
 from cablestore.sds.posts import CaughtUp, PostChannel, causal_log
 from cablestore.sds.repair import RepairParameters, groups_for
 from cablestore.sds.settings import COMPACT_FILTER, Backoff, Settings
@@ -59,23 +62,34 @@ __all__ = [
     "Effect",
     "FilterParameters",
     "HistoryEntry",
-    "Kind",
     "LogChannel",
     "Lost",
-    "Message",
+    "MessageKind",
     "Missing",
     "PossiblyAcknowledged",
     "PostChannel",
     "Reason",
+    "ReceiveResult",
     "Received",
     "RepairParameters",
     "RepairRequested",
     "Retrieve",
     "SdsDialect",
+    "SdsMessage",
     "Send",
     "Settings",
     "Unacknowledged",
-    "Verdict",
     "causal_log",
     "groups_for",
 ]
+
+_OLD_NAMES = {"Kind": MessageKind, "Message": SdsMessage, "Verdict": ReceiveResult}
+
+
+def __getattr__(name: str) -> Any:
+    """Return a class by the name that it had up to version 0.7, with a DeprecationWarning."""
+    if name not in _OLD_NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = _OLD_NAMES[name]
+    warnings.warn(f"cablestore.sds.{name} is now cablestore.sds.{found.__name__}", DeprecationWarning, stacklevel=2)
+    return found

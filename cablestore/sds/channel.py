@@ -1,6 +1,6 @@
 """One channel's events: what is sent, received and due (SDS, "Protocol Steps", "SDS Repair"). Pure.
 
-A Channel is a few events over one state of the database; `rows` is all that they change, for one atomic write. Thrown
+A ChannelTransaction is a few events over one state of the database; `rows` is all that they change, for one atomic write. Thrown
 away, nothing happened. What they lead to stands in the outbox, in the same write.
 """
 
@@ -16,25 +16,25 @@ from cablestore.limits import MAX_SDS_LAMPORT_AHEAD_MS, MAX_SDS_UNMET
 from cablestore.sds import acknowledgements, delivery, history, missing, repair_answers
 from cablestore.sds.bloom import RollingFilter
 from cablestore.sds.codec import decode, encode
-from cablestore.sds.delivery import Arrival
+from cablestore.sds.delivery import DeliveryResult
 from cablestore.sds.effects import Effect, Reason
-from cablestore.sds.message import HistoryEntry, Kind, Message, message_id_of
+from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage, message_id_of
 from cablestore.sds.outbox import effect_of, tell_ephemeral, tell_send, tell_send_other
-from cablestore.sds.records import Counters, Held, Place
+from cablestore.sds.records import Counters, KeptMessage, MessageState
 from cablestore.sds.settings import Settings
-from cablestore.sds.state import State
+from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import place_of
 
 _DEFAULT: Final = Settings()
 _REFUSALS: Final = {
-    Arrival.NO_ROOM: "too many messages wait, and most of them are its sender's: it may come again later",
-    Arrival.TOO_MANY_UNMET: (
+    DeliveryResult.NO_ROOM: "too many messages wait, and most of them are its sender's: it may come again later",
+    DeliveryResult.TOO_MANY_UNMET: (
         f"it depends on more than {MAX_SDS_UNMET} messages that are not here (MAX_SDS_UNMET): it may come again after them"
     ),
 }
 
 
-class Verdict(Enum):
+class ReceiveResult(Enum):
     """What became of bytes that were received."""
 
     __hash__ = object.__hash__
@@ -54,12 +54,12 @@ class Verdict(Enum):
 class Received(NamedTuple):
     """What became of received bytes. `message_id` is None where they are no message."""
 
-    verdict: Verdict
+    verdict: ReceiveResult
     message_id: str | None
     reason: str | None = None
 
 
-class Channel:
+class ChannelTransaction:
     """Events of one channel over one state. Time and randomness are arguments; times are milliseconds since 1970."""
 
     def __init__(
@@ -70,8 +70,8 @@ class Channel:
         settings: Settings = _DEFAULT,
         rolling: RollingFilter | None = None,
     ) -> None:
-        """Begin. `rolling` is the filter that the same writer's last write left: see `State`."""
-        self.state: Final = State(source, channel_id, sender_id, settings, rolling)
+        """Begin. `rolling` is the filter that the same writer's last write left: see `ChannelState`."""
+        self.state: Final = ChannelState(source, channel_id, sender_id, settings, rolling)
 
     # --- events ---------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class Channel:
 
     def send(
         self, content: bytes, now_ms: int, *, message_id: str | None = None, retrieval_hint: bytes | None = None
-    ) -> Message:
+    ) -> SdsMessage:
         """Write a message into the log and have it sent. `retrieval_hint` is given with its id in later histories.
 
         Raises SdsError where the content is empty or too large, or the id is in the log or waiting already.
@@ -92,7 +92,7 @@ class Channel:
             raise SdsError("a message without content is a sync message, which `tick` sends: send some content")
         lamport_ms = max(now_ms, state.counters.lamport_ms + 1)
         new_id = message_id or message_id_of(state.sender_id, state.channel_id, lamport_ms, content)
-        message = Message(
+        message = SdsMessage(
             new_id,
             state.channel_id,
             state.sender_id,
@@ -103,18 +103,18 @@ class Channel:
         encode(message, state.settings.dialect)  # what cannot be sent is refused before anything changes
         if state.is_here(new_id):
             raise SdsError(f"message {new_id!r} is here already: send each message once")
-        place = delivery.log_own(state, Held(message, retrieval_hint), lamport_ms)
+        place = delivery.log_own(state, KeptMessage(message, retrieval_hint), lamport_ms)
         state.counters.lamport_ms = lamport_ms
         state.filter.add(new_id)
         acknowledgements.sent(state, place, now_ms)
         tell_send(state, place, Reason.NEW, missing.take_requests(state, new_id, now_ms))
         return message
 
-    def send_ephemeral(self, content: bytes) -> Message:
+    def send_ephemeral(self, content: bytes) -> SdsMessage:
         """Have a message sent that stands in no log and of which nobody makes sure that it arrives."""
         state = self.state
         message_id = message_id_of(state.sender_id, state.channel_id, None, content)
-        message = Message(message_id, state.channel_id, state.sender_id, content=content)
+        message = SdsMessage(message_id, state.channel_id, state.sender_id, content=content)
         encode(message, state.settings.dialect)
         tell_send_other(state, message, Reason.EPHEMERAL)
         return message
@@ -144,40 +144,42 @@ class Channel:
         try:
             message = decode(data, self.state.settings.dialect)
         except SdsError as error:
-            return Received(Verdict.REFUSED, None, str(error))
+            return Received(ReceiveResult.REFUSED, None, str(error))
         return self._take(message, now_ms, hint, retrieved=retrieved)
 
-    def _take(self, message: Message, now_ms: int, hint: bytes | None, *, retrieved: bool) -> Received:
+    def _take(self, message: SdsMessage, now_ms: int, hint: bytes | None, *, retrieved: bool) -> Received:
         state, message_id = self.state, message.message_id
         reason = self._refusal(message, now_ms)
         if reason is not None:
-            return Received(Verdict.REFUSED, message_id, reason)
+            return Received(ReceiveResult.REFUSED, message_id, reason)
         repair_answers.answered(state, message_id)
         if message.sender_id == state.sender_id and not retrieved and missing.find(state, message_id) is None:
-            return Received(Verdict.OWN, message_id)
+            return Received(ReceiveResult.OWN, message_id)
         if message.lamport_ms is None:
             tell_ephemeral(state, message)
-            return Received(Verdict.EPHEMERAL, message_id)
+            return Received(ReceiveResult.EPHEMERAL, message_id)
         acknowledgements.review(state, message, now_ms)
         if not retrieved:
             history.heard(state, message, now_ms)
             repair_answers.note_requests(state, message, now_ms)
-        if message.kind is Kind.SYNC:
+        if message.kind is MessageKind.SYNC:
             delivery.sync_came(state, message, now_ms)
-            return Received(Verdict.SYNC, message_id)
+            return Received(ReceiveResult.SYNC, message_id)
         if state.is_here(message_id):
-            return Received(Verdict.DUPLICATE, message_id)
-        return self._arrived(Held(message, hint), message.lamport_ms, now_ms)
+            return Received(ReceiveResult.DUPLICATE, message_id)
+        return self._arrived(KeptMessage(message, hint), message.lamport_ms, now_ms)
 
-    def _arrived(self, held: Held, lamport_ms: int, now_ms: int) -> Received:
-        message_id = held.message.message_id
-        arrival = delivery.take(self.state, held, lamport_ms, now_ms)
-        if arrival not in {Arrival.DELIVERED, Arrival.WAITING}:
-            return Received(Verdict.REFUSED, message_id, _REFUSALS[arrival])
+    def _arrived(self, kept: KeptMessage, lamport_ms: int, now_ms: int) -> Received:
+        message_id = kept.message.message_id
+        arrival = delivery.take(self.state, kept, lamport_ms, now_ms)
+        if arrival not in {DeliveryResult.DELIVERED, DeliveryResult.WAITING}:
+            return Received(ReceiveResult.REFUSED, message_id, _REFUSALS[arrival])
         self.state.filter.add(message_id)
-        return Received(Verdict.DELIVERED if arrival is Arrival.DELIVERED else Verdict.WAITING, message_id)
+        return Received(
+            ReceiveResult.DELIVERED if arrival is DeliveryResult.DELIVERED else ReceiveResult.WAITING, message_id
+        )
 
-    def _refusal(self, message: Message, now_ms: int) -> str | None:
+    def _refusal(self, message: SdsMessage, now_ms: int) -> str | None:
         if message.channel_id != self.state.channel_id:
             return f"it is for channel {message.channel_id!r}, not {self.state.channel_id!r}"
         lamport_ms = message.lamport_ms
@@ -187,7 +189,7 @@ class Channel:
                 f"{MAX_SDS_LAMPORT_AHEAD_MS} are allowed: look at the clock, here and there"
             )
         check = self.state.settings.check
-        return None if check is None or message.kind is not Kind.CONTENT else check(message)
+        return None if check is None or message.kind is not MessageKind.CONTENT else check(message)
 
     # --- what comes of them ---------------------------------------------------------------------
 
@@ -227,32 +229,32 @@ class Channel:
     def has(self, message_id: str) -> bool:
         """Tell whether a message is in the log."""
         known = self.state.known(message_id)
-        return known is not None and known.place is Place.LOGGED
+        return known is not None and known.state is MessageState.LOGGED
 
     def is_waiting(self, message_id: str) -> bool:
         """Tell whether a message is here and waits for what it depends on."""
         known = self.state.known(message_id)
-        return known is not None and known.place is Place.WAITING
+        return known is not None and known.state is MessageState.WAITING
 
-    def message(self, message_id: str) -> Message | None:
+    def message(self, message_id: str) -> SdsMessage | None:
         """Return a message of the log, without its filter; None where it is not there."""
         known = self.state.known(message_id)
-        if known is None or known.place is not Place.LOGGED:
+        if known is None or known.state is not MessageState.LOGGED:
             return None
-        return self.state.held(place_of(known.lamport_ms, message_id)).message
+        return self.state.kept(place_of(known.lamport_ms, message_id)).message
 
     def encoded(self, message_id: str) -> bytes | None:
         """Return the bytes of a message of the log, without a filter; None where it is not there. Stores answer with them."""
         message = self.message(message_id)
         return None if message is None else encode(message, self.state.settings.dialect)
 
-    def log(self, after: Message | None = None, *, reverse: bool = False) -> Iterator[Message]:
+    def log(self, after: SdsMessage | None = None, *, reverse: bool = False) -> Iterator[SdsMessage]:
         """Yield the log in its order, or backwards from its end; in its order from behind a message on."""
         start = b"" if after is None else place_of(after.lamport_ms or 0, after.message_id) + b"\0"
         for place, row in self.state.log.rows(start, reverse=reverse):
             yield self.state.read(place, row).message
 
-    def log_from(self, lamport_ms: int) -> Iterator[Message]:
+    def log_from(self, lamport_ms: int) -> Iterator[SdsMessage]:
         """Yield the log in its order, from a Lamport time on."""
         for place, row in self.state.log.rows(place_of(lamport_ms, "")):
             yield self.state.read(place, row).message

@@ -1,6 +1,6 @@
 """Messages to bytes and back, in either dialect (SDS, "Wire protocol"; protobuf without groups). Pure.
 
-Reading is linear and total: any bytes give a Message or an SdsError, and no number in them makes anything large. Unknown
+Reading is linear and total: any bytes give a SdsMessage or an SdsError, and no number in them makes anything large. Unknown
 fields are skipped, of a field that stands twice the last counts. Whatever is in the filter's field, the message is read.
 """
 
@@ -20,7 +20,7 @@ from cablestore.limits import (
 )
 from cablestore.protocol.varint import MAX_VARINT, encode_varint, read_varint
 from cablestore.sds.dialects import SdsDialect
-from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.message import HistoryEntry, SdsMessage
 
 T = TypeVar("T", bytes, str)
 
@@ -36,7 +36,7 @@ Fields = list[tuple[int, int | bytes]]
 """Numbers of fields and what they hold: a number, or bytes."""
 
 
-def encode(message: Message, dialect: SdsDialect) -> bytes:
+def encode(message: SdsMessage, dialect: SdsDialect) -> bytes:
     """Return a message's bytes, its fields in the order of their numbers.
 
     Raises SdsError for a message that breaks a limit, or lacks what the dialect needs: no ephemeral one travels in `nim`.
@@ -69,21 +69,21 @@ def encode(message: Message, dialect: SdsDialect) -> bytes:
     return data
 
 
-def decode(data: bytes, dialect: SdsDialect) -> Message:
+def decode(data: bytes, dialect: SdsDialect) -> SdsMessage:
     """Read a message. Raises SdsError, with a reason, for anything that is none or breaks a limit."""
     if len(data) > MAX_SDS_MESSAGE_SIZE_BYTES:
         raise SdsError(
             f"a message has {len(data)} bytes, {MAX_SDS_MESSAGE_SIZE_BYTES} are allowed: ask for less content"
         )
     try:
-        message = _Reader(dialect).message(data)
+        message = _MessageReader(dialect).message(data)
         _check(message, dialect)
     except DecodeError as error:
         raise SdsError(f"{error}, which no message has in {dialect.name}. The sender speaks another dialect?") from None
     return message
 
 
-def _check(message: Message, dialect: SdsDialect) -> None:
+def _check(message: SdsMessage, dialect: SdsDialect) -> None:
     """Hold a message to what is needed and allowed in either direction."""
     if not message.message_id or not message.channel_id:
         raise SdsError(f"a message has an id and a channel, not {message.message_id!r} and {message.channel_id!r}")
@@ -142,14 +142,14 @@ def _entry(entry: HistoryEntry, dialect: SdsDialect) -> bytes:
     return data
 
 
-class _Reader:
+class _MessageReader:
     """Reads one message, and counts its fields."""
 
     def __init__(self, dialect: SdsDialect) -> None:
         self._dialect = dialect
         self._left = MAX_SDS_FIELDS
 
-    def message(self, data: bytes) -> Message:
+    def message(self, data: bytes) -> SdsMessage:
         """Read all of it."""
         numbers = self._dialect.fields
         found: dict[int, int | bytes] = {}
@@ -167,7 +167,7 @@ class _Reader:
         lamport_ms = found.get(numbers.lamport_ms)
         if isinstance(lamport_ms, bytes):
             raise self._error("a Lamport time is a number, not text or bytes")
-        return Message(
+        return SdsMessage(
             self._text(found.get(numbers.message_id), "message") or "",
             self._text(found.get(numbers.channel_id), "channel") or "",
             self._text(found.get(numbers.sender_id), "sender") or "",

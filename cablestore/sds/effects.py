@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.message import HistoryEntry, SdsMessage
 
 
 class Reason(Enum):
@@ -43,14 +43,14 @@ class Deliver:
     It belongs where the order of (Lamport time, id) puts it, which may be before messages that were delivered earlier.
     """
 
-    message: Message
+    message: SdsMessage
 
 
 @dataclass(frozen=True, slots=True)
 class DeliverEphemeral:
     """A member's message that is in no log."""
 
-    message: Message
+    message: SdsMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,14 +26,14 @@ from cablestore.index.reader import Database, SnapshotSource
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.protocol.keys import after_prefix
 from cablestore.sds.bloom import RollingFilter
-from cablestore.sds.channel import Channel, Received
+from cablestore.sds.channel import ChannelTransaction, Received
 from cablestore.sds.effects import Effect
-from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.records import Counters, counters_of
 from cablestore.sds.settings import Settings
 from cablestore.sds.tables import STATE, Table, channel_ids, channel_prefix
 
-T = TypeVar("T", Message, HistoryEntry)
+T = TypeVar("T", SdsMessage, HistoryEntry)
 
 _OWNER: Final = "owner"
 _DEFAULT: Final = Settings()
@@ -99,8 +99,8 @@ class CausalLog:
             known = self._channels.get(channel_id)
             if known is None:
                 known = LogChannel(self, channel_id, sender_id, settings)
-                with self._turn(known, sync=True) as turn:  # refuses another sender
-                    turn.open()
+                with self._transaction(known, sync=True) as transaction:  # refuses another sender
+                    transaction.open()
                 self._channels[channel_id] = known
             elif (known.sender_id, known.settings) != (sender_id, settings):
                 raise SdsError(f"channel {channel_id!r} is open already, with another sender or other settings")
@@ -133,28 +133,28 @@ class CausalLog:
                     rows = self._batch.rows()
                 if rows:
                     self._database.write(rows, sync=sync)
-                for channel_id, turn in self._batch.turns.items():
-                    if turn.state.kept_filter is not None:
-                        self._filters[channel_id] = turn.state.kept_filter
+                for channel_id, transaction in self._batch.transactions.items():
+                    if transaction.state.kept_filter is not None:
+                        self._filters[channel_id] = transaction.state.kept_filter
             except BaseException:
                 if self._batch is not None:
-                    for channel_id in self._batch.turns:
+                    for channel_id in self._batch.transactions:
                         self._filters.pop(channel_id, None)  # it has ids that were not written
                 raise
             finally:
                 self._batch = None
 
     @contextmanager
-    def _turn(self, channel: LogChannel, *, sync: bool) -> Iterator[Channel]:
+    def _transaction(self, channel: LogChannel, *, sync: bool) -> Iterator[ChannelTransaction]:
         """Yield the channel for an event. What goes wrong in the middle of one spoils the batch."""
         with self.batch(sync=sync):
             batch = self._batch
             assert batch is not None  # noqa: S101 - tells mypy what `batch` does
-            turn = batch.turns.get(channel.channel_id)
-            if turn is None:
-                turn = batch.turns[channel.channel_id] = self._begin(batch.source, channel)
+            transaction = batch.transactions.get(channel.channel_id)
+            if transaction is None:
+                transaction = batch.transactions[channel.channel_id] = self._begin(batch.source, channel)
             try:
-                yield turn
+                yield transaction
             except SdsError:
                 raise  # comes before anything changes
             except BaseException:
@@ -162,20 +162,20 @@ class CausalLog:
                 raise
 
     @contextmanager
-    def _reading(self, channel: LogChannel) -> Iterator[Channel]:
+    def _reading(self, channel: LogChannel) -> Iterator[ChannelTransaction]:
         """Yield the channel as it was last written. Inside of a batch nothing is read: it may never be written."""
         with self._writing:
             if self._batch is not None:
                 raise SdsError("a batch is under way: read the channel before it or after it")
             with self._database.snapshot() as source:
-                turn = self._begin(source, channel)
-                yield turn
-                if turn.state.kept_filter is not None and not turn.rows():
-                    self._filters[channel.channel_id] = turn.state.kept_filter
+                transaction = self._begin(source, channel)
+                yield transaction
+                if transaction.state.kept_filter is not None and not transaction.rows():
+                    self._filters[channel.channel_id] = transaction.state.kept_filter
 
-    def _begin(self, source: SnapshotSource, channel: LogChannel) -> Channel:
+    def _begin(self, source: SnapshotSource, channel: LogChannel) -> ChannelTransaction:
         rolling = self._filters.get(channel.channel_id)
-        return Channel(source, channel.channel_id, channel.sender_id, channel.settings, rolling)
+        return ChannelTransaction(source, channel.channel_id, channel.sender_id, channel.settings, rolling)
 
     def close(self) -> None:
         """Wait for the event under way, then close. In the outbox stands what is not confirmed."""
@@ -195,19 +195,19 @@ class CausalLog:
 
 
 class _Batch:
-    """Events that are written together: a Channel for each channel, over one state."""
+    """Events that are written together: a ChannelTransaction for each channel, over one state."""
 
     def __init__(self, source: SnapshotSource) -> None:
         self.source: Final = source
-        self.turns: Final[dict[str, Channel]] = {}
+        self.transactions: Final[dict[str, ChannelTransaction]] = {}
         self.is_spoilt = False
 
     def rows(self) -> dict[bytes, bytes | None]:
         if self.is_spoilt:
             raise StorageError("an event of this batch broke off in the middle, so nothing of the batch was written")
         rows: dict[bytes, bytes | None] = {}
-        for turn in self.turns.values():
-            rows.update(turn.rows())
+        for transaction in self.transactions.values():
+            rows.update(transaction.rows())
         return rows
 
 
@@ -234,94 +234,96 @@ class LogChannel:
         message_id: str | None = None,
         retrieval_hint: bytes | None = None,
         sync: bool = True,
-    ) -> Message:
-        """Write a message into the log and have it sent: see `Channel.send`."""
-        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001 - a log and its channels are one
-            return turn.send(content, now_ms, message_id=message_id, retrieval_hint=retrieval_hint)
+    ) -> SdsMessage:
+        """Write a message into the log and have it sent: see `ChannelTransaction.send`."""
+        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001 - a log and its channels are one
+            return transaction.send(content, now_ms, message_id=message_id, retrieval_hint=retrieval_hint)
 
-    def send_ephemeral(self, content: bytes, *, sync: bool = True) -> Message:
-        """Have a message sent that is kept nowhere: see `Channel.send_ephemeral`."""
-        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
-            return turn.send_ephemeral(content)
+    def send_ephemeral(self, content: bytes, *, sync: bool = True) -> SdsMessage:
+        """Have a message sent that is kept nowhere: see `ChannelTransaction.send_ephemeral`."""
+        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+            return transaction.send_ephemeral(content)
 
     def receive(self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True) -> Received:
         """Take what the transport brought. Never raises for what is in it."""
-        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
-            return turn.receive(data, now_ms, retrieval_hint=retrieval_hint)
+        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+            return transaction.receive(data, now_ms, retrieval_hint=retrieval_hint)
 
     def receive_all(self, data: Iterable[bytes], now_ms: int, *, sync: bool = True) -> list[Received]:
         """Take many messages, a thousand in one write. What was written before an error stays."""
         found: list[Received] = []
         pending = iter(data)
         while batch := list(islice(pending, MAX_SDS_BATCH)):
-            with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
-                found += [turn.receive(each, now_ms) for each in batch]
+            with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+                found += [transaction.receive(each, now_ms) for each in batch]
         return found
 
     def retrieved(
         self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True
     ) -> Received:
-        """Take what was retrieved from a store: see `Channel.retrieved`."""
-        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
-            return turn.retrieved(data, now_ms, retrieval_hint=retrieval_hint)
+        """Take what was retrieved from a store: see `ChannelTransaction.retrieved`."""
+        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+            return transaction.retrieved(data, now_ms, retrieval_hint=retrieval_hint)
 
     def met(self, message_ids: Iterable[str], *, sync: bool = True) -> None:
-        """Take dependencies as met: see `Channel.met`."""
-        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
-            turn.met(message_ids)
+        """Take dependencies as met: see `ChannelTransaction.met`."""
+        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+            transaction.met(message_ids)
 
     def tick(self, now_ms: int, random: Callable[[], float], *, sync: bool = True) -> None:
-        """Do what is due: see `Channel.tick`."""
-        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
-            turn.tick(now_ms, random)
+        """Do what is due: see `ChannelTransaction.tick`."""
+        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+            transaction.tick(now_ms, random)
 
     def confirm(self, sequence: int, *, sync: bool = True) -> None:
         """Forget the effects up to this number: they were handled. Without `sync` they may come again after a power cut."""
-        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
-            turn.confirm(sequence)
+        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+            transaction.confirm(sequence)
 
     # --- reading ----------------------------------------------------------------------------------
 
     def outbox(self, after: int = 0, most: int = MAX_SDS_EFFECTS_READ) -> list[tuple[int, Effect]]:
         """Return the first effects with numbers above `after` that are not confirmed, in the order in which they arose."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return list(turn.outbox(after, min(most, MAX_SDS_EFFECTS_READ)))
+        with self._log._reading(self) as transaction:  # noqa: SLF001
+            return list(transaction.outbox(after, min(most, MAX_SDS_EFFECTS_READ)))
 
-    def log(self, after: Message | None = None) -> Iterator[Message]:
+    def log(self, after: SdsMessage | None = None) -> Iterator[SdsMessage]:
         """Yield the log in its order, from the first message on or from the one after `after`.
 
         A thousand are read at a time. What comes into the log meanwhile, after the last one yielded, is yielded too.
         """
-        yield from self._paged(lambda turn, last: turn.log(last), after)
+        yield from self._paged(lambda transaction, last: transaction.log(last), after)
 
-    def log_from(self, lamport_ms: int) -> Iterator[Message]:
+    def log_from(self, lamport_ms: int) -> Iterator[SdsMessage]:
         """Yield the log in its order, from a Lamport time on: see `log`."""
-        yield from self._paged(lambda turn, last: turn.log_from(lamport_ms) if last is None else turn.log(last), None)
+        yield from self._paged(
+            lambda transaction, last: transaction.log_from(lamport_ms) if last is None else transaction.log(last), None
+        )
 
-    def newest(self, most: int = 50) -> list[Message]:
+    def newest(self, most: int = 50) -> list[SdsMessage]:
         """Return the last messages of the log, the last one first."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return list(islice(turn.log(reverse=True), most))
+        with self._log._reading(self) as transaction:  # noqa: SLF001
+            return list(islice(transaction.log(reverse=True), most))
 
-    def message(self, message_id: str) -> Message | None:
+    def message(self, message_id: str) -> SdsMessage | None:
         """Return a message of the log, None where it is not there."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return turn.message(message_id)
+        with self._log._reading(self) as transaction:  # noqa: SLF001
+            return transaction.message(message_id)
 
     def encoded(self, message_id: str) -> bytes | None:
         """Return the bytes of a message of the log, None where it is not there: what a store answers retrieval with."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return turn.encoded(message_id)
+        with self._log._reading(self) as transaction:  # noqa: SLF001
+            return transaction.encoded(message_id)
 
     def missing(self) -> Iterator[HistoryEntry]:
         """Yield what others named and is not here, in order of ids, a thousand read at a time."""
-        yield from self._paged(lambda turn, last: turn.missing(last.message_id if last else ""), None)
+        yield from self._paged(lambda transaction, last: transaction.missing(last.message_id if last else ""), None)
 
-    def _paged(self, read: Callable[[Channel, T | None], Iterator[T]], last: T | None) -> Iterator[T]:
-        """Yield what `read` yields of a turn after the last one before it, page by page, so that memory does not grow."""
+    def _paged(self, read: Callable[[ChannelTransaction, T | None], Iterator[T]], last: T | None) -> Iterator[T]:
+        """Yield what `read` yields of a transaction after the last one before it, page by page, so that memory does not grow."""
         while True:
-            with self._log._reading(self) as turn:  # noqa: SLF001
-                page = list(islice(read(turn, last), MAX_SDS_BATCH))
+            with self._log._reading(self) as transaction:  # noqa: SLF001
+                page = list(islice(read(transaction, last), MAX_SDS_BATCH))
             yield from page
             if len(page) < MAX_SDS_BATCH:
                 return
@@ -329,13 +331,13 @@ class LogChannel:
 
     def counters(self) -> Counters:
         """Return the Lamport clock and how much is where."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return turn.counters
+        with self._log._reading(self) as transaction:  # noqa: SLF001
+            return transaction.counters
 
     def due_ms(self) -> int | None:
         """Return when `tick` has something to do."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return turn.due_ms()
+        with self._log._reading(self) as transaction:  # noqa: SLF001
+            return transaction.due_ms()
 
 
 def _path_of(store_folder: Path | str) -> Path:

@@ -15,7 +15,7 @@ _DIGEST_SIZE_BYTES: Final = 20
 """Whole characters of five bits, without padding."""
 
 
-class Kind(Enum):
+class MessageKind(Enum):
     """What a message is for."""
 
     CONTENT = "content"
@@ -42,7 +42,7 @@ class HistoryEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class SdsMessage:
     """One message.
 
     `lamport_ms` is its Lamport time, close to milliseconds since 1970, None for an ephemeral message; `causal_history` the
@@ -60,11 +60,11 @@ class Message:
     content: bytes | None = None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> MessageKind:
         """Of which kind it is, by the fields that are set, as @waku/sds tells."""
         if self.lamport_ms is None:
-            return Kind.EPHEMERAL
-        return Kind.CONTENT if self.content else Kind.SYNC
+            return MessageKind.EPHEMERAL
+        return MessageKind.CONTENT if self.content else MessageKind.SYNC
 
 
 def message_id_of(sender_id: str, channel_id: str, lamport_ms: int | None, content: bytes) -> str:

@@ -13,17 +13,17 @@ from cablestore.sds.message import HistoryEntry
 from cablestore.sds.outbox import tell
 from cablestore.sds.records import Gap, gap_of
 from cablestore.sds.repair import request_delay_ms
-from cablestore.sds.state import State
+from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import time_part
 
 
-def find(state: State, message_id: str) -> Gap | None:
+def find(state: ChannelState, message_id: str) -> Gap | None:
     """Return the gap of this id, None where nobody misses it."""
     row = state.missing.get(message_id.encode()) if state.counters.missing else None
     return None if row is None else gap_of(row)
 
 
-def note(state: State, entry: HistoryEntry, now_ms: int, *, told_by: str | None = None) -> None:
+def note(state: ChannelState, entry: HistoryEntry, now_ms: int, *, told_by: str | None = None) -> None:
     """Note that a message is missing, and tell so once. A later entry may say more of it than the first.
 
     `told_by` is the sender of a sync message that names it; without one a message waits for it.
@@ -51,7 +51,7 @@ def note(state: State, entry: HistoryEntry, now_ms: int, *, told_by: str | None 
     tell(state, Missing(entry))
 
 
-def _note_again(state: State, gap: Gap, entry: HistoryEntry, *, is_awaited: bool) -> None:
+def _note_again(state: ChannelState, gap: Gap, entry: HistoryEntry, *, is_awaited: bool) -> None:
     known, before = gap.entry, gap.packed()
     gap.entry = HistoryEntry(
         entry.message_id, known.retrieval_hint or entry.retrieval_hint, known.sender_id or entry.sender_id
@@ -63,7 +63,7 @@ def _note_again(state: State, gap: Gap, entry: HistoryEntry, *, is_awaited: bool
         state.missing.put(entry.message_id.encode(), gap.packed())
 
 
-def close(state: State, message_id: str) -> Gap | None:
+def close(state: ChannelState, message_id: str) -> Gap | None:
     """Forget a gap, because the message came or nobody waits for it any more. Returns it, None where there is none."""
     gap = find(state, message_id)
     if gap is not None:
@@ -77,7 +77,7 @@ def close(state: State, message_id: str) -> Gap | None:
     return gap
 
 
-def retrieve_due(state: State, now_ms: int) -> None:
+def retrieve_due(state: ChannelState, now_ms: int) -> None:
     """Ask the application again for what is still missing."""
     for part, _ in state.retrieve.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         gap = gap_of(state.missing.take(part[8:]))
@@ -89,12 +89,12 @@ def retrieve_due(state: State, now_ms: int) -> None:
         tell(state, Retrieve(gap.entry, gap.retrieved))
 
 
-def has_requests(state: State, now_ms: int) -> bool:
+def has_requests(state: ChannelState, now_ms: int) -> bool:
     """Tell whether some T_req is over."""
     return bool(state.counters.missing and state.request.some(b"", time_part(now_ms + 1), 1))
 
 
-def take_requests(state: State, message_id: str, now_ms: int) -> tuple[HistoryEntry, ...]:
+def take_requests(state: ChannelState, message_id: str, now_ms: int) -> tuple[HistoryEntry, ...]:
     """Return what the message with this id asks for, the most overdue first, and note that it was asked for."""
     settings = state.settings
     if settings.repair is None or not state.counters.missing:
@@ -110,21 +110,21 @@ def take_requests(state: State, message_id: str, now_ms: int) -> tuple[HistoryEn
     return tuple(entries)
 
 
-def requested_by_another(state: State, message_id: str, now_ms: int) -> None:
+def requested_by_another(state: ChannelState, message_id: str, now_ms: int) -> None:
     """Wait for the answer that another member asked for."""
     gap = find(state, message_id)
     if gap is not None and gap.request_ms is not None:
         _move_request(state, gap, now_ms + state.settings.repair_backoff.after_ms(max(1, gap.requested)))
 
 
-def _move_request(state: State, gap: Gap, from_ms: int) -> None:
+def _move_request(state: ChannelState, gap: Gap, from_ms: int) -> None:
     part, before_ms = gap.entry.message_id.encode(), gap.request_ms
     gap.request_ms = from_ms + _request_delay_ms(state, gap.entry.message_id)
     state.missing.put(part, gap.packed())
     state.set_timer(state.request, part, before_ms, gap.request_ms)
 
 
-def _request_delay_ms(state: State, message_id: str) -> int:
+def _request_delay_ms(state: ChannelState, message_id: str) -> int:
     parameters = state.settings.repair
     if parameters is None:
         return 0

@@ -19,11 +19,11 @@ from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.protocol.body import JOIN, TEXT, TOPIC
 from cablestore.protocol.crypto import HASH_SIZE_BYTES, post_hash
 from cablestore.protocol.post import Post
-from cablestore.sds.channel import Received, Verdict
+from cablestore.sds.channel import Received, ReceiveResult
 from cablestore.sds.codec import decode, encode
 from cablestore.sds.effects import Deliver, Effect, Missing, Retrieve
 from cablestore.sds.log import CausalLog, LogChannel
-from cablestore.sds.message import Message
+from cablestore.sds.message import SdsMessage
 from cablestore.sds.settings import Settings
 from cablestore.store.store import CableStore
 
@@ -45,7 +45,7 @@ class CaughtUp(NamedTuple):
     without_post: int
 
 
-def check_post(message: Message) -> str | None:
+def check_post(message: SdsMessage) -> str | None:
     """Say what is wrong with a message that should be a post under its hash, None for nothing."""
     digest = post_hash(message.content or b"").hex()
     return None if digest == message.message_id else f"its id is {message.message_id!r}, its post's hash {digest}"
@@ -145,7 +145,7 @@ class PostChannel:
                         without_post += 1
                     else:
                         verdict = self.channel.retrieved(data, now_ms).verdict
-                        taken += verdict in {Verdict.DELIVERED, Verdict.WAITING}
+                        taken += verdict in {ReceiveResult.DELIVERED, ReceiveResult.WAITING}
         return CaughtUp(taken, without_post)
 
     def _with_post(self, outline: bytes) -> bytes | None:

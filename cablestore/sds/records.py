@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
 from cablestore.index.packing import pack, unpack
-from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.message import HistoryEntry, SdsMessage
 
 _KNOWN: Final = struct.Struct(">cQIB")
 _LOOSE: Final = struct.Struct(">Q")
@@ -18,7 +18,7 @@ _NAMED: Final = 1
 _LOST: Final = 2
 
 
-class Place(Enum):
+class MessageState(Enum):
     """Where a message is that has a row."""
 
     __hash__ = object.__hash__
@@ -31,7 +31,7 @@ class Place(Enum):
     """A sync message, which stands in no log. Nobody waits for it."""
 
 
-_PLACES: Final = {place.value: place for place in Place}
+_STATES: Final = {state.value: state for state in MessageState}
 
 
 class Known(NamedTuple):
@@ -41,7 +41,7 @@ class Known(NamedTuple):
     came, which happens to one that was given up; `is_lost` that one was given up because it could not be had.
     """
 
-    place: Place
+    state: MessageState
     lamport_ms: int = 0
     unmet: int = 0
     is_named: bool = False
@@ -50,7 +50,7 @@ class Known(NamedTuple):
     def packed(self) -> bytes:
         """Return the row."""
         marks = self.is_named * _NAMED | self.is_lost * _LOST
-        return _KNOWN.pack(self.place.value, self.lamport_ms, self.unmet, marks)
+        return _KNOWN.pack(self.state.value, self.lamport_ms, self.unmet, marks)
 
 
 def known_of(row: bytes | None) -> Known | None:
@@ -58,8 +58,8 @@ def known_of(row: bytes | None) -> Known | None:
     if row is None:
         return None
     try:
-        place, lamport_ms, unmet, marks = _KNOWN.unpack(row)
-        return Known(_PLACES[place], lamport_ms, unmet, bool(marks & _NAMED), bool(marks & _LOST))
+        state, lamport_ms, unmet, marks = _KNOWN.unpack(row)
+        return Known(_STATES[state], lamport_ms, unmet, bool(marks & _NAMED), bool(marks & _LOST))
     except (struct.error, KeyError):
         raise CorruptStoreError(f"a row of an id in the causal log holds {row!r}") from None
 
@@ -74,10 +74,10 @@ def entries_of(parts: Iterable[list[Any]]) -> tuple[HistoryEntry, ...]:
     return tuple([HistoryEntry(*part) for part in parts])
 
 
-class Held(NamedTuple):
+class KeptMessage(NamedTuple):
     """A message that is kept: without its filter and requests, which are out of date, and with its own retrieval hint."""
 
-    message: Message
+    message: SdsMessage
     retrieval_hint: bytes | None = None
 
     def packed(self) -> bytes:
@@ -91,13 +91,13 @@ class Held(NamedTuple):
         return HistoryEntry(self.message.message_id, self.retrieval_hint, self.message.sender_id)
 
 
-def held_of(row: bytes, message_id: str, channel_id: str, lamport_ms: int) -> Held:
+def kept_of(row: bytes, message_id: str, channel_id: str, lamport_ms: int) -> KeptMessage:
     """Return the message of a row."""
     sender_id, history, content, hint = unpack(row)
-    message = Message(
+    message = SdsMessage(
         message_id, channel_id, sender_id, lamport_ms, causal_history=entries_of(history), content=content
     )
-    return Held(message, hint)
+    return KeptMessage(message, hint)
 
 
 @dataclass(slots=True)
@@ -152,7 +152,7 @@ def gap_of(row: bytes) -> Gap:
     return Gap(HistoryEntry(message_id, hint, sender_id), *parts)
 
 
-class Loose(NamedTuple):
+class LooseEnd(NamedTuple):
     """A message of the log that no other one names: when a member other than its sender last named it in a message."""
 
     named_ms: int
@@ -163,9 +163,9 @@ class Loose(NamedTuple):
         return _LOOSE.pack(self.named_ms) + self.sender_id.encode()
 
 
-def loose_of(row: bytes) -> Loose:
+def loose_end_of(row: bytes) -> LooseEnd:
     """Return what a row says."""
-    return Loose(_LOOSE.unpack_from(row)[0], row[_LOOSE.size :].decode())
+    return LooseEnd(_LOOSE.unpack_from(row)[0], row[_LOOSE.size :].decode())
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from cablestore.errors import SdsError
 from cablestore.limits import MAX_SDS_HISTORY, MAX_SDS_REPAIR_REQUESTS
 from cablestore.sds.bloom import FilterParameters
 from cablestore.sds.dialects import SPEC, SdsDialect
-from cablestore.sds.message import Message
+from cablestore.sds.message import SdsMessage
 from cablestore.sds.repair import RepairParameters
 
 _MINUTE_MS: Final = 60_000
@@ -44,7 +44,7 @@ class Settings:
     """
 
     dialect: SdsDialect = SPEC
-    check: Callable[[Message], str | None] | None = None
+    check: Callable[[SdsMessage], str | None] | None = None
     """Says what is wrong with a received message that has content, None for nothing; what is wrong is refused."""
     filter: FilterParameters = field(default_factory=FilterParameters)
     repair: RepairParameters | None = field(default_factory=RepairParameters)

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from cablestore.limits import MAX_SDS_SHARES
-from cablestore.sds.state import State
+from cablestore.sds.state import ChannelState
 
 STRANGERS: Final = ""
 """The share of all senders that have none of their own."""
@@ -26,7 +26,7 @@ class Claim(NamedTuple):
     size: int
 
 
-def note_sender(state: State, sender_id: str) -> None:
+def note_sender(state: ChannelState, sender_id: str) -> None:
     """Give a sender, whose message came into the log, a share of its own while there are some."""
     counters, part = state.counters, sender_id.encode()
     if counters.senders < MAX_SDS_SHARES and part and state.senders.get(part) is None:
@@ -34,7 +34,7 @@ def note_sender(state: State, sender_id: str) -> None:
         counters.senders += 1
 
 
-def share_of(state: State, sender_id: str) -> str:
+def share_of(state: ChannelState, sender_id: str) -> str:
     """Return the share that a sender's messages count to."""
     has_own = sender_id == state.sender_id or state.senders.get(sender_id.encode()) is not None
     return sender_id if has_own else STRANGERS

@@ -10,7 +10,7 @@ from cablestore.errors import SdsError
 from cablestore.index.reader import Source
 from cablestore.sds import tables
 from cablestore.sds.bloom import RollingFilter
-from cablestore.sds.records import Counters, Held, Known, Place, counters_of, held_of, known_of
+from cablestore.sds.records import Counters, KeptMessage, Known, MessageState, counters_of, kept_of, known_of
 from cablestore.sds.settings import Settings
 from cablestore.sds.tables import Table, id_of, lamport_of, time_part
 
@@ -18,7 +18,7 @@ _ONLY: Final = b""
 """The key part of a table's only row."""
 
 
-class State:
+class ChannelState:
     """One channel over one state of the database.
 
     `rolling` is the channel's filter as the same writer left it with its last write; without it the filter is read. It is
@@ -63,7 +63,7 @@ class State:
         self._filter = rolling
         self._newest: list[bytes] | None = None
         self.reviewed: tuple[tuple[int, int, int], list[tuple[bytes, tuple[int, ...]]]] | None = None
-        """What filters are held against in this write: see `acknowledging`."""
+        """What filters are held against in this write: see `acknowledgements`."""
         self._check_sender()
 
     def _table(self, source: Source, name: bytes) -> Table:
@@ -124,23 +124,23 @@ class State:
     def is_here(self, message_id: str) -> bool:
         """Tell whether a message is in the log, or waits."""
         known = self.known(message_id)
-        return known is not None and known.place in {Place.LOGGED, Place.WAITING}
+        return known is not None and known.state in {MessageState.LOGGED, MessageState.WAITING}
 
     def put_known(self, message_id: str, known: Known) -> None:
         """Note what is known of an id."""
         self.ids.put(message_id.encode(), known.packed())
 
-    def held(self, place: bytes) -> Held:
+    def kept(self, place: bytes) -> KeptMessage:
         """Return the message at a place of the log."""
         return self.read(place, self.log.take(place))
 
-    def held_waiting(self, place: bytes) -> Held:
+    def kept_waiting(self, place: bytes) -> KeptMessage:
         """Return the waiting message at a place."""
         return self.read(place, self.waiting.take(place))
 
-    def read(self, place: bytes, row: bytes) -> Held:
+    def read(self, place: bytes, row: bytes) -> KeptMessage:
         """Return the message of a row of the log, or of those that wait."""
-        return held_of(row, id_of(place), self.channel_id, lamport_of(place))
+        return kept_of(row, id_of(place), self.channel_id, lamport_of(place))
 
     def newest(self) -> list[bytes]:
         """Return the places of the newest messages of the log, oldest first: those that a causal history names."""

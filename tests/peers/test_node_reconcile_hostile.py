@@ -26,7 +26,7 @@ from cablestore.reconcile.framing import FrameReader, framed
 from cablestore.reconcile.ids import EVERYTHING, SyncID
 from cablestore.reconcile.messages import (
     Accepted,
-    Message,
+    ConversationMessage,
     PayloadFrame,
     PostsFrame,
     Stored,
@@ -34,7 +34,7 @@ from cablestore.reconcile.messages import (
     decode_frame,
     encode_frame,
 )
-from cablestore.reconcile.payload import ItemSet, Part, Payload, Shards
+from cablestore.reconcile.payload import ItemSet, Payload, PayloadPart, Shards
 from cablestore.reconcile.transfer import encode_message, post_id
 
 
@@ -49,10 +49,10 @@ class Peer:
     def say(self, *frames: bytes) -> None:
         self.writer.write(b"".join(map(framed, frames)))
 
-    def tell(self, *messages: Message) -> None:
+    def tell(self, *messages: ConversationMessage) -> None:
         self.say(*(encode_frame(7, message) for message in messages))
 
-    async def hear(self) -> tuple[int, Message] | None:
+    async def hear(self) -> tuple[int, ConversationMessage] | None:
         """The next frame, None where the connection is over."""
         while not self._heard:
             data = b""
@@ -63,7 +63,7 @@ class Peer:
             self._heard += self._frames.feed(data)
         return decode_frame(self._heard.pop(0))
 
-    async def rest(self) -> list[Message]:
+    async def rest(self) -> list[ConversationMessage]:
         found = []
         while (heard := await self.hear()) is not None:
             found.append(heard[1])
@@ -118,7 +118,7 @@ def outcome(node: Node, of: str) -> float:
 
 def claiming(*ids: SyncID, reconciled: bool = False) -> PayloadFrame:
     """All there is, says the peer."""
-    return PayloadFrame(encode(Payload(Shards(), [Part(EVERYTHING, ItemSet(sorted(ids), reconciled))]), SPEC))
+    return PayloadFrame(encode(Payload(Shards(), [PayloadPart(EVERYTHING, ItemSet(sorted(ids), reconciled))]), SPEC))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ async def test_a_peer_that_goes_on_comparing_is_ended() -> None:
     async with attacked() as (node, address, _):
         peer = await call(address)
         peer.say(hello())
-        lies = PayloadFrame(encode(Payload(Shards(), [Part(EVERYTHING, b"\xaa" * 32)]), SPEC))
+        lies = PayloadFrame(encode(Payload(Shards(), [PayloadPart(EVERYTHING, b"\xaa" * 32)]), SPEC))
         for _ in range(limits.MAX_RECONCILE_ROUNDS + 1):
             peer.tell(lies)
             heard = await peer.hear()

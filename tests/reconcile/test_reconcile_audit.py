@@ -11,7 +11,7 @@ from reconciling import NOW_NS, Pair, an_id, converse, reconciled, session, sets
 
 from cablestore import limits
 from cablestore.errors import ReconcileError
-from cablestore.reconcile.audit import Audit, Verdict, answer
+from cablestore.reconcile.audit import Audit, AuditResult, answer
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
 from cablestore.reconcile.sets import MemorySet, OrderedSet
 
@@ -37,7 +37,7 @@ def state(ids: list[SyncID]) -> OrderedSet:
     return MemorySet(ids).snapshot()
 
 
-def audited(here: list[SyncID], there: list[SyncID], *ranges: Range, seed: bytes = SEED, cuts: int = 64) -> Verdict:
+def audited(here: list[SyncID], there: list[SyncID], *ranges: Range, seed: bytes = SEED, cuts: int = 64) -> AuditResult:
     audit = Audit(state(here), *ranges, seed=seed, cuts=cuts)
     return audit.judge(answer(state(there), audit.question()))
 
@@ -100,7 +100,7 @@ def test_audits_have_a_limit() -> None:
         Audit(known, seed=SEED, cuts=2 * limits.MAX_AUDIT_CUTS)
     largest = Audit(known, *[of_times(2 * at, 2 * at + 1) for at in range(limits.MAX_AUDIT_CUTS // 2)], seed=SEED)
     question = largest.question()
-    assert largest.judge(answer(known, question)) == Verdict([], [], is_by_design=False)
+    assert largest.judge(answer(known, question)) == AuditResult([], [], is_by_design=False)
     for count in (b"\x00", b"\x80\x08"):
         with pytest.raises(ReconcileError, match="allowed are 1 to 1023"):
             answer(known, b"\x01\x00\x00" + count + bytes(9_000))

@@ -19,7 +19,7 @@ from cablestore.protocol.varint import encode_varint
 from cablestore.reconcile.codec import decode, encode, read_item_set, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect, agreed, dialect_named
 from cablestore.reconcile.ids import END_NS, Bound, Range, SyncID
-from cablestore.reconcile.payload import Content, Header, ItemSet, Part, Payload, Shards, Topics
+from cablestore.reconcile.payload import Content, Header, ItemSet, Payload, PayloadPart, Shards, Topics
 
 COLUMNS = {
     "spec": "spec_literal_cluster1_shards_0_1",
@@ -90,7 +90,7 @@ def test_malformed_payloads_that_deployed_nodes_meet(vector: dict[str, Any]) -> 
 
 def test_numbers_that_are_not_minimal_are_read_where_deployed_nodes_read_them() -> None:
     data = bytes.fromhex("01020001e887800005 00")
-    assert decode(data, NWAKU_036).parts == [Part(Range(Bound(1000), Bound(1005)), None)]
+    assert decode(data, NWAKU_036).parts == [PayloadPart(Range(Bound(1000), Bound(1005)), None)]
     with pytest.raises(ReconcileError, match="not minimal"):
         decode(data, SPEC)
 
@@ -120,7 +120,7 @@ def payloads(draw: st.DrawFn, dialect: SyncDialect) -> Payload:
     if not dialect.cuts_hashes:
         marks = [Bound(mark.timestamp_ns) for mark in marks]
     cuts = sorted({*marks, *(Bound(mark.timestamp_ns) for mark in marks)})
-    parts = [Part(Range(low, high), draw(contents)) for low, high in pairwise(cuts)]
+    parts = [PayloadPart(Range(low, high), draw(contents)) for low, high in pairwise(cuts)]
     return Payload(draw(headers[dialect.header]), parts) if parts else Payload(None, [])
 
 
@@ -162,10 +162,10 @@ def test_any_bytes_give_a_payload_or_an_error(dialect: SyncDialect, data: st.Dat
 
 
 def test_bounds_that_do_not_increase_are_neither_written_nor_read() -> None:
-    one = Part(Range(Bound(5), Bound(9)), None)
+    one = PayloadPart(Range(Bound(5), Bound(9)), None)
     for other in (Bound(9), Bound(8), Bound(9, b"")):
         with pytest.raises(ReconcileError, match="in order"):
-            encode(Payload(Shards(), [one, Part(Range(Bound(9), other), None)]), SPEC)
+            encode(Payload(Shards(), [one, PayloadPart(Range(Bound(9), other), None)]), SPEC)
     for behind in (b"\x00\x00", b"\x00\x01\x00", b"\x00\x02\x00\x00"):
         with pytest.raises(ReconcileError, match="ends where it begins"):
             decode(b"\x00\x00\x09\x00" + behind + b"\x00", SPEC)
@@ -174,7 +174,7 @@ def test_bounds_that_do_not_increase_are_neither_written_nor_read() -> None:
 def test_a_hash_behind_another_time_is_not_written() -> None:
     """It would be read without it: a bound that was not meant."""
     with pytest.raises(ReconcileError, match="behind another time"):
-        encode(Payload(Shards(), [Part(Range(Bound(5), Bound(9, b"x")), None)]), SPEC)
+        encode(Payload(Shards(), [PayloadPart(Range(Bound(5), Bound(9, b"x")), None)]), SPEC)
 
 
 def test_ids_out_of_order_are_not_written() -> None:
@@ -184,7 +184,7 @@ def test_ids_out_of_order_are_not_written() -> None:
 
 def test_a_header_of_another_dialect_is_not_written() -> None:
     with pytest.raises(ReconcileError, match="has Topics in its header"):
-        encode(Payload(Shards(), [Part(Range(Bound(0), Bound(1)), None)]), NWAKU_037)
+        encode(Payload(Shards(), [PayloadPart(Range(Bound(0), Bound(1)), None)]), NWAKU_037)
 
 
 def test_topics_that_are_no_text() -> None:
@@ -224,7 +224,7 @@ def test_a_frame_is_not_larger_than_allowed() -> None:
     with pytest.raises(ReconcileError, match="reconcile a shorter time"):
         decode(bytes(limits.MAX_RECONCILE_FRAME_SIZE_BYTES + 1), SPEC)
     ids = [SyncID(NOW_NS, bytes(32))] * (limits.MAX_RECONCILE_ITEMS)
-    halves = [Part(Range(Bound(at), Bound(at + 1)), ItemSet(ids, reconciled=True)) for at in (1, 2)]
+    halves = [PayloadPart(Range(Bound(at), Bound(at + 1)), ItemSet(ids, reconciled=True)) for at in (1, 2)]
     with pytest.raises(ReconcileError, match="reconcile a shorter time"):
         encode(Payload(Shards(), halves), SPEC)
 

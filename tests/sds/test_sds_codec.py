@@ -20,15 +20,19 @@ from cablestore.errors import SdsError
 from cablestore.sds.bloom import BloomFilter, FilterParameters, to_wire
 from cablestore.sds.codec import decode, encode
 from cablestore.sds.dialects import NIM, SPEC, FieldNumbers, SdsDialect, dialect_named
-from cablestore.sds.message import HistoryEntry, Kind, Message, message_id_of
+from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage, message_id_of
 
 FORMATS = {"about", "wire", "hashn_test_vectors", "hashn_note", "hashes", "bloom", "bloom_parameters"}
 FORMATS |= {"js_bloom_false_positive_rate_measured", "repair", "repair_note", "defaults", "nim_test_properties"}
 BEHAVIOUR = {"defaults", "lamport_tests", "ordering_tests", "repair_buffer_tests", "measured_behaviour"}
 BEHAVIOUR |= {"nim_test_properties"}
 
-KINDS = {"ContentMessage": Kind.CONTENT, "SyncMessage": Kind.SYNC, "EphemeralMessage": Kind.EPHEMERAL}
-HELLO = Message("m1", "room", "alice", NOW_MS, content=b"hello")
+KINDS = {
+    "ContentMessage": MessageKind.CONTENT,
+    "SyncMessage": MessageKind.SYNC,
+    "EphemeralMessage": MessageKind.EPHEMERAL,
+}
+HELLO = SdsMessage("m1", "room", "alice", NOW_MS, content=b"hello")
 
 
 def test_every_known_answer_is_about_formats_or_behaviour() -> None:
@@ -66,7 +70,7 @@ def test_bytes_of_nim_sds() -> None:
     """A message of its own with an empty filter of its own, up to the filter's words."""
     parameters = FilterParameters()
     filter_ = to_wire(BloomFilter(parameters).bits, parameters, NIM)
-    message = Message("m-nim", "room", "", 1_795_243_978, bloom_filter=filter_, content=b"hi")
+    message = SdsMessage("m-nim", "room", "", 1_795_243_978, bloom_filter=filter_, content=b"hi")
     written = encode(message, NIM)
     assert written.hex().startswith(VECTORS["wire"]["nim_sample_prefix_hex"])
     assert decode(written, NIM) == message
@@ -98,7 +102,7 @@ def test_the_overhead_of_a_message_is_the_filter_and_a_little() -> None:
     for capacity, most in ((10_000, known[0] + 2 * (known[1] - known[0]) + 200), (1_000, 3_500)):
         parameters = FilterParameters(capacity)
         filter_ = to_wire(bytes(parameters.size_bytes), parameters, SPEC)
-        message = Message("c" * 64, "room", "alice", NOW_MS, history, filter_, content=b"five!")
+        message = SdsMessage("c" * 64, "room", "alice", NOW_MS, history, filter_, content=b"five!")
         assert parameters.size_bytes < len(encode(message, SPEC)) - 5 <= most
         without = replace(message, causal_history=history[:1])
         assert len(encode(message, SPEC)) - len(encode(without, SPEC)) == known[1] - known[0]
@@ -288,7 +292,7 @@ def test_what_is_no_message(data: bytes, reason: str) -> None:
         (replace(HELLO, causal_history=(HistoryEntry("\udfff"),)), "UTF-8"),
     ],
 )
-def test_what_cannot_be_written(message: Message, reason: str) -> None:
+def test_what_cannot_be_written(message: SdsMessage, reason: str) -> None:
     with pytest.raises(SdsError, match=reason):
         encode(message, SPEC)
 
@@ -296,7 +300,7 @@ def test_what_cannot_be_written(message: Message, reason: str) -> None:
 # --- limits -------------------------------------------------------------------------------------
 
 
-def refused(message: Message, dialect: SdsDialect, reason: str) -> None:
+def refused(message: SdsMessage, dialect: SdsDialect, reason: str) -> None:
     """It is not written, and is not read where another has written it."""
     with pytest.raises(SdsError, match=reason):
         encode(message, dialect)
@@ -333,7 +337,7 @@ def test_the_longest_message(dialect: SdsDialect) -> None:
 def test_the_longest_ids(dialect: SdsDialect) -> None:
     """MAX_SDS_ID_SIZE_BYTES, of bytes, in each place where an id stands."""
     longest = "é" * (limits.MAX_SDS_ID_SIZE_BYTES // 2)
-    whole = Message(longest, longest, longest, 1, (HistoryEntry(longest, None, longest),), content=b"x")
+    whole = SdsMessage(longest, longest, longest, 1, (HistoryEntry(longest, None, longest),), content=b"x")
     assert decode(encode(whole, dialect), dialect) == whole
     for changes in (
         {"message_id": longest + "x"},
@@ -417,10 +421,10 @@ def test_two_people_who_write_the_same_have_different_messages() -> None:
 
 
 def test_kinds() -> None:
-    assert HELLO.kind is Kind.CONTENT
-    assert replace(HELLO, content=b"").kind is replace(HELLO, content=None).kind is Kind.SYNC
-    assert replace(HELLO, lamport_ms=0).kind is Kind.CONTENT
-    assert replace(HELLO, lamport_ms=None).kind is Kind.EPHEMERAL
+    assert HELLO.kind is MessageKind.CONTENT
+    assert replace(HELLO, content=b"").kind is replace(HELLO, content=None).kind is MessageKind.SYNC
+    assert replace(HELLO, lamport_ms=0).kind is MessageKind.CONTENT
+    assert replace(HELLO, lamport_ms=None).kind is MessageKind.EPHEMERAL
 
 
 def test_dialects_have_names() -> None:

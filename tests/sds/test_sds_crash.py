@@ -19,7 +19,7 @@ from waiting import wait_until
 from cablestore.errors import SdsError, StorageError, StoreLockedError
 from cablestore.index.memory import MemoryDB
 from cablestore.sds.bloom import ForeignFilter, positions
-from cablestore.sds.channel import Verdict
+from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.dialects import SPEC
 from cablestore.sds.effects import Deliver, Send
 from cablestore.sds.log import CausalLog
@@ -43,9 +43,9 @@ def test_an_event_is_there_whole_or_not_at_all(instant: str) -> None:
     if instant == "before":
         assert database._rows == before
         assert not again.effects()
-        assert again.hears(content("a")) == [Verdict.DELIVERED]
+        assert again.hears(content("a")) == [ReceiveResult.DELIVERED]
     assert delivered(again.effects()) == ["a", "b", "c"]
-    assert again.hears(content("a")) == [Verdict.DUPLICATE]
+    assert again.hears(content("a")) == [ReceiveResult.DUPLICATE]
 
 
 def test_the_outbox_goes_on_where_it_was_confirmed() -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, bound_between
-from cablestore.reconcile.payload import Content, Header, ItemSet, Part, Shards, Topics
-from cablestore.reconcile.session import DEFAULT_LIMITS, DEFAULT_SPLITTING, Session, SessionLimits, Step
+from cablestore.reconcile.payload import Content, Header, ItemSet, PayloadPart, Shards, Topics
+from cablestore.reconcile.session import DEFAULT_LIMITS, DEFAULT_SPLITTING, ReconcileSession, SessionLimits, SessionStep
 from cablestore.reconcile.sets import MemorySet
 from cablestore.reconcile.splitting import Splitting
 
@@ -34,12 +34,12 @@ def known_id(timestamp_ns: int, hash_hex: str) -> SyncID:
     return SyncID(timestamp_ns, bytes.fromhex(hash_hex))
 
 
-def known_parts(described: list[dict[str, Any]], dialect: SyncDialect) -> list[Part]:
+def known_parts(described: list[dict[str, Any]], dialect: SyncDialect) -> list[PayloadPart]:
     """Ranges in the words of the vectors, whose bounds are ids: what each writer cuts off of them.
 
     The specification's compares an id with the one before, nwaku's with the first one of all.
     """
-    parts: list[Part] = []
+    parts: list[PayloadPart] = []
     for part in described:
         first, before, at = known_id(*described[0]["a"]), known_id(*part["a"]), known_id(*part["b"])
         if not dialect.cuts_hashes:
@@ -50,7 +50,7 @@ def known_parts(described: list[dict[str, Any]], dialect: SyncDialect) -> list[P
         elif part["type"] == 2:
             content = ItemSet([known_id(*each) for each in part["items"]], part["reconciled"])
         lower = parts[-1].range.upper if parts else Bound(before.timestamp_ns)
-        parts.append(Part(Range(lower, bound_between(before, at)), content))
+        parts.append(PayloadPart(Range(lower, bound_between(before, at)), content))
     return parts
 
 
@@ -67,7 +67,7 @@ def spread(number: int, *, seed: int = 1, over_ns: int = HOUR_NS, from_ns: int =
 class Side(Protocol):
     """What takes a payload and answers."""
 
-    def receive(self, data: bytes, *, at_s: float) -> Step: ...
+    def receive(self, data: bytes, *, at_s: float) -> SessionStep: ...
 
 
 @dataclass
@@ -119,11 +119,11 @@ def session(
     window: Range = EVERYTHING,
     splitting: Splitting = DEFAULT_SPLITTING,
     limits: SessionLimits = DEFAULT_LIMITS,
-) -> Session:
+) -> ReconcileSession:
     """A session over these ids."""
     snapshot = MemorySet(ids).snapshot()
     header = HEADERS[dialect.name] if header is None else header
-    return Session(lambda _: snapshot, dialect, header, window=window, splitting=splitting, limits=limits)
+    return ReconcileSession(lambda _: snapshot, dialect, header, window=window, splitting=splitting, limits=limits)
 
 
 def reconciled(
