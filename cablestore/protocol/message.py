@@ -174,8 +174,9 @@ _EXTRA_ID_BYTE: Final = b"\xff"
 class FrameReader:
     """Cuts a stream of bytes, in whatever pieces it comes, into messages without their lengths."""
 
-    def __init__(self, max_size_bytes: int = limits.MAX_MESSAGE_SIZE_BYTES) -> None:
+    def __init__(self, max_size_bytes: int = limits.MAX_MESSAGE_SIZE_BYTES, *, skips_empty: bool = True) -> None:
         self._max_size_bytes = max_size_bytes
+        self._skips_empty = skips_empty
         self._rest = bytearray()
         self._needed = 1
         """Bytes with which it is worth looking again: a large message is not looked at for each of its pieces."""
@@ -190,7 +191,7 @@ class FrameReader:
     def feed(self, data: bytes) -> list[bytes]:
         """Take the next bytes, return the messages that are whole now. Raises DecodeError; then the stream is lost.
 
-        Messages of length 0 say nothing and are passed over: cable.rs writes some lengths one too small, and the 0 that
+        With `skips_empty` messages of length 0, which say nothing, are passed over: cable.rs writes some lengths one too small, and the 0 that
         ends such a message comes after it.
         """
         if self._rest:
@@ -203,10 +204,11 @@ class FrameReader:
         at = 0
         while (found := self._next(data, at)) is not None:
             start, at = found
-            self._empty = self._empty + 1 if start == at else 0
+            is_skipped = self._skips_empty and start == at
+            self._empty = self._empty + 1 if is_skipped else 0
             if self._empty > limits.MAX_EMPTY_MESSAGES:
                 raise DecodeError(at, f"more than {limits.MAX_EMPTY_MESSAGES} messages of length 0 follow each other")
-            if start < at:
+            if not is_skipped:
                 frames.append(data[start:at])
         if at < len(data):
             self._rest += data[at:]

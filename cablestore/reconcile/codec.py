@@ -173,11 +173,6 @@ class _PayloadReader:
             raise self._error(f"an item set is reconciled or not, 1 or 0, not {reconciled}")
         return ItemSet(elements, bool(reconciled))
 
-    @property
-    def at(self) -> int:
-        """The offset behind what was read."""
-        return self._at
-
     def _shards(self) -> Shards:
         cluster = self._varint()
         return Shards(cluster, tuple([self._varint() for _ in range(self._count(MAX_RECONCILE_SHARDS, "shards", 1))]))
@@ -261,9 +256,3 @@ class _PayloadReader:
         return ReconcileError(
             f"{reason} (at byte {self._at}, in {self._dialect.name}). The peer speaks another dialect?"
         )
-
-
-def read_item_set(data: bytes, dialect: SyncDialect) -> tuple[ItemSet, int]:
-    """Read the item set with which `data` begins; return it and the offset behind it. Raises ReconcileError for none."""
-    reader = _PayloadReader(data, dialect)
-    return reader.item_set(), reader.at

@@ -1,7 +1,10 @@
-"""What reconciliation asks of a set of ids: one state of it, in order, with fingerprints of any range. Pure.
+"""Ordered sets of ids with fingerprints of any range: the interface, a set in memory, a corrected set. Pure.
 
-A session asks one set from its first payload to its last, so an implementation is a snapshot: whatever is stored
-meanwhile, its answers stay the same. All four questions should cost O(log n), and `items` what it returns.
+A session asks the same set from its first payload to its last. So an implementation is a snapshot: its answers stay the
+same when posts are stored meanwhile. `items` should cost as much as it returns, the other calls O(log n).
+
+`MemorySet` keeps its ids in chunks that never change: to add or discard an id replaces one chunk. So a snapshot is the list of
+the present chunks and the running sums over them, which are 30,000 numbers of each kind for a million ids.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ from cablestore.reconcile.ids import Bound, Range, SyncID, bound_between, checke
 
 
 class Fingerprint(NamedTuple):
-    """What stands for the ids of a range: how many `ids` there are, the XOR of their hashes, and the sum modulo 2**256.
+    """Fingerprint of the ids of a range: their number `ids`, the XOR of their hashes, and the sum modulo 2**256.
 
-    Hashes count as numbers, their first byte as the highest. Only the XOR is sent in a reconciliation (WAKU-SYNC). It
-    is linear: of any 257 hashes some have XOR 0. The sum stays here, for audits.
+    Hashes are read as big-endian numbers. A reconciliation sends only the XOR (WAKU-SYNC). XOR is linear: among any 257
+    hashes some have XOR 0. Audits use the sum.
     """
 
     ids: int
@@ -31,19 +34,19 @@ class Fingerprint(NamedTuple):
 
     @property
     def wire(self) -> bytes:
-        """The 32 bytes that are sent: the XOR, 32 zero bytes for no ids."""
+        """The 32 bytes that are sent: the XOR, which is zero for no ids."""
         return self.xor.to_bytes(HASH_SIZE_BYTES, "big")
 
 
 class OrderedSet(Protocol):
-    """One state of a set of ids."""
+    """State of a set of ids at one moment."""
 
     def count(self, within: Range) -> int:
         """Return how many ids the range has."""
         ...
 
     def fingerprint(self, within: Range) -> Fingerprint:
-        """Return what stands for the ids of the range."""
+        """Return the fingerprint of the ids of the range."""
         ...
 
     def items(self, within: Range) -> list[SyncID]:
@@ -51,24 +54,24 @@ class OrderedSet(Protocol):
         ...
 
     def select(self, within: Range, k: int) -> SyncID:
-        """Return the id before which k others are in the range, the first one for 0; IndexError where there is none."""
+        """Return the id number k of the range, counted from 0. Raises IndexError if there is none."""
         ...
 
     def cut(self, within: Range, k: int, slack: int) -> Bound:
-        """Return a bound inside of the range with k ids of it below, or up to `slack` more or less where that is found sooner.
+        """Return a bound inside the range with k of its ids below, or up to `slack` more or fewer if that is found sooner.
 
-        `k` is at least 1 and less than the range has.
+        `k` is at least 1 and less than the number of ids in the range.
         """
         ...
 
 
 _CHUNK_IDS: Final = 32
 _KEY_SIZE_BYTES: Final = 8 + HASH_SIZE_BYTES
-_BOUNDS_REMEMBERED: Final = 256  # a range that is cut is asked about at the same bounds several times
+_BOUNDS_REMEMBERED: Final = 256  # cutting a range asks about the same bounds several times
 
 
 class _Chunk:
-    """Sorted keys, one behind the other: as objects of their own they would lie all over the memory."""
+    """Chunk of sorted keys, joined in one bytes object, which keeps them together in memory."""
 
     __slots__ = ("_joined", "_parts", "count", "first", "sum", "xor")
 
@@ -82,15 +85,15 @@ class _Chunk:
         self.sum = sum(hashes)
 
     def key(self, at: int) -> bytes:
-        """The key at a place."""
+        """Return the key at an index."""
         return self._joined[at * _KEY_SIZE_BYTES : (at + 1) * _KEY_SIZE_BYTES]
 
     def keys(self, start: int = 0, end: int | None = None) -> list[bytes]:
-        """The keys from one place to another."""
+        """Return the keys from one index to another."""
         return [self.key(at) for at in range(start, self.count if end is None else end)]
 
     def place(self, key: bytes) -> int:
-        """How many keys are less than this one."""
+        """Return how many keys are less than this one."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -106,16 +109,16 @@ class _Chunk:
 
     @property
     def parts(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """XOR and sum of the first 0, 1, 2... hashes. Most chunks are never cut, so it is made when one is."""
+        """XOR and sum of the first 0, 1, 2... hashes, computed when first needed: most chunks are never cut."""
         if self._parts is None:
             hashes = self._hashes()
-            # Tuples of numbers, because the garbage collector looks into lists again and again.
+            # Tuples of numbers, because the garbage collector visits lists again and again.
             self._parts = tuple(accumulate(hashes, xor, initial=0)), tuple(accumulate(hashes, add, initial=0))
         return self._parts
 
 
 class MemorySet:
-    """A set of ids that changes. Reconciliation asks a `snapshot` of it."""
+    """Mutable set of ids in memory. Reconciliation uses a `snapshot` of it."""
 
     def __init__(self, ids: Iterable[SyncID] = ()) -> None:
         keys = sorted({key_of(checked(sync_id)) for sync_id in ids})
@@ -123,7 +126,7 @@ class MemorySet:
         self._firsts = [chunk.first for chunk in self._chunks]
 
     def add(self, sync_id: SyncID) -> bool:
-        """Add an id; return whether it is new. Raises ReconcileError for what is no id."""
+        """Add an id; return whether it is new. Raises ReconcileError if no range can hold it."""
         key = key_of(checked(sync_id))
         at = max(bisect_right(self._firsts, key) - 1, 0)
         keys = self._chunks[at].keys() if self._chunks else []
@@ -134,7 +137,7 @@ class MemorySet:
         return True
 
     def discard(self, sync_id: SyncID) -> bool:
-        """Take an id out; return whether it was there."""
+        """Remove an id; return whether it was there."""
         key = key_of(checked(sync_id))
         at = bisect_right(self._firsts, key) - 1
         if at < 0:
@@ -147,18 +150,18 @@ class MemorySet:
         return True
 
     def snapshot(self) -> MemorySetSnapshot:
-        """Return the present state, which stays as it is."""
+        """Return the present state, which later changes do not affect."""
         return MemorySetSnapshot(list(self._chunks), list(self._firsts))
 
     def _replace(self, at: int, keys: list[bytes]) -> None:
-        """Put chunks of these keys in the place of one."""
+        """Replace the chunk at an index by chunks of these keys."""
         chunks = _chunks(keys) if len(keys) > 2 * _CHUNK_IDS else [_Chunk(keys)] if keys else []
         self._chunks[at : at + 1] = chunks
         self._firsts[at : at + 1] = [chunk.first for chunk in chunks]
 
 
 class MemorySetSnapshot:
-    """One state of a `MemorySet`: an `OrderedSet`."""
+    """Snapshot of a `MemorySet`: an `OrderedSet`."""
 
     def __init__(self, chunks: list[_Chunk], firsts: list[bytes]) -> None:
         self._chunks = chunks
@@ -174,7 +177,7 @@ class MemorySetSnapshot:
         return self._rank(within.upper) - self._rank(within.lower)
 
     def fingerprint(self, within: Range) -> Fingerprint:
-        """Return what stands for the ids of the range."""
+        """Return the fingerprint of the ids of the range."""
         lower_count, lower_xor, lower_sum = self._below(within.lower)
         upper_count, upper_xor, upper_sum = self._below(within.upper)
         return Fingerprint(upper_count - lower_count, upper_xor ^ lower_xor, (upper_sum - lower_sum) % SUM_MODULUS)
@@ -192,19 +195,19 @@ class MemorySetSnapshot:
         return list(map(id_of, keys))
 
     def select(self, within: Range, k: int) -> SyncID:
-        """Return the id before which k others are in the range; IndexError where there is none."""
+        """Return the id number k of the range. Raises IndexError if there is none."""
         rank = self._rank(within.lower) + k
         if k < 0 or rank >= self._rank(within.upper):
             raise IndexError(f"the range has no id number {k}")
         at = bisect_right(self._counts, rank) - 1
         return id_of(self._chunks[at].key(rank - self._counts[at]))
 
-    def cut(self, within: Range, k: int, slack: int) -> Bound:  # noqa: ARG002 - the exact place is found as soon
+    def cut(self, within: Range, k: int, slack: int) -> Bound:  # noqa: ARG002 - the exact cut is found as fast
         """Return the shortest bound with k ids of the range below it."""
         return bound_between(self.select(within, k - 1), self.select(within, k))
 
     def _find_place(self, bound: Bound) -> tuple[int, int]:
-        """The chunk in which a bound falls, and how many of its ids lie below it."""
+        """Return the chunk in which a bound falls, and how many of its ids lie below the bound."""
         key = key_of(bound)
         at = max(bisect_right(self._firsts, key) - 1, 0)
         return at, self._chunks[at].place(key) if self._chunks else 0
@@ -214,7 +217,7 @@ class MemorySetSnapshot:
         return self._counts[at] + place
 
     def _add_up(self, bound: Bound) -> tuple[int, int, int]:
-        """Count, XOR and sum of all ids below a bound."""
+        """Return count, XOR and sum of all ids below a bound."""
         at, place = self._place(bound)
         if not place:
             return self._counts[at], self._xors[at], self._sums[at]
@@ -227,9 +230,9 @@ def _chunks(keys: list[bytes]) -> list[_Chunk]:
 
 
 class CorrectedSet:
-    """An `OrderedSet` whose fingerprints are those of `items` without `have` and with `need`.
+    """Our set as corrected by a reconciliation, so what the peer's set should be: `items` without `have`, with `need`.
 
-    Where ranges are cut is decided by `items` alone: all but fingerprints is its own.
+    Only the fingerprints are corrected. All else, such as where ranges are cut, is that of `items`.
     """
 
     def __init__(self, items: OrderedSet, have: Iterable[SyncID], need: Iterable[SyncID]) -> None:
@@ -242,7 +245,7 @@ class CorrectedSet:
         self.cut = items.cut
 
     def fingerprint(self, within: Range) -> Fingerprint:
-        """Return what should stand for the peer's ids of the range."""
+        """Return the fingerprint that the peer should have for the range."""
         ours, less, more = (known.fingerprint(within) for known in (self._items, self._have, self._need))
         return Fingerprint(
             ours.ids - less.ids + more.ids,

@@ -99,31 +99,6 @@ def to_wire(bits: bytes, parameters: FilterParameters, dialect: SdsDialect) -> b
     return bytes(document)
 
 
-class BloomFilter:
-    """A filter that ids are put into."""
-
-    def __init__(self, parameters: FilterParameters, bits: bytes | None = None) -> None:
-        """Make an empty one, or one with these bits. Raises SdsError where they are not as many as the parameters say."""
-        self.parameters = parameters
-        self._bits = bytearray(parameters.size_bytes) if bits is None else bytearray(bits)
-        if len(self._bits) != parameters.size_bytes:
-            raise SdsError(f"the filter has {len(self._bits)} bytes, with these parameters {parameters.size_bytes}")
-
-    def add(self, found: Iterable[int]) -> None:
-        """Put in the id whose `positions` these are."""
-        for position in found:
-            self._bits[position >> 3] |= 1 << (position & 7)
-
-    def contains(self, found: Iterable[int]) -> bool:
-        """Tell whether the id whose `positions` these are may be in it: it is not where this says so."""
-        return _contains(self._bits, found)
-
-    @property
-    def bits(self) -> bytes:
-        """The bits, `parameters.size_bytes` bytes."""
-        return bytes(self._bits)
-
-
 @dataclass(frozen=True, slots=True)
 class ForeignFilter:
     """A filter that came with a message.
@@ -163,7 +138,7 @@ class ForeignFilter:
 
     def contains(self, found: Iterable[int]) -> bool:
         """Tell whether the id whose `positions` these are may be in it; they have to be below `bits`."""
-        return _contains(self.words, found)
+        return all(self.words[position >> 3] >> (position & 7) & 1 for position in found)
 
     @property
     def share_set(self) -> float:
@@ -174,10 +149,6 @@ class ForeignFilter:
     def false_positive_rate(self) -> float:
         """How probable it is that an id which was never put in seems to be in it, by the bits that are set."""
         return self.share_set**self.hashes
-
-
-def _contains(bits: bytes | bytearray, found: Iterable[int]) -> bool:
-    return all(bits[position >> 3] >> (position & 7) & 1 for position in found)
 
 
 def _turned(bits: bytes) -> bytes:

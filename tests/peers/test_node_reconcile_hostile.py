@@ -20,9 +20,10 @@ from cablestore.archive.format.message import Message as Waku
 from cablestore.errors import ReconcileError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.fields import sized
 from cablestore.reconcile.codec import encode
 from cablestore.reconcile.dialects import SPEC
-from cablestore.reconcile.framing import FrameReader, framed
+from cablestore.reconcile.framing import ReconcileFrameReader
 from cablestore.reconcile.ids import EVERYTHING, SyncID
 from cablestore.reconcile.messages import (
     Accepted,
@@ -43,11 +44,11 @@ class Peer:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self._frames = FrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES)
+        self._frames = ReconcileFrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES)
         self._heard: list[bytes] = []
 
     def say(self, *frames: bytes) -> None:
-        self.writer.write(b"".join(map(framed, frames)))
+        self.writer.write(b"".join(map(sized, frames)))
 
     def tell(self, *messages: ConversationMessage) -> None:
         self.say(*(encode_frame(7, message) for message in messages))

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reconciling import ALL, HEADERS, NOW_NS, VECTORS, known_parts, spread
+from reconciling import ALL, HEADERS, NOW_NS, VECTORS, known_parts, read_item_set, spread
 from steps import steps_of
 
 from cablestore import limits
 from cablestore.errors import ReconcileError
 from cablestore.protocol.varint import encode_varint
-from cablestore.reconcile.codec import decode, encode, read_item_set, write_item_set
+from cablestore.reconcile.codec import decode, encode, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect, agreed, dialect_named
 from cablestore.reconcile.ids import END_NS, Bound, Range, SyncID
 from cablestore.reconcile.payload import Content, Header, ItemSet, Payload, PayloadPart, Shards, Topics

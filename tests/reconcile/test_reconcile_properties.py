@@ -13,15 +13,28 @@ from typing import Any, Final, TypeVar
 import pytest
 from nwaku import NwakuPeer
 from people import ANN
-from reconciling import HEADERS, HOUR_NS, NOW_NS, VECTORS, Outcome, an_id, converse, reconciled, session, spread
+from reconciling import (
+    HEADERS,
+    HOUR_NS,
+    NOW_NS,
+    VECTORS,
+    Outcome,
+    an_id,
+    converse,
+    read_item_set,
+    reconciled,
+    session,
+    spread,
+)
 
 from cablestore import CableStore
 from cablestore.archive.format.ids import keccak256
 from cablestore.archive.format.message import message_of
 from cablestore.errors import ReconcileError
-from cablestore.reconcile.codec import decode, encode, read_item_set, write_item_set
+from cablestore.protocol.fields import sized
+from cablestore.reconcile.codec import decode, encode, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC
-from cablestore.reconcile.framing import FrameReader, framed
+from cablestore.reconcile.framing import ReconcileFrameReader
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
 from cablestore.reconcile.payload import Content, Header, ItemSet, Payload, PayloadPart, Shards, Topics
 from cablestore.reconcile.session import ReconcileSession
@@ -393,9 +406,9 @@ def test_what_comes_twice_is_found_once() -> None:
 
 def moved(posts: dict[SyncID, Any], sent: list[SyncID], need: list[SyncID], store: CableStore) -> None:
     """Send posts and store them, as far as they are needed."""
-    reader, expected = FrameReader(200_000), Expected(need)
+    reader, expected = ReconcileFrameReader(200_000), Expected(need)
     for sync_id in sent:
-        for content in reader.feed(framed(encode_message(message_of(posts[sync_id]), NWAKU_037))):
+        for content in reader.feed(sized(encode_message(message_of(posts[sync_id]), NWAKU_037))):
             found = decode_message(content, NWAKU_037)
             if expected.take(found.waku_id):
                 store.ingest([found.payload])

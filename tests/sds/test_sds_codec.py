@@ -12,12 +12,13 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message as Document
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sds_filters import BloomFilter
 from sds_messages import FEWER, NOW_MS, U64, VECTORS, field, in_each, message_of, messages
 from steps import steps_of
 
 from cablestore import limits
 from cablestore.errors import SdsError
-from cablestore.sds.bloom import BloomFilter, FilterParameters, to_wire
+from cablestore.sds.bloom import FilterParameters, to_wire
 from cablestore.sds.codec import decode, encode
 from cablestore.sds.dialects import NIM, SPEC, FieldNumbers, SdsDialect, dialect_named
 from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage, message_id_of

@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sds_filters import BloomFilter
 from sds_js import JsPeer
 from sds_messages import NOW_MS, VECTORS, field, ids, message_of, messages
 
 from cablestore.errors import SdsError
-from cablestore.sds.bloom import BloomFilter, FilterParameters, ForeignFilter, positions, to_wire
+from cablestore.sds.bloom import FilterParameters, ForeignFilter, positions, to_wire
 from cablestore.sds.codec import decode, encode
 from cablestore.sds.dialects import NIM, SPEC
 from cablestore.sds.hashes import sha256_hash

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from folders import KNOWN_ANSWERS
 from hypothesis import strategies as st
 
+from cablestore.reconcile.codec import _PayloadReader
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, bound_between
 from cablestore.reconcile.payload import Content, Header, ItemSet, PayloadPart, Shards, Topics
@@ -28,6 +29,12 @@ HEADERS: dict[str, Header] = {
 }
 NOW_NS = 1_700_000_000_000_000_000
 HOUR_NS = 3_600_000_000_000
+
+
+def read_item_set(data: bytes, dialect: SyncDialect) -> tuple[ItemSet, int]:
+    """Read the item set with which `data` begins; return it and the offset after it."""
+    reader = _PayloadReader(data, dialect)
+    return reader.item_set(), reader._at
 
 
 def known_id(timestamp_ns: int, hash_hex: str) -> SyncID:
