@@ -1,19 +1,19 @@
 """The comparison of two sets of ids, from its first payload to its last (WAKU-SYNC, "Message Flow"). Pure.
 
 Two stores hold nearly the same posts. Each post has an id: its time and its hash. All ids have one order, so a *range*
-(all ids between two bounds) is the same on both sides, and a *fingerprint* (the XOR of the hashes in a range) tells in 32
-bytes whether both sides hold the same ids in it. Ranges that differ are cut into smaller
-ones, until few enough ids are left to send them:
+(the ids between two bounds) means the same on both sides. Its *fingerprint* (the XOR of the hashes in it) tells in 32 bytes
+whether both sides hold the same ids in it. Ranges that differ are cut into smaller ones, until so few ids are left that the
+ids themselves are sent. With parts of three ids, where only one side has `k`:
 
-    time ->      |a b c|d e f|g h i|j k l|
-    ours          fingerprint of everything                    ->
-    <- theirs     differs: one fingerprint for each of 8 parts
-    ours          3 parts are equal: Skip; of the 4th all ids  ->   (item set)
-    <- theirs     the same range: all its ids, "reconciled"         now each side knows both sets of ids
+    our ids        |a b c|d e f|g h i|j k l|
+    we send        the fingerprint of everything
+    the peer sends it differs: the fingerprints of 4 parts
+    we send        3 are equal: Skip; of the 4th all our ids
+    the peer sends all its ids of the 4th, "reconciled"; both sides know the difference now
 
-A part with up to 16 ids is sent as ids, a larger one is cut into 8 parts with equally many ids (`splitting`). So the bytes
-grow with the number of differences, times the logarithm of the size of the sets, and not with the sets. A million equal ids
-cost one fingerprint. Sums over ranges are kept by the store, so that a fingerprint costs no reading of posts (`stored_set`).
+Up to 16 ids are sent as ids; a larger range is cut into 8 parts with equally many ids (`splitting`). So the bytes grow with
+the number of differences, times the logarithm of the size of the sets. A million equal ids cost one fingerprint. The store
+keeps sums over ranges, so that a fingerprint needs few reads (`stored_set`).
 
     payload in -> decode -> ReconcileSession -> Replier -> encode -> payload out
                                  |                 |

@@ -278,7 +278,7 @@ def test_nothing_is_taken_that_was_not_asked_for() -> None:
     one = PostsFrame(0, (content_of(text),) * limits.MAX_TALK_UNASKED)
     with begun(conversation(20), one) as side:
         assert side.came == []
-        with pytest.raises(ReconcileError, match="sent 101 posts that it was not asked for, allowed are 100"):
+        with pytest.raises(ReconcileError, match="sent 101 posts that were not needed, allowed are 100"):
             side.take(encode_frame(7, PostsFrame(1, (content_of(text),))))
         assert side.store.post(text.hash) is None
     texts = [ANN.text("default", f"{i}") for i in range(3)]

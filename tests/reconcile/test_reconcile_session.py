@@ -304,7 +304,7 @@ def test_a_session_that_cannot_begin() -> None:
         session([], NWAKU_036).initiate(hashed, at_s=0.0)
     with pytest.raises(ReconcileError, match="no bounds within one time"):
         session([], NWAKU_036, window=hashed)
-    with pytest.raises(ReconcileError, match="has Topics in its headers"):
+    with pytest.raises(ReconcileError, match="has a header of Topics"):
         session([], NWAKU_037, header=Shards())
     with pytest.raises(ReconcileError, match="do not fit into a frame"):
         session(spread(99), splitting=Splitting(frame_size_bytes=1_280)).initiate(at_s=0.0, whole=True)
