@@ -189,7 +189,7 @@ class _PayloadReader:
             try:
                 names.append(name.decode())
             except UnicodeDecodeError:
-                raise self._error("a topic is no UTF-8") from None
+                raise self._error("a topic is not UTF-8") from None
         return tuple(names)
 
     def _bound(self, previous: Bound) -> Bound:

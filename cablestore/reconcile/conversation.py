@@ -281,7 +281,9 @@ class ReconcileConversation:
         if hello.version != VERSION:
             return Ended(EndReason.VERSION, f"version {hello.version} is requested, this is version {VERSION}")
         if hello.dialect != self._dialect:
-            said = f"a store of the dialect {hello.dialect} asked one of the dialect {self._dialect}: their posts differ"
+            said = (
+                f"a store of the dialect {hello.dialect} asked one of the dialect {self._dialect}: their posts differ"
+            )
             return Ended(EndReason.DIALECT, said)
         both = self._terms.narrowed(hello.terms)
         if both.until_ms is not None and both.until_ms <= both.from_ms:
@@ -354,7 +356,7 @@ class ReconcileConversation:
     def _posts(self, message: PostsFrame) -> ArrivedPosts:
         if message.batch != self._batches or len(self._unstored) >= MAX_TALK_BATCHES:
             raise ReconcileError(
-                f"batch {message.batch} came, expected was {self._batches}, with at most {MAX_TALK_BATCHES} unconfirmed"
+                f"batch {message.batch} came: expected was {self._batches}, and at most {MAX_TALK_BATCHES} may be unconfirmed"
             )
         self._batches += 1
         self._unstored.add(message.batch)

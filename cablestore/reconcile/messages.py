@@ -226,7 +226,7 @@ def decode_frame(frame: bytes) -> tuple[int, ConversationMessage]:
         raise ReconcileError(f"a frame has {len(frame)} bytes, allowed are {MAX_TALK_FRAME_SIZE_BYTES}")
     try:
         kind, at = read_varint(frame, 0)
-        number, at = read_choice(frame, at, "talk number", MAX_NUMBER)
+        number, at = read_choice(frame, at, "conversation number", MAX_NUMBER)
         message, at = _read(kind, frame, at)
     except DecodeError as error:
         raise ReconcileError(f"not a frame of {PROTOCOL}: {error}") from None
@@ -259,7 +259,7 @@ def _read(kind: int, frame: bytes, at: int) -> tuple[ConversationMessage, int]: 
             return SumsRequest(frame[at:]), len(frame)
         case 10:
             return SumsResponse(frame[at:]), len(frame)
-    raise DecodeError(0, f"unknown kind of frame {kind}")
+    raise DecodeError(0, f"a frame has the unknown kind {kind}")
 
 
 def _hello(frame: bytes, at: int) -> tuple[Hello, int]:

@@ -1,25 +1,25 @@
 """Causal logs (SDS): every member of a channel ends with the same messages in the same order.
 
-Over a transport that loses, repeats and reorders, such as UDP or gossip. Two chat clients, here with a list each in place
-of the transport:
+The transport may lose, repeat and reorder messages, as UDP and gossip do. Two chat clients, with direct calls in place of a
+transport:
 
     from cablestore.sds import CausalLog, Deliver, Send
 
     with CausalLog.open("ann") as ann_log, CausalLog.open("bob") as bob_log:
         ann, bob = ann_log.channel("room", "ann"), bob_log.channel("room", "bob")
         ann.send(b"hello", now_ms)
-        for number, effect in ann.outbox():          # what is to be done, in order; it is on the disk
+        for number, effect in ann.outbox():          # what to do, in order; it is on disk already
             if isinstance(effect, Send):
-                bob.receive(effect.data, now_ms)     # broadcast effect.data; whoever hears it hands it over
-            ann.confirm(number)                      # done: after a crash it does not come again
+                bob.receive(effect.data, now_ms)     # a real client broadcasts effect.data
+            ann.confirm(number)                      # it is done: it does not come again after a crash
         for number, effect in bob.outbox():
             if isinstance(effect, Deliver):
                 print(effect.message.content)
             bob.confirm(number)
-        ann.tick(now_ms, random.random)              # each second: what is sent again, asked for, given up
+        ann.tick(now_ms, random.random)              # call each second: sends again, asks, gives up
 
-`causal_log(store)` opens the logs of a `CableStore`, in its folder. A `PostChannel` has Cable posts for messages, which it
-stores when they are delivered. `Settings` is how patient a channel is, and what its members have to agree on.
+`causal_log(store)` opens the logs of a `CableStore` in its folder. The messages of a `PostChannel` are Cable posts, which it
+stores when they are delivered. `Settings` has what the members of a channel must agree on, and each member's times.
 """
 
 import warnings

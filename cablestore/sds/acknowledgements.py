@@ -1,8 +1,8 @@
-"""Own messages until somebody has them: acknowledged by histories and filters, or sent again (SDS, "Review ACK Status"). Pure.
+"""Own messages until they are acknowledged by histories or filters; until then they are sent again (SDS, "Review ACK Status"). Pure.
 
-A causal history acknowledges what it names, and more: whoever names a message has delivered all that it depends on, so the
-own messages among its dependencies are acknowledged too. Those that others' messages depend on were acknowledged when
-these came; nothing else has to be searched for.
+A causal history acknowledges what it names and more: a member that names a message has delivered all its dependencies, so the
+own messages among these are acknowledged too. Own messages that messages of others depend on were acknowledged when those
+came, so only dependencies of own messages have to be followed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import id_of, place_of, time_part
 
 _MOST_MEMBERS: Final = 8
-"""Filters of so many members are counted; they add nothing after that."""
+"""How many members' filters are counted. More add nothing."""
 
 
 def sent(state: ChannelState, place: bytes, now_ms: int) -> None:
@@ -46,7 +46,7 @@ def review(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
 
 
 def _acknowledge(state: ChannelState, message_id: str) -> None:
-    """Take a message out of the outgoing buffer, and those own ones that it depends on."""
+    """Remove a message from the outgoing buffer, and the own messages that it depends on."""
     pending = [message_id]
     while pending and state.counters.outgoing:
         message_id = pending.pop()
@@ -82,9 +82,9 @@ def _review_filter(state: ChannelState, foreign: ForeignFilter, sender_id: str, 
 
 
 def _reviewed(state: ChannelState, foreign: ForeignFilter) -> list[tuple[bytes, tuple[int, ...]]]:
-    """Return own messages to hold against a filter, with the positions of their ids.
+    """Return own messages to compare with a filter, with the positions of their ids.
 
-    The filters of one write are held against the same ones; of many those of the next write against the ones behind them.
+    All filters of one write are compared with the same messages. If there are too many, the next write takes the next ones.
     """
     counters = state.counters
     key = (counters.outgoing, foreign.bits, foreign.hashes)
@@ -106,7 +106,7 @@ def _reviewed(state: ChannelState, foreign: ForeignFilter) -> list[tuple[bytes, 
 def _note_possibly(
     state: ChannelState, place: bytes, outgoing: Outgoing, member: bytes, rate: float, now_ms: int
 ) -> None:
-    """Note that a member's filter has the message. Filters of one member are mostly the same bits: they count once."""
+    """Note that a member's filter has the message. Filters of one member are mostly equal, so they count once."""
     if rate >= 1.0 or member in outgoing.members or len(outgoing.members) >= _MOST_MEMBERS:
         return
     due_ms = outgoing.due_ms
@@ -125,7 +125,7 @@ def _note_possibly(
 
 
 def resend_due(state: ChannelState, now_ms: int) -> None:
-    """Send again what is due, or give it up after so many times (SDS, "Periodic Outgoing Buffer Sweep")."""
+    """Send again what is due, or give it up after too many attempts (SDS, "Periodic Outgoing Buffer Sweep")."""
     settings = state.settings
     for part, _ in state.resend.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         place = part[8:]

@@ -1,12 +1,12 @@
-"""Messages into the log: at once, or when all that they depend on is there (SDS, "Receive Message", "Deliver Message"). Pure.
+"""Delivery into the log: at once, or when all dependencies are there (SDS, "Receive Message", "Deliver Message"). Pure.
 
-A message waits with a row for each dependency that is not in the log. An arrival unlocks whoever waits for it; of those
-that can be delivered the first in the log's order goes first, so nothing comes before what it depends on.
+A waiting message has a row for each dependency that is not in the log. A message that enters the log removes these rows of
+those that wait for it. Messages without such rows are delivered in the log's order, so none comes before its dependencies.
 
-An honest message is later than all that it names: its sender's clock is. A dependency that turns out not to be earlier is
-none, and so no circle of messages waits for itself.
+An honest message is later than all that it names, because its sender's clock is. A dependency that is not earlier is ignored,
+so no circle of messages waits for itself.
 
-When there is no room, messages of the sender that holds most go (`shares`). One that others wait for is missed again then.
+When there is no room, messages of the sender with the most are dropped (`shares`). One that others wait for is missing again.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import id_of, lamport_of, place_of, sized_prefix, time_part
 
 _LAST_MS: Final = 2**64 - 2
-"""Later than all Lamport times that are taken."""
+"""Later than all Lamport times that are accepted."""
 _FREED_PART: Final = 8
-"""Where there is no room, so much of it is freed at once: to find who holds most costs a look at all."""
+"""Fraction of the room that is freed at once: finding the largest sender costs a look at all messages."""
 
 
 class DeliveryResult(Enum):
-    """What became of a message that was not here."""
+    """Result of taking a message that was not here."""
 
     __hash__ = object.__hash__
 
@@ -51,7 +51,7 @@ class DeliveryResult(Enum):
 
 
 def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -> DeliveryResult:
-    """Deliver a message with content, or have it wait. Its id is not in the log and not waiting."""
+    """Deliver a message with content, or make it wait. Its id must not be in the log or waiting."""
     message = kept.message
     known = state.known(message.message_id)
     is_named = known is not None and known.is_named
@@ -75,19 +75,21 @@ def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -
     if place in gone:
         return DeliveryResult.NO_ROOM
     if gone:
-        return take(state, kept, lamport_ms, now_ms)  # it may depend on one that went
+        return take(state, kept, lamport_ms, now_ms)  # it may depend on one that was dropped
     is_awaited = _has_come(state, message.message_id, known)
     _wait(state, place, row, unmet, is_named=is_named, now_ms=now_ms)
-    if is_awaited:  # those that are not later than it do not depend on it, whatever they say
+    if is_awaited:  # messages that are not later than it do not depend on it, whatever they name
         _deliver(state, _released(state, message.message_id, until_lamport_ms=lamport_ms))
         known = state.known(message.message_id)
-        if known is not None and known.state is MessageState.LOGGED:  # it closed a circle, and waited for itself alone
+        if (
+            known is not None and known.state is MessageState.LOGGED
+        ):  # it was part of a circle and waited only for itself
             return DeliveryResult.DELIVERED
     return DeliveryResult.WAITING
 
 
 def log_own(state: ChannelState, kept: KeptMessage, lamport_ms: int) -> bytes:
-    """Put an own new message into the log, and return its place."""
+    """Put an own new message into the log; return its place."""
     message_id = kept.message.message_id
     known = state.known(message_id)
     is_awaited = _has_come(state, message_id, known)
@@ -99,13 +101,13 @@ def log_own(state: ChannelState, kept: KeptMessage, lamport_ms: int) -> bytes:
 
 
 def _has_come(state: ChannelState, message_id: str, known: Known | None) -> bool:
-    """Note that a message is missed or lost no more. Tells whether it was missed."""
+    """Note that a message is no longer missing or lost. Return whether it was missing."""
     state.counters.lost -= known is not None and known.is_lost
     return missing.close(state, message_id) is not None
 
 
 def sync_came(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Note what a sync message names and is not here. Who names the sync message itself does not wait for it."""
+    """Note the missing messages that a sync message names. No message waits for the sync message itself."""
     missing_of_sync(state, message, now_ms)
     if state.settings.dialect.logs_sync and not state.is_here(message.message_id):
         _has_come(state, message.message_id, state.known(message.message_id))
@@ -114,7 +116,7 @@ def sync_came(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
 
 
 def missing_of_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Note what a message names that does not wait for it. Such gaps take half of the room at most."""
+    """Note the missing messages that a message names without waiting for them. They take at most half of the room."""
     entries = {entry.message_id: entry for entry in message.causal_history if state.known(entry.message_id) is None}
     new = [each for each in entries.values() if missing.find(state, each.message_id) is None][:MAX_SDS_UNMET]
     surplus = state.counters.told + len(new) - MAX_SDS_MISSING // 2
@@ -130,7 +132,7 @@ def missing_of_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> No
 
 
 def lost_due(state: ChannelState, now_ms: int) -> None:
-    """Give up what has been missing for too long, and deliver what waits for it."""
+    """Give up messages that were missing for too long, and deliver what waits for them."""
     for part, _ in state.lost.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         gap = give_up(state, part[8:].decode(), is_lost=True)
         if gap is not None:
@@ -138,7 +140,7 @@ def lost_due(state: ChannelState, now_ms: int) -> None:
 
 
 def give_up(state: ChannelState, message_id: str, *, is_lost: bool = False) -> HistoryEntry | None:
-    """Take a dependency that is not here as met. Returns what was known of it if somebody missed it."""
+    """Treat a dependency that is not here as met. Return its entry if it was missing."""
     known = state.known(message_id)
     if known is not None:
         return None
@@ -152,7 +154,7 @@ def give_up(state: ChannelState, message_id: str, *, is_lost: bool = False) -> H
 
 
 def _unmet(state: ChannelState, message: SdsMessage, lamport_ms: int) -> list[tuple[HistoryEntry, Known | None]]:
-    """Return the dependencies that are not in the log, with what is known of them."""
+    """Return the dependencies that are not in the log, with their state."""
     unmet: dict[str, tuple[HistoryEntry, Known | None]] = {}
     for entry in message.causal_history:
         known = state.known(entry.message_id)
@@ -165,7 +167,7 @@ def _unmet(state: ChannelState, message: SdsMessage, lamport_ms: int) -> list[tu
 
 
 def _enter(state: ChannelState, place: bytes, kept: KeptMessage, *, is_named: bool) -> None:
-    """Put a message into the log, by its place."""
+    """Put a message into the log at its place."""
     message_id, lamport_ms = kept.message.message_id, lamport_of(place)
     state.put_logged(place, kept.packed())
     state.put_known(message_id, Known(MessageState.LOGGED, lamport_ms))
@@ -194,14 +196,14 @@ def _wait(
 
 
 def _needs_of(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> Iterator[bytes]:
-    """Yield the place of each message up to a Lamport time that waits for this one."""
+    """Yield the places of the messages that wait for this one, up to a Lamport time."""
     prefix = sized_prefix(message_id)
     for part, _ in state.needs.rows(prefix, prefix + place_of(last_ms + 1, "")):
         yield part[len(prefix) :]
 
 
 def _released(state: ChannelState, message_id: str, *, until_lamport_ms: int | None = None) -> list[bytes]:
-    """Take the needs of a message away; return the places of those that now wait for nothing."""
+    """Remove a dependency from those that wait for it; return the places of those that now wait for nothing."""
     free = []
     last_ms = _LAST_MS if until_lamport_ms is None else until_lamport_ms
     for place in list(_needs_of(state, message_id, last_ms)):
@@ -216,7 +218,7 @@ def _released(state: ChannelState, message_id: str, *, until_lamport_ms: int | N
 
 
 def _deliver(state: ChannelState, free: list[bytes]) -> None:
-    """Deliver waiting messages that wait for nothing, and those that wait for them."""
+    """Deliver messages that wait for nothing any more, then those that wait for these."""
     heapify(free)
     while free:
         place = heappop(free)
@@ -237,7 +239,7 @@ def _stop_waiting(state: ChannelState, place: bytes) -> None:
 
 
 def _without_room(state: ChannelState, new: Claim, new_gaps: int) -> set[bytes]:
-    """Return the places of the waiting messages that go so that a new one fits, or its own place where it goes itself."""
+    """Return the places of the waiting messages to drop so that a new one fits; its own place if it is one of them."""
     counters = state.counters
     gone: set[bytes] = set()
     for used, most, size, claims in (
@@ -261,7 +263,7 @@ def _claims_of_bytes(state: ChannelState) -> Iterator[Claim]:
 
 
 def _claims_of_missing(state: ChannelState) -> Iterator[Claim]:
-    """Yield how many gaps each waiting message holds: those of which it is the first that waits for them."""
+    """Yield how many gaps each waiting message claims: those for which it is the first that waits."""
     held: Counter[bytes] = Counter()
     for part, _ in state.missing.rows():
         first = next(_needs_of(state, part.decode()), None)
@@ -271,7 +273,7 @@ def _claims_of_missing(state: ChannelState) -> Iterator[Claim]:
 
 
 def _claims_of_gaps(state: ChannelState) -> Iterator[Claim]:
-    """Yield the gaps that only sync messages named."""
+    """Yield the claims of gaps that only sync messages named."""
     for part, row in state.missing.rows():
         told_by = gap_of(row).told_by
         if told_by is not None:
@@ -279,7 +281,7 @@ def _claims_of_gaps(state: ChannelState) -> Iterator[Claim]:
 
 
 def _drop(state: ChannelState, place: bytes, now_ms: int) -> None:
-    """Forget a waiting message, and what only it waited for. Where others wait for it, it is missed again."""
+    """Drop a waiting message and the gaps that only it waited for. If others wait for it, it is missing again."""
     message_id, kept = id_of(place), state.kept_waiting(place)
     known = state.known(message_id)
     is_named = known is not None and known.is_named
@@ -290,7 +292,7 @@ def _drop(state: ChannelState, place: bytes, now_ms: int) -> None:
             state.needs.delete(need)
             if next(_needs_of(state, dependency), None) is None:
                 missing.close(state, dependency)
-    if is_named:  # it was given up before it came, so nobody has to wait for it
+    if is_named:  # it was given up before it came, so nothing has to wait for it
         state.put_known(message_id, Known(MessageState.GIVEN_UP, is_named=True))
         _deliver(state, _released(state, message_id))
         return

@@ -1,9 +1,9 @@
 """Causal histories, and sync messages that carry them when nothing else does (SDS, "Periodic Sync Message"). Pure.
 
-A history names the newest messages of the log. When many write at once some are never among the newest of anybody who
-writes next, and a member that missed such a one would never hear of it. So a history also names loose ends: messages of
-the log that no message of the log names. Everything in a log can be reached from its loose ends, and equal logs have equal
-ones. A loose end is told in sync messages until a member other than its sender told it within the last interval.
+A history names the newest messages of the log. When many write at once, some messages are never among the newest of the next
+writer, and a member that missed one would never notice. So a history also names *loose ends*: messages of the log that no
+message of the log names. All messages of a log can be reached from its loose ends, and equal logs have equal loose ends. Sync
+messages name a loose end until a member other than its sender has named it within the last interval.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import place_of
 
 _LOOSE_ENDS_READ: Final = 1_024
-"""Loose ends that a sync message is chosen from."""
+"""How many loose ends are read to choose from for a sync message."""
 
 
 def history(state: ChannelState) -> tuple[HistoryEntry, ...]:
@@ -35,7 +35,7 @@ def history(state: ChannelState) -> tuple[HistoryEntry, ...]:
 
 
 def entries(state: ChannelState, places: Iterable[bytes]) -> tuple[HistoryEntry, ...]:
-    """Return entries for messages of the log, in its order. Senders are named for repairs only, which use them."""
+    """Return entries for messages of the log, in its order. They have senders only if repairs are on."""
     found = [state.kept(place).entry for place in sorted(places)]
     if state.settings.repair is None:
         found = [replace(entry, sender_id=None) for entry in found]
@@ -43,7 +43,7 @@ def entries(state: ChannelState, places: Iterable[bytes]) -> tuple[HistoryEntry,
 
 
 def logged(state: ChannelState, place: bytes, message: SdsMessage, *, is_named: bool) -> None:
-    """Note what a message that came into the log names, and that nobody names it yet, unless somebody does."""
+    """Note a message that entered the log: it is a loose end unless `is_named`, and those that it names are none any more."""
     for entry in message.causal_history:
         known = state.known(entry.message_id)
         if known is None:
@@ -61,7 +61,7 @@ def logged(state: ChannelState, place: bytes, message: SdsMessage, *, is_named: 
 
 
 def heard(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Note which loose ends a received message told to everybody."""
+    """Note which loose ends a received message named."""
     if not state.counters.loose:
         return
     for entry in message.causal_history:
@@ -74,13 +74,13 @@ def heard(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
 
 
 def _told(state: ChannelState, place: bytes, loose: LooseEnd, by: str, now_ms: int) -> None:
-    """Note that a member told a loose end. Its sender does not count: whether others have it is what is to be told."""
+    """Note that a member named a loose end. Its sender does not count: it does not show that others have it."""
     if by != loose.sender_id:
         state.loose.put(place, loose._replace(named_ms=now_ms).packed())
 
 
 def sync_due(state: ChannelState, now_ms: int, random: Callable[[], float]) -> None:
-    """Send a sync message when it is time, if there is something that nobody told of late, or repairs to ask for."""
+    """Send a sync message when it is due and there are loose ends that nobody named lately or repairs to request."""
     counters, interval_ms = state.counters, state.settings.sync_interval_ms
     if interval_ms is None:
         return
@@ -98,7 +98,7 @@ def sync_due(state: ChannelState, now_ms: int, random: Callable[[], float]) -> N
 
 
 def _untold(state: ChannelState, since_ms: int) -> list[bytes]:
-    """Return the loose ends that nobody else told since then. Own ones that are still sent again need no other word."""
+    """Return the loose ends that nobody named since then, without own messages that are still sent again."""
     untold = []
     for place, row in state.loose.some(b"", None, _LOOSE_ENDS_READ):
         loose = loose_end_of(row)

@@ -1,8 +1,8 @@
-"""Messages that others named and that are not here: retrieved, asked for, given up (SDS, "Incoming Buffer Sweep"; SDS-R). Pure.
+"""Missing messages, which others named: retrieved, requested, given up (SDS, "Incoming Buffer Sweep"; SDS-R). Pure.
 
-A repair is asked for at T_req. Should nobody answer, it is asked for again, later each time; should another member ask
-for the same, ours waits as if we had asked. The specification forgets the request in both cases, and with it the message
-when the answer is lost.
+A repair is requested at T_req. If nobody answers, it is requested again after growing pauses. If another member requests the
+same, our request waits as if we had made it. The specification drops the request in both cases, so that the message is lost
+if the answer is lost.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from cablestore.sds.tables import time_part
 
 
 def find(state: ChannelState, message_id: str) -> Gap | None:
-    """Return the gap of this id, None where nobody misses it."""
+    """Return the gap with this id, None if the message is not missing."""
     row = state.missing.get(message_id.encode()) if state.counters.missing else None
     return None if row is None else gap_of(row)
 
 
 def note(state: ChannelState, entry: HistoryEntry, now_ms: int, *, told_by: str | None = None) -> None:
-    """Note that a message is missing, and tell so once. A later entry may say more of it than the first.
+    """Note that a message is missing, and tell the application once. A later entry may add its hint or sender.
 
-    `told_by` is the sender of a sync message that names it; without one a message waits for it.
+    `told_by` is the sender of a sync message that names it; None if a message waits for it.
     """
     gap = find(state, entry.message_id)
     if gap is not None:
@@ -64,7 +64,7 @@ def _note_again(state: ChannelState, gap: Gap, entry: HistoryEntry, *, is_awaite
 
 
 def close(state: ChannelState, message_id: str) -> Gap | None:
-    """Forget a gap, because the message came or nobody waits for it any more. Returns it, None where there is none."""
+    """Remove a gap, because the message came or nothing waits for it. Return it, None if there was none."""
     gap = find(state, message_id)
     if gap is not None:
         part = message_id.encode()
@@ -78,7 +78,7 @@ def close(state: ChannelState, message_id: str) -> Gap | None:
 
 
 def retrieve_due(state: ChannelState, now_ms: int) -> None:
-    """Ask the application again for what is still missing."""
+    """Ask the application again to retrieve what is still missing."""
     for part, _ in state.retrieve.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         gap = gap_of(state.missing.take(part[8:]))
         before_ms = gap.retrieve_ms
@@ -90,12 +90,12 @@ def retrieve_due(state: ChannelState, now_ms: int) -> None:
 
 
 def has_requests(state: ChannelState, now_ms: int) -> bool:
-    """Tell whether some T_req is over."""
+    """Tell whether a T_req has passed."""
     return bool(state.counters.missing and state.request.some(b"", time_part(now_ms + 1), 1))
 
 
 def take_requests(state: ChannelState, message_id: str, now_ms: int) -> tuple[HistoryEntry, ...]:
-    """Return what the message with this id asks for, the most overdue first, and note that it was asked for."""
+    """Return the repairs that the message with this id requests, the most overdue first, and note the requests."""
     settings = state.settings
     if settings.repair is None or not state.counters.missing:
         return ()
@@ -111,7 +111,7 @@ def take_requests(state: ChannelState, message_id: str, now_ms: int) -> tuple[Hi
 
 
 def requested_by_another(state: ChannelState, message_id: str, now_ms: int) -> None:
-    """Wait for the answer that another member asked for."""
+    """Postpone our request: another member has made it."""
     gap = find(state, message_id)
     if gap is not None and gap.request_ms is not None:
         _move_request(state, gap, now_ms + state.settings.repair_backoff.after_ms(max(1, gap.requested)))

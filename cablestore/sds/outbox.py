@@ -28,7 +28,7 @@ from cablestore.sds.records import entries_of, entry_parts
 from cablestore.sds.state import ChannelState
 
 Told = Acknowledged | PossiblyAcknowledged | Unacknowledged | Missing | Retrieve | Lost | RepairRequested
-"""Effects without a message of their own: all of it stands in the row."""
+"""Effects without a message of their own: the row has all of it."""
 
 _CODES: Final[dict[type, int]] = {
     Acknowledged: effects.ACKNOWLEDGED,
@@ -60,7 +60,7 @@ def tell(state: ChannelState, effect: Told) -> None:
 
 
 def tell_delivered(state: ChannelState, place: bytes) -> None:
-    """Put the delivery of the message at this place of the log into the outbox."""
+    """Put the delivery of the message at a place of the log into the outbox."""
     state.append_effect(pack([effects.DELIVER, place]))
 
 
@@ -70,19 +70,19 @@ def tell_ephemeral(state: ChannelState, message: SdsMessage) -> None:
 
 
 def tell_send(state: ChannelState, place: bytes, reason: Reason, requests: tuple[HistoryEntry, ...] = ()) -> None:
-    """Have the message at this place of the log sent."""
+    """Put the sending of the message at a place of the log into the outbox."""
     state.append_effect(pack([effects.SEND_LOGGED, reason.value, place, entry_parts(requests)]))
 
 
 def tell_send_other(state: ChannelState, message: SdsMessage, reason: Reason) -> None:
-    """Have a message sent that is in no log."""
+    """Put the sending of a message that is in no log into the outbox."""
     history, requests = entry_parts(message.causal_history), entry_parts(message.repair_request)
     parts = [message.message_id, message.lamport_ms, history, requests, message.content]
     state.append_effect(pack([effects.SEND_OTHER, reason.value, *parts]))
 
 
 def effect_of(state: ChannelState, row: bytes) -> Effect:
-    """Return the effect of a row, what it names taken from the state."""
+    """Return the effect of a row, with the messages that it names read from the state."""
     code, *parts = unpack(row)
     if code == effects.SEND_LOGGED:
         reason, place, requests = parts
@@ -109,7 +109,7 @@ def effect_of(state: ChannelState, row: bytes) -> Effect:
 
 
 def _send(state: ChannelState, message: SdsMessage, reason: Reason) -> Send:
-    """Make the bytes. With others' messages goes no filter: theirs is gone, and ours would be taken for theirs."""
+    """Return the effect with its bytes. Messages of others have no filter: theirs is gone, ours would be taken for theirs."""
     if message.sender_id == state.sender_id and reason is not Reason.EPHEMERAL:
         message = replace(message, bloom_filter=state.filter.wire())
     return Send(message.message_id, reason, encode(message, state.settings.dialect))
@@ -129,4 +129,6 @@ def _told(code: int, parts: list[Any]) -> Effect:
         return Retrieve(entry, parts[1])
     if code in {effects.MISSING, effects.LOST}:
         return (Missing if code == effects.MISSING else Lost)(entry)
-    raise CorruptStoreError(f"a row of the outbox has the kind {code}: a newer version of cablestore wrote it")
+    raise CorruptStoreError(
+        f"a row of the outbox has the unknown kind {code}: use the newer version of cablestore that wrote it"
+    )

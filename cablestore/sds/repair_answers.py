@@ -1,4 +1,4 @@
-"""Repairs that others ask for: answered from the log at T_resp, unless somebody else is faster (SDS-R). Pure."""
+"""Repairs that others request: answered from the log at T_resp, unless another member was faster (SDS-R). Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cablestore.sds.tables import place_of, time_part
 
 
 def note_requests(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
-    """Note what a received message asks for, where it is in the log and ours to answer.
+    """Note the requests of a received message for messages that are in the log and that we must answer.
 
-    Who wrote it is known from the log, whatever the request says.
+    The author of a requested message is taken from the log, not from the request.
     """
     if state.settings.repair is None:
         return
@@ -42,7 +42,7 @@ def _note(state: ChannelState, message_id: str, lamport_ms: int, now_ms: int) ->
 
 
 def answered(state: ChannelState, message_id: str) -> None:
-    """Forget a request: somebody else sent the message."""
+    """Remove a request: another member sent the message."""
     part = message_id.encode()
     row = state.answers.get(part) if state.counters.answers else None
     if row is not None:
@@ -56,7 +56,7 @@ def _forget(state: ChannelState, part: bytes, due: bytes) -> None:
 
 
 def answer_due(state: ChannelState, now_ms: int) -> None:
-    """Send what is due."""
+    """Send the repairs that are due."""
     for part, _ in state.answer.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         due, message_part = part[:8], part[8:]
         _forget(state, message_part, due)

@@ -1,6 +1,6 @@
-"""Ids of sync messages, for a dialect whose members put them into their logs and name them: nobody waits for one. Pure.
+"""Ids of sync messages, for a dialect whose members log and name them. They are remembered so that nothing waits for one. Pure.
 
-The newest of each share are remembered, so that a flood of one sender forgets nobody else's.
+The newest ids of each share are kept, so that a flood from one sender does not displace those of others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cablestore.sds.tables import id_of, place_of, sized_prefix
 
 
 def remember(state: ChannelState, message: SdsMessage) -> None:
-    """Remember the id of a sync message, own or received, and forget its share's oldest where there are too many."""
+    """Remember the id of a sync message, own or received. If its share has too many, forget the oldest."""
     prefix = sized_prefix(share_of(state, message.sender_id))
     kept = state.sync_ids.some(prefix, after_prefix(prefix), MAX_SDS_SYNC_IDS)
     if len(kept) == MAX_SDS_SYNC_IDS:

@@ -317,7 +317,7 @@ def test_unstored_batches_have_a_limit() -> None:
         side.talk.receive(hello(), at_s=0.0)
         for batch in range(limits.MAX_TALK_BATCHES):
             assert side.talk.receive(encode_frame(7, PostsFrame(batch, ())), at_s=0.0)
-        with pytest.raises(ReconcileError, match="more than 4 at once"):
+        with pytest.raises(ReconcileError, match="at most 4 may be unconfirmed"):
             side.talk.receive(encode_frame(7, PostsFrame(4, ())), at_s=0.0)
 
 
@@ -369,7 +369,7 @@ def test_audits_of_a_peer_have_a_limit() -> None:
         side.take(hello(purpose=Purpose.AUDIT))
         for _ in range(limits.MAX_TALK_QUESTIONS):
             side.take(question)
-        with pytest.raises(ReconcileError, match="more than 8 questions"):
+        with pytest.raises(ReconcileError, match="more than 8 sums requests"):
             side.take(question)
 
 
@@ -378,7 +378,7 @@ def test_a_peer_that_agrees_to_more_is_not_believed() -> None:
     with Side(store, Terms(from_ms=1_000)) as side:
         side.talk.begin()
         number, _ = decode_frame(side.output()[0])
-        with pytest.raises(ReconcileError, match="more than it was asked for"):
+        with pytest.raises(ReconcileError, match="more than was requested"):
             side.take(encode_frame(number, Accepted(Terms())))
 
 

@@ -253,7 +253,7 @@ def test_a_session_ends_at_its_limits_and_the_next_one_goes_on(short: SessionLim
         found += step.have if not reason else []
         message = step.reply or b"" if not reason else b""
     assert f" {what}, allowed are " in reason
-    assert reason.endswith("begin another")
+    assert reason.endswith("begin another session")
     assert ours.is_done
     with pytest.raises(ReconcileError, match="the session is over"):
         ours.receive(message, at_s=at_s)

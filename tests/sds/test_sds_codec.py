@@ -90,9 +90,9 @@ def test_nim_sds_reads_no_message_without_content_so_it_is_always_written() -> N
 
 
 def test_ephemeral_messages_cannot_be_said_in_nim() -> None:
-    with pytest.raises(SdsError, match="no Lamport time, in nim it needs one"):
+    with pytest.raises(SdsError, match="no Lamport time, which it needs in nim"):
         encode(replace(HELLO, lamport_ms=None), NIM)
-    with pytest.raises(SdsError, match="no Lamport time, in nim it needs one"):
+    with pytest.raises(SdsError, match="no Lamport time, which it needs in nim"):
         decode(field(1, b"m1") + field(4, b"room") + field(5, b"hello"), NIM)
 
 
@@ -256,13 +256,13 @@ def test_unknown_fields_are_skipped_and_the_last_of_two_counts(dialect: SdsDiale
         (field(2, b"m") + field(3, b"c") + field(20, b"x"), "has no sender"),
         (field(1, b"s") + field(3, b"c") + field(20, b"x"), "an id and a channel"),
         (field(1, b"s") + field(2, b"m") + field(20, b"x"), "an id and a channel"),
-        (field(1, b"s") + field(2, b"m") + field(3, b"c"), "says nothing"),
-        (field(1, b"s") + field(2, b"m") + field(3, b"c") + field(20, b""), "says nothing"),
+        (field(1, b"s") + field(2, b"m") + field(3, b"c"), "needs one of them"),
+        (field(1, b"s") + field(2, b"m") + field(3, b"c") + field(20, b""), "needs one of them"),
         (field(1, 5), "sender's id is the number 5"),
         (field(10, b"5"), "Lamport time is a number"),
         (field(11, 5), "entry of a history is the number 5"),
         (field(20, 5), "the content is the number 5"),
-        (field(1, b"\xff"), "no UTF-8"),
+        (field(1, b"\xff"), "not UTF-8"),
         (field(10, 5)[:-1] + b"\xff" * 9 + b"\x7f", "64 bits"),
         (field(10, 5)[:-1] + b"\xff" * 10 + b"\x7f", "longer than 10 bytes"),
         (field(10, 5)[:-1] + b"\x80", "end within a varint"),
@@ -286,9 +286,9 @@ def test_what_is_no_message(data: bytes, reason: str) -> None:
         (replace(HELLO, message_id=""), "an id and a channel"),
         (replace(HELLO, sender_id=""), "has no sender"),
         (replace(HELLO, sender_id="\ud800"), "UTF-8"),
-        (replace(HELLO, lamport_ms=-1), "Lamport time is from 0"),
-        (replace(HELLO, lamport_ms=U64 + 1), "Lamport time is from 0"),
-        (replace(HELLO, lamport_ms=None, content=b""), "says nothing"),
+        (replace(HELLO, lamport_ms=-1), "Lamport time must be from 0"),
+        (replace(HELLO, lamport_ms=U64 + 1), "Lamport time must be from 0"),
+        (replace(HELLO, lamport_ms=None, content=b""), "needs one of them"),
         (replace(HELLO, causal_history=(HistoryEntry(""),)), "an entry without an id"),
         (replace(HELLO, causal_history=(HistoryEntry("\udfff"),)), "UTF-8"),
     ],
@@ -431,5 +431,5 @@ def test_kinds() -> None:
 def test_dialects_have_names() -> None:
     assert dialect_named("spec") is SPEC
     assert dialect_named("nim") is NIM
-    with pytest.raises(SdsError, match="no dialect is called 'klingon': there are spec, nim"):
+    with pytest.raises(SdsError, match="no dialect is called 'klingon': choose one of spec, nim"):
         dialect_named("klingon")

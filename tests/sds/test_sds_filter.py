@@ -155,7 +155,7 @@ def test_filters_of_nim_with_other_parameters_than_the_best_are_read() -> None:
     ("capacity", "error"), [(0, 0.001), (-1, 0.001), (10, 0.0), (10, 1.0), (10, -0.5), (10, math.nan)]
 )
 def test_filters_that_cannot_be(capacity: int, error: float) -> None:
-    with pytest.raises(SdsError, match="for one id at least"):
+    with pytest.raises(SdsError, match="for at least one id"):
         FilterParameters(capacity, error)
 
 
