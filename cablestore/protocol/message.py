@@ -191,7 +191,7 @@ class FrameReader:
     def feed(self, data: bytes) -> list[bytes]:
         """Take the next bytes, return the messages that are whole now. Raises DecodeError; then the stream is lost.
 
-        With `skips_empty` messages of length 0, which say nothing, are passed over: cable.rs writes some lengths one too small, and the 0 that
+        With `skips_empty` messages of length 0 are passed over: cable.rs writes some lengths one too small, and the 0 that
         ends such a message comes after it.
         """
         if self._rest:
@@ -204,12 +204,13 @@ class FrameReader:
         at = 0
         while (found := self._next(data, at)) is not None:
             start, at = found
-            is_skipped = self._skips_empty and start == at
-            self._empty = self._empty + 1 if is_skipped else 0
+            if start < at or not self._skips_empty:
+                self._empty = 0
+                frames.append(data[start:at])
+                continue
+            self._empty += 1
             if self._empty > limits.MAX_EMPTY_MESSAGES:
                 raise DecodeError(at, f"more than {limits.MAX_EMPTY_MESSAGES} messages of length 0 follow each other")
-            if not is_skipped:
-                frames.append(data[start:at])
         if at < len(data):
             self._rest += data[at:]
         return frames

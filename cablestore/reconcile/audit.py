@@ -21,7 +21,7 @@ from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.varint import encode_varint, read_varint
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range
 from cablestore.reconcile.sets import Fingerprint, OrderedSet
-from cablestore.reconcile.splitting import joined
+from cablestore.reconcile.splitting import ranges_between
 
 PROTOCOL: Final = "cablestore-audit/1"
 _REQUEST: Final = 1
@@ -61,7 +61,7 @@ class Audit:
         if len(bounds) > MAX_AUDIT_CUTS:
             raise ReconcileError(f"an audit has {len(bounds)} bounds, allowed are {MAX_AUDIT_CUTS}: audit fewer ranges")
         self._items = items
-        self._ranges = joined(sorted(bounds))
+        self._ranges = ranges_between(sorted(bounds))
 
     def request(self) -> bytes:
         """Return the request for the peer."""
@@ -132,7 +132,7 @@ def _read_request(data: bytes) -> list[Range]:
     except DecodeError as error:
         raise ReconcileError(f"not a request of {PROTOCOL}: {error}") from None
     _check_end(data, at)
-    return joined(bounds)
+    return ranges_between(bounds)
 
 
 def _read_bound(data: bytes, at: int, previous_ns: int) -> tuple[Bound, int]:

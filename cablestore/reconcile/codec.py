@@ -212,12 +212,12 @@ class _PayloadReader:
             return self._bytes(HASH_SIZE_BYTES)
         if kind == _ITEM_SET:
             return self.item_set()
-        raise self._error(f"a range is of type {kind}, there are 0, 1 and 2")
+        raise self._error(f"a range is of type {kind}, allowed are 0, 1 and 2")
 
     def _time(self, previous_ns: int) -> int:
         timestamp_ns = previous_ns + self._varint()
         if timestamp_ns > END_NS:
-            raise self._error(f"times add up to {timestamp_ns} ns, the last one is {END_NS}")
+            raise self._error(f"times add up to {timestamp_ns} ns, allowed are up to {END_NS}")
         return timestamp_ns
 
     def _count(self, most: int, what: str, each_size_bytes: int) -> int:
@@ -256,5 +256,5 @@ class _PayloadReader:
 
     def _error(self, reason: str) -> ReconcileError:
         return ReconcileError(
-            f"{reason} (at byte {self._at}, in {self._dialect.name}). The peer speaks another dialect?"
+            f"{reason} (at byte {self._at}, in {self._dialect.name}). Does the peer use another dialect?"
         )

@@ -8,7 +8,7 @@
 | varints | minimal | any | any |
 | reply to foreign shards or topics | only a header | a frame without bytes | the same |
 
-Two peers match when their clusters and shards are the same; in `nwaku-0.37` when they have topics in common.
+Two peers match if their clusters and shards are equal; in `nwaku-0.37` if they have topics in common.
 """
 
 from __future__ import annotations

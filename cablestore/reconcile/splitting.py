@@ -66,7 +66,7 @@ class PayloadReply:
         """Append a range with its content. A gap before it becomes a Skip."""
         if self.parts and self.parts[-1].range.upper < within.lower:
             gap = Range(self.parts[-1].range.upper, within.lower)
-            self.parts += [PayloadPart(part, None) for part in sayable(gap)]
+            self.parts += [PayloadPart(part, None) for part in writable_ranges(gap)]
         self.parts.append(PayloadPart(within, content))
         self.size_bytes += _RANGE_SIZE_BYTES
         if isinstance(content, ItemSet):
@@ -87,7 +87,7 @@ class Replier:
         """Return fingerprints of ranges, in order, or all their ids. Raises ReconcileError if those do not fit into a frame."""
         reply = PayloadReply()
         for within in ranges:
-            for part in sayable(within):
+            for part in writable_ranges(within):
                 if not whole:
                     self._add_fingerprint(reply, part)
                 elif (count := self._items.count(part)) <= self._room(reply):
@@ -133,10 +133,10 @@ class Replier:
         if within is None:
             return
         if isinstance(content, ItemSet):
-            for part in sayable(within):
+            for part in writable_ranges(within):
                 self._answer_items(reply, part, content)
         elif within != asked or self._items.fingerprint(within).wire != content:
-            for part in sayable(within):
+            for part in writable_ranges(within):
                 self._cut(reply, part)
 
     def _cut(self, reply: PayloadReply, within: Range) -> None:
@@ -144,7 +144,7 @@ class Replier:
         count = self._items.count(within)
         parts = [within]
         if count > self._splitting.item_set_threshold:
-            parts = divided(self._items, within, count, self._splitting.fan_out, self._dialect)
+            parts = cut_evenly(self._items, within, count, self._splitting.fan_out, self._dialect)
         if len(parts) == 1:
             self._add_items(reply, within)
             return
@@ -193,18 +193,18 @@ class Replier:
             return [within], None
         cuts = cut_before(self._items, within, max(room, 1), within.lower, self._dialect)
         if cuts:
-            return sayable(Range(within.lower, cuts[-1])), Range(cuts[-1], within.upper)
+            return writable_ranges(Range(within.lower, cuts[-1])), Range(cuts[-1], within.upper)
         if count <= MAX_RECONCILE_ITEMS:
             return [within], None
         raise ReconcileError(
-            f"{count} ids share the time {within.lower.timestamp_ns} ns, {MAX_RECONCILE_ITEMS} can be sent at once and "
+            f"{count} ids share the time {within.lower.timestamp_ns} ns, at most {MAX_RECONCILE_ITEMS} can be sent at once, and "
             f"{self._dialect.name} cannot cut them: reconcile in the dialect spec"
         )
 
     def _postpone(self, reply: PayloadReply, left: Range) -> None:
         """Ask again for all that is left, with one fingerprint."""
         within = left.within(self._window)
-        for part in sayable(within) if within is not None else []:
+        for part in writable_ranges(within) if within is not None else []:
             reply.add(part, self._items.fingerprint(part).wire)
 
     def _is_full(self, reply: PayloadReply) -> bool:
@@ -215,7 +215,7 @@ class Replier:
         return max(0, self._splitting.frame_size_bytes - reply.size_bytes) // _ITEM_SIZE_BYTES
 
 
-def divided(items: OrderedSet, within: Range, count: int, parts: int, dialect: SyncDialect) -> list[Range]:
+def cut_evenly(items: OrderedSet, within: Range, count: int, parts: int, dialect: SyncDialect) -> list[Range]:
     """Cut a range with `count` ids into about `parts` ranges with about equally many ids.
 
     The range comes back whole if the dialect has no cut in it: in nwaku's dialects ids of one time stay together.
@@ -224,7 +224,7 @@ def divided(items: OrderedSet, within: Range, count: int, parts: int, dialect: S
     cuts = [within.lower]
     for part in range(1, parts):
         cuts += cut_before(items, within, count * part // parts, cuts[-1], dialect, slack=count // parts // 8)
-    return joined([*cuts, within.upper])
+    return ranges_between([*cuts, within.upper])
 
 
 def cut_before(
@@ -246,12 +246,12 @@ def cut_before(
     return [bound for bound in needed if after < bound < within.upper]
 
 
-def sayable(within: Range) -> list[Range]:
+def writable_ranges(within: Range) -> list[Range]:
     """Return the range as one or two ranges whose upper bounds can be written, each after a bound of its time."""
     time = Bound(within.upper.timestamp_ns)
-    return joined([within.lower, time, within.upper]) if within.lower < time < within.upper else [within]
+    return ranges_between([within.lower, time, within.upper]) if within.lower < time < within.upper else [within]
 
 
-def joined(bounds: list[Bound]) -> list[Range]:
+def ranges_between(bounds: list[Bound]) -> list[Range]:
     """Return the ranges between these bounds."""
     return [Range(lower, upper) for lower, upper in pairwise(bounds)]

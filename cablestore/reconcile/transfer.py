@@ -128,9 +128,9 @@ def decode_message(content: bytes, dialect: SyncDialect) -> Transferred:
         message = found.get(form.message_field)
         topic = found.get(form.topic_field, None if form.has_topic else b"")
         if not isinstance(message, bytes):
-            raise ReconcileError(f"a transferred frame has no message where {dialect.name} has it")
+            raise ReconcileError(f"a transferred frame has no message in the field that {dialect.name} uses")
         if not isinstance(topic, bytes):
-            raise ReconcileError(f"a transferred frame has no topic where {dialect.name} has it")
+            raise ReconcileError(f"a transferred frame has no topic in the field that {dialect.name} uses")
         waku = parsed(waku_pb2.WakuMessage, message)
         meta = waku.meta if waku.HasField("meta") else None
         return Transferred(

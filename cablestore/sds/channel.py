@@ -179,10 +179,10 @@ class ChannelTransaction:
             return Received(ReceiveResult.EPHEMERAL, message_id)
         acknowledgements.review(state, message, now_ms)
         if not retrieved:
-            history.heard(state, message, now_ms)
+            history.note_named(state, message, now_ms)
             repair_answers.note_requests(state, message, now_ms)
         if message.kind is MessageKind.SYNC:
-            delivery.sync_came(state, message, now_ms)
+            delivery.take_sync(state, message, now_ms)
             return Received(ReceiveResult.SYNC, message_id)
         if state.is_here(message_id):
             return Received(ReceiveResult.DUPLICATE, message_id)
@@ -242,7 +242,7 @@ class ChannelTransaction:
 
     @property
     def counters(self) -> Counters:
-        """The Lamport clock and how much is where."""
+        """The Lamport clock and the counts of messages."""
         return self.state.counters
 
     def has(self, message_id: str) -> bool:

@@ -79,7 +79,7 @@ def decode(data: bytes, dialect: SdsDialect) -> SdsMessage:
         message = _MessageReader(dialect).message(data)
         _check(message, dialect)
     except DecodeError as error:
-        raise SdsError(f"{error}, which no message has in {dialect.name}. The sender speaks another dialect?") from None
+        raise SdsError(f"{error}, in {dialect.name}. Does the sender use another dialect?") from None
     return message
 
 
@@ -230,11 +230,11 @@ class _MessageReader:
             else:
                 size_bytes = _FIXED_SIZES_BYTES.get(kind, 0)
             if not number or (not size_bytes and kind != _SIZED) or size_bytes > len(data) - at:
-                raise self._error(f"there is no field at byte {start}, but {data[start : start + 4].hex()}")
+                raise self._error(f"there is no field at byte {start}: {data[start : start + 4].hex()}")
             if kind == _SIZED:
                 fields.append((number, data[at : at + size_bytes]))
             at += size_bytes
         return fields
 
     def _error(self, reason: str) -> SdsError:
-        return SdsError(f"{reason}, which no message has in {self._dialect.name}. The sender speaks another dialect?")
+        return SdsError(f"{reason}, in {self._dialect.name}. Does the sender use another dialect?")

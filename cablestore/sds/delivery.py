@@ -65,7 +65,7 @@ def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -
             _deliver(state, _released(state, message.message_id))
         return DeliveryResult.DELIVERED
     if len(unmet) > MAX_SDS_UNMET:
-        missing_of_sync(state, message, now_ms)
+        _note_missing(state, message, now_ms)
         return DeliveryResult.TOO_MANY_UNMET
     row = kept.packed()
     claim = Claim(place, shares.share_of(state, message.sender_id), len(row))
@@ -106,16 +106,16 @@ def _has_come(state: ChannelState, message_id: str, known: Known | None) -> bool
     return missing.close(state, message_id) is not None
 
 
-def sync_came(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
+def take_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
     """Note the missing messages that a sync message names. No message waits for the sync message itself."""
-    missing_of_sync(state, message, now_ms)
+    _note_missing(state, message, now_ms)
     if state.settings.dialect.logs_sync and not state.is_here(message.message_id):
         _has_come(state, message.message_id, state.known(message.message_id))
         sync_ids.remember(state, message)
         _deliver(state, _released(state, message.message_id))
 
 
-def missing_of_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
+def _note_missing(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
     """Note the missing messages that a message names without waiting for them. They take at most half of the room."""
     entries = {entry.message_id: entry for entry in message.causal_history if state.known(entry.message_id) is None}
     new = [each for each in entries.values() if missing.find(state, each.message_id) is None][:MAX_SDS_UNMET]

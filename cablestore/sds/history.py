@@ -60,7 +60,7 @@ def logged(state: ChannelState, place: bytes, message: SdsMessage, *, is_named: 
         state.counters.loose += 1
 
 
-def heard(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
+def note_named(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
     """Note which loose ends a received message named."""
     if not state.counters.loose:
         return
@@ -70,10 +70,10 @@ def heard(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
             place = place_of(known.lamport_ms, entry.message_id)
             row = state.loose.get(place)
             if row is not None:
-                _told(state, place, loose_end_of(row), message.sender_id, now_ms)
+                _note_named(state, place, loose_end_of(row), message.sender_id, now_ms)
 
 
-def _told(state: ChannelState, place: bytes, loose: LooseEnd, by: str, now_ms: int) -> None:
+def _note_named(state: ChannelState, place: bytes, loose: LooseEnd, by: str, now_ms: int) -> None:
     """Note that a member named a loose end. Its sender does not count: it does not show that others have it."""
     if by != loose.sender_id:
         state.loose.put(place, loose._replace(named_ms=now_ms).packed())
@@ -90,25 +90,25 @@ def sync_due(state: ChannelState, now_ms: int, random: Callable[[], float]) -> N
     if now_ms < counters.sync_ms:
         return
     counters.sync_ms = now_ms + int(interval_ms * (1 + random()))
-    untold = _untold(state, now_ms - interval_ms)
-    if untold or missing.has_requests(state, now_ms):
+    unnamed = _unnamed(state, now_ms - interval_ms)
+    if unnamed or missing.has_requests(state, now_ms):
         most = state.settings.loose_ends_of_sync
-        start = int(random() * len(untold)) if len(untold) > most else 0
-        _sync(state, (untold[start:] + untold[:start])[:most], now_ms)
+        start = int(random() * len(unnamed)) if len(unnamed) > most else 0
+        _sync(state, (unnamed[start:] + unnamed[:start])[:most], now_ms)
 
 
-def _untold(state: ChannelState, since_ms: int) -> list[bytes]:
+def _unnamed(state: ChannelState, since_ms: int) -> list[bytes]:
     """Return the loose ends that nobody named since then, without own messages that are still sent again."""
-    untold = []
+    unnamed = []
     for place, row in state.loose.some(b"", None, _LOOSE_ENDS_READ):
         loose = loose_end_of(row)
         is_resent = loose.sender_id == state.sender_id and state.outgoing.get(place) is not None
         if loose.named_ms <= since_ms and not is_resent:
-            untold.append(place)
-    return untold
+            unnamed.append(place)
+    return unnamed
 
 
-def _sync(state: ChannelState, untold: list[bytes], now_ms: int) -> None:
+def _sync(state: ChannelState, unnamed: list[bytes], now_ms: int) -> None:
     counters = state.counters
     counters.lamport_ms = max(now_ms, counters.lamport_ms + 1)
     message_id = message_id_of(state.sender_id, state.channel_id, counters.lamport_ms, b"")
@@ -117,11 +117,11 @@ def _sync(state: ChannelState, untold: list[bytes], now_ms: int) -> None:
         state.channel_id,
         state.sender_id,
         counters.lamport_ms,
-        causal_history=entries(state, {*untold, *state.newest()}),
+        causal_history=entries(state, {*unnamed, *state.newest()}),
         repair_request=missing.take_requests(state, message_id, now_ms),
     )
     tell_send_other(state, message, Reason.SYNC)
     if state.settings.dialect.logs_sync:
         sync_ids.remember(state, message)
-    for place in untold:
-        _told(state, place, loose_end_of(state.loose.take(place)), state.sender_id, now_ms)
+    for place in unnamed:
+        _note_named(state, place, loose_end_of(state.loose.take(place)), state.sender_id, now_ms)

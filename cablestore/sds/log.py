@@ -79,12 +79,12 @@ class CausalLog:
 
     @classmethod
     def in_memory(cls, database: Database | None = None) -> Self:
-        """Keep logs in memory, for tests and throwaway clients; or in a database that somebody else closes."""
+        """Keep logs in memory, for tests and short-lived clients, or in a database that the caller closes."""
         return cls(database or MemoryDB())
 
     @classmethod
     def open_here(cls, store_folder: Path | str) -> CausalLog | None:
-        """Return the causal logs of a store that this process has open, None where it has not."""
+        """Return the causal logs of a store if this process has them open, else None."""
         found = _open_here.get(_path_of(store_folder))
         return None if found is None or found._lock is None else found  # noqa: SLF001 - of the same class
 

@@ -68,7 +68,7 @@ class SdsMessage:
 
 
 def message_id_of(sender_id: str, channel_id: str, lamport_ms: int | None, content: bytes) -> str:
-    """Return a message's id: 32 characters, BLAKE2b-160 over all that makes it unique, each with its length.
+    """Return a message's id: 32 characters, BLAKE2b-160 over sender, channel, time and content, each after its length.
 
     The characters are 0 to 9 and a to v (RFC 4648's base32hex in lower case). They sort like their bytes, also in
     implementations that sort ids as text. 160 bits make equal ids by chance impossible in practice.

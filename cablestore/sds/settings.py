@@ -85,9 +85,13 @@ class Settings:
         self.dialect.filter_hash("")  # raises now, not later, if the hash is not installed
         longest = self.history_length + max(self.loose_ends, self.loose_ends_of_sync)
         if self.history_length < 1 or min(self.loose_ends, self.loose_ends_of_sync) < 0 or longest > MAX_SDS_HISTORY:
-            raise SdsError(f"a causal history names 1 to {MAX_SDS_HISTORY} messages, these settings allow {longest}")
+            raise SdsError(
+                f"a causal history must name 1 to {MAX_SDS_HISTORY} messages, these settings allow {longest}"
+            )
         if not 0 <= self.repairs_per_message <= MAX_SDS_REPAIR_REQUESTS:
-            raise SdsError(f"a message requests 0 to {MAX_SDS_REPAIR_REQUESTS} repairs, not {self.repairs_per_message}")
+            raise SdsError(
+                f"a message must request 0 to {MAX_SDS_REPAIR_REQUESTS} repairs, not {self.repairs_per_message}"
+            )
         if self.resends < 0 or (self.filters_that_acknowledge or 1) < 1:
             raise SdsError("`resends` must be 0 or more, `filters_that_acknowledge` None or 1 or more")
         for name in ("lost_after_ms", "sync_interval_ms"):
