@@ -1,7 +1,7 @@
 """One conversation with one store: compare, transfer, confirm, or audit. Frames and the time go in, frames come out. Pure.
 
-The side that begins calls `begin`. Each frame that arrives goes into `receive`. What that returns is stored, which `stored`
-then confirms. What `output` returns is sent. Both sides go on until the conversation is finished:
+The side that begins calls `begin`. Each frame that arrives goes into `receive`, which returns posts. The caller stores these
+and calls `stored`. It sends what `output` returns. Both sides go on until the conversation is finished:
 
     initiator                                responder
     hello             ->                                     terms: which times and channels, whether it takes posts
