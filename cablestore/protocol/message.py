@@ -173,8 +173,9 @@ _EXTRA_ID_BYTE: Final = b"\xff"
 class FrameReader:
     """Reader that cuts a stream of bytes, in pieces of any size, into messages without their lengths."""
 
-    def __init__(self, max_size_bytes: int = limits.MAX_MESSAGE_SIZE_BYTES) -> None:
+    def __init__(self, max_size_bytes: int = limits.MAX_MESSAGE_SIZE_BYTES, *, skips_empty: bool = True) -> None:
         self._max_size_bytes = max_size_bytes
+        self._skips_empty = skips_empty
         self._rest = bytearray()
         self._needed = 1
         """Number of bytes to wait for, so that a large message is not read again for each of its pieces."""
@@ -189,8 +190,8 @@ class FrameReader:
     def feed(self, data: bytes) -> list[bytes]:
         """Add the next bytes and return the messages that are complete. After a DecodeError the stream is unusable.
 
-        Messages of length 0 are skipped: cable.rs writes some lengths one too small, and the 0 that ends such a message
-        comes after it.
+        With `skips_empty` messages of length 0 are passed over: cable.rs writes some lengths one too small, and the 0 that
+        ends such a message comes after it.
         """
         if self._rest:
             self._rest += data
@@ -202,11 +203,13 @@ class FrameReader:
         at = 0
         while (found := self._next(data, at)) is not None:
             start, at = found
-            self._empty = self._empty + 1 if start == at else 0
+            if start < at or not self._skips_empty:
+                self._empty = 0
+                frames.append(data[start:at])
+                continue
+            self._empty += 1
             if self._empty > limits.MAX_EMPTY_MESSAGES:
                 raise DecodeError(at, f"more than {limits.MAX_EMPTY_MESSAGES} messages of length 0 follow each other")
-            if start < at:
-                frames.append(data[start:at])
         if at < len(data):
             self._rest += data[at:]
         return frames

@@ -109,7 +109,7 @@ def test_an_audit_has_status_1_when_posts_were_made_to_vanish(tmp_path: Path, se
 def test_what_cannot_be_is_one_line(tmp_path: Path, serving: Start) -> None:
     here = stored(tmp_path / "a", conversation(10))
     one = serving(stored(tmp_path / "b", [], DRAFT8), "--listen", HERE, "--reconcile-listen", HERE)
-    assert "of the dialect legacy asks, this is one of draft8" in refused(
+    assert "of the dialect legacy asked one of the dialect draft8" in refused(
         cablestore("reconcile", one.hear("reconciling"), store=here)
     )
     assert "cannot connect" in refused(cablestore("reconcile", "127.0.0.1:1", store=here))
