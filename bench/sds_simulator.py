@@ -9,13 +9,13 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from cablestore.index.database import Database
 from common import tell
 
+from cablestore.index.database import Database
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.sds.settings import COMPACT_FILTER, Settings
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from sds_network import QUICK, Conditions, Result, Simulation
 
 

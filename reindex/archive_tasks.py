@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cablestore.index.database import Row
-
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.archive import Archive
 from cablestore.archive.format.message import EVERYONE_TOPIC, content_topic
@@ -27,6 +25,7 @@ from cablestore.archive.weeks import archives_of, messages_of, stones_by
 from cablestore.errors import CorruptExportError
 from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT, post_record, record_start
 from cablestore.files import storage_errors
+from cablestore.index.database import Row
 from cablestore.index.packing import pack, unpack
 from cablestore.index.runs import cut, read_bucket, write_run
 from cablestore.index.tombstone import Tombstone

@@ -9,11 +9,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from cablestore.index.database import Row
-
 from cablestore.index import arrival_log, meta
+from cablestore.index.database import Row
 from cablestore.index.derive import side_by_side
-from cablestore.index.meta import SIZES_KEY as SIZES_KEY
+from cablestore.index.meta import SIZES_KEY
 from cablestore.index.view import Catalog
 from cablestore.protocol.post import Post
 from cablestore.reindex.job import own_folder

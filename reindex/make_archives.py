@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cablestore.index.parallel import partitions_for
-
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.archive import Archive
 from cablestore.archive.format.period import Period, weeks
 from cablestore.archive.format.profile import Profile
 from cablestore.archive.weeks import archives_of, messages_of, stones_by
 from cablestore.archive.writer import ArchiveWriter, Created, Plan
+from cablestore.index.parallel import partitions_for
 from cablestore.protocol.crypto import Identity
 from cablestore.reindex import archive_tasks
 from cablestore.reindex.archive_tasks import WeeksJob

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cablestore.index.database import Row
-from cablestore.index.parallel import partitions_for
-
 from cablestore.errors import ArchiveError, DecodeError, ExportError
 from cablestore.export.manifest import Manifest, read_manifest
 from cablestore.index.census import summaries
+from cablestore.index.database import Row
 from cablestore.index.derive import Derivation
+from cablestore.index.parallel import partitions_for
 from cablestore.index.reader import DATA_PREFIX
 from cablestore.index.runs import choose_boundaries
 from cablestore.index.view import REVERSE_NAME, REVERSE_PREFIX, Catalog

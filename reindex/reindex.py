@@ -15,20 +15,18 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from cablestore.index.database import Row
-from cablestore.index.parallel import Origin, check_in_parts
-
 from cablestore.errors import ExportError, ReindexError
 from cablestore.export.manifest import Manifest, read_arrivals
 from cablestore.index import arrival_log
 from cablestore.index.batches import batches
 from cablestore.index.census import summaries
 from cablestore.index.check import CheckReport
+from cablestore.index.database import Row
 from cablestore.index.derive import measure
 from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder, peek
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.meta import SIZES_KEY as SIZES_KEY
-from cablestore.index.meta import Sizes, add_sizes, decode_sizes, meta_row
+from cablestore.index.meta import SIZES_KEY, Sizes, add_sizes, decode_sizes, meta_row
+from cablestore.index.parallel import Origin, check_in_parts
 from cablestore.index.reader import PRIVATE_PREFIX, Reader
 from cablestore.index.rebuild import add_summaries, write_head
 from cablestore.index.runs import AFTER_ALL

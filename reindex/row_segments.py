@@ -11,10 +11,10 @@ from typing import Any, Final, Self
 
 import blake3
 import msgpack
-from cablestore.index.database import Row
 
 from cablestore.errors import CorruptExportError
 from cablestore.export.segment import SegmentWriter, read_segment
+from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, combine, key_of
 from cablestore.index.meta import Sizes
 from cablestore.index.view import Catalog

@@ -25,7 +25,6 @@ from typing import Any, Final
 
 import msgpack
 import pyarrow as pa
-from cablestore.index.database import Row
 
 from cablestore import errors
 from cablestore.errors import (
@@ -40,6 +39,7 @@ from cablestore.errors import (
 from cablestore.files import storage_errors, unique_suffix, whole_file
 from cablestore.index.batches import batches, gc_paused
 from cablestore.index.census import summaries
+from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, Settled, measure, settle
 from cablestore.index.meta import Sizes, add_sizes
 from cablestore.index.runs import cut, finished, read_bucket, write_run

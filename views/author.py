@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from cablestore.index.database import Row
-
 from cablestore.index.reader import Reader
 from cablestore.index.view import ALL_TYPES, View
 from cablestore.protocol.keys import after_prefix, time_floor, time_of

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from cablestore.index.database import Row
-
 from cablestore.index.reader import Reader
 from cablestore.index.view import View
 from cablestore.protocol.body import JOIN, LEAVE, LINKABLE_TYPES, TEXT, TOPIC

@@ -7,9 +7,8 @@ The latest post/topic by (timestamp, hash) wins. An empty topic is a topic that 
 
 from typing import Final
 
-from cablestore.index.database import Row
-
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row
 from cablestore.index.latest import ORDER_KEY_SIZE_BYTES, order_key
 from cablestore.index.reader import Reader
 from cablestore.index.view import Fold, View

@@ -15,9 +15,8 @@ from binascii import hexlify
 from collections.abc import Iterator
 from typing import Final
 
-from cablestore.index.database import Row
-
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.view import Fold, View

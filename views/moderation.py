@@ -17,9 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cablestore.index.database import Row
-
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row
 from cablestore.index.reader import Reader
 from cablestore.index.view import View
 from cablestore.limits import MAX_TIMESTAMP_MS

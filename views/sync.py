@@ -20,7 +20,6 @@ from heapq import merge
 from typing import Final
 
 from cablestore.index.database import Row
-
 from cablestore.index.latest import NS_PER_MS
 from cablestore.index.reader import Reader
 from cablestore.index.view import ALL_TYPES, Tree, View

@@ -9,9 +9,8 @@ because a property that the latest leaves out is back at its default, whatever e
 
 from typing import Final
 
-from cablestore.index.database import Row
-
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row
 from cablestore.index.latest import ORDER_KEY_SIZE_BYTES, order_key
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader

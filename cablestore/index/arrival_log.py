@@ -1,9 +1,9 @@
-"""The arrival log: in which order this store learned what it holds. It depends on arrival; nothing else does.
+"""The arrival log: the order in which this store learned of its posts. Nothing else in a store depends on arrival.
 
     !arrival!log!<number of the first entry, 16 digits> -> the entries of one batch: (kind u8 | hash u8[32]) each
-    !arrival!next                                       -> the next number, in decimal digits
+    !arrival!next                                       -> the number of the next entry, in decimal digits
 
-Numbers start at 1, go up by 1 and never repeat. Both keys stand outside of the views and of `dump`.
+Numbers start at 1, increase by 1 and never repeat. No view and no `dump` contains these keys.
 """
 
 from __future__ import annotations
@@ -26,15 +26,19 @@ _ENTRY_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
 
 
 class EventKind(IntEnum):
-    """What happened to a post."""
+    """Kind of event: what happened to a post."""
 
     ACCEPTED = 1
     DELETED = 2
     DISCARDED = 3
 
 
+Kind = EventKind
+"""The name of EventKind in 0.7."""
+
+
 class Arrival(NamedTuple):
-    """One entry of the log."""
+    """Entry of the log."""
 
     sequence: int
     kind: EventKind
@@ -47,13 +51,13 @@ def log_row(first_sequence: int, entries: Iterable[tuple[EventKind, bytes]]) -> 
 
 
 def accepted_row(first_sequence: int, hashes_hex: Iterable[bytes]) -> Row:
-    """Return the row of a batch of posts that were accepted, given their hashes in hex digits."""
+    """Return the row of a batch of accepted posts, given their hashes in hex digits."""
     mark = _KIND_BYTES[EventKind.ACCEPTED].hex().encode()
     return _key(first_sequence), unhexlify(b"".join([mark + hash_hex for hash_hex in hashes_hex]))
 
 
 def next_sequence(reader: Reader) -> int:
-    """Return the number that the next entry gets."""
+    """Return the number of the next entry."""
     value = reader.get(NEXT_KEY)
     return 1 if value is None else int(value)
 
@@ -77,7 +81,7 @@ def entries_of(row: Row) -> list[Arrival]:
 
 
 def span_of(row: Row) -> tuple[int, int]:
-    """Return the number of a row's first entry and the one behind its last. Raises CorruptStoreError."""
+    """Return the number of a row's first entry and the number after its last. Raises CorruptStoreError."""
     key, value = row
     digits = key[len(LOG_PREFIX) :]
     if (
@@ -86,7 +90,9 @@ def span_of(row: Row) -> tuple[int, int]:
         or len(value) % _ENTRY_SIZE_BYTES
         or not set(value[::_ENTRY_SIZE_BYTES]) <= _KINDS
     ):
-        raise CorruptStoreError(f"the row {key!r} of the arrival log holds no entries. Run `cablestore rebuild`")
+        raise CorruptStoreError(
+            f"the row {key!r} of the arrival log does not hold valid entries. Run `cablestore rebuild`"
+        )
     return int(digits), int(digits) + len(value) // _ENTRY_SIZE_BYTES
 
 

@@ -157,10 +157,8 @@ class Session:
                 self._remember(request_id)
             self.asked.clear()
             self.dialect = dialect
-            self._heard, self._said = (
-                GreetingDetector(),
-                GreetingDetector(),
-            )  # what was said before counts for neither side
+            # What was said before counts for neither side.
+            self._heard, self._said = GreetingDetector(), GreetingDetector()
             for request_id in left:  # the peer did understand it, and we ask it again
                 self._send(CancelRequest(self._unused_id(dialect.request_id_size_bytes), request_id))
         self.speak(now_s)

@@ -18,8 +18,7 @@ from cablestore.index.arrival_log import EventKind
 from cablestore.index.database import Row, SnapshotSource
 from cablestore.index.engine import Engine
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
-from cablestore.index.meta import SIZES_KEY as SIZES_KEY
-from cablestore.index.meta import Size, decode_sizes
+from cablestore.index.meta import SIZES_KEY, Size, decode_sizes
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, Reader, data_key
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TYPE_NAMES, Info, Text

@@ -9,7 +9,6 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from cablestore.index.database import Row, Source
 from history import AUTHORS, NOW_MS, histories
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from people import ANN, BOB, CYD, Person, raws
 
 from cablestore import CableStore, Dialect, Post
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row, Source
 from cablestore.index.memory import MemoryDB
 from cablestore.index.reader import Reader
 from cablestore.index.view import Catalog, Census, decode_number

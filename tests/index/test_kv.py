@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cablestore.index.database import Database
 from hypothesis import given
 from hypothesis import strategies as st
 from waiting import LIMIT_S
 
 from cablestore.errors import CorruptStoreError, StorageError, StoreClosedError
+from cablestore.index.database import Database
 from cablestore.index.leveldb import LevelDB, Tuning, join_tables
 from cablestore.index.memory import MemoryDB
 from cablestore.index.overlay import Overlay

@@ -223,10 +223,10 @@ def test_what_cannot_be_recovered(run: Run, folder: Path) -> None:
     before = content_of(folder)
     for name, reason in (
         (NINTH, "unfinished"),
-        ("generation-000005", "is not there"),
-        ("../elsewhere", "is not there"),
-        ("", "is not there"),
-        ("lock", "is not there"),
+        ("generation-000005", "there is no generation"),
+        ("../elsewhere", "there is no generation"),
+        ("", "there is no generation"),
+        ("lock", "there is no generation"),
     ):
         status, _, complaint = run("generations", "--recover", name, "-s", folder)
         assert status == 2

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cablestore.index.database import Row
 from people import ANN, START_MS
 from reindexing import conversation, digest_of, store_at
 from waiting import LIMIT_S, wait_until
@@ -25,6 +24,7 @@ from cablestore import LEGACY, CableStore, encode_post, limits
 from cablestore.errors import StorageError
 from cablestore.index import parallel
 from cablestore.index.check import CheckReport
+from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB, link_database
 from cablestore.index.processes import process_pool
 from cablestore.index.rebuild import RebuildReport
@@ -38,8 +38,7 @@ POSTS = conversation(1500)
 def _small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a thousand posts come in several ranges of hashes and many buckets."""
     monkeypatch.setattr(parallel, "PARTITION_POSTS", 200)
-    for module in (parallel, parallel):
-        monkeypatch.setattr(module, "MAX_BUCKET_SIZE_BYTES", 60_000)
+    monkeypatch.setattr(parallel, "MAX_BUCKET_SIZE_BYTES", 60_000)
 
 
 @pytest.fixture
@@ -160,7 +159,7 @@ def test_what_is_large_is_shared_out(folder: Path, monkeypatch: pytest.MonkeyPat
         pools.append(number)
         return process_pool(number, *rest)
 
-    monkeypatch.setattr(parallel, "processes_for", told)
+    monkeypatch.setattr(parallel, "process_pool", told)
     assert limits.SHARED_OUT_FROM_SIZE_BYTES > 2**25
     CableStore.rebuild_closed(folder)
     assert pools == []
@@ -289,10 +288,10 @@ def test_processes_end_with_the_one_that_started_them(folder: Path, script: Path
 INTERRUPTED = ("interrupted; what was stored stays stored", 130)
 COMMAND = """
 import sys
-from cablestore.index import copies
+from cablestore.index import parallel
 from cablestore.__main__ import main
-copies.PARTITION_POSTS = 50
-copies.SHARED_OUT_FROM_SIZE_BYTES = 1
+parallel.PARTITION_POSTS = 50
+parallel.SHARED_OUT_FROM_SIZE_BYTES = 1
 main()
 """
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cablestore.index.parallel import partitions_for
 
 from cablestore import limits
 from cablestore.errors import CorruptExportError
 from cablestore.export.segment import SegmentWriter
 from cablestore.index.derive import Derivation
+from cablestore.index.parallel import partitions_for
 from cablestore.index.runs import Sorter
 from cablestore.views import CATALOG
 

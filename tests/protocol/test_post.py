@@ -249,7 +249,7 @@ HEADER = b"\x00\x00\x50"  # no links, post/text, timestamp 80
         (b"\x00\x00" + b"\x80" * 10 + b"\x01" + b"\x01a\x00", "longer than 10 bytes"),
         (b"\x00\x00" + b"\xff" * 9 + b"\x7f" + b"\x01a\x00", "more than 64 bits"),
         (b"\x00\x00" + encode_varint(limits.MAX_TIMESTAMP_MS + 1) + b"\x01a\x00", "the timestamp is"),
-        (HEADER + b"\x05abc", "the channel name claims 5 bytes, 3 are left"),
+        (HEADER + b"\x05abc", "the channel name claims 5 bytes, but 3 are left"),
         (HEADER + b"\x00\x00", "the channel name has 0 code points"),
         (HEADER + b"\x02\xc3\x28\x00", "not valid UTF-8"),
         (HEADER + b"\x03\xed\xa0\x80\x00", "not valid UTF-8"),  # a surrogate

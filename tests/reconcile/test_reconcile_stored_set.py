@@ -9,13 +9,13 @@ from functools import reduce
 from operator import xor
 
 import pytest
-from cablestore.index.database import Row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
 
 from cablestore import CableStore
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row
 from cablestore.index.memory import MemoryDB
 from cablestore.index.reader import Reader
 from cablestore.index.tree import SUM_MODULUS, tree_rows
@@ -24,8 +24,7 @@ from cablestore.protocol.dialect import LEGACY
 from cablestore.protocol.keys import sort_time
 from cablestore.reconcile import stored_set as kept
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range, SyncID
-from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.sets import Fingerprint
+from cablestore.reconcile.sets import Fingerprint, MemorySet
 from cablestore.reconcile.stored_set import StoredSet, stored_set
 from cablestore.views.sync import ID_PREFIX, LAST_MS, SUM_PREFIX, TREE, items
 

@@ -133,7 +133,7 @@ def test_status_while_another_process_has_the_logs_open(busy: Path, run: Run) ->
     with holding(busy):
         code, out, err = run("sds", "status", "-s", busy)
         assert (code, out) == (2, "")
-        assert "One process at a time" in err
+        assert "one process at a time" in err
 
 
 def test_status_while_a_process_has_only_the_store_open(busy: Path, run: Run) -> None:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cablestore.index.database import Database
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sds_network import QUICK, Conditions, Simulation
 from stores import scratch_folder
 
+from cablestore.index.database import Database
 from cablestore.index.leveldb import LevelDB
 from cablestore.sds.settings import Settings
 

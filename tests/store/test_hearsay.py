@@ -10,7 +10,6 @@ from itertools import permutations
 from pathlib import Path
 from random import Random
 
-from cablestore.index.database import Row
 from exporting import export, forge, in_memory
 from history import CHANNELS, TIMES_MS, Model, histories
 from hypothesis import given, settings
@@ -21,6 +20,7 @@ from stores import scratch_folder
 from cablestore import LEGACY, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict
 from cablestore.export import verify_export
 from cablestore.index.arrival_log import EventKind
+from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import WITNESSED, local_key
 from cablestore.index.reader import tombstone_key

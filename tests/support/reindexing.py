@@ -25,10 +25,10 @@ SHARES = {"PARTITION_POSTS": 400, "MAX_BUCKET_SIZE_BYTES": 60_000, "PART_ROWS": 
 
 CHILD = f"""
 import sys
-from cablestore.index import copies
+from cablestore.index import parallel
 from cablestore.cli import main
 from cablestore.reindex import load, prepare
-copies.PARTITION_POSTS = {SHARES["PARTITION_POSTS"]}
+parallel.PARTITION_POSTS = {SHARES["PARTITION_POSTS"]}
 load.PART_ROWS = {SHARES["PART_ROWS"]}
 prepare.MAX_BUCKET_SIZE_BYTES = {SHARES["MAX_BUCKET_SIZE_BYTES"]}
 EXTRA
