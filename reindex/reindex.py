@@ -21,19 +21,15 @@ from cablestore.index import arrival_log
 from cablestore.index.batches import batches
 from cablestore.index.census import summaries
 from cablestore.index.check import CheckReport
-from cablestore.index.parallel import check_in_parts
-from cablestore.index.parallel import Origin
+from cablestore.index.database import Row
 from cablestore.index.derive import measure
 from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder, peek
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.meta import META_KEY as META_KEY
-from cablestore.index.meta import meta_row, require_views
+from cablestore.index.meta import META_KEY, SIZES_KEY, Sizes, add_sizes, decode_sizes, meta_row, require_views
+from cablestore.index.parallel import Origin, check_in_parts
 from cablestore.index.reader import PRIVATE_PREFIX, Reader
-from cablestore.index.database import Row
 from cablestore.index.rebuild import add_summaries, write_head
 from cablestore.index.runs import AFTER_ALL
-from cablestore.index.meta import SIZES_KEY as SIZES_KEY
-from cablestore.index.meta import Sizes, add_sizes, decode_sizes
 from cablestore.index.takeover import TakeoverReport, take_over
 from cablestore.index.view import REVERSE_NAME, Catalog
 from cablestore.protocol.dialect import Dialect
@@ -164,7 +160,10 @@ class _New:
             loaded = load(
                 self._derived.segments, self._derived.folder, self._scratch, progress=self._counting("load", total)
             )
-        with locked_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder, self._catalog) as live:
+        with (
+            locked_folder(self._out, create=True, dialect=self._dialect) as folder,
+            _live(folder, self._catalog) as live,
+        ):
             target = LevelDB(loaded.path)
             try:
                 self._write_head(target, self._derived.sizes)
@@ -183,7 +182,10 @@ class _New:
         """Take the rows of some views from the segments and all others from the live database."""
         path = self._scratch / "views"
         shutil.rmtree(path, ignore_errors=True)
-        with locked_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder, self._catalog) as live:
+        with (
+            locked_folder(self._out, create=True, dialect=self._dialect) as folder,
+            _live(folder, self._catalog) as live,
+        ):
             if live is None:
                 raise ExportError(
                     f"there is no store at {self._out} whose views could be built anew: leave --views out"
@@ -252,7 +254,9 @@ class _New:
             )
         return report
 
-    def _swap(self, folder: Folder, path: Path, rows: int, succession: TakeoverReport, checked: CheckReport) -> Reindexed:
+    def _swap(
+        self, folder: Folder, path: Path, rows: int, succession: TakeoverReport, checked: CheckReport
+    ) -> Reindexed:
         with self._timed("swap"):
             name = folder.adopt(path)
             folder.activate(name, keep=True)

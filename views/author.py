@@ -8,8 +8,8 @@ Posts of every type have a row here, local-only ones too, so that all posts of a
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from cablestore.index.reader import Reader
 from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.view import ALL_TYPES, View
 from cablestore.protocol.keys import after_prefix, time_floor, time_of
 from cablestore.protocol.post import Post

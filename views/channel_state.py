@@ -11,8 +11,8 @@ its author wrote since. A text and a topic imply joining (wire.md 5.4.3).
 from collections.abc import Iterator
 from typing import Final
 
-from cablestore.index.reader import Reader
 from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.view import View
 from cablestore.protocol.body import JOIN, LEAVE, LINKABLE_TYPES, TEXT, TOPIC
 from cablestore.protocol.keys import escape

@@ -9,8 +9,8 @@ exports read only `!data!`, so they cannot disclose one.
 
 from typing import Final
 
-from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, record_key
 from cablestore.index.database import Row
+from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, record_key
 from cablestore.index.view import ALL_TYPES, View
 from cablestore.protocol.post import Post
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row
 from cablestore.index.latest import ORDER_KEY_SIZE_BYTES, order_key, order_key_of_row
 from cablestore.index.reader import Reader
-from cablestore.index.database import Row
 from cablestore.index.view import Census, Fold, View, decode_number
 from cablestore.protocol.body import JOIN, LEAVE, LINKABLE_TYPES
 from cablestore.protocol.keys import escape

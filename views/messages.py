@@ -11,8 +11,8 @@ post/delete that deleted several posts of a channel has that many rows next to e
 from collections.abc import Iterator
 from typing import Final
 
-from cablestore.index.reader import Reader
 from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.view import View
 from cablestore.limits import MAX_TIMESTAMP_MS

@@ -10,9 +10,9 @@ whatever earlier ones said. So there is no row for each property, as there is in
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
-from cablestore.index.database import Row
 from cablestore.index.view import View, latest_fold, split_latest
 from cablestore.protocol.body import INFO, Info
 from cablestore.protocol.post import Post

@@ -24,12 +24,10 @@ from cablestore.archive.weeks import archives_of, by_week, messages_of, stones_b
 from cablestore.archive.writer import ArchiveWriter, Created, Plan
 from cablestore.export.records import records_in_order
 from cablestore.export.writer import HASH_AT, TYPE_AT
-from cablestore.index.collector import without_collector
-from cablestore.index.processes import processes as processes_for
-from cablestore.index.progress import Progress, untold
+from cablestore.index.batches import Progress, gc_paused, no_progress
+from cablestore.index.meta import SIZES_KEY, Size, decode_sizes
+from cablestore.index.processes import process_pool
 from cablestore.index.reader import Reader
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import Size, decode_sizes
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.dialect import dialect_named
 from cablestore.store.store import CableStore
@@ -65,7 +63,7 @@ def create_archives(
     folder: ArchiveFolder,
     plan: Plan,
     now_ms: int,
-    progress: Progress = untold,
+    progress: Progress = no_progress,
     *,
     processes: int | None = None,
 ) -> Created:
@@ -116,7 +114,7 @@ def _made(recipe: _Recipe, weeks: Iterable[_Week], processes: int) -> Iterator[t
     if processes == 1:
         yield from map(partial(_make, recipe), weeks)
         return
-    with processes_for(processes) as pool:
+    with process_pool(processes) as pool:
         under_way: deque[Future[tuple[int, list[Archive], list[bytes]]]] = deque()
         for week in weeks:
             under_way.append(pool.submit(_make, recipe, week))
@@ -129,7 +127,7 @@ def _made(recipe: _Recipe, weeks: Iterable[_Week], processes: int) -> Iterator[t
 def _make(recipe: _Recipe, week: _Week) -> tuple[int, list[Archive], list[bytes]]:
     """Return how many posts were looked at, their archives, and the hashes of posts that no archive takes."""
     profile, dialect = profile_named(recipe.profile), dialect_named(recipe.dialect)
-    with without_collector():
+    with gc_paused():
         messages = messages_of(week.records, dialect)
         archives, oversize = archives_of(profile, week.period, week.topics, messages, week.stones, recipe.key)
     return len(week.records), archives, oversize

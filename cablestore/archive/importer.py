@@ -20,14 +20,14 @@ from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import Entry, Profile
 from cablestore.archive.format.reading import verified_posts
 from cablestore.errors import ArchiveError, CableStoreError, InvalidPostError
-from cablestore.index.collector import without_collector
+from cablestore.index.batches import gc_paused
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Verdict
 from cablestore.index.view import ALL_TYPES
 from cablestore.protocol.body import Delete
 from cablestore.protocol.post import Post, decode_post
-from cablestore.store.intake import Batch
+from cablestore.store.intake import IntakeBatch
 from cablestore.store.store import CableStore
 from cablestore.views import activity, author
 
@@ -122,7 +122,7 @@ class _Read(NamedTuple):
     """An archive that is what it has to be, but for the signatures of its posts, which are being verified."""
 
     entry: Entry
-    admitted: Batch
+    admitted: IntakeBatch
     stones: list[Tombstone]
 
 
@@ -142,7 +142,7 @@ def _reads(
 
 def _read(store: CableStore, verified: VerifiedIndex, entry: Entry, stored: bytes, key: bytes | None) -> _Read:
     stones: list[Tombstone] = []
-    with without_collector():
+    with gc_paused():
         admitted = store.admit(verified_posts(verified, entry, stored, store.dialect, key, stones))
     return _Read(entry, admitted, stones)
 
@@ -161,7 +161,7 @@ def _write(
         return [] if whole is None else list(posts_beside(reader, profile, entry, whole))
 
     try:
-        with without_collector():
+        with gc_paused():
             outcomes, discarded = store.replace(read.admitted, surplus)
     except InvalidPostError as error:
         refused = ArchiveError(f"archive {entry.archive_id} was not imported: {error}")

@@ -12,7 +12,7 @@ from cablestore.cli.stores import open_store
 from cablestore.export.importer import manifests_of
 from cablestore.export.manifest import Filters
 from cablestore.export.verify import verify_export
-from cablestore.store.store import CableStore
+from cablestore.store.closed import ClosedStore
 from cablestore.views.installed import installed_catalog
 
 
@@ -42,9 +42,7 @@ def export(
     filters = Filters(frozenset(channels), frozenset(authors), start_ms, end_ms)
     with out.progress("exporting (each post twice: read, written)", None) as progress:
         chosen = None if filters == Filters() else filters
-        manifest = CableStore.export_closed(
-            path, folder, filters=chosen, catalog=installed_catalog(), progress=progress
-        )
+        manifest = ClosedStore(path, catalog=installed_catalog()).export(folder, filters=chosen, progress=progress)
     posts, size_bytes = sum(manifest.posts.values()), sum(segment.size_bytes for segment in manifest.segments)
     out.say(
         f"exported {posts:,} posts and {manifest.tombstones:,} tombstones, {size_bytes:,} bytes",

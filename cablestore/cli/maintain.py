@@ -10,6 +10,7 @@ import click
 from cablestore.cli.output import Key, Moment, Output, common_options, safe, with_store
 from cablestore.cli.stores import open_store
 from cablestore.index.rebuild import RebuildReport
+from cablestore.store.closed import ClosedStore
 from cablestore.store.store import CableStore
 from cablestore.views.installed import installed_catalog
 
@@ -22,7 +23,7 @@ def check(path: Path, out: Output, signatures: bool) -> int:
     with open_store(path, create=False) as store:
         posts = sum(store.stats().posts.values())
     with out.progress("checking", posts) as progress:
-        report = CableStore.check_closed(path, catalog=installed_catalog(), signatures=signatures, progress=progress)
+        report = ClosedStore(path, catalog=installed_catalog()).check(signatures=signatures, progress=progress)
     for problem in report.problems:
         out.say(f"✗ {safe(str(problem))}", problem=problem.what, view=problem.view, key=problem.key.hex())
     if report.problem_count > len(report.problems):
@@ -56,9 +57,8 @@ def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
     whose package is not installed, unless --drop-view names them.
     """
     with out.progress("rebuilding", None) as progress:
-        report = CableStore.rebuild_closed(
-            path, catalog=installed_catalog(), drop_views=frozenset(dropped), progress=progress
-        )
+        closed = ClosedStore(path, catalog=installed_catalog())
+        report = closed.rebuild(drop_views=frozenset(dropped), progress=progress)
     for what, count in report.damaged.items():
         out.say(f"✗ lost: {count:,} of: {what}", lost=what, count=count)
     if report.kept_aside:

@@ -33,10 +33,10 @@ from struct import Struct
 from typing import Final
 
 from cablestore.errors import CorruptStoreError, ViewError
+from cablestore.index.database import Row
 from cablestore.index.latest import ORDER_KEY_SIZE_BYTES, order_key
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader, record_key
-from cablestore.index.database import Row
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TYPE_NAMES
 from cablestore.protocol.post import Post

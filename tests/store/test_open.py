@@ -14,8 +14,15 @@ import pytest
 from people import ANN, raws
 
 from cablestore import DRAFT8, LEGACY, CableStore, Identity
-from cablestore.errors import FormatError, IdentityError, NotAStoreError, OutdatedViewError, StoreLockedError
-from cablestore.errors import MissingViewError, StoreClosedError
+from cablestore.errors import (
+    FormatError,
+    IdentityError,
+    MissingViewError,
+    NotAStoreError,
+    OutdatedViewError,
+    StoreClosedError,
+    StoreLockedError,
+)
 from cablestore.index.leveldb import LevelDB
 from cablestore.store.key_file import load_identity, parse_identity, save_identity
 from cablestore.views import CATALOG
