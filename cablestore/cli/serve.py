@@ -68,12 +68,12 @@ async def _serve(store: CableStore, out: Output, plan: Plan) -> int:
                 found = await node.listen(wanted)
                 out.say(f"listening on {found}", listening=str(found))
             for wanted in plan.reconcile_listen:
-                found = await node.own_port.listen(wanted)
+                found = await node.reconcile_port.listen(wanted)
                 out.say(f"reconciling on {found}", reconciling=str(found))
             for wanted in plan.connect:
                 node.keep_connected(wanted)
             for wanted in plan.reconcile_connect:
-                node.own_port.keep_connected(wanted)
+                node.reconcile_port.keep_connected(wanted)
             tell_ready()
             name = await stop.asked()
         _LOG.info("stopping", extra={"signal": name, "peers": len(node.connections)})

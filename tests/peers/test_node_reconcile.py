@@ -19,8 +19,8 @@ from talking import conversation, hello, two_halves, with_stores
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, NodeError, Post
 from cablestore.errors import PeerRefusedError, ReconcileError
 from cablestore.peers import Address, Node, NodeSettings, ReconcileReport
-from cablestore.peers.question import Question
-from cablestore.peers.reconcile_metrics import OUTCOMES
+from cablestore.peers.metrics import OUTCOMES
+from cablestore.peers.sync import CollectedAnswer
 from cablestore.protocol.message import TimeRangeRequest
 from cablestore.store.store import system_clock_ms
 
@@ -36,7 +36,7 @@ async def two_nodes(
     """The first one listens. When both have stopped, nothing of them is left and both stores are whole."""
     chosen = replace(settings or NodeSettings(), cabal_key=key)
     async with Node(stores[0], chosen) as one, Node(stores[1], chosen) as other:
-        listens = one.listen if over_cable else one.own_port.listen
+        listens = one.listen if over_cable else one.reconcile_port.listen
         yield one, other, await listens(Address(HOST, 0))
     for node in (one, other):
         assert_nothing_is_left(node)
@@ -114,7 +114,7 @@ async def test_since_window_and_channels() -> None:
     follows = NodeSettings(channels=frozenset({"a"}), window_ms=10 * 3_600_000)
     with store, CableStore.in_memory(verify_threads=1) as empty:
         async with Node(store) as one, Node(empty, follows) as other:
-            address = await one.own_port.listen(Address(HOST, 0))
+            address = await one.reconcile_port.listen(Address(HOST, 0))
             await once(other, address, since_ms=now_ms - 2 * 3_600_000)
             assert {message.text for message in empty.messages("a").messages} == {"a 1"}
             await once(other, address)
@@ -127,7 +127,7 @@ async def test_since_window_and_channels() -> None:
 async def test_who_follows_nothing_gives_and_takes_nothing() -> None:
     stores = with_stores([ANN.text("default", "a")], [BOB.text("default", "b")])
     async with Node(stores[0], NodeSettings(channels=frozenset())) as one, Node(stores[1]) as other:
-        report = await once(other, await one.own_port.listen(Address(HOST, 0)))
+        report = await once(other, await one.reconcile_port.listen(Address(HOST, 0)))
         assert (report.posts_sent, report.posts_received) == (0, 1)
 
 
@@ -173,7 +173,7 @@ async def test_nodes_that_are_connected_stay_in_step(over_cable: bool, key: byte
         other,
         address,
     ):
-        (other if over_cable else other.own_port).keep_connected(address)
+        (other if over_cable else other.reconcile_port).keep_connected(address)
         await until(lambda: are_alike(one, other))
         one_store.ingest(raws(*recent(ANN, 20)))
         other_store.ingest(raws(*recent(BOB, 20)))
@@ -192,15 +192,15 @@ async def test_all_is_reconciled_once_a_day_with_a_peer() -> None:
     store, empty = CableStore.in_memory(verify_threads=1), CableStore.in_memory(verify_threads=1)
     quick = NodeSettings(reconcile_every_s=0.1, reconcile_window_ms=60_000)
     async with two_nodes(store, empty, settings=quick) as (one, other, address):
-        link = await other.own_port.connect(address)
-        task = other.run(other.reconciling.keep_in_step(link))
+        link = await other.reconcile_port.connect(address)
+        task = other._run(other.reconciler.keep_in_step(link))
         await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= 2)
         store.ingest(raws(*recent(ANN, 5, age_ms=10**9)))
         link.end("by the test")
         await soon(task)
-        link = await other.own_port.connect(address)
+        link = await other.reconcile_port.connect(address)
         before = counted(other, "sessions_total", side="us", outcome="done")
-        task = other.run(other.reconciling.keep_in_step(link))
+        task = other._run(other.reconciler.keep_in_step(link))
         await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= before + 2)
         assert not are_alike(one, other)
         object.__setattr__(other.settings, "reconcile_all_every_s", 0.0)
@@ -277,7 +277,7 @@ def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None
                     cutter.left = rng.randrange(120_000)
                     while await is_whole(other, through, over_cable):
                         pass
-                    await until(lambda: not len(one.reconciling))
+                    await until(lambda: not len(one.reconciler))
                 cutter.left = 2**60
                 await once(other, through, over_cable=over_cable)
             await until(lambda: are_alike(one, other))
@@ -294,7 +294,7 @@ async def test_stores_of_the_other_dialect_are_refused(over_cable: bool) -> None
     """Their posts differ. On Cable both may speak one dialect nevertheless."""
     with memory("a") as store, memory("b", DRAFT8) as foreign:
         async with Node(store, ONLY) as one, Node(foreign, ONLY) as other:
-            address = await (one.listen if over_cable else one.own_port.listen)(Address(HOST, 0))
+            address = await (one.listen if over_cable else one.reconcile_port.listen)(Address(HOST, 0))
             with pytest.raises(PeerRefusedError, match="of the dialect draft8 asks, this is one of legacy"):
                 await once(other, address, over_cable=over_cable)
 
@@ -304,7 +304,7 @@ async def test_another_cabal_key_and_other_ports_are_told_as_such() -> None:
     with memory("a") as store, memory("b") as other_store:
         quick = replace(ONLY, talk_silence_s=0.5)
         async with Node(store, replace(quick, cabal_key=CABAL_KEY)) as one, Node(other_store, quick) as plain:
-            address = await one.own_port.listen(Address(HOST, 0))
+            address = await one.reconcile_port.listen(Address(HOST, 0))
             cable = await one.listen(Address(HOST, 0))
             async with Node(other_store, replace(quick, cabal_key=bytes(32))) as stranger:
                 with pytest.raises(NodeError, match="no connection with"):
@@ -341,15 +341,15 @@ async def test_talks_at_a_time_have_a_limit() -> None:
     """MAX_TALKS of one node; another one is told to come again."""
     stores = [memory(str(i), posts=conversation(10)) for i in range(3)]
     async with Node(stores[0], NodeSettings(max_talks=1)) as one, Node(stores[1]) as other, Node(stores[2]) as third:
-        address = await one.own_port.listen(Address(HOST, 0))
+        address = await one.reconcile_port.listen(Address(HOST, 0))
         reader, writer = await asyncio.open_connection(*address)
         writer.write(bytes((len(hello()),)) + hello())
-        await until(lambda: len(one.reconciling) == 1)
+        await until(lambda: len(one.reconciler) == 1)
         with pytest.raises(PeerRefusedError, match="1 reconciliations are under way") as error:
             await once(other, address)
         assert error.value.reason == "busy"
         writer.close()
-        await until(lambda: not len(one.reconciling))
+        await until(lambda: not len(one.reconciler))
         assert (await once(third, address)).talks == 1
         assert await reader.read(5)
 
@@ -361,17 +361,17 @@ async def test_reconciling_does_not_keep_cable_waiting() -> None:
     stores = with_stores(texts, [])
     async with two_nodes(*stores, over_cable=True, settings=replace(ONLY, channels=None)) as (_, other, address):
         task = asyncio.ensure_future(other.reconcile_once(address, over_cable=True))
-        await until(lambda: other.writes.queued_size_bytes or task.done())
+        await until(lambda: other.context.writes.queued_size_bytes or task.done())
         [connection] = other.connections
         waits = []
         while not task.done():
-            began_s = other.loop.time()
-            question = Question(other.loop)
+            began_s = other.context.loop.time()
+            question = CollectedAnswer(other.context.loop)
             connection.ask(TimeRangeRequest(b"", "default", 0, 2**50, 10), question)
             ends: set[asyncio.Future[Any]] = {question.done, task}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                waits.append(other.loop.time() - began_s)
+                waits.append(other.context.loop.time() - began_s)
         await task
         assert len(waits) > 5
         assert sorted(waits)[len(waits) // 2] < 0.5

@@ -83,7 +83,7 @@ async def attacked(**chosen: Any) -> AsyncIterator[tuple[Node, Address, Log]]:
         logged() as log,
     ):
         async with Node(store, NodeSettings(**chosen)) as node:
-            yield node, await node.own_port.listen(Address(HOST, 0)), log
+            yield node, await node.reconcile_port.listen(Address(HOST, 0)), log
         assert_nothing_is_left(node)
         assert not log.errors()
         assert store.check().is_clean
@@ -133,7 +133,7 @@ async def test_garbage_is_disconnected_or_passed_over(garbage: bytes) -> None:
         peer.writer.write_eof()
         assert await peer.rest() == []
         await peer.close()
-        await until(lambda: not node.own_port.links)
+        await until(lambda: not node.reconcile_port.links)
 
 
 @on_loop
@@ -217,7 +217,7 @@ async def test_posts_that_are_no_posts() -> None:
         peer.tell(PostsFrame(0, tuple(contents)))
         await peer.rest()
         await peer.close()
-        await until(lambda: not node.own_port.links)
+        await until(lambda: not node.reconcile_port.links)
         assert node.metrics.registry.get_sample_value("cablestore_posts_in_total", {"verdict": "malformed"}) == len(bad)
         assert any("invalid posts" in reason for reason in log.reasons())
         assert node.store.stats().posts == {"text": 50}
@@ -231,7 +231,7 @@ async def test_posts_under_a_wrong_hash_or_time_are_not_taken() -> None:
         peer.say(hello())
         peer.tell(claiming(post_id(text.hash, START_MS + 901), post_id(bytes(32), START_MS)))
         peer.tell(PostsFrame(0, (content_of(text), content_of(other))))
-        await until(lambda: node.reconciling._talking)
+        await until(lambda: node.reconciler._by_link)
         await peer.close()
         await until(lambda: outcome(node, "lost"))
         assert node.store.post(text.hash) is node.store.post(other.hash) is None
@@ -244,7 +244,7 @@ async def test_who_is_called_does_not_begin() -> None:
         async with called(hello()) as strange:
             with pytest.raises((NodeError, ReconcileError)):
                 await soon(node.reconcile_once(strange))
-        assert not len(node.reconciling)
+        assert not len(node.reconciler)
 
 
 @on_loop
@@ -276,7 +276,7 @@ async def test_connections_have_the_limits_of_cable(chosen: dict[str, Any], most
         peers = [await call(address) for _ in range(most + 2)]
         await until(lambda: len(log.reasons()) == 2)
         assert all(why in reason for reason in log.reasons())
-        assert len(node.own_port.links) == most
+        assert len(node.reconcile_port.links) == most
         for peer in peers:
             await peer.close()
 
@@ -295,7 +295,7 @@ async def test_connections_do_not_stay_for_nothing(chosen: dict[str, Any], why: 
         peer = await call(address)
         assert await peer.rest() == []
         await peer.close()
-        await until(lambda: not node.own_port.links)
+        await until(lambda: not node.reconcile_port.links)
         assert log.reasons() == [why]
 
 
@@ -309,7 +309,7 @@ def test_any_frames_leave_a_node_as_it_was(frames: list[bytes]) -> None:
             peer.writer.write_eof()
             await peer.rest()
             await peer.close()
-            await until(lambda: not node.own_port.links and not len(node.reconciling))
+            await until(lambda: not node.reconcile_port.links and not len(node.reconciler))
             other = await call(address)
             other.say(hello())
             heard = await other.hear()

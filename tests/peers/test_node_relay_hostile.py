@@ -203,7 +203,7 @@ def test_who_gives_more_than_can_be_looked_at_is_not_read_from_meanwhile(monkeyp
         async with between(store, *raws(*posts)) as (net, asker, _):
             wanted = asker.ask(PostRequest(b"", tuple(post.hash for post in posts), 1))
             try:
-                await until(lambda: any(connection._held for connection in net.nodes[0].connections))
+                await until(lambda: any(connection.pauses for connection in net.nodes[0].connections))
                 names = asker.ask(ListRequest(b"", 0, 0))
                 await until(lambda: asker.is_concluded(names))
                 assert not asker.answers_to(wanted)
@@ -214,6 +214,6 @@ def test_who_gives_more_than_can_be_looked_at_is_not_read_from_meanwhile(monkeyp
                 raw for answer in asker.answers_to(wanted) if isinstance(answer, PostResponse) for raw in answer[1]
             ]
             assert hashes_of(given) == {post.hash for post in posts}
-            await until(lambda: not any(connection._held for connection in net.nodes[0].connections))
+            await until(lambda: not any(connection.pauses for connection in net.nodes[0].connections))
 
     run(main())
