@@ -66,7 +66,7 @@ def bearable(reader: Reader, request: Request, part: list[Any]) -> list[Any]:
 
 
 class Answer:
-    """A request that is being answered (a `Job`). All parts are read from the state of the first one."""
+    """A request that is being answered (a `ReadJob`). All parts are read from the state of the first one."""
 
     __slots__ = (
         "_is_spared",

@@ -22,7 +22,7 @@ _LONGEST_RETRY_S: Final = 300.0
 L = TypeVar("L", bound=PeerLink)
 
 
-class Listener(Generic[L]):
+class PeerListener(Generic[L]):
     """The connections of one port. Each connection adds itself by `admit` and removes itself by `remove`."""
 
     def __init__(

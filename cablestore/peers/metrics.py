@@ -108,7 +108,7 @@ class Metrics(Collector):
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value)
         yield CounterMetricFamily(
-            "cablestore_failed_writes", "Times that the disk refused posts of peers", self.failed_writes
+            "cablestore_failed_writes", "Times that posts of peers could not be stored", self.failed_writes
         )
         stats = self._store.stats()
         posts = GaugeMetricFamily("cablestore_store_posts", "Posts of the store", labels=["type"])

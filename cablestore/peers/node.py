@@ -14,7 +14,7 @@ from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
 from cablestore.peers.inspecting import InspectionThread
 from cablestore.peers.intake import PostIntake
-from cablestore.peers.listener import Listener
+from cablestore.peers.listener import PeerListener
 from cablestore.peers.live import LiveRequests
 from cablestore.peers.metrics import Metrics, NodeLoad
 from cablestore.peers.news import News
@@ -50,7 +50,7 @@ class Node:
     reconciler: Reconciler
     reconcile_port: ReconcilePort
     intake: PostIntake
-    _listener: Listener[Connection]
+    _listener: PeerListener[Connection]
     _inspection: InspectionThread
     _feed: FeedThread
 
@@ -83,7 +83,7 @@ class Node:
             metrics=self.metrics,
             run=self._run,
         )
-        self._listener = Listener(context, self._new_connection, _until_closed)
+        self._listener = PeerListener(context, self._new_connection, _until_closed)
         self.intake = PostIntake(context, self._halt_fetches)
         self.sync = Sync(context, self.intake, self.connections)
         self.reconciler = Reconciler(context, self.intake, self.sync)

@@ -7,7 +7,7 @@ from typing import Final
 from cablestore import limits
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import PeerLink
-from cablestore.peers.listener import Listener
+from cablestore.peers.listener import PeerListener
 from cablestore.peers.reconciler import Reconciler
 from cablestore.peers.settings import Address
 from cablestore.reconcile.framing import FrameReader, framed
@@ -57,7 +57,7 @@ class ReconcileConnection(PeerLink):
         self.close(f"{what}: {detail}")
 
 
-class ReconcilePort(Listener[ReconcileConnection]):
+class ReconcilePort(PeerListener[ReconcileConnection]):
     """The reconciliation ports that a node listens on, and its connections to those of others."""
 
     def __init__(self, context: PeerContext, reconciler: Reconciler) -> None:

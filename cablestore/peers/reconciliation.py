@@ -209,7 +209,7 @@ class Reconciliation:
         if isinstance(error, ReconcileLimitError):
             self._say_end(Reason.LIMIT, str(error))
         elif isinstance(error, StorageError):
-            self._say_end(Reason.STORAGE, "its disk refuses to store more")
+            self._say_end(Reason.STORAGE, "posts cannot be stored")
         elif isinstance(error, PeerRefusedError):
             self.link.send_frames(self.talk.output())  # we may have been the one that refused
         elif isinstance(error, ReconcileError) and not isinstance(error, LostError):

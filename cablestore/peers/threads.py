@@ -81,7 +81,7 @@ class SharedState:
             self._snapshot.close()
 
 
-class Job(Protocol):
+class ReadJob(Protocol):
     """Something to read from the store. The thread sets `cpu_s` to what it spent."""
 
     cpu_s: float
@@ -130,10 +130,10 @@ class ReadThread:
     def __init__(self, store: CableStore, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
         self._loop = loop
-        self._jobs: list[Job] = []
+        self._jobs: list[ReadJob] = []
         self._is_reading = False
         self._is_collecting = False
-        self._batches: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[list[ReadJob] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="cablestore-read", daemon=True)
         self._thread.start()
 
@@ -142,7 +142,7 @@ class ReadThread:
         """How many jobs wait."""
         return len(self._jobs)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: ReadJob) -> None:
         """Add a job. On the loop."""
         self._jobs.append(job)
         self._collect()
@@ -190,7 +190,7 @@ class ReadThread:
             state.release()
             _on_loop(self._loop, self._take, jobs)
 
-    def _take(self, jobs: list[Job]) -> None:
+    def _take(self, jobs: list[ReadJob]) -> None:
         for job in jobs:
             _guarded(self._loop, job.done)
         self._is_reading = False
