@@ -221,7 +221,7 @@ class AnswerQueue:
         self._pending.clear()
         if self._wakes_up is not None:
             self._wakes_up.cancel()
-        self.go_on()  # the answer that is under way sees that it is over, and lets go of its state
+        self.go_on()  # the answer that is under way sees that it is over, and closes its state
 
     def go_on(self) -> None:
         """Go on with the request that is being answered, or with the next one."""

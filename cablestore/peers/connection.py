@@ -32,7 +32,7 @@ _NOBODY: Final = Asker()
 
 
 class PauseReason(Enum):
-    """Why nothing is read from a peer at the moment."""
+    """Reason why nothing is read from a peer for a while."""
 
     STORING = "its posts wait to be stored"
     INSPECTING = "what it gives to others waits to be looked at"
@@ -42,7 +42,7 @@ class PauseReason(Enum):
 
 
 class ConnectionOwner(Protocol):
-    """What a connection asks of the node."""
+    """The node, as its connections see it."""
 
     def admit(self, connection: Connection) -> str:
         """Add a connection. Returns why it is refused, or ""."""
@@ -354,11 +354,11 @@ class Connection(PeerLink):
 
 
 def _new_session(context: PeerContext, *, greets: bool) -> Session:
-    """Make the session of a connection. It speaks when it is told to; with `greets` a store like this one recognises it."""
+    """Make the session of a connection. It sends nothing before `speak`. With `greets`, a store like this one recognises us."""
     settings = context.settings
     return Session(
         context.dialect,
-        recognition.Greeter(new_request_id) if greets else new_request_id,
+        recognition.Greeter(_new_request_id) if greets else _new_request_id,
         speaks_first=False,
         spares=settings.spares_cable_js and settings.cabal_key is None,
         max_requests_alive=settings.max_requests_alive,
@@ -376,7 +376,7 @@ def _size_of(request: Request) -> int:
     return _REQUEST_SIZE_BYTES
 
 
-def new_request_id(size_bytes: int) -> bytes:
+def _new_request_id(size_bytes: int) -> bytes:
     """Make a random id. One of draft 8 does not begin as a circuit id of the legacy dialect does."""
     while True:
         found = os.urandom(size_bytes)

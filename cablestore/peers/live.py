@@ -53,11 +53,6 @@ class LiveRequest:
         self.connection.news_waiting -= len(waiting)
         return waiting
 
-    @property
-    def waiting(self) -> int:
-        """How many hashes wait."""
-        return len(self._waiting)
-
 
 class LiveRequests:
     """All live requests of all peers, by their subjects."""

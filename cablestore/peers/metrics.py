@@ -25,7 +25,7 @@ _DIFFERENCES: Final = (0, 1, 10, 100, 1_000, 10_000, 100_000)
 
 
 class NodeLoad(NamedTuple):
-    """What a node is busy with at one moment."""
+    """Load of a node at one moment."""
 
     peers: int
     live_requests: int

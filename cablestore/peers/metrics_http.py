@@ -72,7 +72,7 @@ def exporter(node: Node, address: Address) -> Iterator[Address]:
 
 
 class Heartbeat:
-    """Measures how late a loop is with what it does once a second. Used from any thread."""
+    """Measure of how late a loop is with what it does once a second. Used from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -111,7 +111,7 @@ class _Everything(Collector):
 
 
 class _App:
-    """Answers requests (WSGI)."""
+    """The WSGI application that answers requests."""
 
     def __init__(self, node: Node, heartbeat: Heartbeat) -> None:
         self._node = node

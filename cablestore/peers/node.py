@@ -147,7 +147,7 @@ class Node:
             slowest.close("it reads too slowly, and the memory for queues is used up")
 
     def load(self) -> NodeLoad:
-        """Return what the node is busy with at this moment. In any thread."""
+        """Return the load of the node at this moment. In any thread."""
         connections, context = list(self.connections), self.context
         return NodeLoad(
             peers=len(connections),

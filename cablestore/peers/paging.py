@@ -40,7 +40,7 @@ class Paging:
         is_stuck = self._before.issuperset(hashes)
         self._before = frozenset(hashes)
         if first_ms is None or last_ms is None:
-            self.limit = 0  # nothing tells how far this page went: all that is left at once
+            self.limit = 0  # how far this page went is unknown: ask for all that is left at once
             return
         if first_ms != last_ms:
             self._is_newest_first = first_ms > last_ms

@@ -1,4 +1,4 @@
-"""Which peers are reconciled with, when, and how many at a time.
+"""Reconciling: which peers, when, and how many at a time.
 
 The side that connected begins. It begins with all posts, unless that was done within a day; then it goes on with the recent
 posts, again and again.
@@ -54,7 +54,6 @@ class Reconciler:
         self._sync = sync
         self._metrics = ReconcileMetrics(context.metrics.registry)
         self._thread = ThreadPoolExecutor(1, "cablestore-reconcile")
-        """Compares."""
         self._by_link: Final[dict[PeerLink, Reconciliation]] = {}
         self._by_peer: Final[dict[str, Reconciliation]] = {}
         """By static key or address of the peer."""

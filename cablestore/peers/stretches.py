@@ -21,7 +21,7 @@ _PREFIX: Final = "unfinished:"
 
 
 class Stretches:
-    """What is left of a reconciliation with a peer on some terms. Once begun, it can go on for `keep_ms`."""
+    """The rest of a reconciliation with a peer on some terms. Once begun, it can go on for `keep_ms`."""
 
     def __init__(self, marks: SyncState, peer: str, terms: Terms, *, now_ms: int, keep_ms: float) -> None:
         self._marks = marks

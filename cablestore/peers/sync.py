@@ -137,7 +137,7 @@ class Sync:
         """Fetch what a peer has, once."""
         began_s = self._context.loop.time()
         connection = await connect(address)
-        connection.greet()  # a store like this one gives everything only to its like
+        connection.greet()  # the peer gives everything to a store that it recognises
         peer = self._begin(connection, is_live=False, progress=progress)
         try:
             ends: set[asyncio.Future[Any]] = {peer.task, connection.closed}

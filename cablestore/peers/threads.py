@@ -277,7 +277,7 @@ class WriteThread:
 class FeedThread:
     """The thread that follows the arrival log and hands news for peers to the loop.
 
-    `wants` tells whether there are peers. While there are none, nothing is read, also not later.
+    `wants` tells whether there are peers. Entries that come while there are none are skipped.
     """
 
     def __init__(
