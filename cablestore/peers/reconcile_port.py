@@ -10,7 +10,8 @@ from cablestore.peers.link import PeerLink
 from cablestore.peers.listener import PeerListener
 from cablestore.peers.reconciler import Reconciler
 from cablestore.peers.settings import Address
-from cablestore.reconcile.framing import FrameReader, framed
+from cablestore.reconcile.framing import ReconcileFrameReader
+from cablestore.protocol.fields import sized
 
 
 class ReconcileConnection(PeerLink):
@@ -21,7 +22,7 @@ class ReconcileConnection(PeerLink):
     def __init__(self, context: PeerContext, port: ReconcilePort, dialed: Address | None) -> None:
         super().__init__(context, dialed)
         self._port = port
-        self._frames = FrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES)
+        self._frames = ReconcileFrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES)
 
     def _admit(self) -> str:
         refusal = self._port.admit(self)
@@ -47,7 +48,7 @@ class ReconcileConnection(PeerLink):
     def send_frames(self, frames: list[bytes]) -> None:
         """Send frames. A peer that does not read them is disconnected."""
         if frames and self.is_established:
-            self._send([b"".join(map(framed, frames))])
+            self._send([b"".join(map(sized, frames))])
             if self._unread_size_bytes > self._context.settings.max_queued_size_bytes:
                 self.close("it reads too slowly")
 

@@ -32,7 +32,7 @@ from cablestore.peers.settings import Address
 from cablestore.peers.stretches import Stretches
 from cablestore.peers.sync import Sync
 from cablestore.peers.sync_state import SyncMark
-from cablestore.reconcile.messages import HELLO, NEW_CHANNEL, Ended, Purpose, Reason, Terms, decode_frame, encode_frame
+from cablestore.reconcile.messages import HELLO, NEW_CHANNEL, Ended, Purpose, EndReason, Terms, decode_frame, encode_frame
 from cablestore.store.store import system_clock_ms
 
 _ALL_CHANNELS: Final = ""
@@ -210,7 +210,7 @@ class Reconciler:
                 stretches.broke()
                 raise
             except PeerRefusedError as error:
-                if error.reason != Reason.NOTHING.name.lower() or stretch.until_ms == terms.until_ms:
+                if error.reason != EndReason.NOTHING.name.lower() or stretch.until_ms == terms.until_ms:
                     raise
                 stretches.is_over()
         return stretches.was_begun
@@ -290,7 +290,7 @@ class Reconciler:
         except ReconcileError as error:
             link.faulted("reconciliation", str(error))
             return
-        link.send_frames([encode_frame(number, Ended(Reason.BUSY, why))])
+        link.send_frames([encode_frame(number, Ended(EndReason.BUSY, why))])
 
     async def _respond(self, current: Reconciliation, before: Reconciliation | None, hello: bytes) -> None:
         if before is not None:

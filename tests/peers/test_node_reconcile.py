@@ -16,7 +16,8 @@ from peering import HOST, memory, network, run, soon, until
 from people import ANN, BOB, START_MS, Person, raws
 from talking import conversation, hello, two_halves, with_stores
 
-from cablestore import DRAFT8, LEGACY, CableStore, Dialect, NodeError, Post
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
+from cablestore.errors import NodeError
 from cablestore.errors import PeerRefusedError, ReconcileError
 from cablestore.peers import Address, Node, NodeSettings, ReconcileReport
 from cablestore.peers.metrics import OUTCOMES
