@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_irc_formats import PHRASE, imported, laid
+from irc_logs import PHRASE, imported, laid
 
 from cablestore import CableStore, LogFormatError, limits
 from cablestore.cli.demo_data import sample

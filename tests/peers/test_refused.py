@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from people import ANN, BOB, raws
-from test_lost_database import COMMANDS
+from store_commands import COMMANDS
 
 from cablestore import CableStore, IdentityError, Tuning
 from cablestore.cli import cli

@@ -24,8 +24,8 @@ from reindexing import conversation, digest_of, digest_of_all, export_of, small_
 pytest.importorskip("pyspark")
 
 from pyspark.cloudpickle import register_pickle_by_value
+from reindex_tasks import Plan, plans, write_exports
 from stores import scratch_folder, store_of
-from test_tasks import Plan, plans, write_exports
 
 from cablestore import DRAFT8, Block, CableStore, Dialect, Filters, Post, Skeleton, Tombstone, Verdict, encode_post
 from cablestore.cli import main

@@ -19,9 +19,9 @@ from history import histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
+from reindex_tasks import in_dump, reports_of, rows_of, run_tasks
 from reindexing import digest_of, small_shares, spark_session
 from stores import public, scratch_folder, store_of
-from test_tasks import in_dump, reports_of, rows_of, run_tasks
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
 from cablestore.archive.content.community import CidFolder

@@ -17,9 +17,9 @@ from history import NOW_MS, histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
+from reindex_tasks import plans, reports_of, shares_of, write_exports
 from reindexing import small_shares, spark_session
 from stores import public, scratch_folder, store_of
-from test_tasks import plans, reports_of, shares_of, write_exports
 
 from cablestore import DRAFT8, Dialect, Identity, Post
 from cablestore.archive.create import create_archives
