@@ -66,7 +66,7 @@ def read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
     return newest.dialect, inputs
 
 
-class _Found(NamedTuple):
+class _FoundIndex(NamedTuple):
     """An index that was verified, and the key that it was encrypted under, if any."""
 
     path: Path
@@ -75,13 +75,13 @@ class _Found(NamedTuple):
     key: bytes | None
 
 
-def _age(found: _Found) -> tuple[int, int]:
+def _age(found: _FoundIndex) -> tuple[int, int]:
     """Return what a later index has more of, as `local.LocalArchives` has it."""
     entries = found.verified.index.entries
     return max((entry.period.to_ms for entry in entries), default=0), len(entries)
 
 
-def _read(path: Path, data: bytes, data_size_bytes: int | None, source: ArchiveSource) -> _Found:
+def _read(path: Path, data: bytes, data_size_bytes: int | None, source: ArchiveSource) -> _FoundIndex:
     """Verify an index of whichever profile and dialect: the one reads it, the other is signed. Raises ArchiveError."""
     key = source.cabal_key if is_sealed(data) else None
     control_key = source.control_key
@@ -91,7 +91,7 @@ def _read(path: Path, data: bytes, data_size_bytes: int | None, source: ArchiveS
         verified = verify_index(data, index.profile, control_key, dialect, data_size_bytes=data_size_bytes, key=key)
     except ArchiveError as error:
         raise ArchiveError(f"{path}: {error}") from None
-    return _Found(path, dialect, verified, key)
+    return _FoundIndex(path, dialect, verified, key)
 
 
 def _decoded(data: bytes, data_size_bytes: int | None, key: bytes | None) -> Index:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.archive import Archive
@@ -31,18 +31,19 @@ from cablestore.index.runs import cut, read_bucket, write_run
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
-from cablestore.reindex.job import Exchange
+from cablestore.reindex.job import ShuffledJob
 from cablestore.reindex.tasks import Batches, finish, leave, of_partition, reporting, settled
 
 
 @dataclass(frozen=True)
-class WeeksJob(Exchange):
+class WeeksJob(ShuffledJob):
     """Archives of exports. `weeks` are all that are over, from the first one on; `key` is the cabal key, if any.
 
     Each week is a bucket of what is dated in it. One more has what is later: of it only deletions are archived, in the
     index.
     """
 
+    kind: ClassVar[str] = "WeeksJob"
     profile: Profile
     weeks: tuple[Period, ...]
     key: bytes | None = field(repr=False)
@@ -62,7 +63,7 @@ class WeeksJob(Exchange):
         return topics_of(self.profile, known | {EVERYONE_TOPIC})
 
 
-class Week(NamedTuple):
+class WeekContent(NamedTuple):
     """What is dated in one week: records of posts in order of time and hash, and tombstones of what was deleted then."""
 
     records: list[bytes]
@@ -133,9 +134,9 @@ def archive(job: WeeksJob, runs: Sequence[str], first_posts_ms: Mapping[str, int
     return reporting(partial(_archive, job, runs, first_posts_ms))
 
 
-def read_week(job: WeeksJob, runs: Sequence[str], index: int) -> Week:
+def read_week(job: WeeksJob, runs: Sequence[str], index: int) -> WeekContent:
     """Return all that is dated in a week. Raises CorruptExportError where a run is damaged."""
-    week = Week([], [])
+    week = WeekContent([], [])
     for record, value in read_bucket([job.folder / run for run in runs], index, len(job.weeks) + 1):
         if value:
             week.stones.append(Tombstone.decode(*unpack(value)))

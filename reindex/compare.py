@@ -15,9 +15,9 @@ from cablestore.index.reader import Row
 from cablestore.index.sizes import KEY as SIZES_KEY
 from cablestore.index.view import Catalog
 from cablestore.protocol.post import Post
-from cablestore.reindex.job import own_folder
+from cablestore.reindex.job import claim_folder
 from cablestore.reindex.row_segments import read_rows, with_local_only
-from cablestore.reindex.stages import Derived, Progress, SparkOptions, derive_rows
+from cablestore.reindex.stages import DerivedRows, Progress, SparkOptions, derive_rows
 from cablestore.store.store import CableStore
 from cablestore.views import CATALOG
 
@@ -46,7 +46,7 @@ class ViewDifference:
 class Comparison:
     """What a comparison found, by view."""
 
-    derived: Derived
+    derived: DerivedRows
     views: dict[str, ViewDifference]
 
     @property
@@ -68,8 +68,8 @@ def verify_store(
     The store must not be open; it is not changed. Rows of local-only posts, which no export has, are derived here.
     """
     work = work or path.absolute().with_name(f"{path.absolute().name}.verify")
-    shutil.rmtree(own_folder(work), ignore_errors=True)  # of a comparison that was interrupted
-    own_folder(work)
+    shutil.rmtree(claim_folder(work), ignore_errors=True)  # of a comparison that was interrupted
+    claim_folder(work)
     try:
         with CableStore.open(path, create=False, catalog=catalog) as store:
             store.export(work / "export")
@@ -79,7 +79,7 @@ def verify_store(
         shutil.rmtree(work, ignore_errors=True)
 
 
-def compare(dump: Iterable[Row], derived: Derived, local_only: Iterable[Post], catalog: Catalog) -> Comparison:
+def compare(dump: Iterable[Row], derived: DerivedRows, local_only: Iterable[Post], catalog: Catalog) -> Comparison:
     """Compare a store's rows, in key order, with those that were derived and those of posts that never leave it."""
     views = {view.name: ViewDifference() for view in catalog.views}
     rows = chain.from_iterable(chain.from_iterable(read_rows(derived.folder, s) for s in derived.segments))

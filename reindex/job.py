@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from cablestore.errors import ReindexError
 from cablestore.index.view import Catalog
@@ -18,7 +18,7 @@ from cablestore.reindex.inputs import Input
 _MARK: Final = "cablestore-work"
 
 
-def own_folder(path: Path) -> Path:
+def claim_folder(path: Path) -> Path:
     """Make a folder for work under way, or take one that was made so; it will be emptied and removed.
 
     Raises ReindexError for a folder that holds anything else.
@@ -56,12 +56,14 @@ class Drops:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class ShuffledJob:
     """What a job reads, and how posts go to `partitions` by their hashes.
 
     `folder` is where workers leave what they made; they and the driver must all see it and the inputs.
     """
 
+    kind: ClassVar[str]
+    """Name of this kind of job in fingerprints, which are stored."""
     folder: Path
     dialect: Dialect
     inputs: tuple[Input, ...]
@@ -78,7 +80,7 @@ class Exchange:
     def fingerprint(self) -> str:
         """Return what tells this job from others: finished work of one with the same is used again."""
         parts = [
-            type(self).__name__,
+            self.kind,
             self.dialect.name,
             [source.digest for source in self.inputs],
             self.partitions,
@@ -88,12 +90,13 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Job(Exchange):
+class ReindexJob(ShuffledJob):
     """One reindexing. Rows go to buckets by their keys.
 
     `boundaries` has the key at which each bucket but the first begins, `wanted` whether a bucket is to be built at all.
     """
 
+    kind: ClassVar[str] = "Job"
     catalog: Catalog
     boundaries: tuple[bytes, ...]
     wanted: tuple[bool, ...]

@@ -29,7 +29,7 @@ _BEHIND_ALL: Final = b"\xff"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedDatabase:
     """A database that holds just the rows of the segments: compared row by row through a digest of each segment."""
 
     path: Path
@@ -44,7 +44,7 @@ def load(
     *,
     processes: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
-) -> Loaded:
+) -> LoadedDatabase:
     """Load the segments in `folder`, which are in order of keys, into a LevelDB in `scratch`.
 
     `progress` is called with rows that were loaded and compared since the last call. Raises StorageError where the disk
@@ -66,7 +66,7 @@ def load(
     path = scratch / "joined"
     shutil.rmtree(path, ignore_errors=True)
     join_tables(paths, path)
-    return Loaded(path, sum(segment.rows for segment in segments), time.perf_counter() - started)
+    return LoadedDatabase(path, sum(segment.rows for segment in segments), time.perf_counter() - started)
 
 
 def share_out(segments: Sequence[RowSegment]) -> list[list[RowSegment]]:

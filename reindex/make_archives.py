@@ -24,16 +24,16 @@ from cablestore.protocol.crypto import Identity
 from cablestore.reindex import archive_tasks
 from cablestore.reindex.archive_tasks import WeeksJob
 from cablestore.reindex.inputs import posts_of
-from cablestore.reindex.job import own_folder
-from cablestore.reindex.prepare import Sources, read_sources
-from cablestore.reindex.stages import Progress, Ran, SparkOptions, begin, no_progress, shares_for, stages
+from cablestore.reindex.job import claim_folder
+from cablestore.reindex.prepare import JobSources, read_sources
+from cablestore.reindex.stages import JobReport, Progress, SparkOptions, begin, no_progress, shares_for, stages
 
 
 @dataclass(slots=True)
-class Made:
+class MadeArchives:
     """What was made, and from what."""
 
-    ran: Ran
+    ran: JobReport
     created: Created
 
 
@@ -49,7 +49,7 @@ def make_archives(
     spark: SparkOptions | None = None,
     keep_work: bool = False,
     progress: Progress = no_progress,
-) -> Made:
+) -> MadeArchives:
     """Make the archives of all weeks that ended by `now_ms` and that have posts in one of the exports.
 
     In a folder that has archives it goes on as a node does. `identity` is the control node's, `key` the cabal key, None
@@ -62,16 +62,16 @@ def make_archives(
     work = (work or folder.path.with_name(f"{folder.path.name}.making")).absolute()
     with folder.claimed():
         plan.verified(folder)  # before any work is done for a folder that is another's
-        ran = Ran(own_folder(work), sources.dialect)
+        ran = JobReport(claim_folder(work), sources.dialect)
         history = _archive(sources, plan, now_ms, ran, spark, progress)
         created = history.write(folder, plan, progress)
     if not keep_work:
         shutil.rmtree(work, ignore_errors=True)
-    return Made(ran, created)
+    return MadeArchives(ran, created)
 
 
 def _archive(
-    sources: Sources, plan: Plan, now_ms: int, ran: Ran, spark: SparkOptions | None, progress: Progress
+    sources: JobSources, plan: Plan, now_ms: int, ran: JobReport, spark: SparkOptions | None, progress: Progress
 ) -> History:
     """Run the stages that make archives of weeks."""
     with stages(ran, spark, progress) as run:

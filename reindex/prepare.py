@@ -21,7 +21,7 @@ from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post, decode_post
 from cablestore.reindex.inputs import ArchiveSource, Input, SegmentInput, posts_of
-from cablestore.reindex.job import Drops, Job
+from cablestore.reindex.job import Drops, ReindexJob
 
 _SAMPLED_INPUTS: Final = 6
 _SAMPLED_POSTS: Final = 15_000
@@ -30,7 +30,7 @@ _PIECES_SIZE_BYTES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class JobSources:
     """What a job is given: posts of one dialect, in exports (their `manifests`) and archives."""
 
     dialect: Dialect
@@ -38,7 +38,7 @@ class Sources:
     inputs: tuple[Input, ...]
 
 
-def read_sources(exports: Sequence[Path], archives: Sequence[ArchiveSource] = ()) -> Sources:
+def read_sources(exports: Sequence[Path], archives: Sequence[ArchiveSource] = ()) -> JobSources:
     """Read manifests and verify indexes. Raises ExportError, ArchiveError."""
     manifests = read_manifests(exports) if exports or not archives else []
     inputs: list[Input] = list(all_inputs(manifests))
@@ -52,7 +52,7 @@ def read_sources(exports: Sequence[Path], archives: Sequence[ArchiveSource] = ()
             )
         dialects.append(dialect)
         inputs += found
-    return Sources(dialects[0], manifests, tuple(inputs))
+    return JobSources(dialects[0], manifests, tuple(inputs))
 
 
 def _read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
@@ -87,7 +87,7 @@ def all_inputs(manifests: Sequence[Manifest]) -> tuple[SegmentInput, ...]:
 
 def make_job(
     inputs: Sequence[Input], folder: Path, dialect: Dialect, catalog: Catalog, drops: Drops, views: frozenset[str]
-) -> Job:
+) -> ReindexJob:
     """Cut the work into partitions of hashes and buckets of keys. `views` are those to build, all where it is empty."""
     wanted = _wanted_prefixes(catalog, views)
     posts = posts_of(inputs)
@@ -95,7 +95,7 @@ def make_job(
     size_bytes = sum(len(key) + len(value) for key, value in sample) * posts / max(sampled, 1)
     buckets = 1 + int(size_bytes / MAX_BUCKET_SIZE_BYTES)
     boundaries = choose_boundaries(sample, buckets, _edges(catalog))
-    return Job(
+    return ReindexJob(
         folder=folder,
         dialect=dialect,
         catalog=catalog,

@@ -37,20 +37,20 @@ from cablestore.index.view import REVERSE_NAME, Catalog
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post
 from cablestore.reindex.inputs import ArchiveSource
-from cablestore.reindex.job import Drops, own_folder
+from cablestore.reindex.job import Drops, claim_folder
 from cablestore.reindex.load import load
 from cablestore.reindex.prepare import read_sources
 from cablestore.reindex.row_segments import read_rows, with_local_only
-from cablestore.reindex.stages import Derived, Progress, SparkOptions, derive_rows
+from cablestore.reindex.stages import DerivedRows, Progress, SparkOptions, derive_rows
 from cablestore.store.generations import open_folder, open_reader, unseal_with
 from cablestore.views import CATALOG
 
 
 @dataclass(slots=True)
-class Reindexed:
+class ReindexReport:
     """What a reindexing came to. Seconds are by stage."""
 
-    derived: Derived
+    derived: DerivedRows
     generation: str
     rows: int
     succession: Succession
@@ -71,7 +71,7 @@ def reindex(
     catalog: Catalog = CATALOG,
     keep_work: bool = False,
     progress: Progress = lambda *_: None,
-) -> Reindexed:
+) -> ReindexReport:
     """Build the store at `out` anew from exports and archives, or make it.
 
     It gets the union of all posts in them that nobody deleted: that archives are canonical for their weeks and channels
@@ -100,8 +100,8 @@ def reindex(
     )
     if derived.left_out:
         after = 0  # what stood in them may be in the live database alone
-    own_folder(scratch)
-    new = _New(out, scratch, derived, catalog, after, progress)
+    claim_folder(scratch)
+    new = _NewGeneration(out, scratch, derived, catalog, after, progress)
     report = new.replace_views(views) if views else new.replace_all(drops)
     shutil.rmtree(scratch, ignore_errors=True)
     if not keep_work:
@@ -130,11 +130,11 @@ def covered(manifests: Sequence[Manifest], out: Path) -> int:
     return max(found)
 
 
-class _New:
+class _NewGeneration:
     """The database that is to be the next generation."""
 
     def __init__(
-        self, out: Path, scratch: Path, derived: Derived, catalog: Catalog, after: int, progress: Progress
+        self, out: Path, scratch: Path, derived: DerivedRows, catalog: Catalog, after: int, progress: Progress
     ) -> None:
         self._out = out
         self._scratch = scratch
@@ -145,7 +145,7 @@ class _New:
         self._dialect: Dialect = derived.dialect
         self._seconds = dict(derived.seconds)
 
-    def replace_all(self, drops: Drops) -> Reindexed:
+    def replace_all(self, drops: Drops) -> ReindexReport:
         """Load all rows, bring them up to the live database, check them and swap."""
         with self._timed("load"):
             total = sum(segment.rows for segment in self._derived.segments)
@@ -167,7 +167,7 @@ class _New:
             checked = self._check(loaded.path, folder)
             return self._swap(folder, loaded.path, loaded.rows, succession, checked)
 
-    def replace_views(self, views: frozenset[str]) -> Reindexed:
+    def replace_views(self, views: frozenset[str]) -> ReindexReport:
         """Take the rows of some views from the segments and all others from the live database."""
         path = self._scratch / "views"
         shutil.rmtree(path, ignore_errors=True)
@@ -240,11 +240,13 @@ class _New:
             )
         return report
 
-    def _swap(self, folder: Folder, path: Path, rows: int, succession: Succession, checked: CheckReport) -> Reindexed:
+    def _swap(
+        self, folder: Folder, path: Path, rows: int, succession: Succession, checked: CheckReport
+    ) -> ReindexReport:
         with self._timed("swap"):
             name = folder.adopt(path)
             folder.activate(name, keep=True)
-        return Reindexed(self._derived, name, rows, succession, checked, self._seconds)
+        return ReindexReport(self._derived, name, rows, succession, checked, self._seconds)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

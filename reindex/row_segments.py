@@ -44,7 +44,7 @@ class RowSegment:
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Self:
-        """Read what `RowWriter.close` returned."""
+        """Read what `RowSegmentWriter.close` returned."""
         sizes = {name: (int(rows), int(size)) for name, (rows, size) in fields["sizes"].items()}
         keys = {"first": bytes.fromhex(fields["first"]), "last": bytes.fromhex(fields["last"]), "sizes": sizes}
         return cls(**{**fields, **keys})
@@ -67,7 +67,7 @@ class RowDigest:
         return self._hasher.hexdigest()
 
 
-class RowWriter:
+class RowSegmentWriter:
     """Writes one segment of rows, in a `with`."""
 
     def __init__(self, path: Path) -> None:

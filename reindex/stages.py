@@ -27,7 +27,7 @@ from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input, posts_of
-from cablestore.reindex.job import Drops, Exchange, Job, own_folder
+from cablestore.reindex.job import Drops, ReindexJob, ShuffledJob, claim_folder
 from cablestore.reindex.prepare import make_job, read_sources
 from cablestore.reindex.row_segments import RowSegment
 from cablestore.reindex.spark import session, stage_progress
@@ -62,7 +62,7 @@ class SparkOptions:
 
 
 @dataclass(slots=True)
-class Ran:
+class JobReport:
     """What is to be told of a job, whose work is in `folder`."""
 
     folder: Path
@@ -78,7 +78,7 @@ class Ran:
 
 
 @dataclass(slots=True)
-class Derived(Ran):
+class DerivedRows(JobReport):
     """What a reindexing made: segments of sorted rows in `folder`, and what became of the posts."""
 
     segments: list[RowSegment] = field(default_factory=list)
@@ -105,7 +105,7 @@ def derive_rows(
     skip_corrupt: bool = False,
     spark: SparkOptions | None = None,
     progress: Progress = no_progress,
-) -> Derived:
+) -> DerivedRows:
     """Make segments of all rows that follow from the posts and tombstones of exports and archives, in the folder `work`.
 
     The driver and all workers must see `work`, exports and archives under the same paths. What an interrupted run of the
@@ -113,7 +113,7 @@ def derive_rows(
     Spark fails.
     """
     sources = read_sources(exports, archives)
-    derived = Derived(own_folder(work.absolute()), sources.dialect)
+    derived = DerivedRows(claim_folder(work.absolute()), sources.dialect)
     with stages(derived, spark, progress) as run:
         whole = run.inspect(sources.inputs, skip_corrupt=skip_corrupt)
         job = make_job(whole, derived.folder, sources.dialect, catalog, drops or Drops(), views)
@@ -128,7 +128,7 @@ def derive_rows(
     return derived
 
 
-def _build(run: Stages, job: Job, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _build(run: Stages, job: ReindexJob, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Build every bucket that is wanted. Returns the reports of all of them."""
     runs = tuple(report["run"] for report in partitions)
     wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
@@ -140,7 +140,7 @@ def _segments(reports: Iterable[dict[str, Any]]) -> list[RowSegment]:
 
 
 @contextmanager
-def stages(ran: Ran, spark: SparkOptions | None = None, progress: Progress = no_progress) -> Iterator[Stages]:
+def stages(ran: JobReport, spark: SparkOptions | None = None, progress: Progress = no_progress) -> Iterator[Stages]:
     """Start Spark for a job and yield what runs its stages."""
     options = spark or SparkOptions()
     scratch = ran.folder / "spark"
@@ -167,7 +167,7 @@ def stages(ran: Ran, spark: SparkOptions | None = None, progress: Progress = no_
 class Stages:
     """Runs stages of one job, on one session. What is finished is left out."""
 
-    def __init__(self, spark: SparkSession, ran: Ran, progress: Progress) -> None:
+    def __init__(self, spark: SparkSession, ran: JobReport, progress: Progress) -> None:
         self._spark = spark
         self._ran = ran
         self._progress = progress
@@ -198,7 +198,7 @@ class Stages:
                 "that all machines share under one path"
             ) from None
 
-    def derive(self, job: Exchange, task: Callable[[tasks.Batches], tasks.Batches]) -> list[dict[str, Any]]:
+    def derive(self, job: ShuffledJob, task: Callable[[tasks.Batches], tasks.Batches]) -> list[dict[str, Any]]:
         """Have `task` settle every hash. Returns the reports of all partitions that hold anything."""
         missing = frozenset(range(job.partitions)) - _reported(self._work, "derived")
         if missing and not _is_done(self._work, "derived"):
@@ -290,7 +290,7 @@ def in_order(segments: Sequence[RowSegment]) -> list[RowSegment]:
     return ordered
 
 
-def begin(job: Exchange) -> None:
+def begin(job: ShuffledJob) -> None:
     """Make the job's folder empty, unless it holds finished work of the very same job."""
     path = job.folder / _JOB
     fingerprint = job.fingerprint()

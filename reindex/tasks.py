@@ -50,8 +50,8 @@ from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post, decode_post, peek_type
 from cablestore.reindex.inputs import Input
-from cablestore.reindex.job import Exchange, Job
-from cablestore.reindex.row_segments import RowSegment, RowWriter, read_rows
+from cablestore.reindex.job import ReindexJob, ShuffledJob
+from cablestore.reindex.row_segments import RowSegment, RowSegmentWriter, read_rows
 
 BLOBS: Final = pa.schema(
     [pa.field("partition", pa.int32(), nullable=False), pa.field("blob", pa.binary(), nullable=False)]
@@ -87,7 +87,7 @@ def inspect(inputs: tuple[Input, ...], folder: Path) -> Callable[[Batches], Batc
     return reporting(check)
 
 
-def read(job: Exchange, partitions: frozenset[int]) -> Callable[[Batches], Batches]:
+def read(job: ShuffledJob, partitions: frozenset[int]) -> Callable[[Batches], Batches]:
     """Return the task that reads inputs, given their numbers, for these partitions alone."""
 
     def task(batches: Batches) -> Batches:
@@ -100,7 +100,7 @@ def read(job: Exchange, partitions: frozenset[int]) -> Callable[[Batches], Batch
     return task
 
 
-def derive(job: Job) -> Callable[[Batches], Batches]:
+def derive(job: ReindexJob) -> Callable[[Batches], Batches]:
     """Return the task that takes all blobs of one partition."""
     return of_partition(partial(_derive, job))
 
@@ -126,7 +126,7 @@ def of_partition(
     return task
 
 
-def build(job: Job, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
+def build(job: ReindexJob, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
     """Return the task that builds buckets, given their numbers, from these runs."""
     paths = [job.folder / run for run in runs]
 
@@ -138,14 +138,14 @@ def build(job: Job, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
     return reporting(bucket)
 
 
-def add_up(job: Job, segments: Sequence[RowSegment]) -> Callable[[Batches], Batches]:
+def add_up(job: ReindexJob, segments: Sequence[RowSegment]) -> Callable[[Batches], Batches]:
     """Return the task that makes summaries, given their numbers in the catalog, from the segments of all rows."""
 
     def make(index: int) -> dict[str, Any]:
         rows = summaries(job.catalog)[index].made_of(partial(_blocks, job, segments))
         made: list[dict[str, Any]] = []
         sizes: Sizes = {}
-        with RowWriter(job.folder / f"summary-{index:06d}.seg") as writer:
+        with RowSegmentWriter(job.folder / f"summary-{index:06d}.seg") as writer:
             for batch in batches(rows, lambda row: len(row[1])):
                 writer.write(batch)
                 sizes = add_sizes(sizes, measure(batch, job.catalog))
@@ -156,7 +156,7 @@ def add_up(job: Job, segments: Sequence[RowSegment]) -> Callable[[Batches], Batc
     return reporting(make)
 
 
-def _blocks(job: Job, segments: Sequence[RowSegment], prefix: bytes) -> Iterator[list[Row]]:
+def _blocks(job: ReindexJob, segments: Sequence[RowSegment], prefix: bytes) -> Iterator[list[Row]]:
     """Yield the rows under a prefix, at which a segment begins."""
     for segment in segments:
         if segment.first.startswith(prefix):
@@ -176,7 +176,7 @@ def pick(batches: Batches, chosen: tuple[int, ...]) -> Batches:
 class _Blobs:
     """Posts and tombstones by partition, until there are enough to send on."""
 
-    def __init__(self, job: Exchange, partitions: frozenset[int]) -> None:
+    def __init__(self, job: ShuffledJob, partitions: frozenset[int]) -> None:
         self._job = job
         self._posts: dict[int, list[bytes]] = {number: [] for number in partitions}
         self._stones: dict[int, list[tuple[bytes, bytes, bytes]]] = {number: [] for number in partitions}
@@ -232,7 +232,7 @@ def _read(source: Input, blobs: _Blobs) -> Batches:
 # --- deriving ------------------------------------------------------------------------------------
 
 
-def _derive(job: Job, partition: int, raws: list[bytes], stones: list[Tombstone]) -> dict[str, Any]:
+def _derive(job: ReindexJob, partition: int, raws: list[bytes], stones: list[Tombstone]) -> dict[str, Any]:
     """Settle every hash of a partition; write the rows that are in order already and a run of all other pieces."""
     counts: Counter[str] = Counter()
     types: Counter[int] = Counter()
@@ -261,11 +261,11 @@ def _derive(job: Job, partition: int, raws: list[bytes], stones: list[Tombstone]
     return finish(job.folder / f"derived-{partition:06d}.json", report)
 
 
-def _write_rows(job: Job, file: str, rows: list[Row]) -> list[dict[str, Any]]:
+def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, Any]]:
     """Write a segment of sorted rows, none where there are none."""
     if not rows:
         return []
-    with RowWriter(job.folder / file) as writer:
+    with RowSegmentWriter(job.folder / file) as writer:
         writer.write(rows)
         return [writer.close(measure(rows, job.catalog))]
 

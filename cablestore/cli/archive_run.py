@@ -25,7 +25,7 @@ from cablestore.cli.archive_options import (
     tell_made,
     writable,
 )
-from cablestore.cli.control_socket import ControlServer, Reply, Request, ask, connect
+from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer, ask, connect
 from cablestore.cli.output import Duration, Output, common_options
 from cablestore.cli.remote import told_by
 from cablestore.cli.service_manager import tell_ready
@@ -73,7 +73,7 @@ def seed(
     out = Output(as_json=as_json)
     config = _config(folder, listen, trackers, dht=dht, upload_rate=upload_rate)
     with _Signals() as signals, TorrentEngine(config) as engine:
-        giving = _Giving(out, engine, key_of(cabal_key))
+        giving = _SeededFolder(out, engine, key_of(cabal_key))
         with giving.offered(folder / community):
             giving.begin(community)
             tell_ready()
@@ -119,7 +119,7 @@ def run(
     config = _config(folder, listen, trackers, dht=dht, upload_rate=upload_rate)
     making = {"folder": folder, "profile": profile, "cabal_key": cabal_key, "public": public, "settle_ms": settle_ms}
     with _Signals() as signals, TorrentEngine(config) as engine, ExitStack() as stack:
-        giving = _Giving(out, engine, None if public else key_of(cabal_key))
+        giving = _SeededFolder(out, engine, None if public else key_of(cabal_key))
         node = _ControlNode(path, out, making, giving, stack)
         node.look()
         tell_ready()
@@ -146,7 +146,7 @@ def _config(folder: Path, listen: str, trackers: tuple[str, ...], *, dht: bool, 
 # --- what they do ---------------------------------------------------------------------------------
 
 
-class _Giving:
+class _SeededFolder:
     """A community's folder that is given, and what is told of it: each link, and to `archive status` how it goes."""
 
     def __init__(self, out: Output, engine: TorrentEngine, key: bytes | None) -> None:
@@ -181,7 +181,7 @@ class _Giving:
         assert self.seeding is not None  # noqa: S101 - the callers saw to it
         self._out.say(self.seeding.link, magnet=self.seeding.link, port=self._engine.port)
 
-    def _answer(self, request: Request, reply: Reply) -> int:
+    def _answer(self, request: ControlRequest, reply: ControlReply) -> int:
         """Tell how it goes. Called in a thread for each that asks."""
         if request.command != _SEEDING or self.seeding is None:
             return 2
@@ -202,7 +202,7 @@ def seeding_now(community_folder: Path) -> dict[str, Any]:
     connection = connect(community_folder)
     if connection is None:
         return nothing
-    request = Request(_SEEDING, {}, json=True, width=1, terminal=False)
+    request = ControlRequest(_SEEDING, {}, json=True, width=1, terminal=False)
     with connection:
         try:
             told = dict(ask(connection, request))
@@ -220,7 +220,7 @@ class _ControlNode:
     out: Output
     making: dict[str, Any]
     """The parameters of `archive create`."""
-    giving: _Giving
+    giving: _SeededFolder
     stack: ExitStack
     """Ends with the command."""
     community: str = ""

@@ -2,7 +2,7 @@
 
     STORE/control.sock   a unix stream socket, mode 0600, while a ControlServer runs
 
-A client sends one line of JSON, a `Request`. It gets lines of JSON with one field each, as the command goes on: `out` and
+A client sends one line of JSON, a `ControlRequest`. It gets lines of JSON with one field each, as the command goes on: `out` and
 `err`, text to print as it is; `note`, text beside the output, in the client's own style; `usage`, what was wrong with the
 command line; last `exit`, the status. Without an `exit` the command was cut off.
 
@@ -53,7 +53,7 @@ _CTRL_C_SEEN_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ControlRequest:
     """A command to run, and what its output is for. The fields are those of the wire."""
 
     command: str
@@ -109,7 +109,7 @@ def _is_param(value: Any) -> bool:
     return value is None or isinstance(value, str)
 
 
-class Reply:
+class ControlReply:
     """The way back to one client."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -142,7 +142,7 @@ class Reply:
             raise ConnectionAbortedError("the client is gone") from None
 
 
-Run = Callable[[Request, Reply], int]
+Run = Callable[[ControlRequest, ControlReply], int]
 """Runs a command, writes what it prints, returns its exit status. Called in a thread for each client."""
 
 
@@ -219,7 +219,10 @@ class ControlServer:
                     is_full = True
         if is_full:
             with connection, suppress(ConnectionAbortedError):
-                _refuse(Reply(connection), f"{limits.MAX_CONTROL_CONNECTIONS} commands run already: end some, or wait")
+                _refuse(
+                    ControlReply(connection),
+                    f"{limits.MAX_CONTROL_CONNECTIONS} commands run already: end some, or wait",
+                )
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -233,9 +236,9 @@ class ControlServer:
 
 
 def _answer(connection: socket.socket, run: Run) -> None:
-    reply = Reply(connection)
+    reply = ControlReply(connection)
     try:
-        request = Request.decode(_read_line(connection))
+        request = ControlRequest.decode(_read_line(connection))
     except ValueError as error:
         _refuse(reply, str(error))
         return
@@ -243,7 +246,7 @@ def _answer(connection: socket.socket, run: Run) -> None:
     reply.end(run(request, reply))
 
 
-def _refuse(reply: Reply, reason: str) -> None:
+def _refuse(reply: ControlReply, reason: str) -> None:
     reply.write("err", f"cablestore: {reason}\n")
     reply.end(2)
 
@@ -288,7 +291,7 @@ def connect(folder: Path) -> socket.socket | None:
     return None
 
 
-def ask(connection: socket.socket, request: Request) -> Iterator[tuple[str, Any]]:
+def ask(connection: socket.socket, request: ControlRequest) -> Iterator[tuple[str, Any]]:
     """Send a request and yield the fields of the reply, `exit` last. Raises OwnerGoneError where the reply is cut off."""
     with suppress(OSError):  # one that does not want it all has said so, in a reply
         connection.sendall(request.encode())

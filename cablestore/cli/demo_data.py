@@ -39,7 +39,7 @@ def deletions_elsewhere(store: CableStore, channel: str) -> list[Post]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RequestAnswer:
     """One request of a peer and what it was answered."""
 
     request: str
@@ -70,7 +70,7 @@ def delete_some(store: CableStore, channel: str) -> list[tuple[Message, Post]]:
     return deleted
 
 
-def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[Answer]:
+def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[RequestAnswer]:
     """Answer one request of each kind from one snapshot."""
     with store.snapshot() as snapshot:
         reader = snapshot.reader
@@ -81,9 +81,11 @@ def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[A
         asked = [*deleted, *islice(newest, 3), bytes(32)]
         wanted = list(answers.worth_requesting(reader, asked))
     return [
-        Answer("channel list", f"{len(channels)} names, first {channels[0]!r}"),
-        Answer(f"channel state of {channel}", f"{len(state):,} hashes"),
-        Answer(f"channel time range of {channel}, 1,000 newest", f"{len(newest):,} hashes"),
-        Answer("posts of these hashes", f"{len(posts):,} posts, {sum(map(len, posts)):,} bytes"),
-        Answer(f"which of {len(asked)} offered hashes to request", f"{len(wanted)}: not the known, not the deleted"),
+        RequestAnswer("channel list", f"{len(channels)} names, first {channels[0]!r}"),
+        RequestAnswer(f"channel state of {channel}", f"{len(state):,} hashes"),
+        RequestAnswer(f"channel time range of {channel}, 1,000 newest", f"{len(newest):,} hashes"),
+        RequestAnswer("posts of these hashes", f"{len(posts):,} posts, {sum(map(len, posts)):,} bytes"),
+        RequestAnswer(
+            f"which of {len(asked)} offered hashes to request", f"{len(wanted)}: not the known, not the deleted"
+        ),
     ]

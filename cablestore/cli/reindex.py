@@ -31,8 +31,8 @@ from cablestore.store.store import CableStore, system_clock_ms
 if TYPE_CHECKING:
     from cablestore.reindex.inputs import ArchiveSource
     from cablestore.reindex.job import Drops
-    from cablestore.reindex.reindex import Reindexed
-    from cablestore.reindex.stages import Derived, SparkOptions
+    from cablestore.reindex.reindex import ReindexReport
+    from cablestore.reindex.stages import DerivedRows, SparkOptions
 
 
 class _JavaMemory(click.ParamType[str]):
@@ -240,7 +240,7 @@ def stage_bars(out: Output) -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
-def tell_reindexed(out: Output, report: Reindexed, store: Path) -> None:
+def tell_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
     """Tell what was read, what was left out and why, what every view holds, and how long it took."""
     derived = report.derived
     sizes = derived.sizes
@@ -270,7 +270,7 @@ def tell_reindexed(out: Output, report: Reindexed, store: Path) -> None:
     out.say(f"{report.rows:,} rows loaded{late}; {store} is now at {report.generation}, checked")
 
 
-def tell_counts(out: Output, derived: Derived) -> None:
+def tell_counts(out: Output, derived: DerivedRows) -> None:
     """Tell what was read and what became of it."""
     for path, problem in derived.left_out.items():
         out.say(f"✗ left out {safe(path)}: {safe(problem)}")

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TextIO, cast
 import click
 from rich.console import Console
 
-from cablestore.cli.control_socket import MAX_WIDTH, ControlServer, Param, Reply, Request, ask, connect
+from cablestore.cli.control_socket import MAX_WIDTH, ControlReply, ControlRequest, ControlServer, Param, ask, connect
 from cablestore.cli.output import Output, exit_status
 from cablestore.errors import CableStoreError, StorageError, StoreClosedError, StoreLockedError
 from cablestore.store.store import CableStore
@@ -79,7 +79,7 @@ def forward(
     if connection is None:
         return None
     console = out.console
-    request = Request(
+    request = ControlRequest(
         command,
         {name: _plain(value) for name, value in params.items()},
         json=out.as_json,
@@ -147,7 +147,7 @@ def control(store: CableStore, folder: Path) -> ControlServer:
     return ControlServer(folder, partial(run_request, store))
 
 
-def run_request(store: CableStore, request: Request, reply: Reply) -> int:
+def run_request(store: CableStore, request: ControlRequest, reply: ControlReply) -> int:
     """Run a command as its own process would: its output and errors go to the client. Returns the exit status."""
     try:
         offer = _offer(request.command)
@@ -198,7 +198,7 @@ def _converted(context: click.Context, param: click.Parameter, value: Param) -> 
 class _RemoteOutput(Output):
     """Prints for a client, as it would look there."""
 
-    def __init__(self, request: Request, reply: Reply) -> None:
+    def __init__(self, request: ControlRequest, reply: ControlReply) -> None:
         console = Console(
             file=cast(Any, _Stream(reply)),
             highlight=False,
@@ -223,7 +223,7 @@ class _RemoteOutput(Output):
 class _Stream(TextIOBase):
     """A file whose text a client prints."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: ControlReply) -> None:
         self._reply = reply
 
     def writable(self) -> bool:

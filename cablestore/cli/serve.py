@@ -30,7 +30,7 @@ _OTHER_FILES: Final = 512
 """Files that a process has open besides its peers: LevelDB's tables, the control socket, scrapes."""
 
 
-class Plan(NamedTuple):
+class ServePlan(NamedTuple):
     """What `serve` was told to do."""
 
     settings: NodeSettings
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
 # --- serving --------------------------------------------------------------------------------------
 
 
-def run(store: CableStore, path: Path, out: Output, plan: Plan) -> int:
+def run(store: CableStore, path: Path, out: Output, plan: ServePlan) -> int:
     """Serve an open store until a signal ends it; returns the exit status."""
     public_key = (
         store.identity.public_key.hex()
@@ -57,7 +57,7 @@ def run(store: CableStore, path: Path, out: Output, plan: Plan) -> int:
     return status
 
 
-async def _serve(store: CableStore, out: Output, plan: Plan) -> int:
+async def _serve(store: CableStore, out: Output, plan: ServePlan) -> int:
     stop = _Stop(asyncio.get_running_loop())
     async with Node(store, plan.settings) as node:
         with ExitStack() as stack:

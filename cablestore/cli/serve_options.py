@@ -321,7 +321,7 @@ def serve(
         out = Output(as_json=False, quiet=True)
     serve.warn_of(unknown_variables(ctx.command))
     with CableStore.open(path, create=create) as store:
-        plan = serve.Plan(settings, listen, connect, metrics, reconcile_listen, reconcile_connect)
+        plan = serve.ServePlan(settings, listen, connect, metrics, reconcile_listen, reconcile_connect)
         return serve.run(store, path, out, plan)
 
 

@@ -17,10 +17,10 @@ from people import ANN, raws
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, StorageError, limits
-from cablestore.cli.control_socket import NAME, ControlServer, Reply, Request, ask, connect
+from cablestore.cli.control_socket import NAME, ControlReply, ControlRequest, ControlServer, ask, connect
 from cablestore.cli.remote import control
 
-HELLO = Request("channels", {}, json=True, width=80, terminal=False)
+HELLO = ControlRequest("channels", {}, json=True, width=80, terminal=False)
 
 
 def said(folder: Path, line: bytes) -> list[dict[str, Any]]:
@@ -251,7 +251,7 @@ def test_a_newer_server_keeps_its_socket(folder: Path) -> None:
 
 
 def test_replies_that_are_none_are_an_error_of_ours(folder: Path) -> None:
-    def nonsense(_: Request, reply: Reply) -> int:
+    def nonsense(_: ControlRequest, reply: ControlReply) -> int:
         reply._connection.sendall(b"[1]\n")
         return 0
 

@@ -22,9 +22,9 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[service.Plan]:
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[service.ServePlan]:
     """What `serve` would do, instead of doing it."""
-    found: list[service.Plan] = []
+    found: list[service.ServePlan] = []
 
     def run(*arguments: Any) -> int:
         found.append(arguments[-1])
@@ -44,7 +44,7 @@ def toml(tmp_path: Path, text: str) -> Path:
 
 
 def test_options_win_over_the_environment_over_the_file(
-    tmp_path: Path, run: Command, plans: list[service.Plan], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: Command, plans: list[service.ServePlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = toml(
         tmp_path,
@@ -74,16 +74,18 @@ def test_options_win_over_the_environment_over_the_file(
     assert [plan.settings.window_ms for plan in plans] == [None, None, 7 * 86_400_000]
 
 
-def test_without_options_settings_are_those_of_a_node(tmp_path: Path, run: Command, plans: list[service.Plan]) -> None:
+def test_without_options_settings_are_those_of_a_node(
+    tmp_path: Path, run: Command, plans: list[service.ServePlan]
+) -> None:
     assert run("serve", "--create", "-s", tmp_path / "store", "--connect", "peer.example:1")[0] == 0
     [plan] = plans
-    assert plan == service.Plan(NodeSettings(), (), (Address("peer.example", 1),), None)
+    assert plan == service.ServePlan(NodeSettings(), (), (Address("peer.example", 1),), None)
     assert plan.settings.prologue == PROLOGUE
     assert plan.settings.max_handshakes == limits.MAX_HANDSHAKES
 
 
 def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
-    tmp_path: Path, run: Command, plans: list[service.Plan]
+    tmp_path: Path, run: Command, plans: list[service.ServePlan]
 ) -> None:
     [text] = re.findall(r"```toml\n(.*?)```", OPERATIONS, flags=re.DOTALL)
     assert set(tomllib.loads(text)["serve"]) == set(config_keys(serve))
@@ -138,7 +140,7 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
     ],
 )
 def test_bad_values_have_status_2_and_open_nothing(
-    tmp_path: Path, run: Command, arguments: list[str], reason: str, plans: list[service.Plan]
+    tmp_path: Path, run: Command, arguments: list[str], reason: str, plans: list[service.ServePlan]
 ) -> None:
     status, out, err = run("serve", "--create", "-s", tmp_path / "store", *arguments)
     assert (status, out, plans) == (2, "", [])
@@ -176,7 +178,7 @@ def test_bad_values_have_status_2_and_open_nothing(
     ],
 )
 def test_bad_files_have_status_2_and_open_nothing(
-    tmp_path: Path, run: Command, text: str, reason: str, plans: list[service.Plan]
+    tmp_path: Path, run: Command, text: str, reason: str, plans: list[service.ServePlan]
 ) -> None:
     status, out, err = run(
         "serve", "--create", "-s", tmp_path / "store", "--listen", HERE, "--config", toml(tmp_path, text)

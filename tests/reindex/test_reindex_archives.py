@@ -42,7 +42,7 @@ from cablestore.limits import MAX_FUTURE_MS
 from cablestore.reindex import archive_input as archives_read
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input
-from cablestore.reindex.job import Drops, Job
+from cablestore.reindex.job import Drops, ReindexJob
 from cablestore.reindex.prepare import make_job, read_sources
 from cablestore.store.store import system_clock_ms
 from cablestore.views import CATALOG
@@ -56,7 +56,7 @@ def below(folder: Path, posts: Iterable[Post], plan: Plan) -> ArchiveSource:
     return ArchiveSource(folder, CONTROL.public_key, plan.key)
 
 
-def job_of(inputs: Iterable[Input], folder: Path, dialect: Dialect = LEGACY) -> Job:
+def job_of(inputs: Iterable[Input], folder: Path, dialect: Dialect = LEGACY) -> ReindexJob:
     folder.mkdir()
     return make_job(tuple(inputs), folder, dialect, CATALOG, Drops(), frozenset())
 

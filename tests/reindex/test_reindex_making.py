@@ -33,7 +33,7 @@ from cablestore.cli import main
 from cablestore.errors import ArchiveError, CorruptExportError
 from cablestore.reindex import archive_tasks, tasks
 from cablestore.reindex.archive_tasks import WeeksJob
-from cablestore.reindex.make_archives import History, Made, first_of_all, make_archives
+from cablestore.reindex.make_archives import History, MadeArchives, first_of_all, make_archives
 from cablestore.reindex.prepare import read_sources
 from cablestore.store.key_file import save_identity
 
@@ -239,7 +239,7 @@ def test_an_interrupted_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     due = archived(store_of_weeks(posts), tmp_path / "due", how)
     made = ArchiveFolder(tmp_path / "made")
 
-    def again() -> Made:
+    def again() -> MadeArchives:
         return make_archives(exports, made, how.profile, CONTROL, LATE_MS)
 
     with monkeypatch.context() as patch:

@@ -32,7 +32,7 @@ from cablestore.index.sizes import decode_sizes
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import Block
 from cablestore.reindex import prepare, tasks
-from cablestore.reindex.job import Drops, Job
+from cablestore.reindex.job import Drops, ReindexJob
 from cablestore.reindex.prepare import all_inputs, make_job, read_manifests
 from cablestore.views import CATALOG
 
@@ -45,7 +45,7 @@ def job_of(
     drops: Drops = Drops(),  # noqa: B008 - frozen
     views: frozenset[str] = frozenset(),
     catalog: Catalog = CATALOG,
-) -> Iterator[Job]:
+) -> Iterator[ReindexJob]:
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepare, "MAX_BUCKET_SIZE_BYTES", plan.bucket_size_bytes)

@@ -23,7 +23,7 @@ from cablestore.index.reader import Row
 from cablestore.index.sizes import KEY as SIZES_KEY
 from cablestore.index.sizes import Sizes, add_sizes
 from cablestore.reindex import tasks
-from cablestore.reindex.job import Job
+from cablestore.reindex.job import ReindexJob
 from cablestore.reindex.row_segments import RowSegment, read_rows
 from cablestore.reindex.stages import in_order
 from cablestore.views import CATALOG
@@ -80,7 +80,7 @@ def write_plain(dialect: Dialect, posts: Iterable[Post], export: Path, segment_s
     writer.finish()
 
 
-def run_tasks(job: Job, random: Random) -> tuple[list[Row], list[dict[str, Any]], Sizes]:
+def run_tasks(job: ReindexJob, random: Random) -> tuple[list[Row], list[dict[str, Any]], Sizes]:
     """Do what Spark does: give out numbers, move blobs to their partitions in any order. Returns rows, reports, sizes."""
     partitions = frozenset(range(job.partitions))
     blobs = defaultdict(list)
