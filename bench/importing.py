@@ -10,7 +10,7 @@ from pathlib import Path
 from common import seconds, tell
 
 from cablestore import CableStore
-from cablestore.cli.demo_data import sample
+from cablestore.cli.demo import sample
 from cablestore.irc.importer import ImportReport, find_logs, import_logs
 
 

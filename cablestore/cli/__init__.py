@@ -25,7 +25,8 @@ from cablestore.cli import (
     serve_options,
     write,
 )
-from cablestore.cli.output import exit_status, strict
+from cablestore.cli.options import strict
+from cablestore.cli.output import exit_status
 from cablestore.errors import CableStoreError
 
 

@@ -28,8 +28,10 @@ from cablestore.cli.archive_options import (
     writable,
 )
 from cablestore.cli.archive_run import seeding_now
-from cablestore.cli.output import Duration, Output, when, with_store
+from cablestore.cli.options import with_store
+from cablestore.cli.output import Output, when
 from cablestore.cli.remote import offered
+from cablestore.cli.values import Duration
 from cablestore.errors import ArchiveError
 from cablestore.store.store import CableStore, system_clock_ms
 

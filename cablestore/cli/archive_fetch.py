@@ -34,8 +34,11 @@ from cablestore.cli.archive_options import (
     week_of,
     writable,
 )
-from cablestore.cli.output import Duration, Output, with_store
+from cablestore.cli.options import with_store
+from cablestore.cli.output import Output
 from cablestore.cli.remote import offered
+from cablestore.cli.service import INTERRUPTED
+from cablestore.cli.values import Duration
 from cablestore.errors import ArchiveError
 from cablestore.store.store import CableStore
 
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
 
     _Imports = Iterator[tuple[Entry, Imported]]
 
-_INTERRUPTED: Final = 130
 _TELL_EVERY_S: Final = 1.0
 
 
@@ -105,7 +107,7 @@ def fetch(
         damaged = _fetch(store, out, found, writable(folder), control, key_of(cabal_key), sources, **choice)
     except KeyboardInterrupt:
         out.note("interrupted: what was fetched and imported is kept, the same command goes on from there")
-        return _INTERRUPTED
+        return INTERRUPTED
     return 1 if damaged else 0
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,14 +18,14 @@ from cablestore.cli.archive_options import (
     needs_extra,
     writable,
 )
-from cablestore.cli.output import Output, size, with_store
+from cablestore.cli.options import with_store
+from cablestore.cli.output import Output, size
 from cablestore.cli.remote import offered
+from cablestore.cli.service import StopSignal
 from cablestore.store.store import CableStore
 
 if TYPE_CHECKING:
     from cablestore.archive.publish import Target
-
-_INTERRUPTED: Final = 130
 
 
 @offered()
@@ -116,7 +114,9 @@ def content(
             from cablestore.archive.content.server import ContentServer  # noqa: PLC0415 - an extra
 
             async with ContentServer(store, host=host, port=port, upstream=upstream, names=names) as server:
-                return await _stopped(lambda: out.say(f"serving {folder} on {server.url}", url=server.url))
+                stop = StopSignal()
+                out.say(f"serving {folder} on {server.url}", url=server.url)
+                return (await stop.wait())[1]
 
         return asyncio.run(serve())
 
@@ -141,23 +141,6 @@ def announce(store: CableStore, out: Output, link: str) -> None:
         return
     digest = member.announce(store, wanted)
     out.say(f"announced by post {digest.hex()}", hash=digest.hex())
-
-
-async def _stopped(say_so: Callable[[], None]) -> int:
-    """Say that all is up, wait for SIGTERM or Ctrl-C, return the exit status. A second signal ends the process at once."""
-    loop = asyncio.get_running_loop()
-    asked: asyncio.Future[int] = loop.create_future()
-
-    def ask(number: signal.Signals) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(each)
-            signal.signal(each, signal.SIG_DFL)
-        asked.set_result(_INTERRUPTED if number is signal.SIGINT else 0)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ask, number)
-    say_so()
-    return await asked
 
 
 COMMANDS: Final = (publish, content, announce)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cablestore.cli.output import Moment, Output, size
-from cablestore.cli.values import CabalKey
+from cablestore.cli.output import Output, size
+from cablestore.cli.values import CabalKeyText, KeyText, Moment
 from cablestore.errors import ArchiveError
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
-from cablestore.protocol.keys import parse_hex
 
 if TYPE_CHECKING:
     from cablestore.archive.format.index import VerifiedIndex
@@ -43,27 +42,6 @@ def needs_extra(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # --- values ---------------------------------------------------------------------------------------
-
-
-class KeyText(click.ParamType[str]):
-    """A public key, as 64 hex digits in lower case, which name a community."""
-
-    name = "public key"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the digits."""
-        del param, ctx
-        return parse_hex(str(value), "a public key").hex()
-
-
-class CabalKeyText(click.ParamType[str]):
-    """A cabal key, as 64 hex digits."""
-
-    name = "key"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the digits."""
-        return CabalKey().convert(value, param, ctx).hex()
 
 
 def key_of(cabal_key: str | None) -> bytes | None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -26,9 +24,11 @@ from cablestore.cli.archive_options import (
     writable,
 )
 from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer, ask, connect
-from cablestore.cli.output import Duration, Output, common_options
+from cablestore.cli.options import common_options
+from cablestore.cli.output import Output
 from cablestore.cli.remote import told_by
-from cablestore.cli.service_manager import tell_ready
+from cablestore.cli.service import StopSignals, tell_ready
+from cablestore.cli.values import Duration
 from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
 from cablestore.store.store import system_clock_ms
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from cablestore.archive.seed import Seeding
     from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
 
-_INTERRUPTED: Final = 130
-_LOOK_EVERY_S: Final = 1.0
 _AGAIN_MS: Final = 10_000
 """When a step is tried again for which the store could not be had."""
 _SEEDING: Final = "seeding"
@@ -72,7 +70,7 @@ def seed(
 
     out = Output(as_json=as_json)
     config = _config(folder, listen, trackers, dht=dht, upload_rate=upload_rate)
-    with _Signals() as signals, TorrentEngine(config) as engine:
+    with StopSignals() as signals, TorrentEngine(config) as engine:
         giving = _SeededFolder(out, engine, key_of(cabal_key))
         with giving.offered(folder / community):
             giving.begin(community)
@@ -118,7 +116,7 @@ def run(
 
     config = _config(folder, listen, trackers, dht=dht, upload_rate=upload_rate)
     making = {"folder": folder, "profile": profile, "cabal_key": cabal_key, "public": public, "settle_ms": settle_ms}
-    with _Signals() as signals, TorrentEngine(config) as engine, ExitStack() as stack:
+    with StopSignals() as signals, TorrentEngine(config) as engine, ExitStack() as stack:
         giving = _SeededFolder(out, engine, None if public else key_of(cabal_key))
         node = _ControlNode(path, out, making, giving, stack)
         node.look()
@@ -274,42 +272,6 @@ class _ControlNode:
             self.problem = str(error)
         else:
             self.problem = ""
-
-
-class _SignalledError(BaseException):
-    """Ends whatever the main thread does, as KeyboardInterrupt does."""
-
-
-class _Signals:
-    """SIGTERM and Ctrl-C end the body of the `with`, `status` is the exit status then. A second one ends the process at once."""
-
-    def __init__(self) -> None:
-        self.status = 0
-        self._is_asked = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Self:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            self._before[each] = signal.signal(each, self._ask)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        for each, before in self._before.items():
-            signal.signal(each, before)
-        return kind is _SignalledError
-
-    def wait(self, look: Callable[[], None]) -> None:
-        """Look each second until a signal comes, or a look raises."""
-        while not self._is_asked:
-            look()
-            time.sleep(_LOOK_EVERY_S)
-
-    def _ask(self, number: int, _: object) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_DFL)
-        self._is_asked = True
-        self.status = _INTERRUPTED if number == signal.SIGINT else 0
-        raise _SignalledError
 
 
 COMMANDS: Final = (seed, run)

@@ -1,29 +1,37 @@
-"""The command that runs the main job from end to end."""
+"""The command `demo`: the main job from end to end, on real input."""
 
 from __future__ import annotations
 
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich.text import Text
 
-from cablestore.cli import demo_data as job
 from cablestore.cli.import_irc import run_import, tell_import
-from cablestore.cli.output import Output, PathValue, safe, size, when
+from cablestore.cli.output import Output, safe, size, when
 from cablestore.cli.read import histogram
 from cablestore.cli.reindex import stage_bars, tell_reindexed
-from cablestore.errors import CableStoreError
+from cablestore.cli.values import PathValue
+from cablestore.errors import CableStoreError, LogFormatError
 from cablestore.irc.importer import find_logs
 from cablestore.protocol.body import Delete
-from cablestore.protocol.post import Post
+from cablestore.protocol.crypto import Identity
+from cablestore.protocol.post import Post, encode_post
+from cablestore.store import answers
 from cablestore.store.generations import list_generations
 from cablestore.store.queries import Message
-from cablestore.store.store import CableStore
+from cablestore.store.store import CableStore, system_clock_ms
+
+SEED_PHRASE: Final = "demo"
+DELETIONS: Final = 5
 
 
 class _Demo:
@@ -39,7 +47,7 @@ class _Demo:
     def run(self) -> None:
         """Run all stages; raises CableStoreError where one finds the store not to be what it should be."""
         self.stage(f"import {self._logs.name}", self._import)
-        self._channel = job.busiest_channel(self.store)
+        self._channel = busiest_channel(self.store)
         self.stage("channels and people", self._people)
         self.stage(f"the last messages of {self._channel}", self._messages)
         self.stage("authors delete some of their messages", self._delete)
@@ -57,7 +65,7 @@ class _Demo:
 
     def _import(self) -> str:
         started = time.perf_counter()
-        report = run_import(self.store, self.out, find_logs([self._logs]), job.SEED_PHRASE)
+        report = run_import(self.store, self.out, find_logs([self._logs]), SEED_PHRASE)
         rate = report.posts.total() / (time.perf_counter() - started)
         tell_import(self.out, report)
         return f"{report.lines:,} lines, {report.posts.total():,} posts, {rate:,.0f} a second"
@@ -80,7 +88,7 @@ class _Demo:
         return f"a page of {len(page)}"
 
     def _delete(self) -> str:
-        pairs = job.delete_some(self.store, self._channel)
+        pairs = delete_some(self.store, self._channel)
         self._deleted = [message for message, _ in pairs]
         for message, deletion in pairs:
             self.out.say(f"{safe(message.name)}: {message.hash.hex()[:12]} is deleted by {deletion.hash.hex()[:12]}")
@@ -90,7 +98,7 @@ class _Demo:
         return f"{gone} messages are gone"
 
     def _answer(self) -> str:
-        found = job.answer_each(self.store, self._channel, [message.hash for message in self._deleted])
+        found = answer_each(self.store, self._channel, [message.hash for message in self._deleted])
         self.out.table(("request", "answer"), [{"request": a.request, "answer": a.answer} for a in found])
         return f"{len(found)} answers"
 
@@ -142,7 +150,7 @@ class _Reindexing:
 
     def _export(self) -> str:
         with CableStore.open(self._folder, create=False) as store:
-            self._deletions = job.deletions_elsewhere(store, job.busiest_channel(store))
+            self._deletions = deletions_elsewhere(store, busiest_channel(store))
             manifest = store.export(self._exports[0])
         segments = len(manifest.segments)
         return f"{sum(manifest.posts.values()):,} posts, {manifest.tombstones:,} tombstones, {segments} segments"
@@ -179,6 +187,80 @@ class _Reindexing:
         return f"{len(targets)} more messages are gone; a rebuild in process gives the same dump"
 
 
+# --- what the stages do ---------------------------------------------------------------------------
+
+
+def sample() -> Path:
+    """Return the folder of the conversation that comes with the package."""
+    return Path(str(files("cablestore") / "sample"))
+
+
+def deletions_elsewhere(store: CableStore, channel: str) -> list[Post]:
+    """Return deletions of some more messages, signed by their authors, that this store has not heard of."""
+    found: list[Post] = []
+    for message in store.messages(channel, 200, newest_first=False).messages:
+        author = Identity.derive(SEED_PHRASE, message.name)
+        if author.public_key == message.author and len(found) < DELETIONS:
+            body = Delete((message.hash,))
+            found.append(
+                encode_post(body, links=(), timestamp_ms=system_clock_ms(), identity=author, dialect=store.dialect)
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAnswer:
+    """One request of a peer and what it was answered."""
+
+    request: str
+    answer: str
+
+
+def busiest_channel(store: CableStore) -> str:
+    """Return the channel with the most messages. Raises LogFormatError where the logs had no line that makes one."""
+    channels = list(store.channels())
+    if not channels:
+        raise LogFormatError("nobody joins or says anything in these logs: there is nothing to show")
+    return max(channels, key=lambda channel: channel.posts.get("text", 0)).name
+
+
+def delete_some(store: CableStore, channel: str) -> list[tuple[Message, Post]]:
+    """Let the authors of some of the last messages delete them; returns each message with its post/delete.
+
+    Only authors who never changed their nick: the keys of the others are derived from a nick that is not shown.
+    """
+    deleted: list[tuple[Message, Post]] = []
+    for message in store.messages(channel, 200).messages:
+        author = Identity.derive(SEED_PHRASE, message.name)
+        if author.public_key == message.author and len(deleted) < DELETIONS:
+            body = Delete((message.hash,))
+            post = encode_post(body, links=(), timestamp_ms=system_clock_ms(), identity=author, dialect=store.dialect)
+            deleted.append((message, post))
+    store.ingest([post.raw for _, post in deleted], sync=True)
+    return deleted
+
+
+def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[RequestAnswer]:
+    """Answer one request of each kind from one snapshot."""
+    with store.snapshot() as snapshot:
+        reader = snapshot.reader
+        channels = list(answers.channel_list(reader))
+        state = list(answers.channel_state(reader, channel))
+        newest = list(answers.channel_time_range(reader, channel, 0, 0, 1000))
+        posts = list(answers.post_request(reader, newest))
+        asked = [*deleted, *islice(newest, 3), bytes(32)]
+        wanted = list(answers.worth_requesting(reader, asked))
+    return [
+        RequestAnswer("channel list", f"{len(channels)} names, first {channels[0]!r}"),
+        RequestAnswer(f"channel state of {channel}", f"{len(state):,} hashes"),
+        RequestAnswer(f"channel time range of {channel}, 1,000 newest", f"{len(newest):,} hashes"),
+        RequestAnswer("posts of these hashes", f"{len(posts):,} posts, {sum(map(len, posts)):,} bytes"),
+        RequestAnswer(
+            f"which of {len(asked)} offered hashes to request", f"{len(wanted)}: not the known, not the deleted"
+        ),
+    ]
+
+
 @click.command()
 @click.option("--logs", type=click.Path(path_type=Path, exists=True), help="Real IRC logs instead of the sample.")
 @click.option("--keep", type=PathValue(), help="Make the store in this new folder and keep it.")
@@ -194,7 +276,7 @@ def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
         if folder.exists() and any(folder.iterdir()):
             raise click.UsageError(f"{folder} is not empty: name a new folder")
         with CableStore.open(folder) as store:
-            stages = _Demo(store, Output(as_json=False, quiet=as_json), logs or job.sample())
+            stages = _Demo(store, Output(as_json=False, quiet=as_json), logs or sample())
             stages.run()
         if find_spec("pyspark") is None:
             stages.out.note("\nnot shown: reindexing on Spark, which needs pip install 'cablestore[reindex]'")

@@ -7,7 +7,9 @@ from typing import Final
 
 import click
 
-from cablestore.cli.output import Key, Moment, Output, common_options, safe
+from cablestore.cli.options import common_options
+from cablestore.cli.output import Output, safe
+from cablestore.cli.values import Key, Moment
 from cablestore.export.importer import manifests_of
 from cablestore.export.manifest import Filters
 from cablestore.export.verify import verify_export

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, tzinfo
+from datetime import date, datetime, tzinfo
 from pathlib import Path
-from typing import Any, Final
-from zoneinfo import ZoneInfo
+from typing import Final
 
 import click
 
-from cablestore.cli.output import Output, PathValue, common_options, safe
+from cablestore.cli.options import common_options
+from cablestore.cli.output import Output, safe
+from cablestore.cli.values import PathValue, TimeZone
 from cablestore.irc.importer import ImportReport, LogFile, find_logs, import_logs
 from cablestore.store.store import CableStore
-
-
-class _Zone(click.ParamType[tzinfo]):
-    """A time zone by its name."""
-
-    name = "zone"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tzinfo:
-        """Return the zone; UTC needs no table of zones on this machine."""
-        if value == "UTC" or isinstance(value, tzinfo):
-            return UTC if value == "UTC" else value
-        try:
-            return ZoneInfo(str(value))
-        except (LookupError, ValueError, OSError):
-            self.fail(f"no time zone is called {value!r} here: names are like Europe/Berlin and UTC", param, ctx)
 
 
 @click.command("import-irc")
@@ -45,7 +31,7 @@ class _Zone(click.ParamType[tzinfo]):
 @click.option(
     "--timezone",
     "zone",
-    type=_Zone(),
+    type=TimeZone(),
     default="UTC",
     show_default=True,
     metavar="NAME",

@@ -7,7 +7,9 @@ from typing import Final
 
 import click
 
-from cablestore.cli.output import Key, Moment, Output, common_options, safe, with_store
+from cablestore.cli.options import common_options, with_store
+from cablestore.cli.output import Output, safe
+from cablestore.cli.values import Key, Moment
 from cablestore.index.rebuild import RebuildReport
 from cablestore.store.store import CableStore
 

@@ -13,8 +13,10 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from cablestore.cli.output import Moment, Output, colour_of, common_options, full_hash, safe, size, when, with_store
+from cablestore.cli.options import common_options, full_hash, with_store
+from cablestore.cli.output import Output, colour_of, safe, size, when
 from cablestore.cli.remote import forward, offered
+from cablestore.cli.values import Moment
 from cablestore.errors import StoreLockedError
 from cablestore.index.arrival_log import Kind, next_sequence
 from cablestore.protocol.body import TEXT

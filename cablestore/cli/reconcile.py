@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cablestore.cli.output import Moment, Output, common_options, size, when
+from cablestore.cli.options import common_options
+from cablestore.cli.output import Output, size, when
 from cablestore.cli.serve_options import peer_options, settings_of
-from cablestore.cli.values import AddressType
+from cablestore.cli.values import AddressType, Moment
 from cablestore.store.store import CableStore
 
 if TYPE_CHECKING:

@@ -21,7 +21,9 @@ from cablestore.cli.archive_options import (
     tell_created,
     writable,
 )
-from cablestore.cli.output import Key, Moment, Output, PathValue, common_options, safe, size
+from cablestore.cli.options import common_options
+from cablestore.cli.output import Output, safe, size
+from cablestore.cli.values import JavaMemory, Key, Moment, PathValue, SparkMaster
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.store.generations import list_generations, recover, remove_generation, roll_back
@@ -35,41 +37,6 @@ if TYPE_CHECKING:
     from cablestore.reindex.stages import DerivedRows, SparkOptions
 
 
-class _JavaMemory(click.ParamType[str]):
-    """Memory as Java has it, enough for Spark to start."""
-
-    name = "size"
-    _UNITS: Final = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-    _LEAST_BYTES: Final = 512 * 2**20
-    """Spark refuses less than 472 MB, of which Java keeps some to itself."""
-    _MOST_BYTES: Final = 2**44
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return it as Java reads it."""
-        found = re.fullmatch(r"([0-9]{1,15})([kmgt])b?", str(value).strip().lower())
-        if found is None:
-            self.fail(f'"{safe(str(value)[:40])}" is no size of memory: write 900m or 4g', param, ctx)
-        if not self._LEAST_BYTES <= int(found[1]) * self._UNITS[found[2]] <= self._MOST_BYTES:
-            self.fail(f"{found[0]} cannot be: Spark starts with 512m or more, and with up to 16t", param, ctx)
-        return found[1] + found[2]
-
-
-class _Master(click.ParamType[str]):
-    """Where Spark runs, in a form that it knows."""
-
-    name = "master"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return it as it is."""
-        if not re.fullmatch(r"local(-cluster)?(\[[0-9*,]+\])?|yarn|(spark|k8s)://\S+", str(value)):
-            self.fail(
-                f'"{safe(str(value)[:100])}" is no master of Spark: write local[2], spark://HOST:PORT, yarn or k8s://https://HOST:PORT',
-                param,
-                ctx,
-            )
-        return str(value)
-
-
 def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
@@ -78,11 +45,11 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Folder that all workers share [default: one beside what is made].",
         ),
         click.option(
-            "--master", type=_Master(), help="Spark's master: spark://HOST:PORT, yarn, ... [default: this machine]."
+            "--master", type=SparkMaster(), help="Spark's master: spark://HOST:PORT, yarn, ... [default: this machine]."
         ),
         click.option("--cores", type=click.IntRange(1, 1024), help="Cores of this machine to use [default: all]."),
         click.option(
-            "--driver-memory", type=_JavaMemory(), default="1g", show_default=True, help="Java memory of the driver."
+            "--driver-memory", type=JavaMemory(), default="1g", show_default=True, help="Java memory of the driver."
         ),
         click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's own."),
     ):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cablestore.cli.output import Output, common_options, size
+from cablestore.cli.options import common_options
+from cablestore.cli.output import Output, size
 from cablestore.cli.remote import offered
 from cablestore.errors import NotAStoreError
 from cablestore.index.folder import CAUSAL_LOGS, peek

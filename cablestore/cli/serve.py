@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import resource
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,14 +16,13 @@ import uvloop
 from cablestore import __version__
 from cablestore.cli.output import Output, safe
 from cablestore.cli.remote import control
-from cablestore.cli.service_manager import tell_ready
+from cablestore.cli.service import StopSignal, tell_ready
 from cablestore.errors import StorageError
 from cablestore.peers import Address, Node, NodeSettings, ReconcileReport, SyncReport
 from cablestore.peers.metrics_http import exporter
 from cablestore.store.store import CableStore
 
 _LOG: Final = logging.getLogger("cablestore.node")
-_INTERRUPTED: Final = 130
 _OTHER_FILES: Final = 512
 """Files that a process has open besides its peers: LevelDB's tables, the control socket, scrapes."""
 
@@ -58,7 +55,7 @@ def run(store: CableStore, path: Path, out: Output, plan: ServePlan) -> int:
 
 
 async def _serve(store: CableStore, out: Output, plan: ServePlan) -> int:
-    stop = _Stop(asyncio.get_running_loop())
+    stop = StopSignal()
     async with Node(store, plan.settings) as node:
         with ExitStack() as stack:
             if plan.metrics is not None:
@@ -75,30 +72,9 @@ async def _serve(store: CableStore, out: Output, plan: ServePlan) -> int:
             for wanted in plan.reconcile_connect:
                 node.own_port.keep_connected(wanted)
             tell_ready()
-            name = await stop.asked()
+            name, status = await stop.wait()
         _LOG.info("stopping", extra={"signal": name, "peers": len(node.connections)})
-    return _INTERRUPTED if name == "SIGINT" else 0
-
-
-class _Stop:
-    """Waits for SIGTERM or Ctrl-C. The second one ends the process at once, which no store minds."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._asked: asyncio.Future[str] = loop.create_future()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._ask, number)
-
-    async def asked(self) -> str:
-        """Return the signal's name."""
-        return await self._asked
-
-    def _ask(self, number: signal.Signals) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            self._loop.remove_signal_handler(each)
-            signal.signal(each, signal.SIG_DFL)
-        if not self._asked.done():
-            self._asked.set_result(number.name)
+    return status
 
 
 @contextmanager

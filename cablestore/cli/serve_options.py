@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cablestore import limits
-from cablestore.cli.output import Duration, Output, common_options, safe, size
-from cablestore.cli.values import AddressType, CabalKey, ChannelName, Prologue
+from cablestore.cli.options import common_options
+from cablestore.cli.output import Output, safe, size
+from cablestore.cli.values import AddressType, CabalKey, ChannelName, Duration, Prologue
 from cablestore.errors import StorageError
 from cablestore.store.store import CableStore
 

@@ -8,7 +8,8 @@ from typing import Final
 
 import click
 
-from cablestore.cli.output import Output, common_options, full_hash, safe, with_store
+from cablestore.cli.options import common_options, full_hash, with_store
+from cablestore.cli.output import Output, safe
 from cablestore.cli.remote import offered
 from cablestore.protocol.body import Text, Topic
 from cablestore.protocol.dialect import DIALECTS, dialect_named

@@ -20,7 +20,7 @@ from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, Identity
 from cablestore.cli import cli, main
-from cablestore.cli.demo_data import sample
+from cablestore.cli.demo import sample
 from cablestore.cli.output import safe, size, when
 from cablestore.cli.read import histogram
 

@@ -19,7 +19,7 @@ import pytest
 from irc_logs import PHRASE, imported, laid
 
 from cablestore import CableStore, LogFormatError, limits
-from cablestore.cli.demo_data import sample
+from cablestore.cli.demo import sample
 from cablestore.irc.importer import find_logs, import_logs
 
 Run = Callable[..., tuple[int, str, str]]
