@@ -1,4 +1,4 @@
-"""Commands of those who give history archives: archive publish, content, announce."""
+"""Commands that make history archives available: archive publish, content, announce."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 @offered()
 @click.command()
 @folder_argument
-@click.option("--node", metavar="URL", help="A node with Codex' REST API, as http://127.0.0.1:8080.")
+@click.option("--node", metavar="URL", help="A node with Codex' REST API, as in http://127.0.0.1:8080.")
 @click.option(
     "--content-folder",
     type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
-    help="A content store that no other process has open; made if it is not there.",
+    help="A content store that no other process has open; created if it does not exist.",
 )
 @cabal_key_option
 @with_store
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 def publish(
     store: CableStore, out: Output, folder: Path, node: str | None, content_folder: Path | None, cabal_key: str | None
 ) -> None:
-    """Publish the archives below FOLDER by content id. Prints the link, codex:CONTENT-ID.
+    """Publish the archives below FOLDER by content id, and print the link, codex:CONTENT-ID.
 
-    Run it again each week: what is there is not sent again.
+    Run it again each week: published archives are not sent again.
     """
     from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - as above
     from cablestore.archive.format.announcement import link_text  # noqa: PLC0415 - an extra
     from cablestore.archive.publish import Publisher  # noqa: PLC0415 - as above
 
     if (node is None) == (content_folder is None):
-        raise click.UsageError("say where to publish: --node URL or --content-folder DIR, one of them")
+        raise click.UsageError("say where to publish: either --node URL or --content-folder DIR")
     files = ArchiveFolder(folder / store.identity.public_key.hex())
     publisher = Publisher(store.identity, store.dialect, key_of(cabal_key))
     with ExitStack() as stack:
@@ -81,17 +81,21 @@ def _target(stack: ExitStack, node: str | None, content_folder: Path | None) -> 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path, resolve_path=True))
-@click.option("--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT")
-@click.option("--upstream", multiple=True, metavar="URL", help="Asked for what is not here; repeatable.")
 @click.option(
-    "--quota", type=click.IntRange(1), metavar="BYTES", help="How much is stored at most [default: 21474836480]."
+    "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Address of the REST API."
+)
+@click.option(
+    "--upstream", multiple=True, metavar="URL", help="Node to ask for content that is not stored here; repeatable."
+)
+@click.option(
+    "--quota", type=click.IntRange(1), metavar="BYTES", help="Maximum size of the content store [default: 21474836480]."
 )
 @click.option(
     "--name",
     "names",
     multiple=True,
     metavar="NAME[:PORT]",
-    help="How clients call it beside its address, through a proxy or by a host name; repeatable. Others get 403.",
+    help="Another name of this server, as clients send it in the Host header; repeatable. Other names get 403.",
 )
 @json_option
 @needs_extra
@@ -100,7 +104,7 @@ def content(
 ) -> int:
     """Serve a content store over Codex' REST API /api/codex/v1 until SIGTERM or Ctrl-C.
 
-    DIR is made if it is not there. There is no password: whoever can connect can read, put and delete.
+    DIR is created if it does not exist. There is no password: every client that can connect can read, put and delete.
     """
     from cablestore.archive.content.store import DEFAULT_QUOTA_SIZE_BYTES, ContentStore  # noqa: PLC0415 - an extra
 
@@ -127,9 +131,9 @@ def content(
 @with_store
 @needs_extra
 def announce(store: CableStore, out: Output, link: str) -> None:
-    """Tell the members, as the control node, where the archives are: a magnet LINK, or codex:CONTENT-ID.
+    """Announce to the members where the archives are, as the control node. LINK is a magnet link or codex:CONTENT-ID.
 
-    What the newest announcement says already is not said again.
+    If the newest announcement has the same link, nothing is posted.
     """
     from cablestore.archive import member  # noqa: PLC0415 - an extra
     from cablestore.archive.format.announcement import parse_link  # noqa: PLC0415 - as above
@@ -137,7 +141,7 @@ def announce(store: CableStore, out: Output, link: str) -> None:
     newest = member.newest_announcement(store, store.identity.public_key)
     wanted = parse_link(link)
     if newest is not None and newest[1].link == wanted:
-        out.say("it is announced already", hash=None)
+        out.say("already announced", hash=None)
         return
     digest = member.announce(store, wanted)
     out.say(f"announced by post {digest.hex()}", hash=digest.hex())

@@ -1,4 +1,4 @@
-"""Commands that give history archives over BitTorrent until they are ended: archive seed, and archive run for control nodes."""
+"""Commands that seed history archives over BitTorrent until they are stopped: archive seed, and archive run for control nodes."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
 
 _AGAIN_MS: Final = 10_000
-"""When a step is tried again for which the store could not be had."""
+"""Delay before a step is tried again that found the store in use."""
 _SEEDING: Final = "seeding"
-"""What `archive status` asks of the process that gives a folder."""
+"""Command that `archive status` sends to the process that seeds a folder."""
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -47,7 +47,9 @@ _SEEDING: Final = "seeding"
 
 @click.command()
 @folder_argument
-@click.option("--community", required=True, help="The community's name below FOLDER: the control node's public key.")
+@click.option(
+    "--community", required=True, help="Name of the community's folder below FOLDER: the control node's public key."
+)
 @cabal_key_option
 @seeding_options
 @json_option
@@ -62,9 +64,9 @@ def seed(
     upload_rate: int,
     as_json: bool,
 ) -> int:
-    """Give a community's archives over BitTorrent until SIGTERM or Ctrl-C. Prints the magnet link.
+    """Seed a community's archives over BitTorrent until SIGTERM or Ctrl-C. Prints the magnet link.
 
-    The folder has to be whole. Archives that it gains are given too, and the new link is printed.
+    The folder must be complete. When it gains archives, they are seeded too and the new link is printed.
     """
     from cablestore.archive.torrent.engine import TorrentEngine  # noqa: PLC0415 - an extra, see archive_options
 
@@ -89,7 +91,7 @@ def seed(
     default="30m",
     show_default=True,
     metavar="DURATION",
-    help="How long a week is over before its archive is made: posts that come later get one of their own.",
+    help="How long after the end of a week its archive is created. Later posts get an archive of their own.",
 )
 @seeding_options
 @common_options
@@ -107,10 +109,10 @@ def run(
     dht: bool,
     upload_rate: int,
 ) -> int:
-    """Be a control node: make the archives of each week when it is over, give them, announce them, until SIGTERM or Ctrl-C.
+    """Run a control node until SIGTERM or Ctrl-C: create the archives of each past week, seed and announce them.
 
-    The store may be open in `cablestore serve`, which then does what needs the store. Prints each new link. Ends with
-    another status than 0 when the archives cannot be made or given any more.
+    The store may be open in `cablestore serve`, which then does the work that needs the store. Prints each new link.
+    The exit status is not 0 if the archives can no longer be created or seeded.
     """
     from cablestore.archive.torrent.engine import TorrentEngine  # noqa: PLC0415 - an extra, see archive_options
 
@@ -141,11 +143,11 @@ def _config(folder: Path, listen: str, trackers: tuple[str, ...], *, dht: bool, 
     )
 
 
-# --- what they do ---------------------------------------------------------------------------------
+# --- seeding and creating --------------------------------------------------------------------------
 
 
 class _SeededFolder:
-    """A community's folder that is given, and what is told of it: each link, and to `archive status` how it goes."""
+    """Seeded folder of a community. Prints each link, and answers `archive status`."""
 
     def __init__(self, out: Output, engine: TorrentEngine, key: bytes | None) -> None:
         self._out = out
@@ -155,32 +157,32 @@ class _SeededFolder:
 
     @contextmanager
     def offered(self, community_folder: Path) -> Iterator[None]:
-        """Answer `archive status` meanwhile, where the disk takes sockets."""
+        """Answer `archive status` during the body, if the file system supports sockets."""
         with ExitStack() as stack:
             try:
                 stack.enter_context(ControlServer(community_folder, self._answer))
             except StorageError as error:
-                self._out.note(f"archive status cannot tell how it goes: {error}")
+                self._out.note(f"archive status cannot show what is seeded: {error}")
             yield
 
     def begin(self, community: str) -> None:
-        """Give a folder from now on."""
+        """Start to seed the folder of a community."""
         from cablestore.archive.seed import Seeding  # noqa: PLC0415 - an extra
 
         self.seeding = Seeding(self._engine, community, self._key)
         self._say()
 
     def look(self) -> None:
-        """Take up what is new in the folder. Raises what `Seeding.look` raises."""
+        """Seed new archives of the folder too. Raises what `Seeding.look` raises."""
         if self.seeding is not None and self.seeding.look():
             self._say()
 
     def _say(self) -> None:
-        assert self.seeding is not None  # noqa: S101 - the callers saw to it
+        assert self.seeding is not None  # noqa: S101 - `begin` was called
         self._out.say(self.seeding.link, magnet=self.seeding.link, port=self._engine.port)
 
     def _answer(self, request: ControlRequest, reply: ControlReply) -> int:
-        """Tell how it goes. Called in a thread for each that asks."""
+        """Answer `archive status`. Called in a thread per client."""
         if request.command != _SEEDING or self.seeding is None:
             return 2
         host = self._engine.config.listen_address
@@ -195,7 +197,7 @@ class _SeededFolder:
 
 
 def seeding_now(community_folder: Path) -> dict[str, Any]:
-    """Return what the process tells that gives a folder just now: its link, where it listens, peers, bytes given; else None of each."""
+    """Return what the process that seeds a folder reports: link, address, peers, bytes uploaded; None for each if there is none."""
     nothing = dict.fromkeys(("seeding", "listening", "peers", "given_bytes"))
     connection = connect(community_folder)
     if connection is None:
@@ -212,15 +214,15 @@ def seeding_now(community_folder: Path) -> dict[str, Any]:
 
 @dataclass
 class _ControlNode:
-    """What is done for one community, look by look: make what is due, give it, announce the link."""
+    """Control node of one community: creates archives when they are due, seeds them, announces the link."""
 
     store: Path
     out: Output
     making: dict[str, Any]
-    """The parameters of `archive create`."""
+    """Parameters of `archive create`."""
     giving: _SeededFolder
     stack: ExitStack
-    """Ends with the command."""
+    """Closed at the end of the command."""
     community: str = ""
     due_ms: int = 0
     announced: str = ""
@@ -228,7 +230,7 @@ class _ControlNode:
     problem: str = ""
 
     def look(self) -> None:
-        """Do what is to be done now. Raises where that is not possible, and will not be."""
+        """Do what is due now. Raises an error if that cannot succeed later either."""
         now_ms = system_clock_ms()
         if now_ms >= max(self.due_ms, self.again_ms):
             self._with_store(self._make)
@@ -262,7 +264,7 @@ class _ControlNode:
             self.out.say(f"announced by post {told['hash']}", announced=link, hash=told["hash"])
 
     def _with_store(self, step: Callable[[], None]) -> None:
-        """Do a step; where another process has the store and does nothing for others, put it off."""
+        """Do a step. Postpone it if another process has the store open and runs no commands for others."""
         try:
             step()
         except (StoreLockedError, OwnerGoneError) as error:

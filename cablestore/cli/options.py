@@ -27,9 +27,9 @@ def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
         type=PathValue(is_store=True),
         envvar="CABLESTORE_STORE",
         default=default_store,
-        help="The store's folder [default: $CABLESTORE_STORE, or a folder in your user data].",
+        help="Folder of the store [default: $CABLESTORE_STORE, or a folder in your user data].",
     )
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON, one value a line.")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")
     @wraps(function)
     def command(*args: Any, as_json: bool, **kwargs: Any) -> Any:
         return function(*args, out=Output(as_json=as_json), **kwargs)
@@ -50,12 +50,12 @@ def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def default_store() -> Path:
-    """Return where the store is unless a command is told otherwise."""
+    """Return the default path of the store."""
     return user_data_path("cablestore", appauthor=False) / "store"
 
 
 def strict(command: click.Command) -> click.Command:
-    """Have a command refuse text that is not UTF-8, and numbers that no machine counts to."""
+    """Make a command refuse text that is not UTF-8, and numbers larger than the machine's integers."""
     for each in command.commands.values() if isinstance(command, click.Group) else ():
         strict(each)
     for param in command.params:
@@ -67,13 +67,13 @@ def strict(command: click.Command) -> click.Command:
 
 
 def full_hash(store: CableStore, text: str) -> bytes:
-    """Return the hash that a person means: all 64 hex digits, or the first few (at least 4) of one that is here."""
+    """Return the hash that `text` names: all 64 hex digits, or the first few (at least 4) of a post in the store."""
     if len(text) == 64:
         return parse_hex(text, "a hash")
     prefix = text.lower()
     if len(prefix) < 4 or prefix.strip("0123456789abcdef"):
         raise click.UsageError(
-            f"{text!r} is no hash: write 64 hex digits, or at least the first 4 of a post that is here"
+            f"{text!r} is not a hash: write 64 hex digits, or at least the first 4 of a post that is here"
         )
     found = store.hashes_starting(prefix, 2)
     if len(found) == 1:

@@ -1,4 +1,4 @@
-"""What all commands share: options, opening the store, printing tables or JSON, text that is safe on a terminal."""
+"""Output of commands: lines, tables and progress bars for people, or JSON; text that is safe on a terminal."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _WIDTH_OF_FILES = 160
 
 
 class Output:
-    """Prints for a person, or one JSON value a line, or nothing."""
+    """Printer for a person, or of one JSON value per line, or of nothing."""
 
     def __init__(self, *, as_json: bool, quiet: bool = False, console: Console | None = None) -> None:
-        """Print to standard output and standard error, or what is no note to `console`."""
+        """Print to standard output, or to `console` if given. Notes go to standard error."""
         self.as_json = as_json
         self.console = console or Console(highlight=False, soft_wrap=True, quiet=quiet)
         self.notes = Console(stderr=True, highlight=False, quiet=quiet)
@@ -43,7 +43,7 @@ class Output:
             self.console.width = _WIDTH_OF_FILES
 
     def say(self, text: str | Text, /, **fields: Any) -> None:
-        """Print a line, or `fields` as JSON if there are any."""
+        """Print `text` as a line. With --json print `fields` instead, if there are any."""
         if self.as_json:
             if fields:
                 self._print_json(fields)
@@ -56,16 +56,16 @@ class Output:
         file.flush()
 
     def is_wanted(self) -> bool:
-        """Tell whether somebody is there to read: always, in a process of one's own."""
+        """Tell whether somebody still reads the output. Always true if the command runs in its own process."""
         return True
 
     def note(self, text: str) -> None:
-        """Tell a person something beside the output."""
+        """Print a remark for a person on standard error."""
         if not self.as_json:
             self.notes.print(Text(text, style="dim"))
 
     def table(self, columns: Iterable[str], rows: Iterable[dict[str, Any]]) -> None:
-        """Print rows as a table with these columns, or as JSON with all of their fields; numbers stand to the right."""
+        """Print rows as a table with these columns, numbers aligned right, or as JSON with all of their fields."""
         if self.as_json:
             for row in rows:
                 self._print_json(row)
@@ -81,7 +81,7 @@ class Output:
 
     @contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-        """Show a progress bar on standard error while a long work runs; yields the function that moves it."""
+        """Show a progress bar on standard error while the body runs. Yields the function that advances it."""
         bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -104,7 +104,10 @@ def _cell(value: Any) -> Text:
 
 
 def safe(text: str) -> str:
-    """Return text from outside so that it can be shown: what no terminal writes, moves its cursor or turns its direction, by number."""
+    """Return text from outside in a form that is safe to print.
+
+    Characters that are invisible, move the cursor or change the direction of writing are replaced by their numbers.
+    """
     return "".join(
         f"\\u{{{ord(c):x}}}" if unicodedata.category(c) in {"Cc", "Cf", "Cs", "Zl", "Zp"} and c != "\u200d" else c
         for c in text
@@ -112,12 +115,12 @@ def safe(text: str) -> str:
 
 
 def colour_of(public_key: bytes) -> str:
-    """Return the colour in which a user is shown, always the same."""
+    """Return the colour in which a user is shown. It depends on the public key alone."""
     return _COLOURS[public_key[0] % len(_COLOURS)]
 
 
 def when(timestamp_ms: int) -> str:
-    """Return a time in the local zone, for a person."""
+    """Return a time as text for a person, in the local time zone."""
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError, OSError):
@@ -125,7 +128,7 @@ def when(timestamp_ms: int) -> str:
 
 
 def size(size_bytes: float) -> str:
-    """Return a size for a person: 1.2 MB."""
+    """Return a size as text for a person: 1.2 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if size_bytes < 1000 or unit == "GB":
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Commands for histories that outgrow one process: reindex, generations, archive make."""
+"""Commands for histories too large for one process: reindex, archive make; and generations, which reindexing leaves."""
 
 from __future__ import annotations
 
@@ -42,16 +42,18 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--work",
             type=PathValue(),
-            help="Folder that all workers share [default: one beside what is made].",
+            help="Work folder, shared by all workers [default: a folder beside the output].",
         ),
         click.option(
-            "--master", type=SparkMaster(), help="Spark's master: spark://HOST:PORT, yarn, ... [default: this machine]."
+            "--master", type=SparkMaster(), help="Spark master: spark://HOST:PORT, yarn, ... [default: this machine]."
         ),
-        click.option("--cores", type=click.IntRange(1, 1024), help="Cores of this machine to use [default: all]."),
+        click.option(
+            "--cores", type=click.IntRange(1, 1024), help="Number of cores of this machine to use [default: all]."
+        ),
         click.option(
             "--driver-memory", type=JavaMemory(), default="1g", show_default=True, help="Java memory of the driver."
         ),
-        click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's own."),
+        click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="Setting of Spark; repeatable."),
     ):
         function = option(function)
     return function
@@ -65,44 +67,50 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
     multiple=True,
     type=(PathValue(), Key()),
     metavar="FOLDER CONTROL-KEY",
-    help="Read the archives below FOLDER that this control node signed, too; repeatable.",
+    help="Read also the archives below FOLDER that this control node signed; repeatable.",
 )
 @cabal_key_option
-@click.option("--out", "store", type=PathValue(), help="The store to build again, or to make.")
+@click.option("--out", "store", type=PathValue(), help="Store to rebuild or to create.")
 @click.option(
     "--verify",
     "verified",
     type=PathValue(),
-    help="Change nothing: compare this store with a rebuilt one.",
+    help="Compare this store with a rebuilt one. Changes nothing.",
 )
-@click.option("--views", help="Build only these views anew: messages,author.")
-@click.option("--drop-author", "authors", multiple=True, type=Key(), help="Leave out the posts of this public key.")
-@click.option("--drop-channel", "channels", multiple=True, help="Leave out the posts in this channel.")
+@click.option("--views", help="Rebuild only these views: messages,author.")
 @click.option(
-    "--before", "before_ms", type=Moment(), default=None, help="Leave out posts dated before: 2024-01-31, or 5y."
+    "--drop-author", "authors", multiple=True, type=Key(), help="Leave out posts of this public key; repeatable."
+)
+@click.option("--drop-channel", "channels", multiple=True, help="Leave out posts in this channel; repeatable.")
+@click.option(
+    "--before",
+    "before_ms",
+    type=Moment(),
+    default=None,
+    help="Leave out posts dated before this time: 2024-01-31, or 5y.",
 )
 @click.option(
-    "--skip-corrupt", is_flag=True, help="Leave damaged segments and archives out and say which, instead of stopping."
+    "--skip-corrupt", is_flag=True, help="Leave out damaged segments and archives and list them, instead of stopping."
 )
-@click.option("--keep-work", is_flag=True, help="Leave the work folder, with the rows of every view, in place.")
+@click.option("--keep-work", is_flag=True, help="Keep the work folder with the rows of every view.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_spark_options
 def reindex(exports: tuple[Path, ...], as_json: bool, **chosen: Any) -> int:
-    """Build all views anew from exports and history archives, on Spark.
+    """Rebuild all views on Spark from exports and history archives.
 
-    The store gets all posts that any of them has and that nobody deleted: archives add to it and remove nothing.
-    Duplicates, deletions across exports and what is to be left out are settled. The new database is checked and takes the
-    place of the old one at once; `cablestore generations` goes back. Interrupted, the same command goes on.
+    The store gets the union of all posts in them that nobody deleted: archives add posts and remove none. Duplicates,
+    deletions across exports and posts to leave out are resolved. The new database is checked and then replaces the old
+    one in one step; `cablestore generations` goes back. After an interruption the same command continues.
     """
     out = Output(as_json=as_json)
     if (chosen["store"] is None) == (chosen["verified"] is None):
-        raise click.UsageError("say where the store is: --out STORE, or --verify STORE to compare")
+        raise click.UsageError("name the store: --out STORE, or --verify STORE to compare")
     if chosen["verified"] is not None:
         if exports or chosen["communities"]:
-            raise click.UsageError("--verify makes its own export of the store: name none")
+            raise click.UsageError("--verify makes its own export of the store: name no exports or archives")
         return _verify(out, chosen)
     if not exports and not chosen["communities"]:
-        raise click.UsageError("name at least one export: `cablestore export` makes one. Or name --archives")
+        raise click.UsageError("name at least one export, which `cablestore export` makes, or use --archives")
     return _reindex(out, exports, chosen)
 
 
@@ -143,9 +151,7 @@ def _verify(out: Output, chosen: dict[str, Any]) -> int:
                 f"✗ {name}: {what}: {safe(key.decode(errors='backslashreplace'))}", view=name, what=what, key=key.hex()
             )
     out.say(
-        "the store is what a rebuild makes of it"
-        if report.is_equal
-        else "the store differs: `cablestore rebuild` mends it"
+        "the store equals a rebuilt one" if report.is_equal else "the store differs: `cablestore rebuild` repairs it"
     )
     return 0 if report.is_equal else 1
 
@@ -181,12 +187,12 @@ def _spark(chosen: dict[str, Any]) -> SparkOptions:
 
 def _size_of(name: str, value: str) -> None:
     if not re.fullmatch(r"[0-9]+([kmgtp]b?|b)?", value, flags=re.IGNORECASE):
-        raise click.UsageError(f'--conf {name}: "{safe(value[:40])}" is no size of memory: write 900m or 4g')
+        raise click.UsageError(f'--conf {name}: "{safe(value[:40])}" is not an amount of memory: write 900m or 4g')
 
 
 @contextmanager
 def stage_bars(out: Output) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar for each stage of the job; yields the function that moves them."""
+    """Show a progress bar per stage of the job. Yields the function that updates them."""
     bars = Bar(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -208,7 +214,7 @@ def stage_bars(out: Output) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def tell_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
-    """Tell what was read, what was left out and why, what every view holds, and how long it took."""
+    """Print what was read, what was left out and why, the size of every view, and the time of each stage."""
     derived = report.derived
     sizes = derived.sizes
     if out.as_json:
@@ -238,7 +244,7 @@ def tell_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
 
 
 def tell_counts(out: Output, derived: DerivedRows) -> None:
-    """Tell what was read and what became of it."""
+    """Print what was read and what it became."""
     for path, problem in derived.left_out.items():
         out.say(f"✗ left out {safe(path)}: {safe(problem)}")
     rows = [{"what": f"live post/{kind}", "number": number} for kind, number in derived.posts.most_common()]
@@ -247,29 +253,37 @@ def tell_counts(out: Output, derived: DerivedRows) -> None:
 
 
 @click.command()
-@click.option("--back-to", metavar="GENERATION", help="Make this one live again, with what arrived since.")
-@click.option("--remove", "removed", metavar="GENERATION", help="Remove one, or `kept` for all that are kept.")
-@click.option("--recover", "recovered", metavar="GENERATION", help="Make this one live where the file STORE is lost.")
 @click.option(
-    "--dialect", type=click.Choice(list(DIALECTS)), help="With --recover: of a database that is too damaged to say it."
+    "--back-to", metavar="GENERATION", help="Make this generation live again, and add the posts that arrived since."
+)
+@click.option(
+    "--remove", "removed", metavar="GENERATION", help="Remove this generation, or `kept` for all that are kept."
+)
+@click.option(
+    "--recover", "recovered", metavar="GENERATION", help="Make this generation live if the file STORE is lost."
+)
+@click.option(
+    "--dialect",
+    type=click.Choice(list(DIALECTS)),
+    help="With --recover: dialect of a database that is too damaged to hold it.",
 )
 @common_options
 def generations(
     path: Path, out: Output, back_to: str | None, removed: str | None, recovered: str | None, dialect: str | None
 ) -> int:
-    """List the databases that the store has: the live one, and those that reindexing left to go back to.
+    """List the databases of the store: the live one, and those that reindexing kept to go back to.
 
-    A store whose file STORE is lost, damaged or names what is not there goes on with any of its databases: --recover.
+    If the file STORE is lost, damaged, or names a missing database, --recover makes any of the databases live.
     """
     if sum(chosen is not None for chosen in (back_to, removed, recovered)) > 1:
-        raise click.UsageError("say one thing: --back-to, --remove or --recover")
+        raise click.UsageError("use only one of --back-to, --remove and --recover")
     if dialect is not None and recovered is None:
-        raise click.UsageError("--dialect goes with --recover")
+        raise click.UsageError("--dialect needs --recover")
     if recovered is not None:
         return _recover(path, out, recovered, dialect)
     if back_to is not None:
         succession = roll_back(path, back_to)
-        out.note(f"{succession.arrived_since:,} entries of the log that came since were added")
+        out.note(f"{succession.arrived_since:,} later entries of the log were added")
     if removed is not None:
         remove_generation(path, removed)
     rows = [
@@ -288,9 +302,9 @@ def generations(
 def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> int:
     posts = recover(path, generation, dialect_named(dialect) if dialect is not None else None).posts
     found = (
-        "is damaged: `cablestore rebuild` brings back what can be read"
+        "is damaged: `cablestore rebuild` recovers what can be read"
         if posts is None
-        else f"{posts:,} post{'s' * (posts != 1)} came back"
+        else f"{posts:,} post{'s' * (posts != 1)} recovered"
     )
     out.say(f"{path} is now at {generation}: {found}", generation=generation, posts=posts)
     return 1 if posts is None else 0
@@ -303,12 +317,18 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     "--identity",
     "key_file",
     type=PathValue(),
-    help="The control node's key: `cablestore identity --export` writes it [default: the store's].",
+    help="Key file of the control node, as `cablestore identity --export` writes it [default: the store's].",
 )
-@click.option("--profile", type=click.Choice(["rfc61", "status-go"]), default="rfc61", show_default=True)
+@click.option(
+    "--profile",
+    type=click.Choice(["rfc61", "status-go"]),
+    default="rfc61",
+    show_default=True,
+    help="Format of the archives.",
+)
 @cabal_key_option
 @click.option("--public", is_flag=True, help="Do not encrypt, even with a cabal key.")
-@click.option("--keep-work", is_flag=True, help="Leave the work folder in place.")
+@click.option("--keep-work", is_flag=True, help="Keep the work folder.")
 @common_options
 @_spark_options
 @needs_extra
@@ -323,10 +343,11 @@ def make(
     public: bool,
     **chosen: Any,
 ) -> None:
-    """Make archives of all weeks that are over, below FOLDER, from exports and on Spark.
+    """Create archives of all past weeks below FOLDER, from exports, on Spark.
 
-    They are those that `archive create` makes of a store that holds the same, byte for byte; each may go on where the
-    other ended. Exports are believed: `cablestore verify-export --signatures` first for those of strangers.
+    They equal byte for byte those that `archive create` makes of a store with the same posts, and either command can
+    continue the work of the other. Exports are trusted: run `cablestore verify-export --signatures` first on those of
+    others.
     """
     from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - needs the extra cablestore[archive]
     from cablestore.archive.format.profile import PROFILES  # noqa: PLC0415 - as above

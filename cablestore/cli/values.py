@@ -37,9 +37,9 @@ _SHOWN_PATH = 100
 
 
 class PathValue(click.Path):
-    """A path that a file system can have. Whether something is there is the command's question.
+    """A path that the file system allows. The command itself checks whether something is there.
 
-    That of a store has to be UTF-8: LevelDB takes no other.
+    The path of a store must be UTF-8: LevelDB accepts no other.
     """
 
     def __init__(self, *, is_store: bool = False) -> None:
@@ -51,25 +51,25 @@ class PathValue(click.Path):
         text = os.fsdecode(value)
         shown = safe(text if len(text) <= _SHOWN_PATH else f"{text[:_SHOWN_PATH]}...")
         if not text:
-            self.fail("an empty path names nothing: write . for this folder", param, ctx)
+            self.fail("the path is empty: write . for this folder", param, ctx)
         if "\0" in text:
-            self.fail(f"{shown} is no path: it has a NUL in it", param, ctx)
+            self.fail(f"{shown} is not a path: it contains a NUL character", param, ctx)
         if self._is_store and not text.isascii() and text != text.encode(errors="replace").decode():
-            self.fail("the path of a store is text in UTF-8: LevelDB takes no other", param, ctx)
+            self.fail("the path of a store must be UTF-8: LevelDB accepts no other", param, ctx)
         try:
             Path(text).stat()
         except NotADirectoryError:
-            self.fail(f"{shown} cannot be: a part of it is a file, not a folder", param, ctx)
+            self.fail(f"{shown} is not possible: a part of it is a file, not a folder", param, ctx)
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
-                self.fail(f"{shown} is too long for a path here", param, ctx)
+                self.fail(f"{shown} is too long for a path on this file system", param, ctx)
             if error.errno == errno.ELOOP:
-                self.fail(f"{shown} cannot be: it is a link to itself", param, ctx)
+                self.fail(f"{shown} is not possible: it is a link to itself", param, ctx)
         return Path(text)
 
 
 class PlainText(click.types.StringParamType):
-    """Text in UTF-8. Other bytes of a command line are only what a file may be called."""
+    """Text in UTF-8. Only names of files may contain other bytes."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the text."""
@@ -99,7 +99,9 @@ class Moment(click.ParamType[int]):
                 moment = datetime.fromisoformat(str(value)).astimezone()
             return max(0, int(moment.timestamp() * 1000))
         except (ValueError, OverflowError):
-            self.fail(f"{value!r} is no time: write 2024-01-31, 2024-01-31T12:00, or 90d for 90 days ago", param, ctx)
+            self.fail(
+                f"{value!r} is not a time: write 2024-01-31, 2024-01-31T12:00, or 90d for 90 days ago", param, ctx
+            )
 
 
 class Duration(click.ParamType[int]):
@@ -117,23 +119,23 @@ class Duration(click.ParamType[int]):
         except (ValueError, OverflowError):
             found = timedelta()
         if not found:
-            self.fail(f"{value!r} is no length of time: write 90s, 30m, 12h, 180d, 20w or 1y", param, ctx)
+            self.fail(f"{value!r} is not a duration: write 90s, 30m, 12h, 180d, 20w or 1y", param, ctx)
         return found // timedelta(milliseconds=1)
 
 
 class TimeZone(click.ParamType[tzinfo]):
-    """A time zone by its name."""
+    """Name of a time zone."""
 
     name = "zone"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tzinfo:
-        """Return the zone; UTC needs no table of zones on this machine."""
+        """Return the zone. UTC works on machines without a time zone database too."""
         if value == "UTC" or isinstance(value, tzinfo):
             return UTC if value == "UTC" else value
         try:
             return ZoneInfo(str(value))
         except (LookupError, ValueError, OSError):
-            self.fail(f"no time zone is called {value!r} here: names are like Europe/Berlin and UTC", param, ctx)
+            self.fail(f"this machine knows no time zone {value!r}: write a name like Europe/Berlin or UTC", param, ctx)
 
 
 # --- keys -----------------------------------------------------------------------------------------
@@ -151,7 +153,7 @@ class Key(click.ParamType[bytes]):
 
 
 class KeyText(click.ParamType[str]):
-    """A public key, as 64 hex digits in lower case, which name a community."""
+    """A public key as text: 64 hex digits in lower case, as in names of communities."""
 
     name = "public key"
 
@@ -162,7 +164,7 @@ class KeyText(click.ParamType[str]):
 
 
 class CabalKey(click.ParamType[bytes]):
-    """A key in 64 hex digits, or @ and the file that holds them. No error shows what was given: it is secret."""
+    """A cabal key: 64 hex digits, or @ and the path of the file that holds them. Errors never show the value: it is secret."""
 
     name = "key"
 
@@ -170,13 +172,13 @@ class CabalKey(click.ParamType[bytes]):
         """Return the 32 bytes."""
         if isinstance(value, bytes):
             return value
-        text, where = str(value).strip(), "what was given"
+        text, where = str(value).strip(), "the given text"
         if text.startswith("@"):
             where = text[1:]
             try:
                 text = Path(where).read_text(encoding="ascii").strip()
             except (OSError, ValueError) as error:
-                why = error.strerror if isinstance(error, OSError) else "it holds something else"
+                why = error.strerror if isinstance(error, OSError) else "it is not text in ASCII"
                 self.fail(f"the cabal key cannot be read from {where}: {why}", param, ctx)
         try:
             key = bytes.fromhex(text)
@@ -184,7 +186,7 @@ class CabalKey(click.ParamType[bytes]):
             key = b""
         if len(key) != KEY_SIZE_BYTES:
             self.fail(
-                f"a cabal key has {2 * KEY_SIZE_BYTES} hex digits, {where} has {len(text)} characters that are not that",
+                f"a cabal key is {2 * KEY_SIZE_BYTES} hex digits; {where} has {len(text)} characters that are no such key",
                 param,
                 ctx,
             )
@@ -192,7 +194,7 @@ class CabalKey(click.ParamType[bytes]):
 
 
 class CabalKeyText(click.ParamType[str]):
-    """A cabal key, as 64 hex digits."""
+    """A cabal key as text: 64 hex digits."""
 
     name = "key"
 
@@ -205,7 +207,7 @@ class CabalKeyText(click.ParamType[str]):
 
 
 class AddressType(click.ParamType["Address"]):
-    """HOST:PORT; port 0 is one that is free, where it is to listen on."""
+    """HOST:PORT. To listen, port 0 means any free port."""
 
     name = "address"
 
@@ -224,9 +226,9 @@ class AddressType(click.ParamType["Address"]):
         except NodeError as error:
             self.fail(str(error), param, ctx)
         except UnicodeError:
-            self.fail(f"{value!r} is no address: no host can have this name", param, ctx)
+            self.fail(f"{value!r} is not an address: no host can have this name", param, ctx)
         if self._to_connect and address.port == 0:
-            self.fail(f"{value!r}: nobody listens on port 0", param, ctx)
+            self.fail(f"{value!r}: port 0 cannot be connected to", param, ctx)
         return address
 
 
@@ -236,22 +238,22 @@ class ChannelName(click.ParamType[str]):
     name = "name"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name, if a channel can have it."""
+        """Return the name."""
         text = str(value)
         if not 1 <= len(text) <= limits.MAX_CHANNEL_CODEPOINTS:
             most = limits.MAX_CHANNEL_CODEPOINTS
-            self.fail(f"a channel's name has {len(text)} code points, allowed are 1 to {most}", param, ctx)
+            self.fail(f"the name of a channel has 1 to {most} code points, this one has {len(text)}", param, ctx)
         _encoded(self, text, param, ctx)
         return text
 
 
 class Prologue(click.ParamType[bytes]):
-    """Text that both sides of a handshake have to agree on."""
+    """Prologue of the handshake: text that must be the same on both sides."""
 
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
-        """Return it as UTF-8."""
+        """Return the text in UTF-8."""
         return value if isinstance(value, bytes) else _encoded(self, str(value), param, ctx)
 
 
@@ -266,34 +268,34 @@ def _encoded(of: click.ParamType[Any], text: str, param: click.Parameter | None,
 
 
 class JavaMemory(click.ParamType[str]):
-    """Memory as Java has it, enough for Spark to start."""
+    """Amount of memory in Java's notation, enough for Spark to start."""
 
     name = "size"
     _UNITS: Final = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
     _LEAST_BYTES: Final = 512 * 2**20
-    """Spark refuses less than 472 MB, of which Java keeps some to itself."""
+    """Spark refuses less than 472 MB, and Java keeps some of its memory for itself."""
     _MOST_BYTES: Final = 2**44
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return it as Java reads it."""
+        """Return the text that Java reads."""
         found = re.fullmatch(r"([0-9]{1,15})([kmgt])b?", str(value).strip().lower())
         if found is None:
-            self.fail(f'"{safe(str(value)[:40])}" is no size of memory: write 900m or 4g', param, ctx)
+            self.fail(f'"{safe(str(value)[:40])}" is not an amount of memory: write 900m or 4g', param, ctx)
         if not self._LEAST_BYTES <= int(found[1]) * self._UNITS[found[2]] <= self._MOST_BYTES:
-            self.fail(f"{found[0]} cannot be: Spark starts with 512m or more, and with up to 16t", param, ctx)
+            self.fail(f"{found[0]} is out of range: Spark needs at least 512m, and at most 16t", param, ctx)
         return found[1] + found[2]
 
 
 class SparkMaster(click.ParamType[str]):
-    """Where Spark runs, in a form that it knows."""
+    """Spark's master, in a form that Spark knows."""
 
     name = "master"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return it as it is."""
+        """Return the text unchanged."""
         if not re.fullmatch(r"local(-cluster)?(\[[0-9*,]+\])?|yarn|(spark|k8s)://\S+", str(value)):
             self.fail(
-                f'"{safe(str(value)[:100])}" is no master of Spark: write local[2], spark://HOST:PORT, yarn or k8s://https://HOST:PORT',
+                f'"{safe(str(value)[:100])}" is not a Spark master: write local[2], spark://HOST:PORT, yarn or k8s://https://HOST:PORT',
                 param,
                 ctx,
             )

@@ -255,7 +255,7 @@ def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(made: Made, tm
             output, errors = process.communicate(timeout=LIMIT_S)
             assert process.returncode == 130
             said = " ".join(errors.split())
-            assert said == "interrupted: what was fetched and imported is kept, the same command goes on from there"
+            assert said == "interrupted: what was fetched and imported is kept. Run the same command again to continue"
             assert "Traceback" not in output + errors
             before = local_archives(got, bytes.fromhex(made.community), LEGACY, bytes.fromhex(CABAL_KEY))
             assert before is not None

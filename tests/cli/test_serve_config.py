@@ -111,7 +111,7 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
         (["--listen", ":1"], "is no address"),
         (["--listen", f"{'a' * 64}.example:1"], "no host can have this name"),
         (["--listen", "a..b:1"], "no host can have this name"),
-        (["--connect", "peer.example:0"], "nobody listens on port 0"),
+        (["--connect", "peer.example:0"], "port 0 cannot be connected to"),
         (["--connect", "peer.example:-1"], "is no address"),
         (["--listen", HERE, "--metrics", "x:y"], "is no address"),
         (["--listen", HERE, "--cabal-key", KEY[:-1]], "a cabal key has 64 hex digits, what was given has 63"),
