@@ -1,4 +1,4 @@
-"""Creating archives of a year and importing them, on the disk. `archive.py [POSTS]`, 200,000 by default."""
+"""Creation and import of the archives of a year, on the disk. `archive.py [POSTS]`, 200,000 by default."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LATE_MS = 2_000_000_000_000
 
 
 def creating(store: CableStore, scratch: Path, profile: str, key: bytes | None) -> tuple[Plan, ArchiveFolder]:
-    """Make all archives, from the opened store to the index on the disk; the middle of three runs is told."""
+    """Measure making all archives, from the opened store to the index on the disk: the median of three runs."""
     plan = Plan(PROFILES[profile], CONTROL, store.dialect, key)
     runs = []
     for number in range(REPEATS):
@@ -40,13 +40,13 @@ def creating(store: CableStore, scratch: Path, profile: str, key: bytes | None) 
 
 
 def creating_again(store: CableStore, plan: Plan, folder: ArchiveFolder, posts: int) -> None:
-    """Nothing is new."""
+    """Measure a run without new posts."""
     elapsed = seconds(lambda: create_archives(store, folder, plan, LATE_MS))
     tell("  again, when nothing is new", f"{posts / elapsed:,.0f} posts/s", "")
 
 
 def ingesting(posts: list[bytes], path: Path) -> float:
-    """The same posts as they come from peers, in batches of 1,000, for comparison."""
+    """Ingest the same posts as if from peers, in batches of 1,000, for comparison."""
     with CableStore.open(path) as store:
         elapsed = seconds(lambda: store.ingest(posts, batch_posts=1000, sync=True))
     rate = len(posts) / elapsed
@@ -75,12 +75,12 @@ def importing(plan: Plan, folder: ArchiveFolder, path: Path, compared_rate: floa
 
 
 def spread(number: int) -> Iterator[bytes]:
-    """A year of posts."""
+    """Return a year of posts."""
     return chat(number, every_ms=52 * WEEK_MS // number)
 
 
 def main() -> None:
-    """Measure both profiles, sealed and not."""
+    """Measure both profiles, encrypted and public."""
     number = size_given(200_000, tiny=400)
     print(f"# archives: {number:,} posts in a year, texts of 224 bytes")
     with tempfile.TemporaryDirectory() as name:

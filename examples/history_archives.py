@@ -1,4 +1,4 @@
-"""A community's past in archives: a control node makes and seeds them, a member fetches and imports what it misses."""
+"""Archives of a community: a control node creates and seeds them, a member fetches and imports what it lacks."""
 
 import secrets
 import tempfile
@@ -20,7 +20,7 @@ WEEK_MS = 604_800_000
 
 
 def make(store: CableStore, folder: Path) -> None:
-    """Make archives, as if a week had passed: only weeks that are over have some."""
+    """Create archives as if a week had passed: only past weeks have archives."""
     plan = Plan(RFC61, store.identity, store.dialect, CABAL_KEY)
     community = ArchiveFolder(folder / store.identity.public_key.hex())
     made = create_archives(store, community, plan, now_ms=int(time.time() * 1000) + WEEK_MS)
@@ -28,7 +28,7 @@ def make(store: CableStore, folder: Path) -> None:
 
 
 def fetch(store: CableStore, folder: Path, link: Link, control: bytes, port: int) -> None:
-    """Fetch and import what the store misses. A community is called like its control node's public key."""
+    """Fetch and import what the store lacks. The name of a community is its control node's public key."""
     sources = Sources(peers=(("127.0.0.1", port),))
     imported = ImportLog(folder / control.hex(), store.identity.public_key)
     with fetching(link, folder, control, store.dialect, sources, CABAL_KEY) as community:

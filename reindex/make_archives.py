@@ -1,7 +1,7 @@
-"""Archives of a huge history: made from exports on Spark, byte for byte what a node makes of a store that holds the same.
+"""Archives of a large history, made from exports on Spark: byte for byte those that a node makes of a store with the same posts.
 
-Weeks are archived side by side. What one follows from another (where its archives lie in `data`, and the index) the
-driver adds, which alone has the control node's key.
+Weeks are archived in parallel. The driver, which alone has the control node's key, adds what depends on other weeks: the
+position of each archive in `data`, and the index.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cablestore.reindex.stages import JobReport, Progress, SparkOptions, begin, 
 
 @dataclass(slots=True)
 class MadeArchives:
-    """What was made, and from what."""
+    """Result of making archives: the job and what was created."""
 
     ran: JobReport
     created: Created
@@ -52,16 +52,17 @@ def make_archives(
 ) -> MadeArchives:
     """Make the archives of all weeks that ended by `now_ms` and that have posts in one of the exports.
 
-    In a folder that has archives it goes on as a node does. `identity` is the control node's, `key` the cabal key, None
-    for public archives; the workers get `key` and never the identity. They and the driver must see the exports and
-    `work` under the same paths (beside the community's folder unless named); it is removed at the end unless `keep_work`.
-    Interrupted, the next call goes on. Raises ExportError, ArchiveError, ReindexError, StorageError.
+    In a folder with archives it continues as a node does. `identity` is the control node's, `key` the cabal key, None for
+    public archives; workers get `key` and never the identity. Workers and the driver must see the exports and `work`
+    under the same paths. `work` is by default beside the community's folder, and is removed at the end unless
+    `keep_work`. After an interruption the next call continues. Raises ExportError, ArchiveError, ReindexError,
+    StorageError.
     """
     sources = read_sources(exports)
     plan = Plan(profile, identity, sources.dialect, key)
     work = (work or folder.path.with_name(f"{folder.path.name}.making")).absolute()
     with folder.claimed():
-        plan.verified(folder)  # before any work is done for a folder that is another's
+        plan.verified(folder)  # fails now if the folder belongs to another control node
         ran = JobReport(claim_folder(work), sources.dialect)
         history = _archive(sources, plan, now_ms, ran, spark, progress)
         created = history.write(folder, plan, progress)
@@ -96,7 +97,7 @@ def _archive(
 
 
 def first_of_all(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the least number of each name."""
+    """Return the smallest number of each name."""
     first: dict[str, int] = {}
     for numbers in found:
         for name, number in numbers.items():
@@ -106,7 +107,7 @@ def first_of_all(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that tasks made, which the driver puts together. `reports` are those of the weeks that have anything, in order."""
+    """Results of all tasks, which the driver puts together. `reports` are those of weeks with content, in order."""
 
     job: WeeksJob
     runs: list[str]
@@ -114,7 +115,7 @@ class History:
     reports: list[dict[str, Any]]
 
     def write(self, folder: ArchiveFolder, plan: Plan, progress: Progress = no_progress) -> Created:
-        """Add to a claimed folder what it does not have."""
+        """Add to a claimed folder the archives that it lacks."""
         deletions = [bytes.fromhex(raw) for report in self.reports for raw in report["deletions"]]
         writer = ArchiveWriter(folder, plan, deletions)
         known = _content_of(folder, plan)
@@ -136,7 +137,7 @@ class History:
             writer.add(*self._late(writer, report["week"]))
 
     def _late(self, writer: ArchiveWriter, index: int) -> tuple[list[Archive], list[bytes]]:
-        """Return the archives of posts that came after those of their week were made."""
+        """Return archives of the posts that arrived after the archives of their week were made."""
         job, week = self.job, self.job.weeks[index]
         found = archive_tasks.read_week(job, self.runs, index)
         messages = writer.missing(week, list(messages_of(found.records, job.dialect)))
@@ -147,7 +148,7 @@ class History:
 
 
 def _content_of(folder: ArchiveFolder, plan: Plan) -> dict[Period, list[tuple[int, str]]]:
-    """Return how many posts the archives of each week hold, one behind the other, and the Merkle root of each in hex."""
+    """Return for each week the number of posts and the Merkle root in hex of each of its archives, in order."""
     verified = plan.verified(folder)
     if verified is None:
         return {}

@@ -1,7 +1,9 @@
-"""A new generation of a store from exports and archives: derived by Spark, loaded, caught up, checked, and swapped in by a rename.
+"""Reindexing: Spark derives a new generation of a store from exports and archives.
 
-Until the swap the live database is only read. Killed at any instant, the next run goes on from what is finished; the
-generation before stays, to go back to.
+    derive (Spark) -> load -> catch up with the live database -> check -> swap in by a rename
+
+Until the swap the live database is only read. After a kill at any instant the next run continues from the finished work.
+The previous generation stays, to go back to.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from cablestore.views import CATALOG
 
 @dataclass(slots=True)
 class ReindexReport:
-    """What a reindexing came to. Seconds are by stage."""
+    """Result of a reindexing. `seconds` are by stage."""
 
     derived: DerivedRows
     generation: str
@@ -72,14 +74,15 @@ def reindex(
     keep_work: bool = False,
     progress: Progress = lambda *_: None,
 ) -> ReindexReport:
-    """Build the store at `out` anew from exports and archives, or make it.
+    """Rebuild the store at `out` from exports and archives, or create it.
 
-    It gets the union of all posts in them that nobody deleted: that archives are canonical for their weeks and channels
-    (RFC 61) removes posts where they are imported, and not here. A store that is there must be among those exported, and its posts since are added; it must not be open when the new
-    database takes its place. `views` are those to build anew, all where it is empty. `work` is a folder that the workers
-    share (beside `out` unless named) and is removed at the end unless `keep_work`.
+    It gets the union of all posts in them that nobody deleted. Archives are canonical for their weeks and channels
+    (RFC 61) and remove posts only if they are imported, not here. An existing store must be among those exported; its
+    later posts are added. It must not be open when the new database replaces its own. `views` are those to rebuild; empty
+    means all. `work` is a folder that the workers share, by default beside `out`; it is removed at the end unless
+    `keep_work`.
 
-    Raises ExportError, ArchiveError, ReindexError, OpenError, StorageError. Whatever is raised, the store is as it was.
+    Raises ExportError, ArchiveError, ReindexError, OpenError, StorageError. After any error the store is unchanged.
     """
     out = out.absolute()
     work = (work or out.with_name(f"{out.name}.reindex")).absolute()
@@ -99,7 +102,7 @@ def reindex(
         progress=progress,
     )
     if derived.left_out:
-        after = 0  # what stood in them may be in the live database alone
+        after = 0  # their posts may be only in the live database
     claim_folder(scratch)
     new = _NewGeneration(out, scratch, derived, catalog, after, progress)
     report = new.replace_views(views) if views else new.replace_all(drops)
@@ -110,9 +113,9 @@ def reindex(
 
 
 def covered(manifests: Sequence[Manifest], out: Path) -> int:
-    """Return how far the exports cover the arrival log of the store at `out`, 0 where there is none yet.
+    """Return how far the exports cover the arrival log of the store at `out`, 0 if there is no store yet.
 
-    Raises ExportError where the store holds what no export has.
+    Raises ExportError if the store has posts that no export has.
     """
     header = peek(out)
     if header is None:
@@ -124,14 +127,14 @@ def covered(manifests: Sequence[Manifest], out: Path) -> int:
     ]
     if not found:
         raise ExportError(
-            f"none of the exports is a whole one of the store at {out}, so what it holds would be lost. Export it first and name "
-            "that export too, or name a new folder"
+            f"none of the exports is a complete one of the store at {out}, so its posts would be lost. Export it first and "
+            "name that export too, or name a new folder"
         )
     return max(found)
 
 
 class _NewGeneration:
-    """The database that is to be the next generation."""
+    """Database that becomes the next generation."""
 
     def __init__(
         self, out: Path, scratch: Path, derived: DerivedRows, catalog: Catalog, after: int, progress: Progress
@@ -146,7 +149,7 @@ class _NewGeneration:
         self._seconds = dict(derived.seconds)
 
     def replace_all(self, drops: Drops) -> ReindexReport:
-        """Load all rows, bring them up to the live database, check them and swap."""
+        """Load all rows, add what the live database got since, check and swap."""
         with self._timed("load"):
             total = sum(segment.rows for segment in self._derived.segments)
             loaded = load(
@@ -168,14 +171,12 @@ class _NewGeneration:
             return self._swap(folder, loaded.path, loaded.rows, succession, checked)
 
     def replace_views(self, views: frozenset[str]) -> ReindexReport:
-        """Take the rows of some views from the segments and all others from the live database."""
+        """Take the rows of these views from the segments and all others from the live database, check and swap."""
         path = self._scratch / "views"
         shutil.rmtree(path, ignore_errors=True)
         with open_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
             if live is None:
-                raise ExportError(
-                    f"there is no store at {self._out} whose views could be built anew: leave --views out"
-                )
+                raise ExportError(f"there is no store at {self._out} whose views could be rebuilt: run without --views")
             self._refuse_later_posts(live)
             target = LevelDB(path, create=True)
             try:
@@ -190,16 +191,16 @@ class _NewGeneration:
         latest = arrival_log.next_sequence(live) - 1
         if latest != self._after:
             raise ExportError(
-                f"{latest - self._after:,} entries came into the store's log after the export. Export it again: single views are "
-                "built for a store that stands still"
+                f"{latest - self._after:,} entries were added to the store's log after the export. Export it again: single views can "
+                "be rebuilt only if the store has not changed"
             )
 
     def _mix(self, live: Reader, target: LevelDB, views: frozenset[str]) -> int:
-        """Write the live database's rows, with those of the segments in place of the views' that were built anew."""
+        """Write the rows of the rebuilt views from the segments, and all others from the live database."""
         anew = views | {REVERSE_NAME}
         segments = [read_rows(self._derived.folder, segment) for segment in self._derived.segments]
         own = [live.unseal(sealed) for _, sealed in live.prefix(PRIVATE_PREFIX)]
-        # What local-only posts add to folds and rows, a summary made of the segments does not have.
+        # Summaries in the segments lack what local-only posts add.
         again = [each for each in summaries(self._catalog) if own and self._catalog.view_of(each.prefix) in anew]
         left_out = tuple(each.prefix for each in again)
         made = (row for row in chain.from_iterable(chain.from_iterable(segments)) if not row[0].startswith(left_out))
@@ -222,7 +223,7 @@ class _NewGeneration:
         write_head(target, meta_row(self._catalog, self._dialect, FORMAT), sizes)
 
     def _check(self, path: Path, folder: Folder) -> CheckReport:
-        """Check the new database like any other. Raises ReindexError where anything is wrong with it."""
+        """Check the new database like any other. Raises ReindexError if anything is wrong."""
         posts = sum(self._derived.posts.values())
         with self._timed("check"):
             report = check_in_parts(
@@ -235,8 +236,8 @@ class _NewGeneration:
             )
         if not report.is_clean:
             raise ReindexError(
-                f"the new database is not whole, so the old one stays: {report.problem_count:,} problems, the first: "
-                f"{report.problems[0]}. Remove {self._derived.folder} and run again; should it stay so, report it"
+                f"the new database is damaged, so the old one stays live: {report.problem_count:,} problems, the first: "
+                f"{report.problems[0]}. Remove {self._derived.folder} and run again; if that does not help, report it"
             )
         return report
 
@@ -271,7 +272,7 @@ def _row_size_bytes(row: Row) -> int:
 
 @contextmanager
 def _live(folder: Folder) -> Iterator[Reader | None]:
-    """Read the live database of a store that is not open; None where there is none yet."""
+    """Open the live database of a closed store for reading; None if there is none yet."""
     if folder.is_new:
         yield None
         return
