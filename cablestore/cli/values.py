@@ -51,7 +51,7 @@ class PathValue(click.Path):
         text = os.fsdecode(value)
         shown = safe(text if len(text) <= _SHOWN_PATH else f"{text[:_SHOWN_PATH]}...")
         if not text:
-            self.fail("the path is empty: write . for this folder", param, ctx)
+            self.fail("an empty path is not possible: write . for this folder", param, ctx)
         if "\0" in text:
             self.fail(f"{shown} is not a path: it contains a NUL character", param, ctx)
         if self._is_store and not text.isascii() and text != text.encode(errors="replace").decode():
@@ -186,7 +186,7 @@ class CabalKey(click.ParamType[bytes]):
             key = b""
         if len(key) != KEY_SIZE_BYTES:
             self.fail(
-                f"a cabal key is {2 * KEY_SIZE_BYTES} hex digits; {where} has {len(text)} characters that are no such key",
+                f"a cabal key has {2 * KEY_SIZE_BYTES} hex digits; {where} has {len(text)} characters that are no such key",
                 param,
                 ctx,
             )
@@ -242,7 +242,7 @@ class ChannelName(click.ParamType[str]):
         text = str(value)
         if not 1 <= len(text) <= limits.MAX_CHANNEL_CODEPOINTS:
             most = limits.MAX_CHANNEL_CODEPOINTS
-            self.fail(f"the name of a channel has 1 to {most} code points, this one has {len(text)}", param, ctx)
+            self.fail(f"a channel's name has {len(text)} code points, allowed are 1 to {most}", param, ctx)
         _encoded(self, text, param, ctx)
         return text
 

@@ -403,7 +403,7 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
         (("fetch", "magnet:?xt=nonsense", got, *control, *member), "magnet link"),
         (("fetch", "http://example.org", got, *control, *member), "no link to archives"),
         (("fetch", "codex:nonsense", got, *control, *member), "not a content id"),
-        (("fetch", f"codex:{CID}", got, *control, *member), "name one, --node"),
+        (("fetch", f"codex:{CID}", got, *control, *member), "name one, as in --node"),
         (
             ("fetch", f"codex:{CID}", got, *control, "--node", f"http://{NOBODY}", *quick, *member),
             "try again later, or name",
@@ -419,7 +419,7 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
         (("fetch", magnet, file, *control, *member), "is a file"),
         (("fetch", magnet, file / "below", *control, *member), "Choose another folder"),
         (("fetch", magnet, "/proc/none", *control, *member), "Choose another folder"),
-        (("fetch", magnet, got, *control, "--timeout", "soon", *member), "no length of time"),
+        (("fetch", magnet, got, *control, "--timeout", "soon", *member), "is not a duration"),
         (("create", "/proc/none", *own), "Choose another folder"),
         (("list", tmp_path / "nowhere", *control), "make or fetch them"),
         (("list", made.folder, *control), "Give the cabal key"),

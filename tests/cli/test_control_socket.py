@@ -182,7 +182,7 @@ def test_more_clients_than_max_control_connections_are_refused(folder: Path) -> 
         waiting = [connect(folder) for _ in range(limits.MAX_CONTROL_CONNECTIONS)]
         assert None not in waiting
         [error, last] = said(folder, line())
-        assert "commands run already" in error["err"]
+        assert "commands are already running" in error["err"]
         assert last == {"exit": 2}
         for connection in waiting:
             assert connection is not None
@@ -258,5 +258,5 @@ def test_replies_that_are_none_are_an_error_of_ours(folder: Path) -> None:
     with ControlServer(folder, nonsense):
         connection = connect(folder)
         assert connection is not None
-        with connection, pytest.raises(StorageError, match="ended before this command did"):
+        with connection, pytest.raises(StorageError, match="ended before this command"):
             list(ask(connection, HELLO))

@@ -223,7 +223,7 @@ def test_a_rebuild_that_cannot_know_says_at_least(run: Run, folder: Path) -> Non
         os.truncate(table, table.stat().st_size // 2)
     status, said, _ = run("rebuild", "-s", folder)
     assert status == 1
-    assert "how many posts were lost is not known" in said
+    assert "the number of lost posts is unknown" in said
 
 
 def test_posts_that_vanished_without_a_trace_are_counted(folder: Path) -> None:

@@ -358,4 +358,4 @@ def test_a_damaged_archive_stops_the_job_or_is_left_out_and_named(
     with CableStore.open(tmp_path / "store") as store:
         assert store.dialect == DRAFT8
         assert store.check(signatures=True).is_clean
-    assert "none of the exports is a whole one of the store" in told(capsys, *command, status=2)
+    assert "none of the exports is a complete one of the store" in told(capsys, *command, status=2)
