@@ -197,18 +197,18 @@ class _NewGeneration:
 
     def _mix(self, live: Reader, target: LevelDB, views: frozenset[str]) -> int:
         """Write the rows of the rebuilt views from the segments, and all others from the live database."""
-        anew = views | {REVERSE_NAME}
+        rebuilt = views | {REVERSE_NAME}
         segments = [read_rows(self._derived.folder, segment) for segment in self._derived.segments]
         own = [live.unseal(sealed) for _, sealed in live.prefix(PRIVATE_PREFIX)]
         # Summaries in the segments lack what local-only posts add.
-        again = [each for each in summaries(self._catalog) if own and self._catalog.view_of(each.prefix) in anew]
+        again = [each for each in summaries(self._catalog) if own and self._catalog.view_of(each.prefix) in rebuilt]
         left_out = tuple(each.prefix for each in again)
         made = (row for row in chain.from_iterable(chain.from_iterable(segments)) if not row[0].startswith(left_out))
-        kept = (row for row in live.scan(b"", BEHIND_ALL) if self._catalog.view_of(row[0]) not in anew)
-        sizes: Sizes = {name: size for name, size in decode_sizes(live.get(SIZES_KEY)).items() if name not in anew}
+        kept = (row for row in live.scan(b"", BEHIND_ALL) if self._catalog.view_of(row[0]) not in rebuilt)
+        sizes: Sizes = {name: size for name, size in decode_sizes(live.get(SIZES_KEY)).items() if name not in rebuilt}
         rows = 0
         with target.bulk_writer() as writer:
-            for batch in batches(with_local_only(made, own, self._catalog, anew), _row_size_bytes):
+            for batch in batches(with_local_only(made, own, self._catalog, rebuilt), _row_size_bytes):
                 writer.put(batch)
                 sizes = add_sizes(sizes, measure(batch, self._catalog))
                 rows += len(batch)

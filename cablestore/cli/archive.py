@@ -17,7 +17,6 @@ from cablestore.cli.archive_options import (
     dialect_of,
     draft8_option,
     folder_argument,
-    json_option,
     key_of,
     making_options,
     needs_extra,
@@ -28,7 +27,7 @@ from cablestore.cli.archive_options import (
     writable,
 )
 from cablestore.cli.archive_run import seeding_now
-from cablestore.cli.options import with_store
+from cablestore.cli.options import json_option, with_store
 from cablestore.cli.output import Output, when
 from cablestore.cli.remote import offered
 from cablestore.cli.values import Duration

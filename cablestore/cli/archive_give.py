@@ -13,12 +13,11 @@ from cablestore.cli.archive_options import (
     address,
     cabal_key_option,
     folder_argument,
-    json_option,
     key_of,
     needs_extra,
     writable,
 )
-from cablestore.cli.options import with_store
+from cablestore.cli.options import json_option, with_store
 from cablestore.cli.output import Output, size
 from cablestore.cli.remote import offered
 from cablestore.cli.service import StopSignal

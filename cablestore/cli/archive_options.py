@@ -72,7 +72,6 @@ cabal_key_option = click.option(
     metavar="@FILE|HEX",
     help="Key of encrypted archives.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")
 draft8_option = click.option("--draft8", is_flag=True, help="The posts are in the specification's dialect.")
 
 

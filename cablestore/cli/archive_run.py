@@ -15,7 +15,6 @@ from cablestore.cli.archive_options import (
     address,
     cabal_key_option,
     folder_argument,
-    json_option,
     key_of,
     making_options,
     needs_extra,
@@ -24,7 +23,7 @@ from cablestore.cli.archive_options import (
     writable,
 )
 from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer, ask, connect
-from cablestore.cli.options import common_options
+from cablestore.cli.options import common_options, json_option
 from cablestore.cli.output import Output
 from cablestore.cli.remote import told_by
 from cablestore.cli.service import StopSignals, tell_ready

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from cablestore.cli.options import common_options
+from cablestore.cli.options import common_options, json_option
 from cablestore.cli.output import Output, safe
 from cablestore.cli.values import Key, Moment
 from cablestore.export.importer import manifests_of
@@ -87,7 +87,7 @@ def import_(path: Path, out: Output, exports: tuple[Path, ...]) -> None:
 @click.option(
     "--signatures", is_flag=True, help="Verify the signature of every post too, about 20,000 per second and core."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")
+@json_option
 def verify(folder: Path, signatures: bool, as_json: bool) -> int:
     """Verify every byte of an export. Exit status 1 if something is wrong, 2 if the folder is not an export."""
     out = Output(as_json=as_json)

@@ -16,6 +16,8 @@ from cablestore.cli.values import PathValue, PlainText
 from cablestore.protocol.keys import parse_hex
 from cablestore.store.store import CableStore
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")
+
 
 def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add --store and --json; the command gets `path` and `out`."""
@@ -29,7 +31,7 @@ def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
         default=default_store,
         help="Folder of the store [default: $CABLESTORE_STORE, or a folder in your user data].",
     )
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")
+    @json_option
     @wraps(function)
     def command(*args: Any, as_json: bool, **kwargs: Any) -> Any:
         return function(*args, out=Output(as_json=as_json), **kwargs)

@@ -17,11 +17,12 @@ from cablestore.cli.archive_options import (
     cabal_key_option,
     folder_argument,
     key_of,
+    making_options,
     needs_extra,
     tell_created,
     writable,
 )
-from cablestore.cli.options import common_options
+from cablestore.cli.options import common_options, json_option
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.values import JavaMemory, Key, Moment, PathValue, SparkMaster
 from cablestore.protocol.crypto import Identity
@@ -93,7 +94,7 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "--skip-corrupt", is_flag=True, help="Leave out damaged segments and archives and list them, instead of stopping."
 )
 @click.option("--keep-work", is_flag=True, help="Keep the work folder with the rows of every view.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @_spark_options
 def reindex(exports: tuple[Path, ...], as_json: bool, **chosen: Any) -> int:
     """Rebuild all views on Spark from exports and history archives.
@@ -319,15 +320,7 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     type=PathValue(),
     help="Key file of the control node, as `cablestore identity --export` writes it [default: the store's].",
 )
-@click.option(
-    "--profile",
-    type=click.Choice(["rfc61", "status-go"]),
-    default="rfc61",
-    show_default=True,
-    help="Format of the archives.",
-)
-@cabal_key_option
-@click.option("--public", is_flag=True, help="Do not encrypt, even with a cabal key.")
+@making_options
 @click.option("--keep-work", is_flag=True, help="Keep the work folder.")
 @common_options
 @_spark_options

@@ -130,7 +130,7 @@ _sync_options = all_of(
 )
 
 _SPANS: Final = {
-    "reconcile-every": ("5m", "How often recent posts are reconciled with each --connect peer."),
+    "reconcile-every": ("5m", "How often recent posts are reconciled with each peer that this one connects to."),
     "reconcile-window": ("1h", "Age of the oldest recent posts."),
     "reconcile-delay": ("20s", "Age of the youngest recent posts: younger ones are still arriving on their own."),
     "reconcile-all-every": ("1d", "How often all posts are reconciled."),
