@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cablestore.cli.options import all_of
 from cablestore.cli.output import Output, size
 from cablestore.cli.values import CabalKeyText, KeyText, Moment
 from cablestore.errors import ArchiveError
@@ -75,67 +76,56 @@ cabal_key_option = click.option(
 draft8_option = click.option("--draft8", is_flag=True, help="The posts are in the specification's dialect.")
 
 
-def making_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of making archives."""
-    for option in (
-        click.option("--public", is_flag=True, help="Do not encrypt, even with a cabal key."),
-        cabal_key_option,
-        click.option(
-            "--profile",
-            type=click.Choice(["rfc61", "status-go"]),
-            default="rfc61",
-            show_default=True,
-            help="Format of the archives.",
-        ),
-    ):
-        function = option(function)
-    return function
+making_options = all_of(
+    click.option(
+        "--profile",
+        type=click.Choice(["rfc61", "status-go"]),
+        default="rfc61",
+        show_default=True,
+        help="Format of the archives.",
+    ),
+    cabal_key_option,
+    click.option("--public", is_flag=True, help="Do not encrypt, even with a cabal key."),
+)
+"""Options of making archives."""
 
 
-def seeding_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of seeding over BitTorrent."""
-    for option in (
-        click.option(
-            "--upload-rate",
-            type=click.IntRange(0),
-            default=0,
-            metavar="BYTES",
-            help="Upload limit per second; 0 for no limit.",
-        ),
-        click.option(
-            "--dht", is_flag=True, help="Announce the torrent in the DHT, so that anyone with the link finds it."
-        ),
-        click.option(
-            "--tracker", "trackers", multiple=True, help="Tracker to announce to and to name in the link; repeatable."
-        ),
-        click.option(
-            "--listen",
-            default="127.0.0.1:9025",
-            show_default=True,
-            metavar="HOST:PORT",
-            help="Address for connections of peers.",
-        ),
-    ):
-        function = option(function)
-    return function
+seeding_options = all_of(
+    click.option(
+        "--listen",
+        default="127.0.0.1:9025",
+        show_default=True,
+        metavar="HOST:PORT",
+        help="Address for connections of peers.",
+    ),
+    click.option(
+        "--tracker", "trackers", multiple=True, help="Tracker to announce to and to name in the link; repeatable."
+    ),
+    click.option("--dht", is_flag=True, help="Announce the torrent in the DHT, so that anyone with the link finds it."),
+    click.option(
+        "--upload-rate",
+        type=click.IntRange(0),
+        default=0,
+        metavar="BYTES",
+        help="Upload limit per second; 0 for no limit.",
+    ),
+)
+"""Options of seeding over BitTorrent."""
 
 
-def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that choose weeks, and --merge."""
-    for option in (
-        click.option("--latest", is_flag=True, help="Only the latest week."),
-        click.option(
-            "--after", "start_ms", type=Moment(), help="Only weeks that end after this time: 2024-01-31, or 180d."
-        ),
-        click.option("--before", "end_ms", type=Moment(), help="Only weeks that begin before this time."),
-        click.option(
-            "--merge",
-            is_flag=True,
-            help="Keep posts of an archive's weeks and channels that the archive does not have.",
-        ),
-    ):
-        function = option(function)
-    return function
+choice_options = all_of(
+    click.option(
+        "--merge",
+        is_flag=True,
+        help="Keep posts of an archive's weeks and channels that the archive does not have.",
+    ),
+    click.option("--before", "end_ms", type=Moment(), help="Only weeks that begin before this time."),
+    click.option(
+        "--after", "start_ms", type=Moment(), help="Only weeks that end after this time: 2024-01-31, or 180d."
+    ),
+    click.option("--latest", is_flag=True, help="Only the latest week."),
+)
+"""Options that choose weeks, and --merge."""
 
 
 # --- folders --------------------------------------------------------------------------------------

@@ -16,6 +16,18 @@ from cablestore.cli.values import PathValue, PlainText
 from cablestore.protocol.keys import parse_hex
 from cablestore.store.store import CableStore
 
+
+def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Combine several options into one decorator."""
+
+    def add(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")
 
 

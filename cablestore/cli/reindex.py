@@ -22,7 +22,7 @@ from cablestore.cli.archive_options import (
     tell_created,
     writable,
 )
-from cablestore.cli.options import common_options, json_option
+from cablestore.cli.options import all_of, common_options, json_option
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.values import JavaMemory, Key, Moment, PathValue, SparkMaster
 from cablestore.protocol.crypto import Identity
@@ -38,26 +38,23 @@ if TYPE_CHECKING:
     from cablestore.reindex.stages import DerivedRows, SparkOptions
 
 
-def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "--work",
-            type=PathValue(),
-            help="Work folder, shared by all workers [default: a folder beside the output].",
-        ),
-        click.option(
-            "--master", type=SparkMaster(), help="Spark master: spark://HOST:PORT, yarn, ... [default: this machine]."
-        ),
-        click.option(
-            "--cores", type=click.IntRange(1, 1024), help="Number of cores of this machine to use [default: all]."
-        ),
-        click.option(
-            "--driver-memory", type=JavaMemory(), default="1g", show_default=True, help="Java memory of the driver."
-        ),
-        click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="Setting of Spark; repeatable."),
-    ):
-        function = option(function)
-    return function
+_spark_options = all_of(
+    click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="Setting of Spark; repeatable."),
+    click.option(
+        "--driver-memory", type=JavaMemory(), default="1g", show_default=True, help="Java memory of the driver."
+    ),
+    click.option(
+        "--cores", type=click.IntRange(1, 1024), help="Number of cores of this machine to use [default: all]."
+    ),
+    click.option(
+        "--master", type=SparkMaster(), help="Spark master: spark://HOST:PORT, yarn, ... [default: this machine]."
+    ),
+    click.option(
+        "--work",
+        type=PathValue(),
+        help="Work folder, shared by all workers [default: a folder beside the output].",
+    ),
+)
 
 
 @click.command()

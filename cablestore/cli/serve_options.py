@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from cablestore import limits
-from cablestore.cli.options import common_options
+from cablestore.cli.options import all_of, common_options
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.values import AddressType, CabalKey, ChannelName, Duration, Prologue
 from cablestore.errors import StorageError
@@ -85,17 +84,6 @@ def unknown_variables(command: click.Command) -> list[str]:
 
 
 # --- options --------------------------------------------------------------------------------------
-
-
-def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Combine several options into one decorator."""
-
-    def add(function: Any) -> Any:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return add
 
 
 peer_options = all_of(
