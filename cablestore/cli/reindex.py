@@ -302,7 +302,7 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     found = (
         "is damaged: `cablestore rebuild` recovers what can be read"
         if posts is None
-        else f"{posts:,} post{'s' * (posts != 1)} recovered"
+        else f"{posts:,} post{'s' * (posts != 1)} came back"
     )
     out.say(f"{path} is now at {generation}: {found}", generation=generation, posts=posts)
     return 1 if posts is None else 0

@@ -81,7 +81,7 @@ LOG: dict[str, Any] = {
 
 def test_a_file_of_that_name_is_left_alone(folder: Path) -> None:
     (folder / NAME).write_text("mine")
-    with CableStore.open(folder) as store, pytest.raises(StorageError, match="no control socket can be made at"):
+    with CableStore.open(folder) as store, pytest.raises(StorageError, match="no control socket can be created at"):
         control(store, folder)
     assert (folder / NAME).read_text() == "mine"
     assert connect(folder) is None
