@@ -12,7 +12,7 @@ from pathlib import Path
 from common import tell
 
 from cablestore.index.leveldb import LevelDB, Tuning
-from cablestore.index.reader import Database
+from cablestore.index.database import Database
 from cablestore.sds.settings import COMPACT_FILTER, Settings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

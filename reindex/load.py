@@ -20,7 +20,7 @@ import msgpack
 
 from cablestore.errors import ReindexError
 from cablestore.index.leveldb import LevelDB, join_tables
-from cablestore.index.processes import processes as processes_for
+from cablestore.index.processes import process_pool as processes_for
 from cablestore.limits import PART_ROWS
 from cablestore.reindex.row_segments import RowDigest, RowSegment, read_rows
 

@@ -18,8 +18,8 @@ from cablestore.archive.format.archive import Archive
 from cablestore.archive.format.period import Period, weeks
 from cablestore.archive.format.profile import Profile
 from cablestore.archive.weeks import archives_of, messages_of, stones_by
-from cablestore.archive.writer import ArchiveWriter, Created, Plan
-from cablestore.index.copies import partitions_for
+from cablestore.archive.writer import ArchiveWriter, CreateReport, ArchivePlan
+from cablestore.index.parallel import partitions_for
 from cablestore.protocol.crypto import Identity
 from cablestore.reindex import archive_tasks
 from cablestore.reindex.archive_tasks import WeeksJob
@@ -34,7 +34,7 @@ class MadeArchives:
     """Result of making archives: the job and what was created."""
 
     ran: JobReport
-    created: Created
+    created: CreateReport
 
 
 def make_archives(
@@ -59,7 +59,7 @@ def make_archives(
     StorageError.
     """
     sources = read_sources(exports)
-    plan = Plan(profile, identity, sources.dialect, key)
+    plan = ArchivePlan(profile, identity, sources.dialect, key)
     work = (work or folder.path.with_name(f"{folder.path.name}.making")).absolute()
     with folder.claimed():
         plan.verified(folder)  # fails now if the folder belongs to another control node
@@ -72,7 +72,7 @@ def make_archives(
 
 
 def _archive(
-    sources: JobSources, plan: Plan, now_ms: int, ran: JobReport, spark: SparkOptions | None, progress: Progress
+    sources: JobSources, plan: ArchivePlan, now_ms: int, ran: JobReport, spark: SparkOptions | None, progress: Progress
 ) -> History:
     """Run the stages that make archives of weeks."""
     with stages(ran, spark, progress) as run:
@@ -114,7 +114,7 @@ class History:
     first_posts_ms: dict[str, int]
     reports: list[dict[str, Any]]
 
-    def write(self, folder: ArchiveFolder, plan: Plan, progress: Progress = no_progress) -> Created:
+    def write(self, folder: ArchiveFolder, plan: ArchivePlan, progress: Progress = no_progress) -> CreateReport:
         """Add to a claimed folder the archives that it lacks."""
         deletions = [bytes.fromhex(raw) for report in self.reports for raw in report["deletions"]]
         writer = ArchiveWriter(folder, plan, deletions)
@@ -147,7 +147,7 @@ class History:
         )
 
 
-def _content_of(folder: ArchiveFolder, plan: Plan) -> dict[Period, list[tuple[int, str]]]:
+def _content_of(folder: ArchiveFolder, plan: ArchivePlan) -> dict[Period, list[tuple[int, str]]]:
     """Return for each week the number of posts and the Merkle root in hex of each of its archives, in order."""
     verified = plan.verified(folder)
     if verified is None:

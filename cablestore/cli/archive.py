@@ -77,9 +77,9 @@ def create(
     from cablestore.archive.create import create_archives  # noqa: PLC0415 - an extra
     from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - as above
     from cablestore.archive.format.profile import PROFILES  # noqa: PLC0415 - as above
-    from cablestore.archive.writer import Plan  # noqa: PLC0415 - as above
+    from cablestore.archive.writer import ArchivePlan  # noqa: PLC0415 - as above
 
-    plan = Plan(PROFILES[profile], store.identity, store.dialect, None if public else key_of(cabal_key))
+    plan = ArchivePlan(PROFILES[profile], store.identity, store.dialect, None if public else key_of(cabal_key))
     community = store.identity.public_key.hex()
     files = ArchiveFolder(writable(folder) / community)
     with out.progress("archiving (each post twice: read, archived)", None) as progress:
@@ -116,7 +116,7 @@ def verify(folder: Path, control: str, cabal_key: str | None, draft8: bool, as_j
 
     Exit status 1 if something is wrong.
     """
-    from cablestore.archive.format.reading import verified_content  # noqa: PLC0415 - as above
+    from cablestore.archive.format.archive import verified_content  # noqa: PLC0415 - as above
     from cablestore.protocol.crypto import are_signed  # noqa: PLC0415 - as above
 
     out = Output(as_json=as_json)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cablestore.archive.format.index import VerifiedIndex
     from cablestore.archive.format.profile import Entry
     from cablestore.archive.local import LocalArchives
-    from cablestore.archive.writer import Created
+    from cablestore.archive.writer import CreateReport
 
 # Archives need an extra, so each command imports what it uses.
 
@@ -176,7 +176,7 @@ def week_of(entry: Entry) -> str:
     return entry.period.first_day
 
 
-def tell_created(out: Output, community: str, created: Created, **more: Any) -> None:
+def tell_created(out: Output, community: str, created: CreateReport, **more: Any) -> None:
     """Print which archives were created, and which posts are in none of them."""
     told = {
         "community": community,

@@ -32,7 +32,7 @@ from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
 from cablestore.store.store import system_clock_ms
 
 if TYPE_CHECKING:
-    from cablestore.archive.seed import Seeding
+    from cablestore.archive.seed import Seeder
     from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
 
 _AGAIN_MS: Final = 10_000
@@ -152,7 +152,7 @@ class _SeededFolder:
         self._out = out
         self._engine = engine
         self._key = key
-        self.seeding: Seeding | None = None
+        self.seeding: Seeder | None = None
 
     @contextmanager
     def offered(self, community_folder: Path) -> Iterator[None]:
@@ -166,9 +166,9 @@ class _SeededFolder:
 
     def begin(self, community: str) -> None:
         """Start to seed the folder of a community."""
-        from cablestore.archive.seed import Seeding  # noqa: PLC0415 - an extra
+        from cablestore.archive.seed import Seeder  # noqa: PLC0415 - an extra
 
-        self.seeding = Seeding(self._engine, community, self._key)
+        self.seeding = Seeder(self._engine, community, self._key)
         self._say()
 
     def look(self) -> None:

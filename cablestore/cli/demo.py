@@ -25,7 +25,7 @@ from cablestore.protocol.body import Delete
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.post import Post, encode_post
 from cablestore.store import answers
-from cablestore.store.generations import list_generations
+from cablestore.store.closed import list_generations
 from cablestore.store.queries import Message
 from cablestore.store.store import CableStore, system_clock_ms
 

@@ -27,7 +27,7 @@ from cablestore.cli.output import Output, safe, size
 from cablestore.cli.values import JavaMemory, Key, Moment, PathValue, SparkMaster
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
-from cablestore.store.generations import list_generations, recover, remove_generation, roll_back
+from cablestore.store.closed import list_generations, recover, remove_generation, roll_back
 from cablestore.store.key_file import load_identity
 from cablestore.store.store import CableStore, system_clock_ms
 

@@ -21,7 +21,8 @@ import pytest
 from folders import SUPPORT
 from waiting import LIMIT_S
 
-from cablestore import CableStore, StorageError, StoreLockedError
+from cablestore import CableStore
+from cablestore.errors import StorageError, StoreLockedError
 from cablestore.cli.control_socket import NAME, connect
 from cablestore.cli.output import Output
 from cablestore.cli.remote import control, forward

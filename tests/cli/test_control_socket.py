@@ -16,7 +16,8 @@ import pytest
 from people import ANN, raws
 from waiting import LIMIT_S, wait_until
 
-from cablestore import CableStore, StorageError, limits
+from cablestore import CableStore, limits
+from cablestore.errors import StorageError
 from cablestore.cli.control_socket import NAME, ControlReply, ControlRequest, ControlServer, ask, connect
 from cablestore.cli.remote import control
 

@@ -16,14 +16,9 @@ from exporting import copied, in_memory, scratch_folder, with_manifest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cablestore import (
-    LEGACY,
-    CorruptExportError,
-    ExportError,
-    Segment,
-    read_manifest,
-    verify_export,
-)
+from cablestore import LEGACY
+from cablestore.errors import CorruptExportError, ExportError
+from cablestore.export import Segment, read_manifest, verify_export
 from cablestore.export.manifest import read_arrivals, read_posts, read_tombstones, segment_name
 from cablestore.export.segment import SegmentWriter
 

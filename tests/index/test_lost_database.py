@@ -16,10 +16,11 @@ from folders import SUPPORT
 from people import ANN, raws
 from store_commands import COMMANDS
 
-from cablestore import CableStore, MissingDatabaseError, NotAStoreError
+from cablestore import CableStore
+from cablestore.errors import MissingDatabaseError, NotAStoreError
 from cablestore.index.leveldb import LevelDB
 from cablestore.protocol.dialect import DRAFT8
-from cablestore.store.generations import list_generations, open_folder, recover
+from cablestore.store.closed import list_generations, locked_folder, recover
 
 Run = Callable[..., tuple[int, str, str]]
 FIRST, NINTH = "generation-000001", "generation-000009"
@@ -373,7 +374,7 @@ def test_a_rebuild_that_was_killed_at_any_step_leaves_no_second_database(folder:
 
 
 def test_a_removal_that_was_killed_at_any_step_leaves_a_whole_database_or_none(folder: Path) -> None:
-    with open_folder(folder) as opened:
+    with locked_folder(folder) as opened:
         name = opened.begin()
         shutil.copytree(folder / FIRST, folder / name, dirs_exist_ok=True)
         opened.activate(name, keep=True)
@@ -395,7 +396,7 @@ def test_a_removal_that_was_killed_at_any_step_leaves_a_whole_database_or_none(f
 
 def test_a_lost_header_between_two_databases_costs_neither(folder: Path) -> None:
     """Killed when the header names the new database and the old one is still there; then the header is lost."""
-    with open_folder(folder) as opened:
+    with locked_folder(folder) as opened:
         name = opened.begin()
         shutil.copytree(folder / FIRST, folder / name, dirs_exist_ok=True)
         opened.activate(name)

@@ -9,7 +9,8 @@ from pathlib import Path
 import blake3
 import pytest
 
-from cablestore import LEGACY, CableStore, Identity, LogFormatError, Verdict, limits
+from cablestore import LEGACY, CableStore, Identity, Verdict, limits
+from cablestore.errors import LogFormatError
 from cablestore.cli.demo import sample
 from cablestore.irc.importer import ImportReport, LogFile, find_logs, import_logs, posts_of
 from cablestore.irc.posts import Cast

@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from irc_logs import PHRASE, SAMPLES, Sample, imported, laid
 
-from cablestore import CableStore, Identity, LogFormatError
+from cablestore import CableStore, Identity
+from cablestore.errors import LogFormatError
 from cablestore.irc.formats import FORMATS, UBUNTU_BY_DAY, LogFormat
 from cablestore.irc.importer import LogFile, find_logs, import_logs
 

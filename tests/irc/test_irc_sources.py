@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 from irc_logs import PHRASE, imported, laid
 
-from cablestore import CableStore, LogFormatError, limits
+from cablestore import CableStore, limits
+from cablestore.errors import LogFormatError
 from cablestore.cli.demo import sample
 from cablestore.irc.importer import find_logs, import_logs
 

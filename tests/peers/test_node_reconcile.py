@@ -15,7 +15,8 @@ from people import ANN, BOB, START_MS, Person, raws
 from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
 from talking import conversation, hello, two_halves, with_stores
 
-from cablestore import DRAFT8, LEGACY, CableStore, Dialect, NodeError, Post
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
+from cablestore.errors import NodeError
 from cablestore.errors import PeerRefusedError, ReconcileError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.question import Question

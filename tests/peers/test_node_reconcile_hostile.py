@@ -16,8 +16,9 @@ from people import ANN, START_MS
 from reconcile_peer import Peer, attacked
 from talking import content_of, hello
 
-from cablestore import NodeError, limits
-from cablestore.archive.format.message import Message as Waku
+from cablestore.errors import NodeError
+from cablestore import limits
+from cablestore.protocol.waku import WakuMessage as Waku
 from cablestore.errors import ReconcileError
 from cablestore.peers import Address, Node
 from cablestore.protocol.crypto import post_hash
@@ -32,7 +33,7 @@ from cablestore.reconcile.messages import (
     Terms,
     encode_frame,
 )
-from cablestore.reconcile.payload import ItemSet, Part, Payload, Shards
+from cablestore.reconcile.payload import ItemSet, PayloadPart, Payload, Shards
 from cablestore.reconcile.transfer import encode_message, post_id
 
 
@@ -65,7 +66,7 @@ def outcome(node: Node, of: str) -> float:
 
 def claiming(*ids: SyncID, reconciled: bool = False) -> PayloadFrame:
     """All there is, says the peer."""
-    return PayloadFrame(encode(Payload(Shards(), [Part(EVERYTHING, ItemSet(sorted(ids), reconciled))]), SPEC))
+    return PayloadFrame(encode(Payload(Shards(), [PayloadPart(EVERYTHING, ItemSet(sorted(ids), reconciled))]), SPEC))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ async def test_a_peer_that_goes_on_comparing_is_ended() -> None:
     async with attacked() as (node, address, _):
         peer = await call(address)
         peer.say(hello())
-        lies = PayloadFrame(encode(Payload(Shards(), [Part(EVERYTHING, b"\xaa" * 32)]), SPEC))
+        lies = PayloadFrame(encode(Payload(Shards(), [PayloadPart(EVERYTHING, b"\xaa" * 32)]), SPEC))
         for _ in range(limits.MAX_RECONCILE_ROUNDS + 1):
             peer.tell(lies)
             heard = await peer.hear()

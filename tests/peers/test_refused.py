@@ -14,7 +14,9 @@ import pytest
 from people import ANN, BOB, raws
 from store_commands import COMMANDS
 
-from cablestore import CableStore, IdentityError, Tuning
+from cablestore import CableStore
+from cablestore.errors import IdentityError
+from cablestore.store import Tuning
 from cablestore.cli import cli
 from cablestore.index.rebuild import RebuildReport
 

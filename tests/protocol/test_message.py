@@ -15,7 +15,8 @@ from fuzzing import INTERESTING, VARINTS, run
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cablestore import DRAFT8, LEGACY, DecodeError, Dialect, limits
+from cablestore import DRAFT8, LEGACY, Dialect, limits
+from cablestore.errors import DecodeError
 from cablestore.protocol.fields import sized
 from cablestore.protocol.message import (
     TYPE_IDS,

@@ -27,7 +27,8 @@ from pyspark.cloudpickle import register_pickle_by_value
 from reindex_tasks import Plan, plans, write_exports
 from stores import scratch_folder, store_of
 
-from cablestore import DRAFT8, Block, CableStore, Dialect, Filters, Post, Skeleton, Tombstone, Verdict, encode_post
+from cablestore import DRAFT8, Block, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, encode_post
+from cablestore.export import Filters
 from cablestore.cli import main
 from cablestore.errors import CorruptExportError, ExportError
 from cablestore.index.leveldb import LevelDB

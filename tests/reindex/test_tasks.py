@@ -27,8 +27,8 @@ from cablestore.export.manifest import read_posts
 from cablestore.export.writer import ExportWriter
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.runs import cut, read_bucket, write_run
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import decode_sizes
+from cablestore.index.meta import SIZES_KEY as SIZES_KEY
+from cablestore.index.meta import decode_sizes
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import Block
 from cablestore.reindex import prepare, tasks

@@ -17,13 +17,15 @@ from hypothesis import strategies as st
 from people import ANN, BOB, CYD, raws
 from stores import scratch_folder
 
-from cablestore import LEGACY, CableStore, Post, Skeleton, Tombstone, Verdict, verify_export
-from cablestore.index.arrival_log import Kind
+from cablestore import LEGACY, CableStore, Post, Skeleton, Tombstone, Verdict
+from cablestore.export import verify_export
+from cablestore.index.arrival_log import EventKind
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import WITNESSED, local_key
-from cablestore.index.reader import Row, tombstone_key
+from cablestore.index.database import Row
+from cablestore.index.reader import tombstone_key
 from cablestore.store import answers
-from cablestore.store.generations import open_folder, roll_back
+from cablestore.store.closed import locked_folder, roll_back
 
 FORGED = Skeleton(0, 7, "a!b", (bytes([9]) * 32,))
 
@@ -89,7 +91,7 @@ def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Pa
         assert witnessed(store) == {post.hash: ANN.key}
         assert time_of(store, post) == post.timestamp_ms
         assert list(store.dump()) == list(expected.dump())
-        assert [event.kind for event in store.events() if event.hash == post.hash] == [Kind.DELETED]
+        assert [event.kind for event in store.events() if event.hash == post.hash] == [EventKind.DELETED]
         again = store.import_exports([tmp_path / "forged"])
         assert again.skeletons == 0
         assert list(store.dump()) == list(expected.dump())
@@ -312,7 +314,7 @@ def test_a_store_that_does_not_say_what_it_saw_asks_once_more(tmp_path: Path) ->
 
 def two_generations(path: Path) -> None:
     """Have the store's database twice: the first generation kept, the second, a copy, live."""
-    with open_folder(path) as folder:
+    with locked_folder(path) as folder:
         copy = path.with_name("copy")
         shutil.copytree(folder.database_path, copy)
         folder.activate(folder.adopt(copy), keep=True)

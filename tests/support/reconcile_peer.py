@@ -13,12 +13,9 @@ from people import ANN, START_MS
 
 from cablestore import limits
 from cablestore.peers import Address, Node, NodeSettings
-from cablestore.reconcile.framing import FrameReader, framed
-from cablestore.reconcile.messages import (
-    Message,
-    decode_frame,
-    encode_frame,
-)
+from cablestore.reconcile.framing import ReconcileFrameReader
+from cablestore.protocol.fields import sized
+from cablestore.reconcile.messages import ConversationMessage, decode_frame, encode_frame
 
 
 class Peer:
@@ -26,16 +23,16 @@ class Peer:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self._frames = FrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES)
+        self._frames = ReconcileFrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES)
         self._heard: list[bytes] = []
 
     def say(self, *frames: bytes) -> None:
-        self.writer.write(b"".join(map(framed, frames)))
+        self.writer.write(b"".join(map(sized, frames)))
 
-    def tell(self, *messages: Message) -> None:
+    def tell(self, *messages: ConversationMessage) -> None:
         self.say(*(encode_frame(7, message) for message in messages))
 
-    async def hear(self) -> tuple[int, Message] | None:
+    async def hear(self) -> tuple[int, ConversationMessage] | None:
         """The next frame, None where the connection is over."""
         while not self._heard:
             data = b""
@@ -46,7 +43,7 @@ class Peer:
             self._heard += self._frames.feed(data)
         return decode_frame(self._heard.pop(0))
 
-    async def rest(self) -> list[Message]:
+    async def rest(self) -> list[ConversationMessage]:
         found = []
         while (heard := await self.hear()) is not None:
             found.append(heard[1])

@@ -11,7 +11,8 @@ from typing import Any
 from by_hand import assert_nothing_is_left
 from peering import HOST, soon
 
-from cablestore import CableStore, NodeError
+from cablestore import CableStore
+from cablestore.errors import NodeError
 from cablestore.errors import ReconcileError
 from cablestore.peers import Address, Node, NodeSettings, ReconcileReport
 
