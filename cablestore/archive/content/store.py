@@ -27,7 +27,7 @@ from cablestore.archive.content.dataset import (
 from cablestore.archive.content.folder import DATA, INCOMING, LEAVES, MANIFESTS, disk, lock_folder
 from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, CODEC_MANIFEST, Cid, Generation, Manifest, manifest_cid
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StorageError
-from cablestore.files import sync_folder, write_whole
+from cablestore.files import sync_folder, whole_file
 
 DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
 """20 GiB, as nim-codex has it."""
@@ -194,7 +194,12 @@ class ContentStore:
             for kind in (LEAVES, DATA):
                 name.with_suffix(f".{kind}").replace(self.folder / kind / str(manifest.tree))
                 sync_folder(self.folder / kind)
-            write_whole(self.folder / MANIFESTS / str(cid), encoded)
+            # In `incoming`, which is emptied when the store is opened: a kill leaves no unfinished file among the manifests.
+            unfinished = name.with_suffix(".manifest")
+            with whole_file(unfinished) as file:
+                file.write(encoded)
+            unfinished.replace(self.folder / MANIFESTS / str(cid))
+            sync_folder(self.folder / MANIFESTS)
             self.damaged.discard(cid)
             if cid not in self._manifests:
                 self._know(cid, manifest)
