@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -168,8 +168,9 @@ def _locked(path: Path) -> int:
     """Open a file that no other download has open."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     # The one that had it may have given it its name in between: then it is no longer ours to write in.
-    if try_lock(file) and path.exists() and os.fstat(file).st_ino == path.stat().st_ino:
-        return file
+    with suppress(FileNotFoundError):
+        if try_lock(file) and os.fstat(file).st_ino == path.stat().st_ino:
+            return file
     os.close(file)
     raise ArchiveError(f"another download to {path} runs: wait for it")
 
