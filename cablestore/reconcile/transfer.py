@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cablestore.archive.format.message import PUBSUB_TOPIC, Message, message_hash
-from cablestore.archive.format.protobuf import fields, parsed, written
 from cablestore.archive.proto import waku_pb2
 from cablestore.errors import ArchiveError, ReconcileError
 from cablestore.index.latest import NS_PER_MS
 from cablestore.limits import MAX_TRANSFER_FRAME_SIZE_BYTES, MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES
 from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.protobuf import fields, parsed, written
 from cablestore.protocol.varint import encode_varint
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import SyncID

@@ -15,8 +15,8 @@ from steps import steps_of
 
 from cablestore import CableStore, limits
 from cablestore.archive.format.message import PUBSUB_TOPIC, message_of
-from cablestore.archive.format.protobuf import fields
 from cablestore.errors import ReconcileError
+from cablestore.protocol.protobuf import fields
 from cablestore.protocol.varint import encode_varint
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.framing import FrameReader, batched, framed

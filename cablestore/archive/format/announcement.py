@@ -15,11 +15,11 @@ from typing import Final
 
 from cablestore.archive.format.cid import CODEC_MANIFEST, Cid
 from cablestore.archive.format.magnet import Magnet
-from cablestore.archive.format.protobuf import parsed, written
 from cablestore.archive.proto import status_go_pb2
 from cablestore.errors import ArchiveError
 from cablestore.limits import MAX_TEXT_SIZE_BYTES
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
+from cablestore.protocol.protobuf import parsed, written
 from cablestore.protocol.varint import MAX_VARINT
 
 RESERVED_CHANNEL: Final = ARCHIVES_CHANNEL

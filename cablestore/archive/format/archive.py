@@ -15,7 +15,6 @@ from cablestore.archive.format.merkle import MerkleTree
 from cablestore.archive.format.message import Message, message_of
 from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import Entry, Profile, Record, Topic, with_id
-from cablestore.archive.format.protobuf import fields
 from cablestore.archive.format.seal import SEAL_OVERHEAD_BYTES, is_sealed, seal, unseal
 from cablestore.errors import ArchiveError, CorruptStoreError, DecodeError
 from cablestore.index.latest import NS_PER_MS
@@ -25,6 +24,7 @@ from cablestore.limits import MAX_STORED_ARCHIVE_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.fields import sized
 from cablestore.protocol.post import Post, decode_post
+from cablestore.protocol.protobuf import fields
 from cablestore.protocol.varint import encode_varint
 
 _PURPOSE: Final = b"archive"

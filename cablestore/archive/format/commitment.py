@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from cablestore.archive.format.merkle import MerkleTree
-from cablestore.archive.format.protobuf import parsed, written
 from cablestore.archive.proto import commitment_pb2
 from cablestore.errors import ArchiveError, DecodeError
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.crypto import KEY_SIZE_BYTES, Identity, are_signed, is_signed, post_hash
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post, decode_post
+from cablestore.protocol.protobuf import parsed, written
 
 VERSION: Final = 1
 _SHA256_SIZE_BYTES: Final = 32

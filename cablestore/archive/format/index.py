@@ -14,7 +14,6 @@ from cablestore.archive.format.cid import Cid
 from cablestore.archive.format.commitment import Commitment, Signed, Statement, deletion_posts, open_statement, sign
 from cablestore.archive.format.ids import archive_id
 from cablestore.archive.format.profile import Entry, Profile
-from cablestore.archive.format.protobuf import fields, parsed, written
 from cablestore.archive.format.seal import is_sealed, seal, unseal
 from cablestore.archive.proto import commitment_pb2
 from cablestore.errors import ArchiveError
@@ -26,6 +25,7 @@ from cablestore.limits import (
 )
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.protobuf import fields, parsed, written
 
 _PURPOSE: Final = b"index"
 _ARCHIVES_FIELD: Final = 1

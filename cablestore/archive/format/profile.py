@@ -18,11 +18,11 @@ from typing import Final, NamedTuple, Protocol
 from cablestore.archive.format.ids import archive_id, keccak256
 from cablestore.archive.format.message import Message
 from cablestore.archive.format.period import Period
-from cablestore.archive.format.protobuf import parsed, repeated, written
 from cablestore.archive.proto import rfc61_pb2, status_go_pb2, waku_pb2
 from cablestore.errors import ArchiveError
 from cablestore.index.latest import NS_PER_MS
 from cablestore.limits import MAX_ARCHIVE_TOPICS, PIECE_SIZE_BYTES
+from cablestore.protocol.protobuf import parsed, repeated, written
 from cablestore.protocol.varint import encode_varint
 
 Topic = str | bytes
