@@ -15,8 +15,8 @@ from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.format.profile import PROFILES
-from cablestore.archive.importer import Imported, import_archives
-from cablestore.archive.writer import Plan
+from cablestore.archive.importer import ArchiveImportReport, import_archives
+from cablestore.archive.writer import ArchivePlan
 
 CONTROL = Identity.derive("bench", "control")
 KEY = bytes(range(32))
@@ -24,9 +24,9 @@ REPEATS = size(3, tiny=1)
 LATE_MS = 2_000_000_000_000
 
 
-def creating(store: CableStore, scratch: Path, profile: str, key: bytes | None) -> tuple[Plan, ArchiveFolder]:
+def creating(store: CableStore, scratch: Path, profile: str, key: bytes | None) -> tuple[ArchivePlan, ArchiveFolder]:
     """Make all archives, from the opened store to the index on the disk; the middle of three runs is told."""
-    plan = Plan(PROFILES[profile], CONTROL, store.dialect, key)
+    plan = ArchivePlan(PROFILES[profile], CONTROL, store.dialect, key)
     runs = []
     for number in range(REPEATS):
         folder = ArchiveFolder(scratch / f"{profile} {'sealed' if key else 'public'} {number}")
@@ -39,7 +39,7 @@ def creating(store: CableStore, scratch: Path, profile: str, key: bytes | None) 
     return plan, folder
 
 
-def creating_again(store: CableStore, plan: Plan, folder: ArchiveFolder, posts: int) -> None:
+def creating_again(store: CableStore, plan: ArchivePlan, folder: ArchiveFolder, posts: int) -> None:
     """Nothing is new."""
     elapsed = seconds(lambda: create_archives(store, folder, plan, LATE_MS))
     tell("  again, when nothing is new", f"{posts / elapsed:,.0f} posts/s", "")
@@ -54,11 +54,11 @@ def ingesting(posts: list[bytes], path: Path) -> float:
     return rate
 
 
-def importing(plan: Plan, folder: ArchiveFolder, path: Path, compared_rate: float) -> str:
+def importing(plan: ArchivePlan, folder: ArchiveFolder, path: Path, compared_rate: float) -> str:
     """Import all, newest first, as members do. Returns the digest of the store's dump."""
     verified = plan.verified(folder)
     assert verified
-    total = Imported()
+    total = ArchiveImportReport()
     with CableStore.open(path) as store:
 
         def run() -> None:

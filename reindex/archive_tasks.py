@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.archive import Archive
-from cablestore.archive.format.message import EVERYONE_TOPIC, content_topic
 from cablestore.archive.format.period import Period, week_of
 from cablestore.archive.format.profile import Profile, Topic, topics_of
 from cablestore.archive.weeks import archives_of, messages_of, stones_by
@@ -31,6 +30,7 @@ from cablestore.index.runs import cut, read_bucket, write_run
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.waku import EVERYONE_TOPIC, content_topic
 from cablestore.reindex.job import Exchange
 from cablestore.reindex.tasks import Batches, finish, leave, of_partition, reporting, settled
 

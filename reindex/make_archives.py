@@ -18,7 +18,7 @@ from cablestore.archive.format.archive import Archive
 from cablestore.archive.format.period import Period, weeks
 from cablestore.archive.format.profile import Profile
 from cablestore.archive.weeks import archives_of, messages_of, stones_by
-from cablestore.archive.writer import ArchiveWriter, Created, Plan
+from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
 from cablestore.index.copies import partitions_for
 from cablestore.protocol.crypto import Identity
 from cablestore.reindex import archive_tasks
@@ -34,7 +34,7 @@ class Made:
     """What was made, and from what."""
 
     ran: Ran
-    created: Created
+    created: CreateReport
 
 
 def make_archives(
@@ -58,7 +58,7 @@ def make_archives(
     Interrupted, the next call goes on. Raises ExportError, ArchiveError, ReindexError, StorageError.
     """
     sources = read_sources(exports)
-    plan = Plan(profile, identity, sources.dialect, key)
+    plan = ArchivePlan(profile, identity, sources.dialect, key)
     work = (work or folder.path.with_name(f"{folder.path.name}.making")).absolute()
     with folder.claimed():
         plan.verified(folder)  # before any work is done for a folder that is another's
@@ -71,7 +71,7 @@ def make_archives(
 
 
 def _archive(
-    sources: Sources, plan: Plan, now_ms: int, ran: Ran, spark: SparkOptions | None, progress: Progress
+    sources: Sources, plan: ArchivePlan, now_ms: int, ran: Ran, spark: SparkOptions | None, progress: Progress
 ) -> History:
     """Run the stages that make archives of weeks."""
     with stages(ran, spark, progress) as run:
@@ -113,7 +113,7 @@ class History:
     first_posts_ms: dict[str, int]
     reports: list[dict[str, Any]]
 
-    def write(self, folder: ArchiveFolder, plan: Plan, progress: Progress = no_progress) -> Created:
+    def write(self, folder: ArchiveFolder, plan: ArchivePlan, progress: Progress = no_progress) -> CreateReport:
         """Add to a claimed folder what it does not have."""
         deletions = [bytes.fromhex(raw) for report in self.reports for raw in report["deletions"]]
         writer = ArchiveWriter(folder, plan, deletions)
@@ -146,7 +146,7 @@ class History:
         )
 
 
-def _content_of(folder: ArchiveFolder, plan: Plan) -> dict[Period, list[tuple[int, str]]]:
+def _content_of(folder: ArchiveFolder, plan: ArchivePlan) -> dict[Period, list[tuple[int, str]]]:
     """Return how many posts the archives of each week hold, one behind the other, and the Merkle root of each in hex."""
     verified = plan.verified(folder)
     if verified is None:

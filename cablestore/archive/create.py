@@ -17,11 +17,10 @@ from typing import Final, NamedTuple
 
 from cablestore.archive.folder import SCRATCH_PREFIX, ArchiveFolder
 from cablestore.archive.format.archive import Archive
-from cablestore.archive.format.message import EVERYONE_TOPIC
 from cablestore.archive.format.period import Period, week_of
 from cablestore.archive.format.profile import Topic, profile_named, topics_of
 from cablestore.archive.weeks import archives_of, by_week, messages_of, stones_by, topics_in
-from cablestore.archive.writer import ArchiveWriter, Created, Plan
+from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
 from cablestore.export.records import records_in_order
 from cablestore.export.writer import HASH_AT, TYPE_AT
 from cablestore.index.collector import without_collector
@@ -32,6 +31,7 @@ from cablestore.index.sizes import KEY as SIZES_KEY
 from cablestore.index.sizes import Size, decode_sizes
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.dialect import dialect_named
+from cablestore.protocol.waku import EVERYONE_TOPIC
 from cablestore.store.store import CableStore
 
 _SHARED_OUT_FROM_POSTS: Final = 200_000
@@ -40,7 +40,7 @@ _AHEAD: Final = 3
 """Weeks for each process that are under way. A week and its archives have 60 MB at most, but for weeks of several archives."""
 
 
-class _Recipe(NamedTuple):
+class _CreateOptions(NamedTuple):
     """What all archives have in common, in a form that goes to other processes. It has no secret but the cabal key."""
 
     profile: str
@@ -63,12 +63,12 @@ class _Week(NamedTuple):
 def create_archives(
     store: CableStore,
     folder: ArchiveFolder,
-    plan: Plan,
+    plan: ArchivePlan,
     now_ms: int,
     progress: Progress = untold,
     *,
     processes: int | None = None,
-) -> Created:
+) -> CreateReport:
     """Make the archives of all weeks that ended by `now_ms` and that have posts, in a folder that may have earlier ones.
 
     The same history gives the same bytes. Interrupted at any instant, the next call goes on. Without a number of
@@ -81,7 +81,7 @@ def create_archives(
             writer = ArchiveWriter(folder, plan, deletions_of_earlier_weeks(reader))
             lists = records_in_order(reader, Path(scratch), progress=progress)
             weeks = _weeks(reader, writer, plan, by_week(lists, now_ms))
-            recipe = _Recipe(plan.profile.name, plan.dialect.name, plan.key)
+            recipe = _CreateOptions(plan.profile.name, plan.dialect.name, plan.key)
             for posts, archives, oversize in _made(recipe, weeks, _processes_for(reader, processes)):
                 writer.add(archives, oversize)
                 progress(posts)
@@ -96,7 +96,7 @@ def _processes_for(reader: Reader, processes: int | None) -> int:
 
 
 def _weeks(
-    reader: Reader, writer: ArchiveWriter, plan: Plan, found: Iterable[tuple[Period, list[bytes]]]
+    reader: Reader, writer: ArchiveWriter, plan: ArchivePlan, found: Iterable[tuple[Period, list[bytes]]]
 ) -> Iterator[_Week]:
     """Yield what is to be archived of each week."""
     topics = {EVERYONE_TOPIC}
@@ -111,7 +111,9 @@ def _weeks(
         yield _Week(period, topics_of(plan.profile, topics), missing, stones)
 
 
-def _made(recipe: _Recipe, weeks: Iterable[_Week], processes: int) -> Iterator[tuple[int, list[Archive], list[bytes]]]:
+def _made(
+    recipe: _CreateOptions, weeks: Iterable[_Week], processes: int
+) -> Iterator[tuple[int, list[Archive], list[bytes]]]:
     """Yield what `_make` makes of each week, in order."""
     if processes == 1:
         yield from map(partial(_make, recipe), weeks)
@@ -126,7 +128,7 @@ def _made(recipe: _Recipe, weeks: Iterable[_Week], processes: int) -> Iterator[t
             yield under_way.popleft().result()
 
 
-def _make(recipe: _Recipe, week: _Week) -> tuple[int, list[Archive], list[bytes]]:
+def _make(recipe: _CreateOptions, week: _Week) -> tuple[int, list[Archive], list[bytes]]:
     """Return how many posts were looked at, their archives, and the hashes of posts that no archive takes."""
     profile, dialect = profile_named(recipe.profile), dialect_named(recipe.dialect)
     with without_collector():

@@ -27,7 +27,7 @@ from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.format.profile import Entry
 from cablestore.archive.local import LocalArchives, cid_archives, community_folder, torrent_archives
 from cablestore.archive.member import cid_of, fetched_from, span_of, verified_by_any_profile
-from cablestore.archive.remote import Progress
+from cablestore.archive.remote import ByteProgress
 from cablestore.errors import ArchiveError
 from cablestore.limits import METADATA_TIMEOUT_S, STALL_TIMEOUT_S
 from cablestore.protocol.dialect import Dialect
@@ -40,7 +40,7 @@ _INCOMING: Final = "incoming"
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class ArchiveSources:
     """Whom to ask: for torrents `peers` (IP address and port), `trackers` and `dht`, for content ids `nodes` (URLs)."""
 
     peers: tuple[tuple[str, int], ...] = ()
@@ -52,13 +52,13 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetching:
+class RemoteArchives:
     """A community's archives elsewhere. `fetch` yields those that it is given, newest first as they are named, as they come."""
 
     verified: VerifiedIndex
-    _fetch: Callable[[list[Entry], Progress | None], Iterator[tuple[Entry, bytes]]]
+    _fetch: Callable[[list[Entry], ByteProgress | None], Iterator[tuple[Entry, bytes]]]
 
-    def fetch(self, entries: list[Entry], progress: Progress | None = None) -> Iterator[tuple[Entry, bytes]]:
+    def fetch(self, entries: list[Entry], progress: ByteProgress | None = None) -> Iterator[tuple[Entry, bytes]]:
         """Yield archives with their bytes, verified by nobody but the engine. `progress` is told bytes: here, wanted.
 
         Raises ArchiveError, of which NoRoomError and UnreachableError; what came is kept for the next time.
@@ -68,27 +68,27 @@ class Fetching:
 
 @contextmanager
 def fetching(
-    link: Link, folder: Path, control_key: bytes, dialect: Dialect, sources: Sources, key: bytes | None = None
-) -> Iterator[Fetching]:
+    link: Link, folder: Path, control_key: bytes, dialect: Dialect, sources: ArchiveSources, key: bytes | None = None
+) -> Iterator[RemoteArchives]:
     """Fetch the index that a link leads to, and yield what fetches its archives, into a folder of communities.
 
     Raises ArchiveError where nobody gives it, where it is not the control node's or older than the one that is here, and
     where another process fetches into the folder.
     """
-    work = _Work(folder, control_key, dialect, sources, key)
+    work = _FetchTask(folder, control_key, dialect, sources, key)
     by_link = work.by_cid(link) if isinstance(link, Cid) else work.by_torrent(link)
     with ArchiveFolder(work.community_folder).claimed(), by_link as found:
         yield found
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _FetchTask:
     """What `fetching` was given. The engines are imported where they are needed: each has a library of its own."""
 
     folder: Path
     control_key: bytes
     dialect: Dialect
-    sources: Sources
+    sources: ArchiveSources
     key: bytes | None
 
     @property
@@ -96,7 +96,7 @@ class _Work:
         return community_folder(self.folder, self.control_key)
 
     @contextmanager
-    def by_torrent(self, magnet: Magnet) -> Iterator[Fetching]:
+    def by_torrent(self, magnet: Magnet) -> Iterator[RemoteArchives]:
         """Fetch the index beside the community's folder: libtorrent writes where it fetches, before anybody verified it."""
         from cablestore.archive.torrent.engine import TorrentEngine, keep_torrent  # noqa: PLC0415 - as said above
 
@@ -109,7 +109,7 @@ class _Work:
         keep_torrent(incoming / f"{community}.torrent", self.folder, community)  # first: it says what the index needs
         ArchiveFolder(self.community_folder).write_index(data)
 
-        def fetch(entries: list[Entry], progress: Progress | None) -> Iterator[tuple[Entry, bytes]]:
+        def fetch(entries: list[Entry], progress: ByteProgress | None) -> Iterator[tuple[Entry, bytes]]:
             if not entries:
                 return
             torrent = incoming / f"{community}.torrent"
@@ -119,10 +119,10 @@ class _Work:
             ):
                 yield from fetched_from(remote, entries, span_of, progress)
 
-        yield Fetching(verified, fetch)
+        yield RemoteArchives(verified, fetch)
 
     @contextmanager
-    def by_cid(self, cid: Cid) -> Iterator[Fetching]:
+    def by_cid(self, cid: Cid) -> Iterator[RemoteArchives]:
         from cablestore.archive.content.remote import ContentRemote  # noqa: PLC0415 - as said above
 
         files = CidFolder(self.community_folder)
@@ -131,7 +131,7 @@ class _Work:
             verified = self._verified(remote.index(), None)
             self._check_not_older(verified, cid_archives)
             files.put_index(cid)
-            yield Fetching(
+            yield RemoteArchives(
                 verified,
                 lambda entries, progress: fetched_from(remote, entries, cid_of, progress) if entries else iter(()),
             )

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
+from cablestore.archive.format.archive import verified_posts
 from cablestore.archive.format.index import VerifiedIndex
-from cablestore.archive.format.message import content_topic
 from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import Entry, Profile
-from cablestore.archive.format.reading import verified_posts
 from cablestore.errors import ArchiveError, CableStoreError, InvalidPostError
 from cablestore.index.collector import without_collector
 from cablestore.index.reader import Reader
@@ -27,6 +26,7 @@ from cablestore.index.verdict import Verdict
 from cablestore.index.view import ALL_TYPES
 from cablestore.protocol.body import Delete
 from cablestore.protocol.post import Post, decode_post
+from cablestore.protocol.waku import content_topic
 from cablestore.store.intake import Batch
 from cablestore.store.store import CableStore
 from cablestore.views import activity, author
@@ -38,7 +38,7 @@ OnDamaged = Callable[[Entry, ArchiveError], None]
 
 
 @dataclass(slots=True)
-class Imported:
+class ArchiveImportReport:
     """What one archive, or several, came to."""
 
     archives: int = 0
@@ -52,9 +52,9 @@ class Imported:
     removed: list[bytes] = field(default_factory=list)
     """Hashes of posts that were here and that the archive lacks."""
 
-    def __add__(self, other: Imported) -> Imported:
+    def __add__(self, other: ArchiveImportReport) -> ArchiveImportReport:
         """Return both together."""
-        return Imported(
+        return ArchiveImportReport(
             self.archives + other.archives,
             self.posts + other.posts,
             self.known + other.known,
@@ -91,7 +91,7 @@ def import_archives(
     key: bytes | None = None,
     merges: bool = False,
     on_damaged: OnDamaged | None = None,
-) -> Iterator[tuple[Entry, Imported]]:
+) -> Iterator[tuple[Entry, ArchiveImportReport]]:
     """Import archives one by one, each in one atomic write; yields what came of each.
 
     While one is written the next is read and verified. Something is removed only where all archives of its period are
@@ -103,7 +103,7 @@ def import_archives(
     reads = _reads(store, verified, fetched, key, on_damaged)
     error: CableStoreError | None = None
     with ThreadPoolExecutor(1, thread_name_prefix="cablestore-import") as writer:
-        under_way: Future[tuple[Entry, Imported] | None] | None = None
+        under_way: Future[tuple[Entry, ArchiveImportReport] | None] | None = None
         while error is None:
             try:
                 read = next(reads, None)
@@ -118,7 +118,7 @@ def import_archives(
         raise error
 
 
-class _Read(NamedTuple):
+class _ReadArchive(NamedTuple):
     """An archive that is what it has to be, but for the signatures of its posts, which are being verified."""
 
     entry: Entry
@@ -128,7 +128,7 @@ class _Read(NamedTuple):
 
 def _reads(
     store: CableStore, verified: VerifiedIndex, fetched: Fetched, key: bytes | None, on_damaged: OnDamaged | None
-) -> Iterator[_Read]:
+) -> Iterator[_ReadArchive]:
     for entry, stored in fetched:
         try:
             read = _read(store, verified, entry, stored, key)
@@ -140,16 +140,16 @@ def _reads(
             yield read
 
 
-def _read(store: CableStore, verified: VerifiedIndex, entry: Entry, stored: bytes, key: bytes | None) -> _Read:
+def _read(store: CableStore, verified: VerifiedIndex, entry: Entry, stored: bytes, key: bytes | None) -> _ReadArchive:
     stones: list[Tombstone] = []
     with without_collector():
         admitted = store.admit(verified_posts(verified, entry, stored, store.dialect, key, stones))
-    return _Read(entry, admitted, stones)
+    return _ReadArchive(entry, admitted, stones)
 
 
 def _write(
-    store: CableStore, profile: Profile, periods: _Periods | None, read: _Read, on_damaged: OnDamaged | None
-) -> tuple[Entry, Imported] | None:
+    store: CableStore, profile: Profile, periods: _Periods | None, read: _ReadArchive, on_damaged: OnDamaged | None
+) -> tuple[Entry, ArchiveImportReport] | None:
     """Store an archive; None where one of its posts is not signed by its author, and `on_damaged` was told."""
     entry = read.entry
     deleted_here: list[bytes] = []
@@ -174,7 +174,7 @@ def _write(
     if read.stones:
         store.lay_skeletons(read.stones)
     found = [outcome.verdict for outcome in outcomes]
-    return entry, Imported(
+    return entry, ArchiveImportReport(
         archives=1,
         posts=found.count(Verdict.ACCEPTED),
         known=found.count(Verdict.DUPLICATE),

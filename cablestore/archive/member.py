@@ -21,8 +21,8 @@ from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import VerifiedIndex, verify_index
 from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.format.profile import PROFILES, Entry
-from cablestore.archive.importer import Imported, OnDamaged, import_archives
-from cablestore.archive.remote import PlaceT, Progress, Remote, Span
+from cablestore.archive.importer import ArchiveImportReport, OnDamaged, import_archives
+from cablestore.archive.remote import ByteProgress, PlaceT, Remote, Span
 from cablestore.errors import ArchiveError
 from cablestore.files import storage_errors, write_whole
 from cablestore.protocol.body import TEXT, Text
@@ -195,7 +195,7 @@ def cid_of(entry: Entry) -> str:
 
 
 def fetched_from(
-    remote: Remote[PlaceT], entries: list[Entry], place: Callable[[Entry], PlaceT], progress: Progress | None = None
+    remote: Remote[PlaceT], entries: list[Entry], place: Callable[[Entry], PlaceT], progress: ByteProgress | None = None
 ) -> Iterator[tuple[Entry, bytes]]:
     """Yield archives with their bytes as they come; `place` is `span_of` or `cid_of`, as the remote takes."""
     by_place = {place(entry): entry for entry in entries}
@@ -212,7 +212,7 @@ def import_noted(
     key: bytes | None = None,
     merges: bool = False,
     on_damaged: OnDamaged | None = None,
-) -> Iterator[tuple[Entry, Imported]]:
+) -> Iterator[tuple[Entry, ArchiveImportReport]]:
     """Import archives and note each; yields what came of each. Takes `on_damaged` and raises as `import_archives` does."""
     for entry, found in import_archives(store, verified, fetched, key=key, merges=merges, on_damaged=on_damaged):
         imported.add(verified.commitments[entry.archive_id])

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.format.cid import Cid, DatasetHasher, Manifest, manifest_cid
+from cablestore.archive.format.cid import Cid, DatasetHasher, DatasetManifest, manifest_cid
 from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import VerifiedIndex, encode_index, make_index, signed_index
 from cablestore.archive.format.profile import Entry, with_id
@@ -33,7 +33,7 @@ INDEX_FILENAME: Final = "archive-index.bin"
 MEDIA_TYPE: Final = "application/octet-stream"
 
 
-class Published(NamedTuple):
+class PublishReport(NamedTuple):
     """What was published: the index's content id, and how much of it all was sent just now."""
 
     index_cid: Cid
@@ -47,7 +47,7 @@ class Published(NamedTuple):
 class Target(Protocol):
     """Where datasets are published."""
 
-    def datasets(self) -> list[tuple[Cid, Manifest]]:
+    def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
         """Return what is there, by id. Raises ArchiveError."""
 
     def put(self, content: bytes, filename: str) -> Cid:
@@ -60,7 +60,7 @@ class StoreTarget:
     def __init__(self, store: ContentStore) -> None:
         self._store = store
 
-    def datasets(self) -> list[tuple[Cid, Manifest]]:
+    def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
         """Return what the store has."""
         return self._store.datasets()
 
@@ -86,7 +86,7 @@ class NodeTarget:
         self._runner.run(self._client.__aexit__(None, None, None))
         self._runner.close()
 
-    def datasets(self) -> list[tuple[Cid, Manifest]]:
+    def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
         """Return what the node says it has, where its manifests are what their ids say."""
         return self._runner.run(self._client.datasets())[0]
 
@@ -112,7 +112,7 @@ class Publisher:
 
     def publish(
         self, folder: ArchiveFolder, target: Target, progress: Callable[[int], Any] = lambda _: None
-    ) -> Published:
+    ) -> PublishReport:
         """Publish all archives of a folder and the index of them; `progress` is told after each archive.
 
         Raises ArchiveError where the folder has no archives of this control node, where one is not what its index says, and
@@ -134,7 +134,7 @@ class Publisher:
             progress(1)
         sent = sender.sent
         index = sender.send(self._index(verified, entries, commitments), INDEX_FILENAME)
-        return Published(index, len(entries), sent, sender.sent_bytes)
+        return PublishReport(index, len(entries), sent, sender.sent_bytes)
 
     def _verified(self, folder: ArchiveFolder) -> VerifiedIndex:
         data = folder.index_bytes()

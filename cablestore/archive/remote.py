@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 PlaceT = TypeVar("PlaceT")
 """What an engine's index names an archive by: `Span` for torrents."""
 
-Progress = Callable[[int, int], None]
+ByteProgress = Callable[[int, int], None]
 """Told how many bytes of what is wanted are here, and how many are wanted, both with their padding."""
 
 
@@ -30,7 +30,7 @@ class Remote(Protocol[PlaceT]):
         """Fetch the index alone and return it as it was published. Raises ArchiveError."""
         ...
 
-    def fetch(self, places: Sequence[PlaceT], progress: Progress | None = None) -> Iterator[tuple[PlaceT, bytes]]:
+    def fetch(self, places: Sequence[PlaceT], progress: ByteProgress | None = None) -> Iterator[tuple[PlaceT, bytes]]:
         """Yield the bytes of these archives, each as soon as it and those named before it are whole.
 
         The first named is fetched first: name the newest first. What is here already is not fetched again, also after a

@@ -20,7 +20,7 @@ _OF_INDEX: Final = 3
 """How many numbers at the end of a folder's state are those of the index."""
 
 
-class Seeding:
+class Seeder:
     """One community's folder, given by an engine. `link` is the newest magnet link."""
 
     def __init__(self, engine: TorrentEngine, community: str, key: bytes | None = None) -> None:

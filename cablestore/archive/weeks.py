@@ -11,17 +11,16 @@ from typing import Final
 
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.archive import Archive, encode_archive
-from cablestore.archive.format.chunks import Oversize, chunks
-from cablestore.archive.format.message import Message, content_topic, message_of
+from cablestore.archive.format.chunks import OversizeMessage, chunks
 from cablestore.archive.format.period import Period, week_of
 from cablestore.archive.format.profile import Profile, Topic
 from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT, place_of, record_start
-from cablestore.index.latest import NS_PER_MS
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.protocol.body import DELETE, INFO, JOIN, LEAVE, TEXT, TOPIC
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import SIGNED_FROM, decode_post
+from cablestore.protocol.waku import NS_PER_MS, WakuMessage, content_topic, message_of
 
 _LINKS_AT: Final = POST_AT + SIGNED_FROM
 _BODY_AT: Final = _LINKS_AT + 1 + 1 + 6
@@ -65,7 +64,7 @@ def topics_in(records: Iterable[bytes], dialect: Dialect) -> set[str]:
     return found - {content_topic(RESERVED_CHANNEL)}
 
 
-def messages_of(records: Iterable[bytes], dialect: Dialect) -> Iterator[Message]:
+def messages_of(records: Iterable[bytes], dialect: Dialect) -> Iterator[WakuMessage]:
     """Yield the messages of posts, announcements of archives left out.
 
     Posts of the usual form are not decoded, which would take most of the time. Raises what `message_of` does.
@@ -81,7 +80,7 @@ def messages_of(records: Iterable[bytes], dialect: Dialect) -> Iterator[Message]
         else:
             if (topic := topics.get(name)) is None:
                 topic = topics[name] = content_topic(dialect.channel_id(name.decode()))
-            message = Message(raw, topic, _time_ms(record) * NS_PER_MS, digest)
+            message = WakuMessage(raw, topic, _time_ms(record) * NS_PER_MS, digest)
         if message.content_topic != reserved:
             yield message
 
@@ -105,7 +104,7 @@ def archives_of(
     profile: Profile,
     period: Period,
     topics: tuple[Topic, ...],
-    messages: Iterable[Message],
+    messages: Iterable[WakuMessage],
     stones: Mapping[bytes, Sequence[Tombstone]],
     key: bytes | None,
 ) -> tuple[list[Archive], list[bytes]]:
@@ -116,7 +115,7 @@ def archives_of(
     """
     archives, oversize = [], []
     for chunk in chunks(messages):
-        if isinstance(chunk, Oversize):
+        if isinstance(chunk, OversizeMessage):
             oversize.append(chunk.message.post_hash)
         else:
             laid = [stone for message in chunk for stone in stones.get(message.post_hash, ())] if stones else ()

@@ -16,18 +16,18 @@ from cablestore.archive.format.archive import Archive, decode_archive
 from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import VerifiedIndex, encode_index, make_index, signed_index, verify_index
 from cablestore.archive.format.merkle import MerkleTree
-from cablestore.archive.format.message import Message
 from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import Entry, Profile, Record
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.waku import WakuMessage
 
 _WRITE_SIZE_BYTES: Final = 33_554_432
 """Archives that are written together, before the index is written once for all of them."""
 
 
 @dataclass(slots=True)
-class Created:
+class CreateReport:
     """What was made."""
 
     archives: int = 0
@@ -41,7 +41,7 @@ class Created:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ArchivePlan:
     """How the archives of a store are made. `key` is the cabal key, None for public archives."""
 
     profile: Profile
@@ -67,9 +67,9 @@ class Plan:
 class ArchiveWriter:
     """Archives on their way into a claimed folder. `created` tells what was made."""
 
-    def __init__(self, folder: ArchiveFolder, plan: Plan, deletions: Iterable[bytes]) -> None:
+    def __init__(self, folder: ArchiveFolder, plan: ArchivePlan, deletions: Iterable[bytes]) -> None:
         """Go on behind the archives that are there. `deletions` are whole post/deletes that the index carries."""
-        self.created: Final = Created()
+        self.created: Final = CreateReport()
         self._folder = folder
         self._plan = plan
         self._deletions = list(deletions)
@@ -86,7 +86,7 @@ class ArchiveWriter:
         """Tell whether there were archives of a week."""
         return period in self._by_period
 
-    def missing(self, period: Period, messages: list[Message]) -> list[Message]:
+    def missing(self, period: Period, messages: list[WakuMessage]) -> list[WakuMessage]:
         """Return those of a week's messages, given in order, that are in none of the archives that were there."""
         if not self.has(period):
             return messages
@@ -105,12 +105,12 @@ class ArchiveWriter:
         if sum(len(archive.stored) for archive in self._waiting) >= _WRITE_SIZE_BYTES:
             self._write()
 
-    def finish(self) -> Created:
+    def finish(self) -> CreateReport:
         """Bring to the disk what is left, and new deletions."""
         self._write()
         return self.created
 
-    def _are_all(self, known: list[Entry], messages: list[Message]) -> bool:
+    def _are_all(self, known: list[Entry], messages: list[WakuMessage]) -> bool:
         """Tell whether the archives of a week, one behind the other, hold just these messages."""
         at = 0
         for entry in known:

@@ -73,9 +73,9 @@ def create(
     from cablestore.archive.create import create_archives  # noqa: PLC0415 - as said above
     from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - as above
     from cablestore.archive.format.profile import PROFILES  # noqa: PLC0415 - as above
-    from cablestore.archive.writer import Plan  # noqa: PLC0415 - as above
+    from cablestore.archive.writer import ArchivePlan  # noqa: PLC0415 - as above
 
-    plan = Plan(PROFILES[profile], store.identity, store.dialect, None if public else key_of(cabal_key))
+    plan = ArchivePlan(PROFILES[profile], store.identity, store.dialect, None if public else key_of(cabal_key))
     community = store.identity.public_key.hex()
     files = ArchiveFolder(writable(folder) / community)
     with out.progress("archiving (each post twice: read, archived)", None) as progress:
@@ -106,7 +106,7 @@ def list_(folder: Path, control: str, cabal_key: str | None, draft8: bool, as_js
 @needs_extra
 def verify(folder: Path, control: str, cabal_key: str | None, draft8: bool, as_json: bool) -> int:
     """Go through every byte of a community's archives, signatures included. Exit status 1 when something is wrong."""
-    from cablestore.archive.format.reading import verified_content  # noqa: PLC0415 - as above
+    from cablestore.archive.format.archive import verified_content  # noqa: PLC0415 - as above
     from cablestore.protocol.crypto import are_signed  # noqa: PLC0415 - as above
 
     out = Output(as_json=as_json)

@@ -40,14 +40,14 @@ from cablestore.errors import ArchiveError
 from cablestore.store.store import CableStore
 
 if TYPE_CHECKING:
-    from cablestore.archive.fetch import Sources
+    from cablestore.archive.fetch import ArchiveSources
     from cablestore.archive.format.announcement import Link
     from cablestore.archive.format.index import VerifiedIndex
     from cablestore.archive.format.profile import Entry
-    from cablestore.archive.importer import Imported
+    from cablestore.archive.importer import ArchiveImportReport
     from cablestore.archive.member import ImportLog
 
-    _Imports = Iterator[tuple[Entry, Imported]]
+    _Imports = Iterator[tuple[Entry, ArchiveImportReport]]
 
 _INTERRUPTED: Final = 130
 _TELL_EVERY_S: Final = 1.0
@@ -96,10 +96,10 @@ def fetch(
     LINK is a magnet link, codex:CONTENT-ID, or `newest` for what the control node announced last. Interrupted, the same
     command goes on where it ended.
     """
-    from cablestore.archive.fetch import Sources  # noqa: PLC0415 - an extra, see archive_options
+    from cablestore.archive.fetch import ArchiveSources  # noqa: PLC0415 - an extra, see archive_options
 
     timeout_s = None if timeout_ms is None else timeout_ms / 1000
-    sources = Sources(tuple(map(address, peers)), trackers, dht, nodes, timeout_s)
+    sources = ArchiveSources(tuple(map(address, peers)), trackers, dht, nodes, timeout_s)
     try:
         found = _link(store, bytes.fromhex(control), link, out)
         damaged = _fetch(store, out, found, writable(folder), control, key_of(cabal_key), sources, **choice)
@@ -131,7 +131,7 @@ def _fetch(
     folder: Path,
     control: str,
     key: bytes | None,
-    sources: Sources,
+    sources: ArchiveSources,
     *,
     latest: bool,
     start_ms: int | None,
@@ -169,7 +169,7 @@ def import_and_tell(
     count: Callable[[_Imports], _Imports] = lambda imports: imports,
 ) -> int:
     """Import an index's deletions and archives as they come, tell what came of each and of all; return how many are damaged."""
-    from cablestore.archive.importer import Imported, import_deletions  # noqa: PLC0415 - an extra
+    from cablestore.archive.importer import ArchiveImportReport, import_deletions  # noqa: PLC0415 - an extra
     from cablestore.archive.member import import_noted  # noqa: PLC0415 - as above
 
     _tell_deletions(out, import_deletions(store, verified))
@@ -180,7 +180,7 @@ def import_and_tell(
         damaged.append(entry)
         tell_problem(out, entry, str(error))
 
-    total = Imported()
+    total = ArchiveImportReport()
     sized = _sized(fetched, sizes)
     for entry, found in count(
         import_noted(store, verified, sized, imported, key=key, merges=merges, on_damaged=on_damaged)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cablestore.archive.format.index import VerifiedIndex
     from cablestore.archive.format.profile import Entry
     from cablestore.archive.local import LocalArchives
-    from cablestore.archive.writer import Created
+    from cablestore.archive.writer import CreateReport
 
 # What archives need is an extra: it is imported by the commands that use it.
 
@@ -183,7 +183,7 @@ def week_of(entry: Entry) -> str:
     return entry.period.first_day
 
 
-def tell_created(out: Output, community: str, created: Created, **more: Any) -> None:
+def tell_created(out: Output, community: str, created: CreateReport, **more: Any) -> None:
     """Tell which archives were made, and which posts are in none."""
     told = {
         "community": community,

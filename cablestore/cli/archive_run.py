@@ -33,7 +33,7 @@ from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
 from cablestore.store.store import system_clock_ms
 
 if TYPE_CHECKING:
-    from cablestore.archive.seed import Seeding
+    from cablestore.archive.seed import Seeder
     from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
 
 _INTERRUPTED: Final = 130
@@ -153,7 +153,7 @@ class _Giving:
         self._out = out
         self._engine = engine
         self._key = key
-        self.seeding: Seeding | None = None
+        self.seeding: Seeder | None = None
 
     @contextmanager
     def offered(self, community_folder: Path) -> Iterator[None]:
@@ -167,9 +167,9 @@ class _Giving:
 
     def begin(self, community: str) -> None:
         """Give a folder from now on."""
-        from cablestore.archive.seed import Seeding  # noqa: PLC0415 - an extra
+        from cablestore.archive.seed import Seeder  # noqa: PLC0415 - an extra
 
-        self.seeding = Seeding(self._engine, community, self._key)
+        self.seeding = Seeder(self._engine, community, self._key)
         self._say()
 
     def look(self) -> None:

@@ -11,8 +11,6 @@ from cablestore.index.reader import Row
 from cablestore.protocol.keys import time_of
 
 MOMENT_SIZE_BYTES: Final = 40
-NS_PER_MS: Final = 1_000_000
-"""Posts tell milliseconds; Waku, whose archives and sets hold them too, tells nanoseconds."""
 
 
 def moment(timestamp_ms: int, digest: bytes) -> bytes:

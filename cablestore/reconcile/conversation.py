@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cablestore.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
-from cablestore.index.latest import NS_PER_MS
 from cablestore.limits import (
     MAX_TALK_BATCHES,
     MAX_TALK_DIFFERENCES,
@@ -31,6 +30,7 @@ from cablestore.limits import (
     TALK_PAYLOAD_SIZE_BYTES,
 )
 from cablestore.protocol.post import Post
+from cablestore.protocol.waku import NS_PER_MS
 from cablestore.reconcile.audit import Audit, answer
 from cablestore.reconcile.corrected_set import CorrectedSet
 from cablestore.reconcile.dialects import SPEC

@@ -16,10 +16,10 @@ from people import ANN, START_MS
 from talking import content_of, hello
 
 from cablestore import NodeError, limits
-from cablestore.archive.format.message import Message as Waku
 from cablestore.errors import ReconcileError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.waku import WakuMessage as Waku
 from cablestore.reconcile.codec import encode
 from cablestore.reconcile.dialects import SPEC
 from cablestore.reconcile.framing import FrameReader, framed

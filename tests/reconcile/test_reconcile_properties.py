@@ -16,9 +16,9 @@ from people import ANN
 from reconciling import HEADERS, HOUR_NS, NOW_NS, VECTORS, Outcome, an_id, converse, reconciled, session, spread
 
 from cablestore import CableStore
-from cablestore.archive.format.ids import keccak256
-from cablestore.archive.format.message import message_of
+from cablestore.archive.format.profile import keccak256
 from cablestore.errors import ReconcileError
+from cablestore.protocol.waku import message_of
 from cablestore.reconcile.codec import decode, encode, read_item_set, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC
 from cablestore.reconcile.framing import FrameReader, framed

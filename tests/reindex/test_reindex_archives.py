@@ -30,15 +30,15 @@ from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.archive import encode_archive
 from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import encode_index, make_index, signed_index
-from cablestore.archive.format.message import message_of
 from cablestore.archive.format.period import WEEK_MS, week_of
 from cablestore.archive.format.profile import topics_of
 from cablestore.archive.publish import Publisher, StoreTarget
-from cablestore.archive.writer import Plan
+from cablestore.archive.writer import ArchivePlan
 from cablestore.cli import main
 from cablestore.errors import ArchiveError
 from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.limits import MAX_FUTURE_MS
+from cablestore.protocol.waku import message_of
 from cablestore.reindex import archive_input as archives_read
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input
@@ -50,7 +50,7 @@ from cablestore.views import CATALOG
 COMMUNITY = CONTROL.public_key.hex()
 
 
-def below(folder: Path, posts: Iterable[Post], plan: Plan) -> ArchiveSource:
+def below(folder: Path, posts: Iterable[Post], plan: ArchivePlan) -> ArchiveSource:
     """Make the archives of a store of these posts below a folder."""
     archived(store_of_weeks(posts, plan.dialect), folder / COMMUNITY, plan)
     return ArchiveSource(folder, CONTROL.public_key, plan.key)

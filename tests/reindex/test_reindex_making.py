@@ -28,7 +28,7 @@ from cablestore.archive.format import chunks
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.period import WEEK_MS, weeks
 from cablestore.archive.format.profile import PROFILES
-from cablestore.archive.writer import Created, Plan
+from cablestore.archive.writer import ArchivePlan, CreateReport
 from cablestore.cli import main
 from cablestore.errors import ArchiveError, CorruptExportError
 from cablestore.reindex import archive_tasks, tasks
@@ -52,7 +52,7 @@ def exported(posts: Iterable[Post], folder: Path, dialect: Dialect) -> list[Path
     return [folder / "export"]
 
 
-def history_of(exports: list[Path], work: Path, plan: Plan, now_ms: int, random: Random) -> History:
+def history_of(exports: list[Path], work: Path, plan: ArchivePlan, now_ms: int, random: Random) -> History:
     """Do what Spark does: give out numbers, move blobs to their partitions in any order."""
     work.mkdir()
     sources = read_sources(exports)
@@ -78,7 +78,7 @@ def history_of(exports: list[Path], work: Path, plan: Plan, now_ms: int, random:
     return History(job, runs, first_posts_ms, sorted(reports, key=lambda report: int(report["week"])))
 
 
-def write(history: History, folder: ArchiveFolder, plan: Plan) -> Created:
+def write(history: History, folder: ArchiveFolder, plan: ArchivePlan) -> CreateReport:
     with folder.claimed():
         return history.write(folder, plan)
 

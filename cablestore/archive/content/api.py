@@ -9,7 +9,14 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, CODEC_MANIFEST, Cid, Generation, Manifest, manifest_cid
+from cablestore.archive.format.cid import (
+    BLOCK_SIZE_BYTES,
+    CODEC_MANIFEST,
+    Cid,
+    DatasetManifest,
+    ManifestFormat,
+    manifest_cid,
+)
 from cablestore.errors import ArchiveError
 
 PREFIX: Final = "/api/codex/v1"
@@ -26,7 +33,7 @@ def disposition(filename: str) -> str:
     return f'attachment; filename="{filename}"'
 
 
-def manifest_json(manifest: Manifest) -> dict[str, Any]:
+def manifest_json(manifest: DatasetManifest) -> dict[str, Any]:
     """Return a manifest as the API says it."""
     return {
         "treeCid": str(manifest.tree),
@@ -38,7 +45,7 @@ def manifest_json(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def item_json(cid: Cid, manifest: Manifest) -> dict[str, Any]:
+def item_json(cid: Cid, manifest: DatasetManifest) -> dict[str, Any]:
     """Return a dataset as the API says it."""
     return {"cid": str(cid), "manifest": manifest_json(manifest)}
 
@@ -51,7 +58,7 @@ def read_json(data: bytes) -> Any:
         raise ArchiveError(f"the node answered what is not JSON: {data[:80]!r}") from None
 
 
-def read_item(item: Any) -> tuple[Cid, Manifest]:
+def read_item(item: Any) -> tuple[Cid, DatasetManifest]:
     """Read a dataset; its manifest is the one that its id is of, in whichever generation.
 
     Raises ArchiveError for another shape, and for a manifest that is not of this id: it is forged, or of a generation that
@@ -67,8 +74,8 @@ def read_item(item: Any) -> tuple[Cid, Manifest]:
         raise ArchiveError(
             f"the node told of a dataset of {size_bytes!r:.40} bytes in blocks of {block_size_bytes!r:.40}"
         )
-    for generation in Generation:
-        manifest = Manifest(tree, size_bytes, filename, mimetype, generation)
+    for manifest_format in ManifestFormat:
+        manifest = DatasetManifest(tree, size_bytes, filename, mimetype, manifest_format)
         if manifest_cid(manifest) == cid:
             return cid, manifest
     raise ArchiveError(
@@ -76,7 +83,7 @@ def read_item(item: Any) -> tuple[Cid, Manifest]:
     )
 
 
-def read_manifest_of(cid: Cid, data: bytes) -> Manifest:
+def read_manifest_of(cid: Cid, data: bytes) -> DatasetManifest:
     """Read the answer to a request for one dataset's manifest. Raises ArchiveError unless it is that one's."""
     if cid.codec != CODEC_MANIFEST:
         raise ArchiveError(f"{cid} is not the id of a manifest: datasets are fetched by those")
@@ -86,7 +93,7 @@ def read_manifest_of(cid: Cid, data: bytes) -> Manifest:
     return manifest
 
 
-def read_list(data: bytes) -> tuple[list[tuple[Cid, Manifest]], list[str]]:
+def read_list(data: bytes) -> tuple[list[tuple[Cid, DatasetManifest]], list[str]]:
     """Read a list of datasets: those whose manifests are verified, and why each of the others is none."""
     items = _content(read_json(data))
     known, refused = [], []

@@ -29,13 +29,13 @@ from cablestore.archive.content.api import (
     read_space,
 )
 from cablestore.archive.content.dataset import PART_SIZE_BYTES
-from cablestore.archive.content.partial import Partial
-from cablestore.archive.content.store import Incoming, Space
+from cablestore.archive.content.partial import PartialDownload
+from cablestore.archive.content.store import IncomingDataset, Space
 from cablestore.archive.format.cid import (
     Cid,
     DatasetHasher,
-    Generation,
-    Manifest,
+    DatasetManifest,
+    ManifestFormat,
     check_filename,
     check_media_type,
     manifest_cid,
@@ -49,13 +49,13 @@ _WINDOW_SIZE_BYTES: Final = 524_288
 """What the network may be ahead of the disk; twice that is held."""
 
 
-class Uploaded(NamedTuple):
+class UploadReport(NamedTuple):
     """What a node said of an upload, and what we know of it."""
 
     cid: Cid
     tree: Cid
     size_bytes: int
-    manifest: Manifest | None
+    manifest: DatasetManifest | None
     """None where the node writes manifests in a way that is not known, and only its word binds the id to the tree."""
 
 
@@ -107,12 +107,16 @@ class ContentClient:
 
     # --- putting ---------------------------------------------------------------------------------
 
-    async def upload_bytes(self, data: bytes, *, filename: str | None = None, mimetype: str | None = None) -> Uploaded:
+    async def upload_bytes(
+        self, data: bytes, *, filename: str | None = None, mimetype: str | None = None
+    ) -> UploadReport:
         """Put bytes on the node: `upload_file`."""
         parts = (data[at : at + PART_SIZE_BYTES] for at in range(0, len(data), PART_SIZE_BYTES))
         return await self._upload(parts, filename, mimetype)
 
-    async def upload_file(self, path: Path, *, filename: str | None = None, mimetype: str | None = None) -> Uploaded:
+    async def upload_file(
+        self, path: Path, *, filename: str | None = None, mimetype: str | None = None
+    ) -> UploadReport:
         """Put a file on the node; return its content id, which is one of what was sent and of nothing else.
 
         Raises ArchiveError where the node answers with another. Raises OSError where the file cannot be read.
@@ -120,7 +124,7 @@ class ContentClient:
         with path.open("rb") as file:
             return await self._upload(iter(lambda: file.read(PART_SIZE_BYTES), b""), filename, mimetype)
 
-    async def _upload(self, parts: Iterator[bytes], filename: str | None, mimetype: str | None) -> Uploaded:
+    async def _upload(self, parts: Iterator[bytes], filename: str | None, mimetype: str | None) -> UploadReport:
         headers = {}
         if filename is not None:
             check_filename(filename)
@@ -153,12 +157,12 @@ class ContentClient:
 
     async def _recognised(
         self, cid: Cid, tree: Cid, size_bytes: int, filename: str | None, mimetype: str | None
-    ) -> Uploaded:
+    ) -> UploadReport:
         """What was uploaded, where the id that the node gave is one of it."""
-        for generation in Generation:
-            manifest = Manifest(tree, size_bytes, filename, mimetype, generation)
+        for manifest_format in ManifestFormat:
+            manifest = DatasetManifest(tree, size_bytes, filename, mimetype, manifest_format)
             if manifest_cid(manifest) == cid:
-                return Uploaded(cid, tree, size_bytes, manifest)
+                return UploadReport(cid, tree, size_bytes, manifest)
         told = read_json(await self._manifest_answer(cid))
         found = told.get("manifest") if isinstance(told, dict) else None
         if not isinstance(found, dict) or (found.get("treeCid"), found.get("datasetSize")) != (str(tree), size_bytes):
@@ -167,13 +171,13 @@ class ContentClient:
                 "believe it"
             )
         try:
-            return Uploaded(cid, tree, size_bytes, read_item(told)[1])
+            return UploadReport(cid, tree, size_bytes, read_item(told)[1])
         except ArchiveError:
-            return Uploaded(cid, tree, size_bytes, None)
+            return UploadReport(cid, tree, size_bytes, None)
 
     # --- getting ---------------------------------------------------------------------------------
 
-    async def manifest(self, cid: Cid) -> Manifest:
+    async def manifest(self, cid: Cid) -> DatasetManifest:
         """Return the manifest that this is the id of. Raises ArchiveError where the node gives another."""
         return read_manifest_of(cid, await self._manifest_answer(cid))
 
@@ -186,9 +190,9 @@ class ContentClient:
         cid: Cid,
         target: Path,
         *,
-        manifest: Manifest | None = None,
+        manifest: DatasetManifest | None = None,
         max_size_bytes: int = limits.MAX_DATASET_SIZE_BYTES,
-    ) -> Manifest:
+    ) -> DatasetManifest:
         """Get a dataset into a file, which appears, or is replaced, when all of it is verified; return its manifest.
 
         An interrupted download goes on when it is asked for again, from the same node or another: what came is in hidden files
@@ -199,7 +203,7 @@ class ContentClient:
             manifest = await self.manifest(cid)
         if manifest.dataset_size_bytes > max_size_bytes:
             raise ArchiveError(f"{cid} has {manifest.dataset_size_bytes} bytes, at most {max_size_bytes} were expected")
-        with Partial(target, manifest) as partial:
+        with PartialDownload(target, manifest) as partial:
             try:
                 await self._fill(cid, partial, manifest)
                 await asyncio.to_thread(partial.finish)
@@ -210,7 +214,7 @@ class ContentClient:
                 raise
         return manifest
 
-    async def _fill(self, cid: Cid, partial: Partial, manifest: Manifest) -> None:
+    async def _fill(self, cid: Cid, partial: PartialDownload, manifest: DatasetManifest) -> None:
         if not partial.has_leaves:
             await self._get_leaves(cid, partial)
         start = await asyncio.to_thread(partial.resume)
@@ -222,7 +226,7 @@ class ContentClient:
             async for part in _parts(response):
                 await asyncio.to_thread(partial.write, part)
 
-    async def _get_leaves(self, cid: Cid, partial: Partial) -> None:
+    async def _get_leaves(self, cid: Cid, partial: PartialDownload) -> None:
         """Get the leaves, where the node has such a route."""
         at = 0
         try:
@@ -234,7 +238,7 @@ class ContentClient:
             return
         await asyncio.to_thread(partial.check_leaves)
 
-    async def fetch_into(self, cid: Cid, incoming: Incoming) -> Manifest:
+    async def fetch_into(self, cid: Cid, incoming: IncomingDataset) -> DatasetManifest:
         """Get a dataset into a content store, and commit it there when it is verified."""
         manifest = await self.manifest(cid)
         async with self._data(cid, manifest, 0) as (response, _):
@@ -249,7 +253,7 @@ class ContentClient:
 
     @asynccontextmanager
     async def _data(
-        self, cid: Cid, manifest: Manifest, start: int
+        self, cid: Cid, manifest: DatasetManifest, start: int
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, int]]:
         """Ask for a dataset's bytes from `start` on; yield the answer and where it begins, `start` or 0."""
         route = f"/data/{cid}/network/stream" if self._network else f"/data/{cid}"
@@ -267,7 +271,7 @@ class ContentClient:
 
     # --- the rest --------------------------------------------------------------------------------
 
-    async def datasets(self) -> tuple[list[tuple[Cid, Manifest]], list[str]]:
+    async def datasets(self) -> tuple[list[tuple[Cid, DatasetManifest]], list[str]]:
         """Return the datasets that the node has, those whose manifests are verified, and what is wrong with the others."""
         async with self._request("GET", "/data") as response:
             return read_list(await _read(response, limits.MAX_DATASET_LIST_SIZE_BYTES))
@@ -289,11 +293,6 @@ class ContentClient:
         """Remove a dataset from the node. One that it does not have is no error."""
         async with self._request("DELETE", f"/data/{cid}"):
             return
-
-    async def request_fetch(self, cid: Cid) -> Manifest:
-        """Have the node fetch a dataset from others, in the background; return its manifest."""
-        async with self._request("POST", f"/data/{cid}/network") as response:
-            return read_manifest_of(cid, await _read(response, limits.MAX_MANIFEST_SIZE_BYTES))
 
     @asynccontextmanager
     async def _request(self, method: str, route: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -352,20 +351,20 @@ async def _parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         yield bytes(data)
 
 
-def upload_file(url: str, path: Path, *, filename: str | None = None, mimetype: str | None = None) -> Uploaded:
+def upload_file(url: str, path: Path, *, filename: str | None = None, mimetype: str | None = None) -> UploadReport:
     """Put a file on a node: `ContentClient.upload_file`, for where no loop runs."""
 
-    async def work() -> Uploaded:
+    async def work() -> UploadReport:
         async with ContentClient(url) as client:
             return await client.upload_file(path, filename=filename, mimetype=mimetype)
 
     return asyncio.run(work())
 
 
-def download_file(url: str, cid: Cid, target: Path) -> Manifest:
+def download_file(url: str, cid: Cid, target: Path) -> DatasetManifest:
     """Get a file from a node: `ContentClient.download`, for where no loop runs."""
 
-    async def work() -> Manifest:
+    async def work() -> DatasetManifest:
         async with ContentClient(url) as client:
             return await client.download(cid, target)
 

@@ -17,18 +17,18 @@ from types import TracebackType
 from typing import Self
 
 from cablestore.archive.content.dataset import check_disk, check_leaves
-from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, LEAF_SIZE_BYTES, DatasetHasher, Manifest
+from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, LEAF_SIZE_BYTES, DatasetHasher, DatasetManifest
 from cablestore.errors import ArchiveError, StorageError
 from cablestore.files import sync_folder, try_lock
 
 
-class Partial:
+class PartialDownload:
     """A download on its way to `target`, in the hands of this object while it is open.
 
     Raises ArchiveError where another download of the same bytes to the same folder runs, StorageError where the disk refuses.
     """
 
-    def __init__(self, target: Path, manifest: Manifest) -> None:
+    def __init__(self, target: Path, manifest: DatasetManifest) -> None:
         self._target = target
         self._manifest = manifest
         self._data_path = target.parent / f".{manifest.tree}.part"

@@ -10,8 +10,8 @@ from typing import Any, Final, Self, TypeVar
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.community import CidFolder
 from cablestore.archive.content.dataset import check_disk
-from cablestore.archive.format.cid import Cid, DatasetHasher, Manifest
-from cablestore.archive.remote import Progress
+from cablestore.archive.format.cid import Cid, DatasetHasher, DatasetManifest
+from cablestore.archive.remote import ByteProgress
 from cablestore.errors import ArchiveError, NoRoomError, UnreachableError
 from cablestore.files import storage_errors
 from cablestore.limits import MAX_INDEX_SIZE_BYTES, MAX_STORED_ARCHIVE_SIZE_BYTES, STALL_TIMEOUT_S
@@ -57,7 +57,7 @@ class ContentRemote:
         manifest = self._run(self._manifest(self._index))
         return self._whole(self._index, manifest, MAX_INDEX_SIZE_BYTES)
 
-    def fetch(self, places: Sequence[str], progress: Progress | None = None) -> Iterator[tuple[str, bytes]]:
+    def fetch(self, places: Sequence[str], progress: ByteProgress | None = None) -> Iterator[tuple[str, bytes]]:
         """Yield the archives under these content ids, in this order. See `engine.Remote`.
 
         The manifests come first, and with them how much room is needed: raises NoRoomError where it is not there.
@@ -90,7 +90,9 @@ class ContentRemote:
 
     # --- the parts of a fetch ------------------------------------------------------------------
 
-    def _fetch(self, wanted: list[tuple[Cid, Manifest]], progress: Progress | None) -> Iterator[tuple[str, bytes]]:
+    def _fetch(
+        self, wanted: list[tuple[Cid, DatasetManifest]], progress: ByteProgress | None
+    ) -> Iterator[tuple[str, bytes]]:
         total_bytes = sum(manifest.dataset_size_bytes for _, manifest in wanted)
         here_bytes = 0
         for cid, manifest in wanted:
@@ -100,7 +102,7 @@ class ContentRemote:
                 progress(here_bytes, total_bytes)
             yield str(cid), content
 
-    def _whole(self, cid: Cid, manifest: Manifest, limit_bytes: int) -> bytes:
+    def _whole(self, cid: Cid, manifest: DatasetManifest, limit_bytes: int) -> bytes:
         """Return a dataset's bytes, fetched unless they are here."""
         _check_size(cid, manifest.dataset_size_bytes, limit_bytes)
         content = self._held(cid, manifest)
@@ -111,7 +113,7 @@ class ContentRemote:
             raise ArchiveError(f"{self._folder.path} does not keep what is written to it: check the disk")
         return content
 
-    def _held(self, cid: Cid, manifest: Manifest) -> bytes | None:
+    def _held(self, cid: Cid, manifest: DatasetManifest) -> bytes | None:
         """Return a dataset that is here and right, None for another."""
         content = self._folder.content(cid)
         if not content or len(content) != manifest.dataset_size_bytes:
@@ -126,20 +128,20 @@ class ContentRemote:
         for client in self._clients:
             await self._open.enter_async_context(client)
 
-    async def _manifests(self, cids: list[Cid]) -> list[Manifest]:
+    async def _manifests(self, cids: list[Cid]) -> list[DatasetManifest]:
         """Ask for some manifests at a time."""
         turns = asyncio.Semaphore(_MANIFESTS_AT_ONCE)
 
-        async def one(cid: Cid) -> Manifest:
+        async def one(cid: Cid) -> DatasetManifest:
             async with turns:
                 return await self._manifest(cid)
 
         return await asyncio.gather(*map(one, cids))
 
-    async def _manifest(self, cid: Cid) -> Manifest:
+    async def _manifest(self, cid: Cid) -> DatasetManifest:
         return await self._asked(lambda client: client.manifest(cid))
 
-    async def _download(self, cid: Cid, manifest: Manifest) -> None:
+    async def _download(self, cid: Cid, manifest: DatasetManifest) -> None:
         target = self._folder.path_of(cid)
         await self._asked(lambda client: client.download(cid, target, manifest=manifest))
 

@@ -23,7 +23,14 @@ from cablestore.archive.content.dataset import PART_SIZE_BYTES
 from cablestore.archive.content.http import check_name, is_own_host, one_content_type
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.content.upstream import Upstream
-from cablestore.archive.format.cid import Cid, Generation, Manifest, check_filename, check_media_type, manifest_cid
+from cablestore.archive.format.cid import (
+    Cid,
+    DatasetManifest,
+    ManifestFormat,
+    check_filename,
+    check_media_type,
+    manifest_cid,
+)
 from cablestore.errors import (
     ArchiveError,
     CableStoreError,
@@ -60,13 +67,13 @@ class ContentServer:
         port: int = 0,
         upstream: Sequence[str] = (),
         names: Sequence[str] = (),
-        generation: Generation = Generation.CODEX,
+        manifest_format: ManifestFormat = ManifestFormat.CODEX,
         stall_timeout_s: float = limits.STALL_TIMEOUT_S,
         stop_timeout_s: float = 5.0,
     ) -> None:
         self._store = store
         self._where = (host, port)
-        self._generation = generation
+        self._manifest_format = manifest_format
         self._stall_timeout_s = stall_timeout_s
         self._uploads = 0
         self._upstream = Upstream(store, upstream)
@@ -149,7 +156,7 @@ class ContentServer:
             self._uploads -= 1
         return web.Response(text=str(manifest_cid(manifest)))
 
-    async def _store_body(self, request: web.Request, filename: str | None, mimetype: str | None) -> Manifest:
+    async def _store_body(self, request: web.Request, filename: str | None, mimetype: str | None) -> DatasetManifest:
         with self._store.incoming() as incoming:
             part = bytearray()
             while data := await self._body_part(request):
@@ -162,7 +169,7 @@ class ContentServer:
             elif not incoming.size_bytes:
                 raise web.HTTPUnprocessableEntity(text="the body is empty: a dataset has at least one byte")
             return await asyncio.to_thread(
-                lambda: incoming.commit(filename=filename, mimetype=mimetype, generation=self._generation)
+                lambda: incoming.commit(filename=filename, mimetype=mimetype, manifest_format=self._manifest_format)
             )
 
     async def _body_part(self, request: web.Request) -> bytes:

@@ -25,7 +25,14 @@ from cablestore.archive.content.dataset import (
     check_disk,
 )
 from cablestore.archive.content.folder import DATA, INCOMING, LEAVES, MANIFESTS, disk, lock_folder
-from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, CODEC_MANIFEST, Cid, Generation, Manifest, manifest_cid
+from cablestore.archive.format.cid import (
+    BLOCK_SIZE_BYTES,
+    CODEC_MANIFEST,
+    Cid,
+    DatasetManifest,
+    ManifestFormat,
+    manifest_cid,
+)
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StorageError
 from cablestore.files import sync_folder, whole_file
 
@@ -58,7 +65,7 @@ class ContentStore:
         """Manifests that cannot be read: their datasets are neither given out nor removed. Delete them, or put them again."""
         self._lock: int | None = lock
         self._guard = threading.RLock()
-        self._manifests: dict[Cid, Manifest] = {}
+        self._manifests: dict[Cid, DatasetManifest] = {}
         self._users: Counter[Cid] = Counter()
         """How many manifests each tree has."""
         self._used_size_bytes = 0
@@ -100,7 +107,7 @@ class ContentStore:
         if cid is None:
             return
         try:
-            manifest = Manifest.decode(path.read_bytes())
+            manifest = DatasetManifest.decode(path.read_bytes())
         except ArchiveError:
             self.damaged.add(cid)
             return
@@ -132,8 +139,8 @@ class ContentStore:
         *,
         filename: str | None = None,
         mimetype: str | None = None,
-        generation: Generation = Generation.CODEX,
-    ) -> Manifest:
+        manifest_format: ManifestFormat = ManifestFormat.CODEX,
+    ) -> DatasetManifest:
         """Store what the chunks make together, whatever their sizes; return its manifest once it is safely on the disk.
 
         Raises ArchiveError for no bytes at all and for a filename or media type that is none, NoRoomError where it does not
@@ -143,29 +150,16 @@ class ContentStore:
             for chunk in chunks:
                 for at in range(0, len(chunk), PART_SIZE_BYTES):
                     incoming.write(chunk[at : at + PART_SIZE_BYTES])
-            return incoming.commit(filename=filename, mimetype=mimetype, generation=generation)
-
-    def put_file(
-        self,
-        path: Path,
-        *,
-        filename: str | None = None,
-        mimetype: str | None = None,
-        generation: Generation = Generation.CODEX,
-    ) -> Manifest:
-        """Store a file's bytes: `put`. Raises OSError where the file cannot be read."""
-        with path.open("rb") as file:
-            parts = iter(lambda: file.read(PART_SIZE_BYTES), b"")
-            return self.put(parts, filename=filename, mimetype=mimetype, generation=generation)
+            return incoming.commit(filename=filename, mimetype=mimetype, manifest_format=manifest_format)
 
     @contextmanager
-    def incoming(self) -> Iterator[Incoming]:
+    def incoming(self) -> Iterator[IncomingDataset]:
         """Yield what takes a dataset piece by piece. Without its `commit` nothing is stored."""
         with self._guard:
             self._check_open()
         name = self.folder / INCOMING / secrets.token_hex(8)
         with disk(f"write in {self.folder}"):
-            incoming = Incoming(self, name)
+            incoming = IncomingDataset(self, name)
         try:
             yield incoming
         finally:
@@ -184,7 +178,7 @@ class ContentStore:
                 check_disk(self.folder, size_bytes)
             self._reserved_size_bytes += size_bytes
 
-    def _adopt(self, name: Path, manifest: Manifest) -> None:
+    def _adopt(self, name: Path, manifest: DatasetManifest) -> None:
         """Move two whole files in place and write the manifest; the files may be there, then these replace them."""
         cid, encoded = manifest_cid(manifest), manifest.encode()
         with self._guard, disk(f"write in {self.folder}"):
@@ -204,7 +198,7 @@ class ContentStore:
             if cid not in self._manifests:
                 self._know(cid, manifest)
 
-    def _check_fits(self, manifest: Manifest, manifest_size_bytes: int) -> None:
+    def _check_fits(self, manifest: DatasetManifest, manifest_size_bytes: int) -> None:
         """Raise NoRoomError where one more manifest, or the blocks of a tree that is new, go beyond a limit."""
         if len(self._manifests) >= limits.MAX_DATASETS:
             raise NoRoomError(f"the content store has {len(self._manifests)} datasets, which is the most: delete some")
@@ -215,7 +209,7 @@ class ContentStore:
                 "more do not fit: delete datasets or raise the quota"
             )
 
-    def _know(self, cid: Cid, manifest: Manifest) -> None:
+    def _know(self, cid: Cid, manifest: DatasetManifest) -> None:
         self._manifests[cid] = manifest
         self._used_size_bytes += len(manifest.encode())
         if not self._users[manifest.tree]:
@@ -224,7 +218,7 @@ class ContentStore:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def manifest(self, cid: Cid) -> Manifest:
+    def manifest(self, cid: Cid) -> DatasetManifest:
         """Return the manifest with this id. Raises NoSuchContentError, and ArchiveError where it is damaged."""
         with self._guard:
             self._check_open()
@@ -264,7 +258,7 @@ class ContentStore:
             while part := reader.read():
                 yield part
 
-    def datasets(self) -> list[tuple[Cid, Manifest]]:
+    def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
         """Return the datasets that are stored, by id."""
         with self._guard:
             self._check_open()
@@ -294,7 +288,7 @@ class ContentStore:
                 self._forget(manifest)
         return True
 
-    def _forget(self, manifest: Manifest) -> None:
+    def _forget(self, manifest: DatasetManifest) -> None:
         self._used_size_bytes -= len(manifest.encode())
         self._users[manifest.tree] -= 1
         if self._users[manifest.tree]:
@@ -309,7 +303,7 @@ class ContentStore:
             raise ArchiveError(f"the content store at {self.folder} is closed")
 
 
-class Incoming:
+class IncomingDataset:
     """A dataset on its way into a store. Made by `ContentStore.incoming`."""
 
     def __init__(self, store: ContentStore, name: Path) -> None:
@@ -338,17 +332,21 @@ class Incoming:
                 self._writer.write(data)
 
     def commit(
-        self, *, filename: str | None = None, mimetype: str | None = None, generation: Generation = Generation.CODEX
-    ) -> Manifest:
+        self,
+        *,
+        filename: str | None = None,
+        mimetype: str | None = None,
+        manifest_format: ManifestFormat = ManifestFormat.CODEX,
+    ) -> DatasetManifest:
         """Store what was written; return its manifest once that is on the disk. Raises like `ContentStore.put`."""
         with self._guard:
             self._check()
             tree = self._finish()
-            manifest = Manifest(tree, self._writer.size_bytes, filename, mimetype, generation)
+            manifest = DatasetManifest(tree, self._writer.size_bytes, filename, mimetype, manifest_format)
             self._store._adopt(self._name, manifest)  # noqa: SLF001 - a part of the store
             return manifest
 
-    def commit_as(self, manifest: Manifest) -> None:
+    def commit_as(self, manifest: DatasetManifest) -> None:
         """Store what was written under a manifest from elsewhere. Raises ArchiveError unless it is what was written."""
         with self._guard:
             self._check()

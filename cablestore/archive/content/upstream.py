@@ -11,7 +11,7 @@ from typing import Final
 from cablestore import limits
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.store import ContentStore
-from cablestore.archive.format.cid import Cid, Manifest
+from cablestore.archive.format.cid import Cid, DatasetManifest
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError
 
 _LOG: Final = logging.getLogger("cablestore.content")
@@ -24,7 +24,7 @@ class Upstream:
         self._store = store
         self._clients = [ContentClient(url, network=True, is_relay=True) for url in urls]
         self._open = AsyncExitStack()
-        self._running: dict[Cid, asyncio.Task[Manifest]] = {}
+        self._running: dict[Cid, asyncio.Task[DatasetManifest]] = {}
 
     async def start(self) -> None:
         """Open the clients."""
@@ -39,7 +39,7 @@ class Upstream:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._open.aclose()
 
-    async def manifest(self, cid: Cid, *, is_asked_by_node: bool = False) -> Manifest:
+    async def manifest(self, cid: Cid, *, is_asked_by_node: bool = False) -> DatasetManifest:
         """Return a manifest, the store's or one of another node. Raises ArchiveError, NoSuchContentError where nobody has it.
 
         What a node asks is answered from the store: else two nodes that have each other as upstream ask in a circle.
@@ -58,7 +58,7 @@ class Upstream:
         if not self._store.exists(cid) and not is_asked_by_node and self._clients:
             await asyncio.shield(self.begin(cid))
 
-    def begin(self, cid: Cid) -> asyncio.Task[Manifest]:
+    def begin(self, cid: Cid) -> asyncio.Task[DatasetManifest]:
         """Fetch a dataset in the background, unless that is under way. Raises NoRoomError where too many others are."""
         if cid in self._running:
             return self._running[cid]
@@ -74,7 +74,7 @@ class Upstream:
         if not task.cancelled() and (error := task.exception()) is not None:
             _LOG.warning("a dataset was not fetched", extra={"cid": str(cid), "reason": str(error)})
 
-    async def _fetch(self, cid: Cid) -> Manifest:
+    async def _fetch(self, cid: Cid) -> DatasetManifest:
         if self._store.exists(cid):
             return self._store.manifest(cid)
         no_room: NoRoomError | None = None

@@ -1,4 +1,4 @@
-"""How a control node says where its archives are: the text of a post, and status-go's messages for the same. Pure.
+"""How a control node says where its archives are: the text of a post. Pure.
 
     archives CLOCK magnet:?xt=urn:btih:INFO-HASH&dn=COMMUNITY&tr=TRACKER
     archives CLOCK codex:CONTENT-ID-OF-THE-INDEX
@@ -15,11 +15,9 @@ from typing import Final
 
 from cablestore.archive.format.cid import CODEC_MANIFEST, Cid
 from cablestore.archive.format.magnet import Magnet
-from cablestore.archive.proto import status_go_pb2
 from cablestore.errors import ArchiveError
 from cablestore.limits import MAX_TEXT_SIZE_BYTES
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
-from cablestore.protocol.protobuf import parsed, written
 from cablestore.protocol.varint import MAX_VARINT
 
 RESERVED_CHANNEL: Final = ARCHIVES_CHANNEL
@@ -58,12 +56,6 @@ class Announcement:
             )
         return text
 
-    def status_go(self) -> bytes:
-        """Return the bytes of status-go's message: CommunityMessageArchiveMagnetlink, or ...IndexCid by content id."""
-        if isinstance(self.link, Cid):
-            return written(status_go_pb2.CommunityMessageArchiveIndexCid(clock=self.clock, cid=str(self.link)))
-        return written(status_go_pb2.CommunityMessageArchiveMagnetlink(clock=self.clock, magnet_uri=str(self.link)))
-
 
 def parse_announcement(text: str) -> Announcement:
     """Read the text of a post. Raises ArchiveError for any text that `Announcement.text` does not write."""
@@ -93,15 +85,3 @@ def parse_link(text: str) -> Link:
 def link_text(link: Link) -> str:
     """Return the one text of a link that announcements have, which `parse_link` reads."""
     return f"{_CODEX}{link}" if isinstance(link, Cid) else str(link)
-
-
-def parse_status_go_magnet_link(data: bytes) -> Announcement:
-    """Read status-go's CommunityMessageArchiveMagnetlink, whose link may have other parameters. Raises ArchiveError."""
-    found = parsed(status_go_pb2.CommunityMessageArchiveMagnetlink, data)
-    return Announcement(found.clock, Magnet.parse(found.magnet_uri))
-
-
-def parse_status_go_index_cid(data: bytes) -> Announcement:
-    """Read CommunityMessageArchiveIndexCid of status-go's Codex variant. Raises ArchiveError."""
-    found = parsed(status_go_pb2.CommunityMessageArchiveIndexCid, data)
-    return Announcement(found.clock, Cid.parse(found.cid))

@@ -11,21 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.merkle import MerkleTree
-from cablestore.archive.format.message import Message, message_of
 from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import Entry, Profile, Record, Topic, with_id
 from cablestore.archive.format.seal import SEAL_OVERHEAD_BYTES, is_sealed, seal, unseal
 from cablestore.errors import ArchiveError, CorruptStoreError, DecodeError
-from cablestore.index.latest import NS_PER_MS
 from cablestore.index.packing import pack, unpack
 from cablestore.index.tombstone import Tombstone
 from cablestore.limits import MAX_STORED_ARCHIVE_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
-from cablestore.protocol.fields import sized
 from cablestore.protocol.post import Post, decode_post
-from cablestore.protocol.protobuf import fields
-from cablestore.protocol.varint import encode_varint
+from cablestore.protocol.protobuf import fields, sized_field
+from cablestore.protocol.waku import NS_PER_MS, WakuMessage, message_of
 
 _PURPOSE: Final = b"archive"
 _METADATA_FIELD: Final = 2
@@ -65,16 +63,12 @@ class Archive:
         size_bytes = len(self.stored)
         return with_id(profile, Entry("", self.period, self.topics, offset_bytes, size_bytes, self.padding_bytes))
 
-    def entry_by_cid(self, profile: Profile, cid: str) -> Entry:
-        """Return the archive's entry in an index, where `content` is under this content id."""
-        return with_id(profile, Entry("", self.period, self.topics, cid=cid))
-
 
 def encode_archive(
     profile: Profile,
     period: Period,
     topics: tuple[Topic, ...],
-    messages: Sequence[Message],
+    messages: Sequence[WakuMessage],
     key: bytes | None = None,
     tombstones: Sequence[Tombstone] = (),
 ) -> Archive:
@@ -101,7 +95,7 @@ def encode_archive(
     return Archive(period, topics, stored, padding_bytes, tree.size, tree.root())
 
 
-def _check(profile: Profile, period: Period, topics: tuple[Topic, ...], messages: Sequence[Message]) -> None:
+def _check(profile: Profile, period: Period, topics: tuple[Topic, ...], messages: Sequence[WakuMessage]) -> None:
     known = frozenset(topics)
     strange = {topic for topic in {message.content_topic for message in messages} if profile.topic(topic) not in known}
     start_ns, stop_ns = period.from_ms * NS_PER_MS, period.to_ms * NS_PER_MS
@@ -157,12 +151,50 @@ def verified_post(profile: Profile, record: Record, dialect: Dialect) -> Post:
     return post
 
 
+def verified_content(
+    verified: VerifiedIndex, entry: Entry, stored: bytes, dialect: Dialect, key: bytes | None = None
+) -> tuple[list[Post], list[Tombstone]]:
+    """Return posts and tombstones of an archive. All but the posts' own signatures is checked. Raises ArchiveError."""
+    stones: list[Tombstone] = []
+    return list(verified_posts(verified, entry, stored, dialect, key, stones)), stones
+
+
+def verified_posts(
+    verified: VerifiedIndex,
+    entry: Entry,
+    stored: bytes,
+    dialect: Dialect,
+    key: bytes | None,
+    stones: list[Tombstone],
+) -> Iterator[Post]:
+    """Yield the posts of an archive and put its tombstones into `stones`. All but the posts' own signatures is checked.
+
+    Raises ArchiveError, possibly after posts were given: store none before the end.
+    """
+    profile = verified.index.profile
+    commitment = verified.commitments[entry.archive_id]
+    commitment.check_stored(stored)
+    tree = MerkleTree()
+    for record in decode_archive(profile, stored, entry, key):
+        if isinstance(record, Tombstone):
+            stones.append(record)
+            continue
+        if tree.size == commitment.num_posts:
+            raise ArchiveError(
+                f"archive {entry.archive_id} holds more than {commitment.num_posts} posts, as was signed"
+            )
+        post = verified_post(profile, record, dialect)
+        tree.add(post.hash)
+        yield post
+    commitment.check_posts(tree)
+
+
 def _written(tombstones: Sequence[Tombstone]) -> bytes:
     """Return the field of tombstones: msgpack [[target, author, the row's value], ...]; nothing where there are none."""
     if not tombstones:
         return b""
     packed = pack([[stone.target, stone.author, stone.told().encode()] for stone in tombstones])
-    return encode_varint(_TOMBSTONES_FIELD << 3 | 2) + sized(packed)
+    return sized_field(_TOMBSTONES_FIELD, packed)
 
 
 def _tombstones(value: bytes) -> Iterator[Tombstone]:

@@ -11,15 +11,15 @@ node comes last), and each is held against ids that real nodes gave out. Two thi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 from typing import Final, Self
 
 from cablestore import limits
-from cablestore.errors import ArchiveError, DecodeError
-from cablestore.protocol.varint import encode_varint, read_varint
+from cablestore.errors import ArchiveError
+from cablestore.protocol.protobuf import fields, number_field, sized_field
+from cablestore.protocol.varint import encode_varint
 
 BLOCK_SIZE_BYTES: Final = 65_536
 """What datasets are cut into (nim-codex: DefaultBlockSize)."""
@@ -116,11 +116,6 @@ def leaf_of(block: bytes) -> bytes:
     return sha256(block.ljust(BLOCK_SIZE_BYTES, b"\0")).digest()
 
 
-def block_cid(block: bytes) -> Cid:
-    """Return the id of one block of 1 to 65,536 bytes."""
-    return Cid(CODEC_BLOCK, leaf_of(block))
-
-
 def _node(left: bytes, right: bytes | None, level: int) -> bytes:
     """The node over two on `level`, or over one that has none to its right."""
     key = (_BOTTOM if level == 0 else 0) + (_ALONE if right is None else 0)
@@ -163,14 +158,6 @@ class RootHasher:
         return last
 
 
-def tree_cid(leaves: Iterable[bytes]) -> Cid:
-    """Return the id of the dataset whose blocks have these leaves; raises ArchiveError when there are none."""
-    hasher = RootHasher()
-    for leaf in leaves:
-        hasher.add(leaf)
-    return Cid(CODEC_TREE, hasher.root())
-
-
 class DatasetHasher:
     """Finds the tree of a dataset that comes in pieces of any size; holds at most a block and a node for each level."""
 
@@ -210,70 +197,10 @@ class DatasetHasher:
         return Cid(CODEC_TREE, self._roots.root()), leaf
 
 
-# --- proofs ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class BlockProof:
-    """Shows that a block stands at `index` of a dataset: the nodes beside its way to the root, 32 zeros where there is none.
-
-    A proof is of the block and its place. `block_count` is only what makes the path readable: believe the manifest's.
-    """
-
-    index: int
-    block_count: int
-    path: tuple[bytes, ...]
-
-    def check(self, tree: Cid, block: bytes) -> None:
-        """Raise ArchiveError unless the block is the one at this place of the dataset with this tree."""
-        if tree.codec != CODEC_TREE:
-            raise ArchiveError(f"{tree} is not the id of a tree: blocks are proved against those")
-        if not 0 <= self.index < self.block_count:
-            raise ArchiveError(f"the proof is of block {self.index} of {self.block_count}, which is none")
-        if len(block) < BLOCK_SIZE_BYTES and self.index < self.block_count - 1:
-            raise ArchiveError(
-                f"block {self.index} has {len(block)} bytes and is not the last: {BLOCK_SIZE_BYTES} expected"
-            )
-        if self._root(leaf_of(block)) != tree.digest:
-            raise ArchiveError(f"block {self.index} is not in the dataset {tree}, or its proof is of another")
-
-    def _root(self, node: bytes) -> bytes:
-        index, count = self.index, self.block_count
-        for level, beside in enumerate(self.path):
-            if len(beside) != LEAF_SIZE_BYTES or (count == 1 and level > 0):
-                raise ArchiveError(f"the proof has {len(self.path)} nodes, not one of 32 bytes for each level")
-            if index % 2:
-                node = _node(beside, node, level)
-            elif index + 1 < count:
-                node = _node(node, beside, level)
-            elif beside == _NO_NODE:
-                node = _node(node, None, level)
-            else:
-                raise ArchiveError("the proof has a node where the tree has none")
-            index, count = index // 2, -(-count // 2)
-        if count != 1 or not self.path:
-            raise ArchiveError(f"the proof ends after {len(self.path)} nodes, below the root")
-        return node
-
-
-def prove_block(leaves: Sequence[bytes], index: int) -> BlockProof:
-    """Return the proof of one block of the dataset whose blocks have these leaves. Raises ArchiveError for no such block."""
-    if not 0 <= index < len(leaves):
-        raise ArchiveError(f"there is no block {index} in a dataset of {len(leaves)}")
-    path: list[bytes] = []
-    layer, at = list(leaves), index
-    while len(layer) > 1 or not path:
-        path.append(layer[at ^ 1] if at ^ 1 < len(layer) else _NO_NODE)
-        pairs = range(0, len(layer), 2)
-        layer = [_node(layer[i], layer[i + 1] if i + 1 < len(layer) else None, len(path) - 1) for i in pairs]
-        at //= 2
-    return BlockProof(index, len(leaves), tuple(path))
-
-
 # --- manifests ---------------------------------------------------------------------------------------
 
 
-class Generation(StrEnum):
+class ManifestFormat(StrEnum):
     """How a manifest is written: the format changed twice without a version number that says so."""
 
     CODEX = "codex"
@@ -285,14 +212,14 @@ class Generation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class DatasetManifest:
     """What a dataset's id stands for: its tree, size, and how a client named it. Raises ArchiveError for what none can be."""
 
     tree: Cid
     dataset_size_bytes: int
     filename: str | None = None
     mimetype: str | None = None
-    generation: Generation = Generation.CODEX
+    manifest_format: ManifestFormat = ManifestFormat.CODEX
 
     def __post_init__(self) -> None:
         if self.tree.codec != CODEC_TREE:
@@ -323,9 +250,9 @@ class Manifest:
             self.filename.encode() if self.filename is not None else None,
             self.mimetype.encode() if self.mimetype is not None else None,
         ]
-        if self.generation is Generation.LOGOS2:
+        if self.manifest_format is ManifestFormat.LOGOS2:
             fields.insert(0, 0)  # the manifest's version
-        elif self.generation is Generation.CODEX:
+        elif self.manifest_format is ManifestFormat.CODEX:
             fields.insert(6, None)  # erasure coding, which has no place in archives
         return _field(1, b"".join(_field(number, value) for number, value in enumerate(fields, 1)))
 
@@ -339,35 +266,35 @@ class Manifest:
             raise ArchiveError(f"a manifest of {len(data)} bytes: at most {limits.MAX_MANIFEST_SIZE_BYTES} are read")
         try:
             fields = _read_fields(data)
-            for generation in Generation:
-                manifest = cls._from_fields(fields, generation)
+            for manifest_format in ManifestFormat:
+                manifest = cls._from_fields(fields, manifest_format)
                 if manifest is not None and manifest.encode() == data:
                     return manifest
-        except (DecodeError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
             raise ArchiveError(f"the bytes are no manifest: {error}") from None
         raise ArchiveError(
             "the bytes are no manifest of a known generation (codex, logos1, logos2), or of an erasure coded dataset"
         )
 
     @classmethod
-    def _from_fields(cls, fields: dict[int, int | bytes], generation: Generation) -> Self | None:
+    def _from_fields(cls, fields: dict[int, int | bytes], manifest_format: ManifestFormat) -> Self | None:
         """Read the fields as those of one generation; None where they cannot be."""
-        first = 2 if generation is Generation.LOGOS2 else 1
-        name_at = 7 if generation is Generation.LOGOS1 else 8
+        first = 2 if manifest_format is ManifestFormat.LOGOS2 else 1
+        name_at = 7 if manifest_format is ManifestFormat.LOGOS1 else 8
         tree, size_bytes = fields.get(first), fields.get(first + 2)
         name, kind = fields.get(name_at, b""), fields.get(name_at + 1, b"")
         if not (isinstance(tree, bytes) and isinstance(size_bytes, int)):
             return None
         if not (isinstance(name, bytes) and isinstance(kind, bytes)):
             return None
-        bare = cls(Cid.decode(tree), size_bytes, generation=generation)
+        bare = cls(Cid.decode(tree), size_bytes, manifest_format=manifest_format)
         try:
             return replace(bare, filename=name.decode() or None, mimetype=kind.decode() or None)
         except (ArchiveError, UnicodeDecodeError):
             return None  # what one generation has for a filename is another's media type, which is no filename
 
 
-def manifest_cid(manifest: Manifest) -> Cid:
+def manifest_cid(manifest: DatasetManifest) -> Cid:
     """Return the id under which a dataset with this manifest is known."""
     return Cid(CODEC_MANIFEST, sha256(manifest.encode()).digest())
 
@@ -393,29 +320,14 @@ def check_media_type(mimetype: str) -> None:
 
 
 def _field(number: int, value: int | bytes | None) -> bytes:
-    """Write a field of protobuf, zeros too, which protobuf's own encoders leave out."""
     if value is None:
         return b""
-    if isinstance(value, int):
-        return encode_varint(number << 3) + encode_varint(value)
-    return encode_varint(number << 3 | 2) + encode_varint(len(value)) + value
+    return number_field(number, value) if isinstance(value, int) else sized_field(number, value)
 
 
 def _read_fields(data: bytes) -> dict[int, int | bytes]:
-    """Read numbers and bytes of the message in field 1; what is written twice or oddly shows when it is written again."""
-    tag, at = read_varint(data, 0)
-    size, at = read_varint(data, at)
-    if tag != 1 << 3 | 2 or at + size != len(data):
-        raise DecodeError(0, "it is not one message in field 1")
-    fields: dict[int, int | bytes] = {}
-    while at < len(data):
-        tag, at = read_varint(data, at)
-        number, at = read_varint(data, at)
-        if tag & 7 == 0:
-            fields[tag >> 3] = number
-        elif tag & 7 == 2 and at + number <= len(data):
-            fields[tag >> 3] = data[at : at + number]
-            at += number
-        else:
-            raise DecodeError(at, "neither a number nor bytes within the message")
-    return fields
+    """Read the message in field 1. What is written twice or in another form shows when it is written again."""
+    match list(fields(data, "manifest")):
+        case [(1, bytes(message))]:
+            return dict(fields(message, "manifest"))
+    raise ArchiveError("the bytes are no manifest: expected is one message in field 1")

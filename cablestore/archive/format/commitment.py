@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cablestore.archive.format.documents import parsed, written
 from cablestore.archive.format.merkle import MerkleTree
 from cablestore.archive.proto import commitment_pb2
 from cablestore.errors import ArchiveError, DecodeError
@@ -20,7 +21,6 @@ from cablestore.protocol.body import DELETE
 from cablestore.protocol.crypto import KEY_SIZE_BYTES, Identity, are_signed, is_signed, post_hash
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post, decode_post
-from cablestore.protocol.protobuf import parsed, written
 
 VERSION: Final = 1
 _SHA256_SIZE_BYTES: Final = 32
@@ -70,14 +70,14 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignedStatement:
     """A statement's bytes and the control node's 64-byte signature."""
 
     statement: bytes
     signature: bytes
 
 
-def sign(statement: Statement, identity: Identity) -> Signed:
+def sign(statement: Statement, identity: Identity) -> SignedStatement:
     """Sign a statement. Commitments are sorted by id and deletions by hash, so equal statements have equal bytes.
 
     Raises ArchiveError where the statement is another key's.
@@ -101,10 +101,10 @@ def sign(statement: Statement, identity: Identity) -> Signed:
             deletions=sorted(set(statement.deletions), key=post_hash),
         )
     )
-    return Signed(data, identity.sign(_CONTEXT + data))
+    return SignedStatement(data, identity.sign(_CONTEXT + data))
 
 
-def open_statement(signed: Signed, control_key: bytes) -> Statement:
+def open_statement(signed: SignedStatement, control_key: bytes) -> Statement:
     """Return what the node with this public key signed. Nothing is decoded before the signature was found right.
 
     Raises ArchiveError for another's signature, another version, and commitments that are none.

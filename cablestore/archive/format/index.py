@@ -11,9 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from cablestore.archive.format.cid import Cid
-from cablestore.archive.format.commitment import Commitment, Signed, Statement, deletion_posts, open_statement, sign
-from cablestore.archive.format.ids import archive_id
-from cablestore.archive.format.profile import Entry, Profile
+from cablestore.archive.format.commitment import (
+    Commitment,
+    SignedStatement,
+    Statement,
+    deletion_posts,
+    open_statement,
+    sign,
+)
+from cablestore.archive.format.documents import parsed, written
+from cablestore.archive.format.profile import Entry, Profile, archive_id
 from cablestore.archive.format.seal import is_sealed, seal, unseal
 from cablestore.archive.proto import commitment_pb2
 from cablestore.errors import ArchiveError
@@ -25,7 +32,7 @@ from cablestore.limits import (
 )
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
-from cablestore.protocol.protobuf import fields, parsed, written
+from cablestore.protocol.protobuf import fields
 
 _PURPOSE: Final = b"index"
 _ARCHIVES_FIELD: Final = 1
@@ -38,7 +45,7 @@ class Index:
 
     profile: Profile
     entries: tuple[Entry, ...]
-    signed: Signed | None = None
+    signed: SignedStatement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ class VerifiedIndex:
     deletions: tuple[bytes, ...]
 
 
-def make_index(profile: Profile, entries: Iterable[Entry], signed: Signed | None = None) -> Index:
+def make_index(profile: Profile, entries: Iterable[Entry], signed: SignedStatement | None = None) -> Index:
     """Return the index of these entries, in any order."""
     return Index(profile, tuple(sorted(entries, key=_order)), signed)
 
@@ -168,7 +175,7 @@ def _parts(plain: bytes) -> Iterator[tuple[int, bytes]]:
         yield field, value
 
 
-def _signed_in(plain: bytes) -> Signed:
+def _signed_in(plain: bytes) -> SignedStatement:
     """Return the statement of an index. Raises ArchiveError where there is none."""
     for field, value in _parts(plain):
         if field == _COMMITMENT_FIELD:
@@ -176,15 +183,15 @@ def _signed_in(plain: bytes) -> Signed:
     raise ArchiveError("the index is not signed. Import it only where its source is trusted")
 
 
-def _read_signed(data: bytes) -> Signed:
+def _read_signed(data: bytes) -> SignedStatement:
     found = parsed(commitment_pb2.SignedStatement, data)
-    return Signed(found.statement, found.signature)
+    return SignedStatement(found.statement, found.signature)
 
 
 def _decoded(plain: bytes, profile: Profile, data_size_bytes: int | None, stated: frozenset[str] | None) -> Index:
     """Decode the document of an index; if it is said which archives were `stated`, none of any other."""
     entries: dict[str, Entry] = {}
-    signed: Signed | None = None
+    signed: SignedStatement | None = None
     for field, value in _parts(plain):
         if field == _COMMITMENT_FIELD:
             signed = _read_signed(value)

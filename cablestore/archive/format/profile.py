@@ -15,15 +15,16 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
-from cablestore.archive.format.ids import archive_id, keccak256
-from cablestore.archive.format.message import Message
+from Crypto.Hash import keccak
+
+from cablestore.archive.format.documents import parsed, written
 from cablestore.archive.format.period import Period
 from cablestore.archive.proto import rfc61_pb2, status_go_pb2, waku_pb2
 from cablestore.errors import ArchiveError
-from cablestore.index.latest import NS_PER_MS
 from cablestore.limits import MAX_ARCHIVE_TOPICS, PIECE_SIZE_BYTES
-from cablestore.protocol.protobuf import parsed, repeated, written
+from cablestore.protocol.protobuf import repeated
 from cablestore.protocol.varint import encode_varint
+from cablestore.protocol.waku import NS_PER_MS, WakuMessage
 
 Topic = str | bytes
 """A content topic as a profile writes it: str in rfc61, 4 bytes in status-go."""
@@ -74,7 +75,7 @@ class Profile(Protocol):
     def topic(self, content_topic: str) -> Topic:
         """Return a content topic as this profile writes it."""
 
-    def record(self, message: Message) -> Record:
+    def record(self, message: WakuMessage) -> Record:
         """Return what this profile keeps of a message."""
 
     def read_record(self, data: bytes) -> Record:
@@ -83,7 +84,7 @@ class Profile(Protocol):
     def timestamp(self, timestamp_ms: int) -> int:
         """Return a time in the unit of this profile's documents, rounded down."""
 
-    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[Message]) -> bytes:
+    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[WakuMessage]) -> bytes:
         """Return the bytes of an archive without padding."""
 
     def inner_padding(self, size_bytes: int) -> bytes:
@@ -114,14 +115,14 @@ class _Rfc61:
     def timestamp(self, timestamp_ms: int) -> int:
         return timestamp_ms * NS_PER_MS
 
-    def record(self, message: Message) -> Record:
+    def record(self, message: WakuMessage) -> Record:
         return Record(message.payload, message.content_topic, message.timestamp_ns)
 
     def read_record(self, data: bytes) -> Record:
         message = parsed(waku_pb2.WakuMessage, data)
         return Record(message.payload, message.content_topic, message.timestamp)
 
-    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[Message]) -> bytes:
+    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[WakuMessage]) -> bytes:
         head = rfc61_pb2.WakuMessageArchive(metadata=self._metadata(period, topics))
         return written(head) + repeated(
             _MESSAGES_FIELD,
@@ -190,7 +191,7 @@ class _StatusGo:
     def timestamp(self, timestamp_ms: int) -> int:
         return timestamp_ms // _MS_PER_S
 
-    def record(self, message: Message) -> Record:
+    def record(self, message: WakuMessage) -> Record:
         topic = self.topic(message.content_topic)
         return Record(message.payload, topic, self.timestamp(message.timestamp_ms), message.author, message.hash)
 
@@ -198,7 +199,7 @@ class _StatusGo:
         message = parsed(status_go_pb2.WakuMessage, data)
         return Record(message.payload, message.topic, message.timestamp, message.sig, message.hash)
 
-    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[Message]) -> bytes:
+    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[WakuMessage]) -> bytes:
         head = status_go_pb2.WakuMessageArchive(metadata=self._metadata(period, topics))
         return written(head) + repeated(
             _MESSAGES_FIELD,
@@ -281,6 +282,19 @@ def topics_of(profile: Profile, content_topics: Iterable[str]) -> tuple[Topic, .
     if len(topics) > MAX_ARCHIVE_TOPICS:
         raise ArchiveError(f"a week has {len(topics)} channels, an archive names at most {MAX_ARCHIVE_TOPICS}")
     return tuple(sorted(topics, key=_topic_bytes))
+
+
+def keccak256(data: bytes) -> bytes:
+    """Return the 32-byte Keccak-256 of `data`. SHA3-256, which hashlib has, pads in another way and is another function."""
+    return keccak.new(digest_bits=256, data=data).digest()
+
+
+def archive_id(index_metadata: bytes) -> str:
+    """Return the id of the archive with these bytes of IndexMetadata: 0x and 64 hex digits, as status-go computes it.
+
+    An id says where an archive is, and of which time and channels. It says nothing of the archive's content.
+    """
+    return f"0x{keccak256(index_metadata).hex()}"
 
 
 def with_id(profile: Profile, entry: Entry) -> Entry:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final, Self
 import libtorrent as lt
 
 from cablestore import limits
-from cablestore.archive.remote import Progress, Span
+from cablestore.archive.remote import ByteProgress, Span
 from cablestore.archive.torrent.config import Peer, TorrentConfig
 from cablestore.archive.torrent.metainfo import DATA, INDEX, Metainfo, piece_sha1
 from cablestore.archive.torrent.session import Swarm, TorrentSession
@@ -51,18 +51,18 @@ class TorrentRemote:
     def index(self) -> bytes:
         """Fetch the index alone and return it."""
         pieces = range(self.metainfo.data_pieces, self.metainfo.pieces)
-        wanted = _Wanted(self, pieces, None)
+        wanted = _WantedPieces(self, pieces, None)
         try:
             return self._collect(pieces, wanted)
         finally:
             wanted.deselect()
 
-    def fetch(self, places: Sequence[Span], progress: Progress | None = None) -> Iterator[tuple[Span, bytes]]:
+    def fetch(self, places: Sequence[Span], progress: ByteProgress | None = None) -> Iterator[tuple[Span, bytes]]:
         """Yield the bytes of these spans of `data`, in this order. See `engine.Remote`."""
         spans = tuple(places)
         for span in spans:
             self._check(span)
-        wanted = _Wanted(self, {piece for span in spans for piece in _pieces(span)}, progress)
+        wanted = _WantedPieces(self, {piece for span in spans for piece in _pieces(span)}, progress)
         return self._fetch(spans, wanted)
 
     def cancel(self) -> None:
@@ -95,7 +95,7 @@ class TorrentRemote:
 
     # --- the parts of a fetch ------------------------------------------------------------------
 
-    def _fetch(self, spans: tuple[Span, ...], wanted: _Wanted) -> Iterator[tuple[Span, bytes]]:
+    def _fetch(self, spans: tuple[Span, ...], wanted: _WantedPieces) -> Iterator[tuple[Span, bytes]]:
         try:
             for place, span in enumerate(spans):
                 soon = _pieces(spans[place + 1]) if place + 1 < len(spans) else None
@@ -105,7 +105,7 @@ class TorrentRemote:
         finally:
             wanted.deselect()
 
-    def _collect(self, pieces: range, wanted: _Wanted, soon: range | None = None) -> bytes:
+    def _collect(self, pieces: range, wanted: _WantedPieces, soon: range | None = None) -> bytes:
         """Wait for pieces that follow each other and return their bytes."""
         for _ in range(_ATTEMPTS):
             self._raise_if_cancelled()
@@ -120,7 +120,7 @@ class TorrentRemote:
             self._swarm = self._start()
         raise ArchiveError(f"{self._folder} does not keep what is written to it: check the disk")
 
-    def _wait(self, pieces: range, wanted: _Wanted) -> None:
+    def _wait(self, pieces: range, wanted: _WantedPieces) -> None:
         swarm, seen = self._swarm, self._swarm.news
         received_bytes = swarm.handle.status(0).total_payload_download
         while not wanted.is_here(pieces):
@@ -217,10 +217,10 @@ class TorrentRemote:
             raise ArchiveError(self._cancelled)
 
 
-class _Wanted:
+class _WantedPieces:
     """The pieces that one call wants, how many of them are here, and what libtorrent is told of them."""
 
-    def __init__(self, remote: TorrentRemote, pieces: Iterable[int], progress: Progress | None) -> None:
+    def __init__(self, remote: TorrentRemote, pieces: Iterable[int], progress: ByteProgress | None) -> None:
         self._remote = remote
         self._progress = progress
         self._pieces = frozenset(pieces)

@@ -1,8 +1,8 @@
-"""A post as the payload of a 14/WAKU2-MESSAGE: its content topic, its time, its deterministic hash. Pure.
+"""Posts as Waku messages (14/WAKU2-MESSAGE): content topic, time, deterministic hash, and the bytes of a message. Pure.
 
 A content topic is `/cable/1/channel-NAME/cable` with the channel's name percent-encoded, and `/cable/1/everyone/cable`
-for posts without a channel. The name is that by which the dialect compares channels: all posts of a channel are under
-one topic.
+for posts without a channel. The name is the one by which the dialect compares channels: all posts of a channel have one
+topic.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from cablestore.errors import ArchiveError
-from cablestore.index.latest import NS_PER_MS
 from cablestore.limits import MAX_ARCHIVED_TIMESTAMP_MS, MAX_CHANNEL_CODEPOINTS
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
+from cablestore.protocol.protobuf import fields, number_field, sized_field
+from cablestore.protocol.varint import MAX_VARINT
+
+NS_PER_MS: Final = 1_000_000
+"""Posts have milliseconds. Waku has nanoseconds, and so have archives and reconciliation."""
 
 PUBSUB_TOPIC: Final = "/cable/1/archive"
 """The pubsub topic that message hashes are made with. Posts never travel over Waku; the hash needs one."""
@@ -28,8 +32,14 @@ _CHANNEL_PREFIX: Final = "/cable/1/channel-"
 _SUFFIX: Final = "/cable"
 _TOPICS_REMEMBERED: Final = 4096
 
+_PAYLOAD_FIELD: Final = 1
+_CONTENT_TOPIC_FIELD: Final = 2
+_TIMESTAMP_FIELD: Final = 10
+_META_FIELD: Final = 11
+_EPHEMERAL_FIELD: Final = 31
 
-class Message(NamedTuple):
+
+class WakuMessage(NamedTuple):
     """One post as a message.
 
     `payload` is the whole post, `content_topic` that of its channel, `timestamp_ns` the post's own time, `post_hash` its
@@ -57,7 +67,7 @@ class Message(NamedTuple):
         return message_hash(PUBSUB_TOPIC, self.payload, self.content_topic, None, self.timestamp_ns)
 
 
-def message_of(post: Post) -> Message:
+def message_of(post: Post) -> WakuMessage:
     """Return the message that a post travels in.
 
     Raises ArchiveError for a post that is in no archive: one that its author keeps to itself (moderation.md 4.5), or of
@@ -69,7 +79,7 @@ def message_of(post: Post) -> Message:
         raise ArchiveError(
             f"{post!r} is of {post.timestamp_ms} ms, archives hold up to {MAX_ARCHIVED_TIMESTAMP_MS}. Leave it out"
         )
-    return Message(post.raw, content_topic(post.channel or None), post.timestamp_ms * NS_PER_MS, post.hash)
+    return WakuMessage(post.raw, content_topic(post.channel or None), post.timestamp_ms * NS_PER_MS, post.hash)
 
 
 @lru_cache(_TOPICS_REMEMBERED)
@@ -122,3 +132,50 @@ def message_hash(
     return hashlib.sha256(
         b"".join((pubsub_topic.encode(), payload, content_topic.encode(), meta or b"", time))
     ).digest()
+
+
+# --- the bytes of a message -----------------------------------------------------------------------
+
+
+class ReceivedWakuMessage(NamedTuple):
+    """The fields of a message from elsewhere, as its sender gives them. An absent time is 0."""
+
+    payload: bytes
+    content_topic: str
+    timestamp_ns: int
+    meta: bytes | None
+    is_ephemeral: bool
+
+
+def encode_waku(message: WakuMessage) -> bytes:
+    """Return the bytes of a message, as the library of protobuf writes them."""
+    time = (message.timestamp_ns << 1 ^ message.timestamp_ns >> 63) & MAX_VARINT  # sint64
+    parts = [number_field(_TIMESTAMP_FIELD, time)]
+    if message.content_topic:
+        parts.insert(0, sized_field(_CONTENT_TOPIC_FIELD, message.content_topic.encode()))
+    if message.payload:
+        parts.insert(0, sized_field(_PAYLOAD_FIELD, message.payload))
+    return b"".join(parts)
+
+
+def decode_waku(data: bytes) -> ReceivedWakuMessage:
+    """Read the bytes of a message. Unknown fields are skipped; of a repeated field the last counts. Raises ArchiveError."""
+    numbers: dict[int, int] = {}
+    texts: dict[int, bytes] = {}
+    for field, value in fields(data, "Waku message", skips_fixed=True):
+        if isinstance(value, int):
+            numbers[field] = value
+        else:
+            texts[field] = value
+    try:
+        content_topic = texts.get(_CONTENT_TOPIC_FIELD, b"").decode()
+    except UnicodeDecodeError as error:
+        raise ArchiveError(f"the content topic of a Waku message is not UTF-8: {error.reason}") from None
+    time = numbers.get(_TIMESTAMP_FIELD, 0)
+    return ReceivedWakuMessage(
+        texts.get(_PAYLOAD_FIELD, b""),
+        content_topic,
+        time >> 1 ^ -(time & 1),
+        texts.get(_META_FIELD),
+        bool(numbers.get(_EPHEMERAL_FIELD, 0)),
+    )
