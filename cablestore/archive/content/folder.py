@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from cablestore.errors import ArchiveError, StorageError, StoreLockedError
+from cablestore.errors import ArchiveError, StoreLockedError
 from cablestore.files import lock, sign_lock, sync_folder, write_whole
 
 FORMAT: Final = 1
@@ -48,15 +46,6 @@ def lock_folder(folder: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-@contextmanager
-def disk(work: str) -> Iterator[None]:
-    """Give what the disk refuses the type of our own errors."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"the content store cannot {work}: {error.strerror}. Make room, or check the disk") from None
 
 
 def _inspect(folder: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -18,8 +18,8 @@ from typing import Self
 
 from cablestore.archive.content.dataset import check_disk, check_leaves
 from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, LEAF_SIZE_BYTES, DatasetHasher, DatasetManifest
-from cablestore.errors import ArchiveError, StorageError
-from cablestore.files import sync_folder, try_lock
+from cablestore.errors import ArchiveError
+from cablestore.files import storage_errors, sync_folder, try_lock
 
 
 class PartialDownload:
@@ -34,7 +34,7 @@ class PartialDownload:
         self._data_path = target.parent / f".{manifest.tree}.part"
         self._leaves_path = target.parent / f".{manifest.tree}.leaves"
         self._hasher = DatasetHasher()
-        with _disk(target):
+        with storage_errors(target):
             self._data = _locked(self._data_path)
             try:
                 self._leaves = os.open(self._leaves_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -64,7 +64,7 @@ class PartialDownload:
         expected = self._manifest.block_count * LEAF_SIZE_BYTES
         if at_bytes + len(data) > expected:
             raise ArchiveError(f"the node gave more than {expected} bytes of leaves for {self._manifest.tree}")
-        with _disk(self._target):
+        with storage_errors(self._target):
             os.pwrite(self._leaves, data, at_bytes)
 
     def check_leaves(self) -> None:
@@ -76,7 +76,7 @@ class PartialDownload:
         try:
             self.check_leaves()
         except ArchiveError:
-            with _disk(self._target):
+            with storage_errors(self._target):
                 os.ftruncate(self._leaves, 0)
             return False
         return True
@@ -101,22 +101,22 @@ class PartialDownload:
         size_bytes, at = self._manifest.dataset_size_bytes, 0
         while at < size_bytes:
             wanted = min(BLOCK_SIZE_BYTES, size_bytes - at)
-            with _disk(self._target):
+            with storage_errors(self._target):
                 block = os.pread(self._data, wanted, at)
             leaf = sha256(block.ljust(BLOCK_SIZE_BYTES, b"\0")).digest()
             if len(block) < wanted or not self._are_right(leaf, at // BLOCK_SIZE_BYTES):
                 break
             self._hasher.update(block)
             at += wanted
-        with _disk(self._target):
+        with storage_errors(self._target):
             os.ftruncate(self._data, at)
-            check_disk(self._target.parent, size_bytes - at)
+            checkstorage_errors(self._target.parent, size_bytes - at)
         return at
 
     def restart(self) -> None:
         """Forget what has come: the node gives the dataset from its beginning."""
         self._hasher = DatasetHasher()
-        with _disk(self._target):
+        with storage_errors(self._target):
             os.ftruncate(self._data, 0)
 
     @property
@@ -135,7 +135,7 @@ class PartialDownload:
         if not self._are_right(leaves, at // BLOCK_SIZE_BYTES):
             raise ArchiveError(f"the node gave wrong bytes for {self._manifest.tree} at {at}: do not believe it")
         view = memoryview(data)
-        with _disk(self._target):
+        with storage_errors(self._target):
             while view:
                 written = os.pwrite(self._data, view, at)
                 view, at = view[written:], at + written
@@ -151,7 +151,7 @@ class PartialDownload:
             raise ArchiveError(
                 f"the node gave {found} bytes that are not those of {self._manifest.tree}: do not believe it"
             )
-        with _disk(self._target):
+        with storage_errors(self._target):
             os.fsync(self._data)
             self._data_path.replace(self._target)
             self._leaves_path.unlink(missing_ok=True)
@@ -159,7 +159,7 @@ class PartialDownload:
 
     def remove(self) -> None:
         """Leave nothing of it."""
-        with _disk(self._target):
+        with storage_errors(self._target):
             self._data_path.unlink(missing_ok=True)
             self._leaves_path.unlink(missing_ok=True)
 
@@ -173,11 +173,3 @@ def _locked(path: Path) -> int:
             return file
     os.close(file)
     raise ArchiveError(f"another download to {path} runs: wait for it")
-
-
-@contextmanager
-def _disk(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"{target} cannot be written: {error.strerror}. Make room, or check the disk") from None

@@ -24,7 +24,7 @@ from cablestore.archive.content.dataset import (
     DatasetWriter,
     check_disk,
 )
-from cablestore.archive.content.folder import DATA, INCOMING, LEAVES, MANIFESTS, disk, lock_folder
+from cablestore.archive.content.folder import DATA, INCOMING, LEAVES, MANIFESTS, lock_folder
 from cablestore.archive.format.cid import (
     BLOCK_SIZE_BYTES,
     CODEC_MANIFEST,
@@ -33,8 +33,8 @@ from cablestore.archive.format.cid import (
     ManifestFormat,
     manifest_cid,
 )
-from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StorageError
-from cablestore.files import sync_folder, whole_file
+from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError
+from cablestore.files import storage_errors, sync_folder, whole_file
 
 DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
 """20 GiB, as nim-codex has it."""
@@ -78,7 +78,7 @@ class ContentStore:
         Raises StoreLockedError where another has it open, ArchiveError for a folder that is something else, StorageError.
         """
         folder = folder.absolute()
-        try:
+        with storage_errors(folder):
             lock = lock_folder(folder)
             try:
                 store = cls(folder, lock, quota_size_bytes)
@@ -86,8 +86,6 @@ class ContentStore:
             except BaseException:
                 os.close(lock)
                 raise
-        except OSError as error:
-            raise StorageError(f"the content store at {folder} cannot be opened: {error.strerror}") from None
         return store
 
     def _load(self) -> None:
@@ -158,7 +156,7 @@ class ContentStore:
         with self._guard:
             self._check_open()
         name = self.folder / INCOMING / secrets.token_hex(8)
-        with disk(f"write in {self.folder}"):
+        with storage_errors(self.folder):
             incoming = IncomingDataset(self, name)
         try:
             yield incoming
@@ -181,7 +179,7 @@ class ContentStore:
     def _adopt(self, name: Path, manifest: DatasetManifest) -> None:
         """Move two whole files in place and write the manifest; the files may be there, then these replace them."""
         cid, encoded = manifest_cid(manifest), manifest.encode()
-        with self._guard, disk(f"write in {self.folder}"):
+        with self._guard, storage_errors(self.folder):
             self._check_open()
             if cid not in self._manifests:
                 self._check_fits(manifest, len(encoded))
@@ -276,7 +274,7 @@ class ContentStore:
 
     def delete(self, cid: Cid) -> bool:
         """Remove a dataset: its manifest, and its bytes unless another manifest has the same. Return whether it was there."""
-        with self._guard, disk(f"delete in {self.folder}"):
+        with self._guard, storage_errors(self.folder):
             self._check_open()
             manifest = self._manifests.pop(cid, None)
             if manifest is None and cid not in self.damaged:
@@ -328,7 +326,7 @@ class IncomingDataset:
                 raise NoRoomError(f"a dataset has at most {limits.MAX_DATASET_SIZE_BYTES} bytes: cut it in several")
             self._store._reserve(len(data))  # noqa: SLF001 - a part of the store
             self._reserved_size_bytes += len(data)
-            with disk(f"write in {self._store.folder}"):
+            with storage_errors(self._store.folder):
                 self._writer.write(data)
 
     def commit(
@@ -360,7 +358,7 @@ class IncomingDataset:
 
     def _finish(self) -> Cid:
         self._is_finished = True
-        with disk(f"write in {self._store.folder}"):
+        with storage_errors(self._store.folder):
             return self._writer.finish()
 
     def abort(self) -> None:
@@ -370,7 +368,7 @@ class IncomingDataset:
                 return
             self._is_over = True
             self._store._reserve(-self._reserved_size_bytes)  # noqa: SLF001 - a part of the store
-            with disk(f"write in {self._store.folder}"):
+            with storage_errors(self._store.folder):
                 self._writer.close()
                 for kind in (DATA, LEAVES, "manifest"):
                     self._name.with_suffix(f".{kind}").unlink(missing_ok=True)
