@@ -110,7 +110,7 @@ class PartialDownload:
             at += wanted
         with storage_errors(self._target):
             os.ftruncate(self._data, at)
-            checkstorage_errors(self._target.parent, size_bytes - at)
+            check_disk(self._target.parent, size_bytes - at)
         return at
 
     def restart(self) -> None:
