@@ -1,4 +1,4 @@
-"""Cuts the messages of a period into archives that a member can hold in memory. Pure."""
+"""How the messages of a period are cut into archives that fit into a member's memory. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cablestore.protocol.waku import WakuMessage
 
 
 class OversizeMessage(NamedTuple):
-    """A message that no archive takes, because it alone is larger than one may be."""
+    """A message that is larger than an archive may be."""
 
     message: WakuMessage
     size_bytes: int
@@ -21,10 +21,10 @@ class OversizeMessage(NamedTuple):
 def chunks(
     messages: Iterable[WakuMessage], max_size_bytes: int = MAX_ARCHIVE_SIZE_BYTES
 ) -> Iterator[tuple[WakuMessage, ...] | OversizeMessage]:
-    """Yield the messages of each archive in order, never none; between them those that are too large for any.
+    """Yield the messages of each archive in order, at least one, and between them each message that is too large.
 
-    Size is payload and author key, as status-go counts. `messages` come sorted by (timestamp, post hash), each once:
-    what comes otherwise raises ArchiveError, because the same history would give other archives elsewhere.
+    The size of a message is payload and author key, as in status-go. `messages` must be sorted by (timestamp, post hash),
+    each once. Raises ArchiveError otherwise, because the same history would give different archives elsewhere.
     """
     chunk: list[WakuMessage] = []
     chunk_size_bytes = 0

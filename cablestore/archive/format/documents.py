@@ -1,4 +1,4 @@
-"""Small protobuf documents, read and written by the library of protobuf. Large ones are read by `protocol.protobuf`. Pure."""
+"""Small protobuf documents, read and written by the protobuf library. `protocol.protobuf` reads large ones. Pure."""
 
 from __future__ import annotations
 

@@ -15,14 +15,14 @@ EMPTY_ROOT: Final = hashlib.sha256().digest()
 
 
 class MerkleTree:
-    """Takes hashes one after the other and holds one node for each bit of their number."""
+    """A Merkle tree to which hashes are appended. It keeps one node for each bit of their number."""
 
     __slots__ = ("_peaks", "size")
 
     def __init__(self, hashes: Iterable[bytes] = ()) -> None:
-        """Begin the tree with `hashes`, 32 bytes each."""
+        """Make the tree of `hashes`, 32 bytes each."""
         self.size = 0
-        """Hashes in the tree."""
+        """Number of hashes in the tree."""
         self._peaks: list[bytes] = []
         """Roots of whole subtrees, largest first: one for each 1 in the binary `size`."""
         for digest in hashes:
@@ -39,7 +39,7 @@ class MerkleTree:
         self.size += 1
 
     def root(self) -> bytes:
-        """Return the 32-byte root of what is in the tree so far."""
+        """Return the 32-byte root over all hashes so far."""
         if not self._peaks:
             return EMPTY_ROOT
         root = self._peaks[-1]
