@@ -1,7 +1,7 @@
-"""Making archives of what a store has of the weeks that are over.
+"""Making archives of a store's posts of the weeks that are over.
 
-Posts are read in order of time and hash, week by week. Posts that came late for their week get an archive of their own for
-it, behind the others.
+Posts are read in order of time and hash, week by week. Posts that came after the archives of their week were made get an
+archive of their own, after the others.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from cablestore.protocol.waku import EVERYONE_TOPIC
 from cablestore.store.store import CableStore
 
 _SHARED_OUT_FROM_POSTS: Final = 200_000
-"""Of so many posts it is worth starting processes that make archives."""
+"""From this many posts on, archives are made in several processes."""
 _AHEAD: Final = 3
-"""Weeks for each process that are under way. A week and its archives have 60 MB at most, but for weeks of several archives."""
+"""Weeks in work for each process. A week and its archives take at most 60 MB, unless it has several archives."""
 
 
 class _CreateOptions(NamedTuple):
-    """What all archives have in common, in a form that goes to other processes. It has no secret but the cabal key."""
+    """Settings of all archives, in a form that can be sent to other processes. The only secret in them is the cabal key."""
 
     profile: str
     dialect: str
@@ -49,9 +49,9 @@ class _CreateOptions(NamedTuple):
 
 
 class _Week(NamedTuple):
-    """A week's posts that no archive has. `topics` are of all channels that had posts up to its end.
+    """The posts of a week that no archive has. `topics` are those of all channels that had posts up to its end.
 
-    They are the same whenever the week is archived. `stones` are those of its post/deletes, see `archives_of`.
+    The topics are the same whenever the week is archived. `stones` are the tombstones of its post/deletes, see `archives_of`.
     """
 
     period: Period
@@ -69,11 +69,11 @@ def create_archives(
     *,
     processes: int | None = None,
 ) -> CreateReport:
-    """Make the archives of all weeks that ended by `now_ms` and that have posts, in a folder that may have earlier ones.
+    """Make the archives of all weeks that ended by `now_ms` and have posts, in a folder that may have earlier archives.
 
-    The same history gives the same bytes. Interrupted at any instant, the next call goes on. Without a number of
-    processes much is shared out among as many as there are cores. Raises ArchiveError where the folder's index is damaged
-    or was made with another profile or key, StorageError where the disk refuses.
+    The same history gives the same bytes. After an interruption at any instant, the next call goes on. Without a number of
+    processes, a large store uses as many as there are cores. Raises ArchiveError if the folder's index is damaged or was
+    made with another profile or key, StorageError if writing fails.
     """
     with folder.claimed(), tempfile.TemporaryDirectory(dir=folder.path, prefix=SCRATCH_PREFIX) as scratch:
         with store.snapshot() as snapshot:
@@ -98,7 +98,7 @@ def _processes_for(reader: Reader, processes: int | None) -> int:
 def _weeks(
     reader: Reader, writer: ArchiveWriter, plan: ArchivePlan, found: Iterable[tuple[Period, list[bytes]]]
 ) -> Iterator[_Week]:
-    """Yield what is to be archived of each week."""
+    """Yield the posts of each week that must be archived."""
     topics = {EVERYONE_TOPIC}
     for period, records in found:
         topics |= topics_in(records, plan.dialect)
@@ -114,7 +114,7 @@ def _weeks(
 def _made(
     recipe: _CreateOptions, weeks: Iterable[_Week], processes: int
 ) -> Iterator[tuple[int, list[Archive], list[bytes]]]:
-    """Yield what `_make` makes of each week, in order."""
+    """Yield the result of `_make` for each week, in order."""
     if processes == 1:
         yield from map(partial(_make, recipe), weeks)
         return
@@ -129,7 +129,7 @@ def _made(
 
 
 def _make(recipe: _CreateOptions, week: _Week) -> tuple[int, list[Archive], list[bytes]]:
-    """Return how many posts were looked at, their archives, and the hashes of posts that no archive takes."""
+    """Return the number of posts, their archives, and the hashes of posts that are too large for any archive."""
     profile, dialect = profile_named(recipe.profile), dialect_named(recipe.dialect)
     with without_collector():
         messages = messages_of(week.records, dialect)
@@ -138,7 +138,7 @@ def _make(recipe: _CreateOptions, week: _Week) -> tuple[int, list[Archive], list
 
 
 def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
-    """Return the post/deletes that hit posts of an earlier week than their own, whole, in order of time and hash."""
+    """Return the whole post/deletes that delete posts of an earlier week than their own, in order of time and hash."""
     found: dict[bytes, bytes] = {}
     for stone in reader.tombstones():
         if stone.skeleton is None or stone.deleted_by in found:
@@ -150,7 +150,7 @@ def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
 
 
 def _known_to(reader: Reader) -> Callable[[Tombstone], Tombstone | None]:
-    """Return what finds the tombstone that a post/delete laid, where it is the one that counts."""
+    """Return a function that finds the tombstone of a post/delete if that tombstone is the effective one."""
 
     def known(claim: Tombstone) -> Tombstone | None:
         stone = reader.tombstone(claim.target, claim.author)

@@ -23,7 +23,7 @@ NS_PER_MS: Final = 1_000_000
 """Posts have milliseconds. Waku has nanoseconds, and so have archives and reconciliation."""
 
 PUBSUB_TOPIC: Final = "/cable/1/archive"
-"""The pubsub topic that message hashes are made with. Posts never travel over Waku; the hash needs one."""
+"""The pubsub topic in message hashes. Posts never travel over Waku, but the hash needs a topic."""
 
 EVERYONE_TOPIC: Final = "/cable/1/everyone/cable"
 """The content topic of posts without a channel."""
@@ -40,9 +40,9 @@ _EPHEMERAL_FIELD: Final = 31
 
 
 class WakuMessage(NamedTuple):
-    """One post as a message.
+    """A post as a Waku message.
 
-    `payload` is the whole post, `content_topic` that of its channel, `timestamp_ns` the post's own time, `post_hash` its
+    `payload` is the whole post, `content_topic` is that of its channel, `timestamp_ns` is the post's time, `post_hash` its
     32-byte hash.
     """
 
@@ -63,15 +63,14 @@ class WakuMessage(NamedTuple):
 
     @property
     def hash(self) -> bytes:
-        """The message's deterministic hash, 32 bytes. It is another than the post's."""
+        """The message's deterministic hash, 32 bytes. It differs from the post's hash."""
         return message_hash(PUBSUB_TOPIC, self.payload, self.content_topic, None, self.timestamp_ns)
 
 
 def message_of(post: Post) -> WakuMessage:
-    """Return the message that a post travels in.
+    """Return a post as a message.
 
-    Raises ArchiveError for a post that is in no archive: one that its author keeps to itself (moderation.md 4.5), or of
-    a time after `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
+    Raises ArchiveError for a post that no archive has: a local-only one (moderation.md 4.5), or one of a time after `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
     """
     if post.is_local_only:
         raise ArchiveError(f"{post!r} is local-only, it must not leave the store of its author. Leave it out")
@@ -84,9 +83,9 @@ def message_of(post: Post) -> WakuMessage:
 
 @lru_cache(_TOPICS_REMEMBERED)
 def content_topic(channel: str | None) -> str:
-    """Return the content topic of a channel, or with None that of posts without one.
+    """Return the content topic of a channel, or with None that of posts without a channel.
 
-    Raises ArchiveError for a name that no channel has: of 0 or more than 64 code points, or none that UTF-8 can write.
+    Raises ArchiveError for a name of 0 or more than 64 code points, and for one that UTF-8 cannot encode.
     """
     if channel is None:
         return EVERYONE_TOPIC
@@ -95,13 +94,13 @@ def content_topic(channel: str | None) -> str:
     try:
         return f"{_CHANNEL_PREFIX}{quote(channel, safe='')}{_SUFFIX}"
     except UnicodeEncodeError as error:
-        raise ArchiveError(f"the channel's name {channel!r} is no text that UTF-8 can write: {error.reason}") from None
+        raise ArchiveError(f"the channel's name {channel!r} cannot be encoded in UTF-8: {error.reason}") from None
 
 
 def channel_of(topic: str) -> str | None:
-    """Return the channel that a content topic is of, None for that of posts without one.
+    """Return the channel of a content topic, or None for that of posts without a channel.
 
-    Raises ArchiveError for anything that `content_topic` does not write, other spellings of the same name included.
+    Raises ArchiveError for anything that `content_topic` does not return, such as other spellings of the same name.
     """
     if topic == EVERYONE_TOPIC:
         return None
@@ -113,7 +112,7 @@ def channel_of(topic: str) -> str | None:
     except (UnicodeDecodeError, ArchiveError):
         pass
     raise ArchiveError(
-        f"the content topic {topic[:100]!r} is none of ours, which are {EVERYONE_TOPIC} and {_CHANNEL_PREFIX}NAME{_SUFFIX}"
+        f"the content topic {topic[:100]!r} is not one of Cable posts: expected is {EVERYONE_TOPIC} or {_CHANNEL_PREFIX}NAME{_SUFFIX}"
     )
 
 
@@ -122,13 +121,13 @@ def message_hash(
 ) -> bytes:
     """Return the 32-byte deterministic hash of a message (14/WAKU2-MESSAGE).
 
-    An absent `meta` adds nothing, an absent timestamp eight zero bytes, as in nwaku and go-waku. The fields are not
-    delimited: the hash proves nothing about where one ends. Raises ArchiveError for a timestamp beyond 64 bits.
+    An absent `meta` adds nothing and an absent timestamp adds eight zero bytes, as in nwaku and go-waku. The fields are not
+    delimited: the hash does not prove where a field ends. Raises ArchiveError for a timestamp beyond 64 bits.
     """
     try:
         time = (timestamp_ns or 0).to_bytes(8, "big", signed=True)
     except OverflowError:
-        raise ArchiveError(f"the timestamp is {timestamp_ns} ns, which are more than 64 bits") from None
+        raise ArchiveError(f"the timestamp is {timestamp_ns} ns, which does not fit into 64 bits") from None
     return hashlib.sha256(
         b"".join((pubsub_topic.encode(), payload, content_topic.encode(), meta or b"", time))
     ).digest()
