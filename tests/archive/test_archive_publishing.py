@@ -166,7 +166,7 @@ def test_a_node_is_believed_no_id_that_is_not_of_what_was_sent(tmp_path: Path) -
     _, other, _ = described(b"other")
     unknown = Cid(CODEC_MANIFEST, b"\x07" * 32)
     cases = [
-        (manifest_cid(other), item_json(manifest_cid(other), other), "do not believe it"),
+        (manifest_cid(other), item_json(manifest_cid(other), other), "something else. Use another node"),
         (unknown, item_json(unknown, first), "Publish on another node"),
         ("nonsense", None, "not a content id"),
     ]

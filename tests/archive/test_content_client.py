@@ -177,7 +177,7 @@ def test_a_list_has_the_verified_datasets_and_says_what_is_wrong_with_the_others
     known, refused = with_client(Told(listed={"content": [ITEM, forged, 3]}), lambda client: client.datasets())
     assert known == [(CID, MANIFEST)]
     assert len(refused) == 2
-    assert "do not believe" in refused[0]
+    assert "in any known format" in refused[0]
 
 
 def test_limits_of_answers() -> None:

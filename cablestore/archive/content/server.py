@@ -137,7 +137,7 @@ class ContentServer:
         """Refuse a request for another host: see `is_own_host`."""
         if not is_own_host(request, self._names):
             raise web.HTTPForbidden(
-                text="this node does not have that name: see --name of `cablestore archive content`"
+                text="this node is not known by that name: see --name of `cablestore archive content`"
             )
         return await handler(request)
 
