@@ -132,10 +132,10 @@ def test_the_signature_of_a_statement_is_none_of_a_post() -> None:
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (ANN.text("default", "no deletion", at=1).raw, "which are post/deletes"),
+        (ANN.text("default", "no deletion", at=1).raw, "only post/deletes"),
         (DELETION.raw[:32] + bytes(64) + DELETION.raw[96:], "not signed by its author"),
-        (DELETION.raw[:-1], "no legacy post"),
-        (b"", "no legacy post"),
+        (DELETION.raw[:-1], "not a legacy post"),
+        (b"", "not a legacy post"),
     ],
     ids=["text", "unsigned", "cut", "empty"],
 )

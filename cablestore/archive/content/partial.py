@@ -90,7 +90,7 @@ class PartialDownload:
             at += LEAF_SIZE_BYTES
 
     def _are_right(self, leaves: bytes, first: int) -> bool:
-        """Whether these are the leaves from block `first` on. Without leaves to compare with, any are right."""
+        """Tell whether these are the leaves from block `first` on. Without leaves to compare with, any are right."""
         return not self.has_leaves or os.pread(self._leaves, len(leaves), first * LEAF_SIZE_BYTES) == leaves
 
     # --- bytes -----------------------------------------------------------------------------------

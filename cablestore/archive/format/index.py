@@ -242,7 +242,7 @@ def _check_place(entry: Entry, data_size_bytes: int) -> None:
     elif offset + size > data_size_bytes:
         reason = f"`data` has only {data_size_bytes}"
     elif padding > PIECE_SIZE_BYTES or padding >= size:
-        reason = f"its padding of {padding} bytes is larger than a piece or than the archive"
+        reason = f"its padding of {padding} bytes is more than a piece, or the whole archive"
     else:
         return
     raise ArchiveError(
