@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from functools import lru_cache
 from typing import Final, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from cablestore.errors import ArchiveError
 from cablestore.limits import MAX_ARCHIVED_TIMESTAMP_MS, MAX_CHANNEL_CODEPOINTS
@@ -95,25 +95,6 @@ def content_topic(channel: str | None) -> str:
         return f"{_CHANNEL_PREFIX}{quote(channel, safe='')}{_SUFFIX}"
     except UnicodeEncodeError as error:
         raise ArchiveError(f"the channel's name {channel!r} cannot be encoded in UTF-8: {error.reason}") from None
-
-
-def channel_of(topic: str) -> str | None:
-    """Return the channel of a content topic, or None for that of posts without a channel.
-
-    Raises ArchiveError for anything that `content_topic` does not return, such as other spellings of the same name.
-    """
-    if topic == EVERYONE_TOPIC:
-        return None
-    name = topic.removeprefix(_CHANNEL_PREFIX).removesuffix(_SUFFIX)
-    try:
-        channel = unquote(name, errors="strict")
-        if content_topic(channel) == topic:
-            return channel
-    except (UnicodeDecodeError, ArchiveError):
-        pass
-    raise ArchiveError(
-        f"the content topic {topic[:100]!r} is not one of Cable posts: expected is {EVERYONE_TOPIC} or {_CHANNEL_PREFIX}NAME{_SUFFIX}"
-    )
 
 
 def message_hash(

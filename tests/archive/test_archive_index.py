@@ -210,7 +210,10 @@ def test_an_entry_outside_of_data_is_refused(profile: Profile, place: dict[str, 
     [
         ({"size_bytes": PIECE_SIZE_BYTES + 1}, "not whole pieces"),
         ({"padding_bytes": PIECE_SIZE_BYTES}, "more than a piece, or the whole archive"),
-        ({"size_bytes": 2 * PIECE_SIZE_BYTES, "padding_bytes": PIECE_SIZE_BYTES + 1}, "more than a piece, or the whole archive"),
+        (
+            {"size_bytes": 2 * PIECE_SIZE_BYTES, "padding_bytes": PIECE_SIZE_BYTES + 1},
+            "more than a piece, or the whole archive",
+        ),
         ({"size_bytes": 2**64 - 1}, "not whole pieces"),
     ],
     ids=str,
