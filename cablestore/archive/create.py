@@ -1,7 +1,7 @@
 """Making archives of a store's posts of the weeks that are over.
 
-Posts are read in order of time and hash, week by week. Posts that came after the archives of their week were made get an
-archive of their own, after the others.
+Posts are read in order of time and hash, week by week. Posts that came after the archives of their week were made get
+an archive of their own, after the others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ _AHEAD: Final = 3
 
 
 class _CreateOptions(NamedTuple):
-    """Settings of all archives, in a form that can be sent to other processes. The only secret in them is the cabal key."""
+    """Settings of all archives, in a form that can be sent to other processes.
+
+    The only secret in them is the cabal key.
+    """
 
     profile: str
     dialect: str
@@ -51,7 +54,8 @@ class _CreateOptions(NamedTuple):
 class _Week(NamedTuple):
     """The posts of a week that no archive has. `topics` are those of all channels that had posts up to its end.
 
-    The topics are the same whenever the week is archived. `stones` are the tombstones of its post/deletes, see `archives_of`.
+    The topics are the same whenever the week is archived. `stones` are the tombstones of its post/deletes, see
+    `archives_of`.
     """
 
     period: Period
@@ -71,9 +75,9 @@ def create_archives(
 ) -> CreateReport:
     """Make the archives of all weeks that ended by `now_ms` and have posts, in a folder that may have earlier archives.
 
-    The same history gives the same bytes. After an interruption at any instant, the next call goes on. Without a number of
-    processes, a large store uses as many as there are cores. Raises ArchiveError if the folder's index is damaged or was
-    made with another profile or key, StorageError if writing fails.
+    The same history gives the same bytes. After an interruption at any instant, the next call goes on. Without a number
+    of processes, a large store uses as many as there are cores. Raises ArchiveError if the folder's index is damaged or
+    was made with another profile or key, StorageError if writing fails.
     """
     with folder.claimed(), tempfile.TemporaryDirectory(dir=folder.path, prefix=SCRATCH_PREFIX) as scratch:
         with store.snapshot() as snapshot:

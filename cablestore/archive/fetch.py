@@ -5,8 +5,8 @@
         for entry, found in import_noted(store, community.verified, community.fetch(entries), imported):
             print(entry.period, found.posts)
 
-A verified index replaces the earlier one as a whole. Until then nothing that is here changes. Archives that both indexes
-name stay where they are.
+A verified index replaces the earlier one as a whole. Until then nothing that is here changes. Archives that both
+indexes name stay where they are.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class RemoteArchives:
     _fetch: Callable[[list[Entry], ByteProgress | None], Iterator[tuple[Entry, bytes]]]
 
     def fetch(self, entries: list[Entry], progress: ByteProgress | None = None) -> Iterator[tuple[Entry, bytes]]:
-        """Yield archives with their bytes in the given order, not yet verified. `progress` gets bytes here, bytes wanted.
+        """Yield archives with their bytes in the given order, not yet verified.
+
+        `progress` gets bytes here, bytes wanted.
 
         Raises ArchiveError, such as NoRoomError and UnreachableError. What came is kept for the next call.
         """
@@ -72,8 +74,8 @@ def fetching(
 ) -> Iterator[RemoteArchives]:
     """Fetch the index of a link into a folder of communities, and yield an object that fetches its archives.
 
-    Raises ArchiveError if no source gives the index, if it is not the control node's, if it is older than the one that is
-    here, and if another process fetches into the folder.
+    Raises ArchiveError if no source gives the index, if it is not the control node's, if it is older than the one that
+    is here, and if another process fetches into the folder.
     """
     work = _FetchTask(folder, control_key, dialect, sources, key)
     by_link = work.by_cid(link) if isinstance(link, Cid) else work.by_torrent(link)

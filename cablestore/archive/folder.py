@@ -3,8 +3,8 @@
     data     archives back to back, whole pieces each
     index    the index, written whole under another name and renamed
 
-An archive counts once the index names it. Bytes after the last such archive in `data` are of an unfinished one and are cut
-off before anything is appended. So a process that is killed at any instant leaves the earlier archives intact.
+An archive counts once the index names it. Bytes after the last such archive in `data` are of an unfinished one and are
+cut off before anything is appended. So a process that is killed at any instant leaves the earlier archives intact.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class ArchiveFolder:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Make the folder if necessary and keep other writers out of it. Raises ArchiveError if there is another writer."""
+        """Make the folder if necessary and keep other writers out of it.
+
+        Raises ArchiveError if there is another writer.
+        """
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         with open_folder(self.path) as descriptor:
@@ -64,7 +67,10 @@ class ArchiveFolder:
         return data.st_ino, data.st_size, index.st_ino, index.st_size, index.st_mtime_ns
 
     def index_bytes(self) -> bytes | None:
-        """Return the bytes of the index, None if there is none yet. Raises ArchiveError for a file too large for an index."""
+        """Return the bytes of the index, None if there is none yet.
+
+        Raises ArchiveError for a file too large for an index.
+        """
         with storage_errors(self.index_path):
             if not self.index_path.exists():
                 return None

@@ -1,8 +1,8 @@
 """Importing archives into a store. Within an archive's period and channels its content is canonical (RFC 61).
 
-An archive is imported as a whole or not at all. First everything in it is verified. Then one atomic write stores its posts
-and removes the posts that it lacks. The posts of a period may be cut into several archives: posts that all of them lack
-are removed with the last one.
+An archive is imported as a whole or not at all. First everything in it is verified. Then one atomic write stores its
+posts and removes the posts that it lacks. The posts of a period may be cut into several archives: posts that all of
+them lack are removed with the last one.
 """
 
 from __future__ import annotations
@@ -94,9 +94,10 @@ def import_archives(
 ) -> Iterator[tuple[Entry, ArchiveImportReport]]:
     """Import archives one by one, each in one atomic write, and yield a report of each.
 
-    While one archive is written the next is read and verified. Posts are removed only if all archives of their period are
-    given, and never with `merges`. An archive that is not what its index says changes nothing: `on_damaged` is called, and
-    the others are imported. Without `on_damaged` the first such archive raises ArchiveError; archives before it stay.
+    While one archive is written the next is read and verified. Posts are removed only if all archives of their period
+    are given, and never with `merges`. An archive that is not what its index says changes nothing: `on_damaged` is
+    called, and the others are imported. Without `on_damaged` the first such archive raises ArchiveError; archives
+    before it stay.
     """
     import_deletions(store, verified)
     periods = None if merges else _Periods(verified)

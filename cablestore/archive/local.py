@@ -59,10 +59,12 @@ def local_archives(folder: Path, control_key: bytes, dialect: Dialect, key: byte
 
 
 def are_whole(folder: Path, community: str, key: bytes | None) -> bool:
-    """Check a torrent's archives below a folder against their index. Return False if there is no index that can be read.
+    """Check a torrent's archives below a folder against their index.
 
-    Raises IncompleteError, which names weeks, for missing or damaged archives, and ArchiveError if the key does not open
-    the index.
+    Return False if there is no index that can be read.
+
+    Raises IncompleteError, which names weeks, for missing or damaged archives, and ArchiveError if the key does not
+    open the index.
     """
     for dialect in (LEGACY, DRAFT8):
         try:

@@ -42,7 +42,8 @@ _NAME: Final = "imported.json"
 def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system_clock_ms) -> bytes:
     """Announce a link to archives as the control node, whose identity the store must have. Return the post's hash.
 
-    The announcement replaces earlier ones even if the clock was set back. Raises ArchiveError for another community's torrent.
+    The announcement replaces earlier ones even if the clock was set back. Raises ArchiveError for another community's
+    torrent.
     """
     community = store.identity.public_key
     if isinstance(link, Magnet) and link.community != community.hex():
@@ -83,9 +84,9 @@ def settled_announcement(
 ) -> Announcement | None:
     """Return the newest announcement once it is ANNOUNCEMENT_WAIT_MS old, or None if there is none.
 
-    The age of an announcement counts from the time of its post, or from now if that time is ahead of our clock. The age of
-    one that comes during the wait counts from its arrival. `clock` returns ms, `sleep` takes seconds, `on_wait` is called
-    with each link that is waited for.
+    The age of an announcement counts from the time of its post, or from now if that time is ahead of our clock. The age
+    of one that comes during the wait counts from its arrival. `clock` returns ms, `sleep` takes seconds, `on_wait` is
+    called with each link that is waited for.
     """
     found = newest_announcement(store, control_key)
     now_ms = clock()
@@ -217,7 +218,10 @@ def import_noted(
     merges: bool = False,
     on_damaged: OnDamaged | None = None,
 ) -> Iterator[tuple[Entry, ArchiveImportReport]]:
-    """Import archives, add each to the log and yield its report. `on_damaged` and errors are as in `import_archives`."""
+    """Import archives, add each to the log and yield its report.
+
+    `on_damaged` and errors are as in `import_archives`.
+    """
     for entry, found in import_archives(store, verified, fetched, key=key, merges=merges, on_damaged=on_damaged):
         imported.add(verified.commitments[entry.archive_id])
         yield entry, found

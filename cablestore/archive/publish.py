@@ -1,8 +1,8 @@
 """Publishing a community's archives by content id, in a content store here or on any node with Codex' REST API.
 
 A dataset is an archive without the zeros that follow it in a torrent. Filenames and media type are fixed, so that equal
-archives get equal ids. The index by content id is signed again, and has a content id too: control nodes with equal stores
-and the same key publish the same link. Datasets that the node has already are not sent again.
+archives get equal ids. The index by content id is signed again, and has a content id too: control nodes with equal
+stores and the same key publish the same link. Datasets that the node has already are not sent again.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class Seeder:
     def look(self) -> bool:
         """Seed archives that are new since the last look. Return whether there is a new link.
 
-        A folder that is being written or is not whole yet is left for a later look. Raises StorageError if the folder can
-        no longer be seeded, ArchiveError if the network can no longer be used.
+        A folder that is being written or is not whole yet is left for a later look. Raises StorageError if the folder
+        can no longer be seeded, ArchiveError if the network can no longer be used.
         """
         state = self._folder.state()
         if state == self._seen:

@@ -88,8 +88,8 @@ def messages_of(records: Iterable[bytes], dialect: Dialect) -> Iterator[WakuMess
 def _usual_channel(record: bytes) -> bytes | None:
     """Return the channel name at the beginning of a post's body, or None if the post must be decoded to find it.
 
-    The bodies of texts, topics, joins and leaves begin with it. The offset of the body is known if there are fewer than 128
-    links, the type has one byte and the time six, as all times from 1971 to 2109 have.
+    The bodies of texts, topics, joins and leaves begin with it. The offset of the body is known if there are fewer than
+    128 links, the type has one byte and the time six, as all times from 1971 to 2109 have.
     """
     links = record[_LINKS_AT]
     if record[TYPE_AT] in _BEGIN_WITH_CHANNEL and links < 0x80 and record[_TIME_AT] > 0 == record[_TIME_AT - 1]:
@@ -110,7 +110,8 @@ def archives_of(
 ) -> tuple[list[Archive], list[bytes]]:
     """Return the archives of a week's sorted messages, and the hashes of posts that are too large for any archive.
 
-    `stones` are the tombstones of each post/delete, by its hash. Other arguments and errors are those of `encode_archive`.
+    `stones` are the tombstones of each post/delete, by its hash. Other arguments and errors are those of
+    `encode_archive`.
     """
     archives, oversize = [], []
     for chunk in chunks(messages):

@@ -1,7 +1,7 @@
 """Writing archives to a community's folder, in order, with its signed index.
 
-Archives that are in the index already do not change: every piece that was ever published stays. The index names an archive
-once it is on the disk.
+Archives that are in the index already do not change: every piece that was ever published stays. The index names an
+archive once it is on the disk.
 """
 
 from __future__ import annotations

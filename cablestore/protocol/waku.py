@@ -42,8 +42,8 @@ _EPHEMERAL_FIELD: Final = 31
 class WakuMessage(NamedTuple):
     """A post as a Waku message.
 
-    `payload` is the whole post, `content_topic` is that of its channel, `timestamp_ns` is the post's time, `post_hash` its
-    32-byte hash.
+    `payload` is the whole post, `content_topic` is that of its channel, `timestamp_ns` is the post's time, `post_hash`
+    its 32-byte hash.
     """
 
     payload: bytes
@@ -70,7 +70,8 @@ class WakuMessage(NamedTuple):
 def message_of(post: Post) -> WakuMessage:
     """Return a post as a message.
 
-    Raises ArchiveError for a post that no archive has: a local-only one (moderation.md 4.5), or one of a time after `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
+    Raises ArchiveError for a post that no archive has: a local-only one (moderation.md 4.5), or one of a time after
+    `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
     """
     if post.is_local_only:
         raise ArchiveError(f"{post!r} is local-only, it must not leave the store of its author. Leave it out")
@@ -102,8 +103,8 @@ def message_hash(
 ) -> bytes:
     """Return the 32-byte deterministic hash of a message (14/WAKU2-MESSAGE).
 
-    An absent `meta` adds nothing and an absent timestamp adds eight zero bytes, as in nwaku and go-waku. The fields are not
-    delimited: the hash does not prove where a field ends. Raises ArchiveError for a timestamp beyond 64 bits.
+    An absent `meta` adds nothing and an absent timestamp adds eight zero bytes, as in nwaku and go-waku. The fields are
+    not delimited: the hash does not prove where a field ends. Raises ArchiveError for a timestamp beyond 64 bits.
     """
     try:
         time = (timestamp_ns or 0).to_bytes(8, "big", signed=True)
@@ -139,7 +140,10 @@ def encode_waku(message: WakuMessage) -> bytes:
 
 
 def decode_waku(data: bytes) -> ReceivedWakuMessage:
-    """Read the bytes of a message. Unknown fields are skipped; of a repeated field the last counts. Raises ArchiveError."""
+    """Read the bytes of a message.
+
+    Unknown fields are skipped; of a repeated field the last counts. Raises ArchiveError.
+    """
     numbers: dict[int, int] = {}
     texts: dict[int, bytes] = {}
     for field, value in fields(data, "Waku message", skips_fixed=True):

@@ -21,11 +21,15 @@ from cablestore.errors import ArchiveError
 
 PREFIX: Final = "/api/codex/v1"
 LEAVES_ROUTE: Final = "leaves"
-"""`GET /data/{cid}/leaves`, which only cablestore has: the SHA-256 of each block, joined. With the leaves a client verifies
-each block as it comes and resumes an interrupted download. Other nodes answer 404."""
+"""`GET /data/{cid}/leaves`, which only cablestore has: the SHA-256 of each block, joined.
+
+With the leaves a client verifies each block as it comes and resumes an interrupted download. Other nodes answer 404.
+"""
 VIA: Final = "Via"
-"""The header (RFC 9110, 7.6.3) of a request from one node to another on behalf of a client. Such a request is answered from
-the store alone, so that nodes that have each other as upstream do not ask in a circle."""
+"""The header (RFC 9110, 7.6.3) of a request from one node to another on behalf of a client.
+
+Such a request is answered from the store alone, so that nodes that have each other as upstream do not ask in a circle.
+"""
 
 
 def disposition(filename: str) -> str:
@@ -61,7 +65,8 @@ def read_json(data: bytes) -> Any:
 def read_item(item: Any) -> tuple[Cid, DatasetManifest]:
     """Read a dataset. Its manifest, in one of the known formats, is the one that the id names.
 
-    Raises ArchiveError for other JSON, and for a manifest that does not fit the id: it is forged or in an unknown format.
+    Raises ArchiveError for other JSON, and for a manifest that does not fit the id: it is forged or in an unknown
+    format.
     """
     try:
         cid, told = Cid.parse(_text(item["cid"])), item["manifest"]

@@ -1,8 +1,8 @@
 """A client of any node with Codex' REST API. It trusts no node: everything is verified against the content id.
 
 The manifest is verified against the id, the bytes against the manifest's tree. If the node has the leaves, as those of
-cablestore do, each block is verified as it comes and an interrupted download resumes after the last good one. Otherwise the
-whole dataset is verified before it gets its name.
+cablestore do, each block is verified as it comes and an interrupted download resumes after the last good one. Otherwise
+the whole dataset is verified before it gets its name.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ class UploadReport(NamedTuple):
 class ContentClient:
     """A client that uploads datasets to one node and downloads them. Calls may run at the same time.
 
-    With `network` the node fetches from others what it lacks. `stall_timeout_s` ends a call that makes no progress for this
-    long, `total_timeout_s` ends any call.
+    With `network` the node fetches from others what it lacks. `stall_timeout_s` ends a call that makes no progress for
+    this long, `total_timeout_s` ends any call.
 
     >>> async with ContentClient("http://127.0.0.1:8080") as client:
     ...     uploaded = await client.upload_file(Path("archive"), filename="archive-data.bin")
     ...     await client.download(uploaded.cid, Path("copy"))
 
-    Every call raises ArchiveError: UnreachableError if the node does not answer or stops in the middle, NoSuchContentError,
-    NoRoomError, and ArchiveError itself for requests that the node refuses and for wrong answers.
+    Every call raises ArchiveError: UnreachableError if the node does not answer or stops in the middle,
+    NoSuchContentError, NoRoomError, and ArchiveError itself for requests that the node refuses and for wrong answers.
     """
 
     def __init__(
@@ -195,11 +195,13 @@ class ContentClient:
         manifest: DatasetManifest | None = None,
         max_size_bytes: int = limits.MAX_DATASET_SIZE_BYTES,
     ) -> DatasetManifest:
-        """Download a dataset into a file and return its manifest. The file appears, or is replaced, once all is verified.
+        """Download a dataset into a file and return its manifest.
 
-        The next call resumes an interrupted download, from the same node or another: what came is in hidden files beside the
-        target. They are removed if the node gave wrong bytes. Pass `manifest` if it is already known: the node is not asked
-        for it then. A dataset of more than `max_size_bytes` is refused.
+        The file appears, or is replaced, once all is verified.
+
+        The next call resumes an interrupted download, from the same node or another: what came is in hidden files
+        beside the target. They are removed if the node gave wrong bytes. Pass `manifest` if it is already known: the
+        node is not asked for it then. A dataset of more than `max_size_bytes` is refused.
         """
         if manifest is None:
             manifest = await self.manifest(cid)
@@ -257,7 +259,10 @@ class ContentClient:
     async def _data(
         self, cid: Cid, manifest: DatasetManifest, start: int
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, int]]:
-        """Request a dataset's bytes from `start` on. Yield the answer and the offset at which it begins, `start` or 0."""
+        """Request a dataset's bytes from `start` on.
+
+        Yield the answer and the offset at which it begins, `start` or 0.
+        """
         route = f"/data/{cid}/network/stream" if self._network else f"/data/{cid}"
         headers = {"Range": f"bytes={start}-"} if start else {}
         async with self._request("GET", route, headers=headers) as response:

@@ -54,7 +54,10 @@ class CidFolder:
             return path.stat().st_size if path.exists() else None
 
     def index_cid(self) -> Cid | None:
-        """Return the content id of the current index, or None if there is none yet. Raises ArchiveError for other text."""
+        """Return the content id of the current index, or None if there is none yet.
+
+        Raises ArchiveError for other text.
+        """
         found = _read(self._index_path, _MAX_CID_SIZE_BYTES)
         return None if found is None else Cid.parse(found.decode("ascii", errors="replace").strip())
 
@@ -76,7 +79,10 @@ class CidFolder:
 
 
 def _read(path: Path, limit_bytes: int) -> bytes | None:
-    """Read a file, or None. Of a file that is too long, one byte more than the limit is read, so that its decoder refuses it."""
+    """Read a file, or None.
+
+    Of a file that is too long, one byte more than the limit is read, so that its decoder refuses it.
+    """
     with storage_errors(path):
         try:
             with path.open("rb") as file:

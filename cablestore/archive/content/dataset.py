@@ -1,7 +1,7 @@
 """A dataset's two files on the disk: its bytes, and the leaf of each block. Writing hashes them, reading verifies them.
 
-The leaves are verified against the tree's id, 32 bytes for each 64 KiB. Then each block is verified against its leaf before a
-byte of it is returned.
+The leaves are verified against the tree's id, 32 bytes for each 64 KiB. Then each block is verified against its leaf
+before a byte of it is returned.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class DatasetWriter:
 class DatasetReader:
     """A reader of a dataset's bytes from `start` on that verifies each block before it returns it.
 
-    A file may be shorter or longer than `size_bytes` if the difference is only zeros at the end: datasets that differ by
-    those alone have the same tree and share a file.
+    A file may be shorter or longer than `size_bytes` if the difference is only zeros at the end: datasets that differ
+    by those alone have the same tree and share a file.
 
     The constructor and `read` raise ArchiveError for files that do not fit the tree's id.
     """

@@ -1,8 +1,8 @@
 """HTTP for the content endpoint: connections that accept the requests of Codex' clients, and host names of the endpoint.
 
-Codex' Python client sends two headers Content-Type, that of its caller and its own. aiohttp answers 400 to such a request
-before a handler is called, in C code that has no option for it. The Python parser of aiohttp behaves the same in everything
-else. Here it gets the lines of a request without the second header.
+Codex' Python client sends two headers Content-Type, that of its caller and its own. aiohttp answers 400 to such a
+request before a handler is called, in C code that has no option for it. The Python parser of aiohttp behaves the same
+in everything else. Here it gets the lines of a request without the second header.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ def check_name(text: str) -> str:
 def is_own_host(request: web.Request, names: Collection[str]) -> bool:
     """Tell whether the Host of a request is the address and port of its connection, or one of `names`.
 
-    On a connection within this machine, localhost counts as its address. A name without a port is valid for all ports. This
-    detects DNS rebinding: a web page whose name was changed to our address after it was loaded still sends that name.
+    On a connection within this machine, localhost counts as its address. A name without a port is valid for all ports.
+    This detects DNS rebinding: a web page whose name was changed to our address after it was loaded still sends that
+    name.
     """
     hosts = request.headers.getall("Host", [])
     found = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None

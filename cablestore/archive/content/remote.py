@@ -22,10 +22,12 @@ _T = TypeVar("_T")
 
 
 class ContentRemote:
-    """A community's archives on nodes that are asked in turn: a `remote.Remote` with content ids as text. Use it in a `with`.
+    """A community's archives on nodes that are asked in turn: a `remote.Remote` with content ids as text.
 
-    Fetched datasets stay in `folder` under their content ids, and an interrupted download is resumed, even after a kill. The
-    nodes may fetch from others what they lack. `stall_timeout_s` is the time-out for an unresponsive node.
+    Use it in a `with`.
+
+    Fetched datasets stay in `folder` under their content ids, and an interrupted download is resumed, even after a
+    kill. The nodes may fetch from others what they lack. `stall_timeout_s` is the time-out for an unresponsive node.
     """
 
     def __init__(
@@ -145,7 +147,10 @@ class ContentRemote:
         await self._asked(lambda client: client.download(cid, target, manifest=manifest))
 
     async def _asked(self, work: Callable[[ContentClient], Coroutine[Any, Any, _T]]) -> _T:
-        """Return the result of the first node that succeeds. Raises NoRoomError if one node did, otherwise the last error."""
+        """Return the result of the first node that succeeds.
+
+        Raises NoRoomError if one node did, otherwise the last error.
+        """
         errors: list[ArchiveError] = []
         for client in self._clients:
             try:

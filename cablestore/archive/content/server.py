@@ -1,8 +1,9 @@
 """Codex' REST API `/api/codex/v1` on a content store, so that Codex' own clients work on it unchanged.
 
-It has the routes that make sense without Codex' network: data, manifests, space. `network` routes answer from the store and,
-if other nodes with this API are configured as upstream, from those, verified. There is no password. So by default it listens
-on this machine alone, and it refuses web pages in browsers, which can send requests to any host that the browser reaches.
+It has the routes that make sense without Codex' network: data, manifests, space. `network` routes answer from the store
+and, if other nodes with this API are configured as upstream, from those, verified. There is no password. So by default
+it listens on this machine alone, and it refuses web pages in browsers, which can send requests to any host that the
+browser reaches.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class ContentServer:
     """A server of the REST API on an open store, while its `async with` runs, at `address`. The store stays open.
 
-    `upstream` are URLs of nodes with the same API that are asked for datasets that the store lacks. `names` are host names,
-    NAME or NAME:PORT, by which clients reach it besides its address, as through a proxy. `manifest_format` is the format of
-    manifests of uploads. Raises NodeError for a wrong name, and if it cannot listen at the address.
+    `upstream` are URLs of nodes with the same API that are asked for datasets that the store lacks. `names` are host
+    names, NAME or NAME:PORT, by which clients reach it besides its address, as through a proxy. `manifest_format` is
+    the format of manifests of uploads. Raises NodeError for a wrong name, and if it cannot listen at the address.
     """
 
     def __init__(
@@ -216,7 +217,10 @@ class ContentServer:
     async def _send(
         self, request: web.Request, response: web.StreamResponse, read: Callable[[], bytes], part: bytes
     ) -> None:
-        """Send this part and all later ones. If that fails the connection is aborted, so that the client sees an error."""
+        """Send this part and all later ones.
+
+        If that fails the connection is aborted, so that the client sees an error.
+        """
         try:
             while part:
                 async with asyncio.timeout(self._stall_timeout_s):
@@ -305,7 +309,10 @@ def _cid(request: web.Request) -> Cid:
 
 
 def _start(request: web.Request, size_bytes: int) -> int:
-    """Return the offset at which a download begins. Ranges that do not go to the end get the whole, as RFC 9110 allows."""
+    """Return the offset at which a download begins.
+
+    Ranges that do not go to the end get the whole, as RFC 9110 allows.
+    """
     match = re.fullmatch(r"bytes=([0-9]{1,19})-", request.headers.get("Range", ""))
     start = int(match[1]) if match else 0
     if start >= size_bytes:

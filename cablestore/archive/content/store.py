@@ -1,8 +1,8 @@
 """A store of datasets by content id, in a folder (`content.folder` has its layout).
 
-A dataset is written as two files in `incoming`. Once they are whole and on the disk they are moved in place, and the manifest
-comes last. So every manifest has its bytes. Bytes without a manifest were left by a kill, and are removed when the store is
-opened. Equal bytes under two filenames have two manifests and one file.
+A dataset is written as two files in `incoming`. Once they are whole and on the disk they are moved in place, and the
+manifest comes last. So every manifest has its bytes. Bytes without a manifest were left by a kill, and are removed when
+the store is opened. Equal bytes under two filenames have two manifests and one file.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class ContentStore:
     def open(cls, folder: Path, *, quota_size_bytes: int = DEFAULT_QUOTA_SIZE_BYTES) -> Self:
         """Open the store in a folder, or make one in a new or empty folder. Files that a kill left are removed.
 
-        Raises StoreLockedError if another process has it open, ArchiveError for a folder of something else, StorageError.
+        Raises StoreLockedError if another process has it open, ArchiveError for a folder of something else,
+        StorageError.
         """
         folder = folder.absolute()
         with storage_errors(folder):
@@ -115,7 +116,10 @@ class ContentStore:
             self.damaged.add(cid)
 
     def close(self) -> None:
-        """Close the store, so that other processes can open it. Datasets that are being written are refused from now on."""
+        """Close the store, so that other processes can open it.
+
+        Datasets that are being written are refused from now on.
+        """
         with self._guard:
             if self._lock is not None:
                 os.close(self._lock)
@@ -141,8 +145,8 @@ class ContentStore:
     ) -> DatasetManifest:
         """Store the joined chunks as a dataset. Return its manifest once it is on the disk.
 
-        Raises ArchiveError if there are no bytes and for a wrong filename or media type, NoRoomError if it does not fit,
-        StorageError if writing fails. Then nothing is stored.
+        Raises ArchiveError if there are no bytes and for a wrong filename or media type, NoRoomError if it does not
+        fit, StorageError if writing fails. Then nothing is stored.
         """
         with self.incoming() as incoming:
             for chunk in chunks:
@@ -234,7 +238,9 @@ class ContentStore:
             return cid in self._manifests
 
     def reader(self, cid: Cid, start: int = 0) -> DatasetReader:
-        """Open a dataset to read its bytes from `start` on. It stays readable after it is deleted. The caller closes it.
+        """Open a dataset to read its bytes from `start` on.
+
+        It stays readable after it is deleted. The caller closes it.
 
         Raises NoSuchContentError, and ArchiveError if its leaves are damaged.
         """
@@ -272,7 +278,10 @@ class ContentStore:
     # --- deleting --------------------------------------------------------------------------------
 
     def delete(self, cid: Cid) -> bool:
-        """Remove a dataset: its manifest, and its bytes unless another manifest has them. Return whether it was there."""
+        """Remove a dataset: its manifest, and its bytes unless another manifest has them.
+
+        Return whether it was there.
+        """
         with self._guard, storage_errors(self.folder):
             self._check_open()
             manifest = self._manifests.pop(cid, None)
@@ -318,7 +327,10 @@ class IncomingDataset:
         return self._writer.size_bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes. Raises NoRoomError if the quota, the disk or the size of a dataset is exceeded, StorageError."""
+        """Append bytes.
+
+        Raises NoRoomError if the quota, the disk or the size of a dataset is exceeded, StorageError.
+        """
         with self._guard:
             self._check()
             if self._writer.size_bytes + len(data) > limits.MAX_DATASET_SIZE_BYTES:
@@ -335,7 +347,10 @@ class IncomingDataset:
         mimetype: str | None = None,
         manifest_format: ManifestFormat = ManifestFormat.CODEX,
     ) -> DatasetManifest:
-        """Store what was written. Return its manifest once it is on the disk. Raises the errors of `ContentStore.put`."""
+        """Store what was written.
+
+        Return its manifest once it is on the disk. Raises the errors of `ContentStore.put`.
+        """
         with self._guard:
             self._check()
             tree = self._finish()

@@ -42,8 +42,8 @@ class Upstream:
     async def manifest(self, cid: Cid, *, is_asked_by_node: bool = False) -> DatasetManifest:
         """Return a manifest of the store or of another node. Raises ArchiveError, NoSuchContentError if no node has it.
 
-        A request of a node is answered from the store alone: otherwise two nodes that have each other as upstream would ask
-        in a circle.
+        A request of a node is answered from the store alone: otherwise two nodes that have each other as upstream would
+        ask in a circle.
         """
         if is_asked_by_node or self._store.exists(cid):
             return self._store.manifest(cid)
@@ -55,7 +55,10 @@ class Upstream:
         return self._store.manifest(cid)
 
     async def fetch(self, cid: Cid, *, is_asked_by_node: bool = False) -> None:
-        """Return once the store has a dataset, or no request may be sent for it. Raises NoSuchContentError, NoRoomError."""
+        """Return once the store has a dataset, or no request may be sent for it.
+
+        Raises NoSuchContentError, NoRoomError.
+        """
         if not self._store.exists(cid) and not is_asked_by_node and self._clients:
             await asyncio.shield(self.begin(cid))
 

@@ -21,8 +21,11 @@ from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.varint import MAX_VARINT
 
 RESERVED_CHANNEL: Final = ARCHIVES_CHANNEL
-"""The channel of announcements. Nobody chats there: clients leave it out of their lists. Clients that do not know it show
-a channel whose texts begin with `archives`."""
+"""The channel of announcements.
+
+Nobody chats there: clients leave it out of their lists. Clients that do not know it show a channel whose texts begin
+with `archives`.
+"""
 
 _TEXT: Final = re.compile(r"archives (0|[1-9][0-9]{0,19}) ([!-~]+)", re.ASCII)
 _CODEX: Final = "codex:"
@@ -58,7 +61,10 @@ class Announcement:
 
 
 def parse_announcement(text: str) -> Announcement:
-    """Read an announcement from the text of a post. Raises ArchiveError for text that `Announcement.text` does not write."""
+    """Read an announcement from the text of a post.
+
+    Raises ArchiveError for text that `Announcement.text` does not write.
+    """
     found = _TEXT.fullmatch(text)
     if found is None or len(text) > MAX_TEXT_SIZE_BYTES:
         raise ArchiveError(f"{text[:80]!r} is not an announcement: expected archives CLOCK LINK")

@@ -37,8 +37,8 @@ _TOMBSTONES_FIELD: Final = 1000
 class Archive:
     """An archive that was made.
 
-    `stored` is its bytes in `data`; the last `padding_bytes` of them follow the document. `merkle_root` is the root over
-    its `num_posts` post hashes in order.
+    `stored` is its bytes in `data`; the last `padding_bytes` of them follow the document. `merkle_root` is the root
+    over its `num_posts` post hashes in order.
     """
 
     period: Period
@@ -112,11 +112,11 @@ def decode_archive(
 ) -> Iterator[Record | Tombstone]:
     """Yield the messages of an archive, then its tombstones. `stored` is the bytes that `entry` of the index points to.
 
-    With a key the archive must be sealed under it, without one it must not be sealed. The size, the seal and the padding
-    after the document are checked at once. The rest is checked while it is read: the document is well-formed and has no
-    unknown field, its metadata is that of the index entry, each message is of the period and of one of the topics, and
-    padding within the document is zeros at its end. Raises ArchiveError, possibly after some messages: store none before
-    the end.
+    With a key the archive must be sealed under it, without one it must not be sealed. The size, the seal and the
+    padding after the document are checked at once. The rest is checked while it is read: the document is well-formed
+    and has no unknown field, its metadata is that of the index entry, each message is of the period and of one of the
+    topics, and padding within the document is zeros at its end. Raises ArchiveError, possibly after some messages:
+    store none before the end.
     """
     if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
         raise ArchiveError(
@@ -157,7 +157,10 @@ def verified_post(profile: Profile, record: Record, dialect: Dialect) -> Post:
 def verified_content(
     verified: VerifiedIndex, entry: Entry, stored: bytes, dialect: Dialect, key: bytes | None = None
 ) -> tuple[list[Post], list[Tombstone]]:
-    """Return the posts and tombstones of an archive. Everything but the posts' signatures is checked. Raises ArchiveError."""
+    """Return the posts and tombstones of an archive.
+
+    Everything but the posts' signatures is checked. Raises ArchiveError.
+    """
     stones: list[Tombstone] = []
     return list(verified_posts(verified, entry, stored, dialect, key, stones)), stones
 
@@ -170,7 +173,9 @@ def verified_posts(
     key: bytes | None,
     stones: list[Tombstone],
 ) -> Iterator[Post]:
-    """Yield the posts of an archive and append its tombstones to `stones`. Everything but the posts' signatures is checked.
+    """Yield the posts of an archive and append its tombstones to `stones`.
+
+    Everything but the posts' signatures is checked.
 
     Raises ArchiveError, possibly after some posts: store none before the end.
     """

@@ -23,8 +23,8 @@ def chunks(
 ) -> Iterator[tuple[WakuMessage, ...] | OversizeMessage]:
     """Yield the messages of each archive in order, at least one, and between them each message that is too large.
 
-    The size of a message is payload and author key, as in status-go. `messages` must be sorted by (timestamp, post hash),
-    each once. Raises ArchiveError otherwise, because the same history would give different archives elsewhere.
+    The size of a message is payload and author key, as in status-go. `messages` must be sorted by (timestamp, post
+    hash), each once. Raises ArchiveError otherwise, because the same history would give different archives elsewhere.
     """
     chunk: list[WakuMessage] = []
     chunk_size_bytes = 0

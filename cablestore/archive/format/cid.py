@@ -161,7 +161,10 @@ class RootHasher:
 
 
 class DatasetHasher:
-    """A hasher that takes a dataset in pieces of any size and finds its tree. It keeps a block and a node for each level."""
+    """A hasher that takes a dataset in pieces of any size and finds its tree.
+
+    It keeps a block and a node for each level.
+    """
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -215,7 +218,10 @@ class ManifestFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DatasetManifest:
-    """A dataset's manifest: its tree, its size, and the names that a client gave. Raises ArchiveError for impossible values."""
+    """A dataset's manifest: its tree, its size, and the names that a client gave.
+
+    Raises ArchiveError for impossible values.
+    """
 
     tree: Cid
     dataset_size_bytes: int

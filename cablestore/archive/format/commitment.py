@@ -2,8 +2,8 @@
 
 The id of an archive is a hash of where it is stored; nothing in deployed software commits to its content. The statement
 has, for each archive of an index, the hash of its bytes and the Merkle root of its posts. It also has the post/deletes
-that delete posts of earlier weeks: an old archive does not bring back what was deleted later. The statement is stored in
-a field of the index that other readers skip.
+that delete posts of earlier weeks: an old archive does not bring back what was deleted later. The statement is stored
+in a field of the index that other readers skip.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from cablestore.protocol.post import Post, decode_post
 VERSION: Final = 1
 _SHA256_SIZE_BYTES: Final = 32
 _CONTEXT: Final = b"\xff" * 10 + b"cablestore archive index"
-"""The prefix of the signed bytes. The signed bytes of a post begin with a varint, and ten bytes 0xff are not a varint: a
-signature of a post is never valid for a statement, or the reverse."""
+"""The prefix of the signed bytes.
+
+The signed bytes of a post begin with a varint, and ten bytes 0xff are not a varint: a signature of a post is never
+valid for a statement, or the reverse.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,10 @@ class Commitment:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Content of a signed statement. `control_key` is the control node's public key; `deletions` are whole post/deletes."""
+    """Content of a signed statement.
+
+    `control_key` is the control node's public key; `deletions` are whole post/deletes.
+    """
 
     control_key: bytes
     dialect: str
@@ -107,7 +113,9 @@ def sign(statement: Statement, identity: Identity) -> SignedStatement:
 
 
 def open_statement(signed: SignedStatement, control_key: bytes) -> Statement:
-    """Return the statement that the node with this public key signed. The signature is checked before anything is decoded.
+    """Return the statement that the node with this public key signed.
+
+    The signature is checked before anything is decoded.
 
     Raises ArchiveError for any other signature, another version and malformed commitments.
     """

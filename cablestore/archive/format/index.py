@@ -111,9 +111,9 @@ def decode_index(
 ) -> Index:
     """Decode an index whose archives are in a `data` of `data_size_bytes`, or with None under content ids.
 
-    With a key the index must be sealed under it, without one it must not be sealed. Checks that each id follows from the
-    metadata, that each archive is whole pieces within `data`, and that no two archives overlap. The signature is not
-    checked: see `verify_index`. Raises ArchiveError.
+    With a key the index must be sealed under it, without one it must not be sealed. Checks that each id follows from
+    the metadata, that each archive is whole pieces within `data`, and that no two archives overlap. The signature is
+    not checked: see `verify_index`. Raises ArchiveError.
     """
     return _decoded(_plain(data, key), profile, data_size_bytes, None)
 

@@ -1,7 +1,7 @@
 """Periods of archives: calendar weeks, from Monday 00:00 UTC to the next. Pure.
 
-status-go counts weeks from a community's oldest message: two control nodes that know different first messages never make
-equal archives. Calendar weeks are the same for all.
+status-go counts weeks from a community's oldest message: two control nodes that know different first messages never
+make equal archives. Calendar weeks are the same for all.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Period(NamedTuple):
 def week_of(timestamp_ms: int) -> Period:
     """Return the week of a time in milliseconds since 1970.
 
-    Raises ArchiveError for a time that 14/WAKU2 cannot represent: before 1970, or after `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
+    Raises ArchiveError for a time that 14/WAKU2 cannot represent: before 1970, or after
+    `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
     """
     if not 0 <= timestamp_ms <= MAX_ARCHIVED_TIMESTAMP_MS:
         raise ArchiveError(

@@ -1,4 +1,6 @@
-"""The two forms of archives: `rfc61`, as RFC 61 writes them, and `status-go`, as deployed. They differ in every part. Pure.
+"""The two forms of archives: `rfc61`, as RFC 61 writes them, and `status-go`, as deployed.
+
+They differ in every part. Pure.
 
 |                | rfc61                                | status-go                                          |
 |----------------|--------------------------------------|----------------------------------------------------|
@@ -49,7 +51,8 @@ class Entry(NamedTuple):
     """An index entry of one archive: its id, period and topics, and where the archive is.
 
     In `data` it has `size_bytes` from `offset_bytes` on; the last `padding_bytes` of them follow the document (none in
-    rfc61, which pads within the document). If `cid` is given, the archive is under that content id and the numbers are 0.
+    rfc61, which pads within the document). If `cid` is given, the archive is under that content id and the numbers are
+    0.
     """
 
     archive_id: str
@@ -283,7 +286,10 @@ def topics_of(profile: Profile, content_topics: Iterable[str]) -> tuple[Topic, .
 
 
 def keccak256(data: bytes) -> bytes:
-    """Return the 32-byte Keccak-256 of `data`. SHA3-256, which hashlib has, pads in another way and is another function."""
+    """Return the 32-byte Keccak-256 of `data`.
+
+    SHA3-256, which hashlib has, pads in another way and is another function.
+    """
     return keccak.new(digest_bits=256, data=data).digest()
 
 

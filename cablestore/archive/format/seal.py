@@ -40,8 +40,8 @@ def seal(plain: bytes, key: bytes, *, purpose: bytes) -> bytes:
 def unseal(sealed: bytes, key: bytes, *, purpose: bytes) -> bytes:
     """Return the plain bytes that `seal` was given.
 
-    Raises ArchiveError if the bytes are not sealed, were changed or cut, or were sealed under another key or for another
-    purpose.
+    Raises ArchiveError if the bytes are not sealed, were changed or cut, or were sealed under another key or for
+    another purpose.
     """
     if not is_sealed(sealed):
         raise ArchiveError(

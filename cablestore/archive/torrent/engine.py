@@ -91,10 +91,11 @@ class TorrentEngine:
     def seed(self, community: str, *, is_verified: bool = False) -> str:
         """Seed a community's folder and return its magnet link. An earlier seed of it ends.
 
-        The folder must be whole: a member that fetched only parts seeds them by keeping its remote open. If the torrent file
-        has the same index as the folder, the folder is checked against it. Without such a file a piece of zeros counts as
-        missing, unless the caller checked the archives against their index (`is_verified`). Pieces that this engine hashed
-        are not hashed again. Raises ArchiveError, after which nothing has changed, and IncompleteError for missing pieces.
+        The folder must be whole: a member that fetched only parts seeds them by keeping its remote open. If the torrent
+        file has the same index as the folder, the folder is checked against it. Without such a file a piece of zeros
+        counts as missing, unless the caller checked the archives against their index (`is_verified`). Pieces that this
+        engine hashed are not hashed again. Raises ArchiveError, after which nothing has changed, and IncompleteError
+        for missing pieces.
         """
         session = self._running()
         metainfo = self._whole(self._hashed(check_community(community)), is_verified=is_verified)
@@ -143,9 +144,9 @@ class TorrentEngine:
     def open(self, link: str | Path, *, community: str, peers: tuple[Peer, ...] = ()) -> TorrentRemote:
         """Open a community's torrent to fetch from it, by magnet link or by the path of a .torrent file.
 
-        `peers` are asked besides the configured ones. A torrent of the community that was opened before is closed. Pieces in
-        its folder that belong to the torrent are kept. Raises ArchiveError for a torrent that is not exactly one of this
-        community, before a file is made, and if no peer gives its metadata in time.
+        `peers` are asked besides the configured ones. A torrent of the community that was opened before is closed.
+        Pieces in its folder that belong to the torrent are kept. Raises ArchiveError for a torrent that is not exactly
+        one of this community, before a file is made, and if no peer gives its metadata in time.
         """
         session = self._running()
         check_community(community)
@@ -192,7 +193,10 @@ class TorrentEngine:
             raise ArchiveError(f"{folder} cannot be seeded: {error.strerror} ({error.filename})") from None
 
     def _whole(self, metainfo: Metainfo, *, is_verified: bool) -> Metainfo:
-        """Return the torrent of a hashed folder. Equal indexes mean equal data. Raises IncompleteError for missing pieces."""
+        """Return the torrent of a hashed folder.
+
+        Equal indexes mean equal data. Raises IncompleteError for missing pieces.
+        """
         known = self._torrent_of(metainfo.community)
         if known is not None and known.index_hashes == metainfo.index_hashes:
             missing = frozenset(

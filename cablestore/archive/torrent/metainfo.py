@@ -3,9 +3,10 @@
     info = {"files": [{"length", "path": ["data"]}, {"length", "path": ["index"]}], "name": community,
             "piece length": 102400, "pieces": SHA-1 of each piece of data + index}
 
-`data` is a whole number of pieces. So the index begins at a piece, and appending to `data` changes no earlier piece. Equal
-content has equal info-hashes everywhere: the info dictionary has nothing else, and one with more keys is refused. libtorrent
-loads pieces of this size but does not make them. So the dictionary is made here, and libtorrent only encodes it.
+`data` is a whole number of pieces. So the index begins at a piece, and appending to `data` changes no earlier piece.
+Equal content has equal info-hashes everywhere: the info dictionary has nothing else, and one with more keys is refused.
+libtorrent loads pieces of this size but does not make them. So the dictionary is made here, and libtorrent only encodes
+it.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ class Metainfo:
         return piece_sha1(self.info).hex()
 
     def torrent(self, trackers: tuple[str, ...] = ()) -> bytes:
-        """Return a .torrent file, each tracker in a tier of its own (BEP 12). Raises ArchiveError for a wrong tracker URL."""
+        """Return a .torrent file, each tracker in a tier of its own (BEP 12).
+
+        Raises ArchiveError for a wrong tracker URL.
+        """
         document: dict[bytes, Any] = {b"info": self._info()}
         if trackers:
             urls = [check_tracker(url).encode() for url in trackers]
@@ -108,8 +112,8 @@ class Metainfo:
 def make_metainfo(community: str, data: BinaryIO, index: BinaryIO, *, earlier: Metainfo | None = None) -> Metainfo:
     """Hash a community's two files, open for reading and seekable.
 
-    `earlier` is the metainfo of the folder before `data` was appended to. With it only the new pieces are hashed, and the
-    last earlier one, to check that `data` is still the same. Raises ArchiveError for sizes that are not allowed.
+    `earlier` is the metainfo of the folder before `data` was appended to. With it only the new pieces are hashed, and
+    the last earlier one, to check that `data` is still the same. Raises ArchiveError for sizes that are not allowed.
     """
     data_size_bytes, index_size_bytes = data.seek(0, io.SEEK_END), index.seek(0, io.SEEK_END)
     _check_sizes(data_size_bytes, index_size_bytes)
@@ -199,7 +203,10 @@ def _check_sizes(data_size_bytes: int, index_size_bytes: int) -> None:
 
 
 def _check_pieces(metainfo: Metainfo) -> None:
-    """Raise ArchiveError unless there is one hash for each piece. A file may have changed its size while it was hashed."""
+    """Raise ArchiveError unless there is one hash for each piece.
+
+    A file may have changed its size while it was hashed.
+    """
     pieces = -(-metainfo.size_bytes // limits.PIECE_SIZE_BYTES)
     if len(metainfo.piece_hashes) != pieces * _DIGEST_SIZE_BYTES:
         raise ArchiveError(

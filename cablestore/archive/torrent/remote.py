@@ -291,8 +291,8 @@ def private_params(config: TorrentConfig, params: Any) -> Any:
 def held_pieces(folder: Path, metainfo: Metainfo) -> set[int]:
     """Return the pieces in a community's folder whose SHA-1 is right.
 
-    Holes of a file that was fetched in parts are skipped; libtorrent's own check would read them as zeros. An index that
-    is longer than the torrent's is cut.
+    Holes of a file that was fetched in parts are skipped; libtorrent's own check would read them as zeros. An index
+    that is longer than the torrent's is cut.
     """
     have = _held_in(folder / DATA, metainfo, range(metainfo.data_pieces))
     index = folder / INDEX
