@@ -22,9 +22,8 @@ from typing import Final
 from cablestore.index.reader import Reader, Row
 from cablestore.index.view import ALL_TYPES, Tree, View
 from cablestore.protocol.body import TEXT
-from cablestore.protocol.keys import SEPARATOR, SORT_TIME_SIZE_BYTES, escape
+from cablestore.protocol.keys import NS_PER_MS, SEPARATOR, SORT_TIME_SIZE_BYTES, escape
 from cablestore.protocol.post import Post
-from cablestore.protocol.waku import NS_PER_MS
 from cablestore.views import messages
 
 ID_PREFIX: Final = b"!sync!id!"

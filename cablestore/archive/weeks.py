@@ -19,8 +19,9 @@ from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.protocol.body import DELETE, INFO, JOIN, LEAVE, TEXT, TOPIC
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import SIGNED_FROM, decode_post
-from cablestore.protocol.waku import NS_PER_MS, WakuMessage, content_topic, message_of
+from cablestore.protocol.waku import WakuMessage, content_topic, message_of
 
 _LINKS_AT: Final = POST_AT + SIGNED_FROM
 _BODY_AT: Final = _LINKS_AT + 1 + 1 + 6

@@ -15,12 +15,10 @@ from urllib.parse import quote
 from cablestore.errors import ArchiveError
 from cablestore.limits import MAX_ARCHIVED_TIMESTAMP_MS, MAX_CHANNEL_CODEPOINTS
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post
 from cablestore.protocol.protobuf import fields, number_field, sized_field
 from cablestore.protocol.varint import MAX_VARINT
-
-NS_PER_MS: Final = 1_000_000
-"""Posts have milliseconds. Waku has nanoseconds, and so have archives and reconciliation."""
 
 PUBSUB_TOPIC: Final = "/cable/1/archive"
 """The pubsub topic in message hashes. Posts never travel over Waku, but the hash needs a topic."""

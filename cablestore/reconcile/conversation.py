@@ -29,8 +29,8 @@ from cablestore.limits import (
     MAX_TALK_UNSENT,
     TALK_PAYLOAD_SIZE_BYTES,
 )
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post
-from cablestore.protocol.waku import NS_PER_MS
 from cablestore.reconcile.audit import Audit, answer
 from cablestore.reconcile.corrected_set import CorrectedSet
 from cablestore.reconcile.dialects import SPEC

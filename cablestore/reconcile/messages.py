@@ -33,8 +33,8 @@ from cablestore.limits import (
     MAX_TALK_REASON_CODEPOINTS,
 )
 from cablestore.protocol.fields import read_choice, read_sized, read_text, sized
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.varint import encode_varint, read_varint
-from cablestore.protocol.waku import NS_PER_MS
 from cablestore.reconcile.ids import END_NS
 
 PROTOCOL: Final = "cablestore-reconcile/1"

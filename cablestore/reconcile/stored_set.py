@@ -19,8 +19,7 @@ from cablestore.index.reader import Reader
 from cablestore.index.tree import LAST_LEVEL, LENGTHS, SUM_MODULUS, Part, decode_parts, split_root, total_of, with_tail
 from cablestore.index.view import Tree
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
-from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, TIME_DIGITS, time_floor
-from cablestore.protocol.waku import NS_PER_MS
+from cablestore.protocol.keys import NS_PER_MS, SORT_TIME_SIZE_BYTES, TIME_DIGITS, time_floor
 from cablestore.reconcile.ids import Bound, Range, SyncID, bound_between
 from cablestore.reconcile.sets import Fingerprint, OrderedSet
 from cablestore.views.sync import TREE, posts_in, sets_of

@@ -17,9 +17,10 @@ from typing import Final, NamedTuple
 from cablestore.errors import ArchiveError, ReconcileError
 from cablestore.limits import MAX_TRANSFER_FRAME_SIZE_BYTES, MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES
 from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.protobuf import fields
 from cablestore.protocol.varint import encode_varint
-from cablestore.protocol.waku import NS_PER_MS, PUBSUB_TOPIC, WakuMessage, decode_waku, encode_waku, message_hash
+from cablestore.protocol.waku import PUBSUB_TOPIC, WakuMessage, decode_waku, encode_waku, message_hash
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import SyncID
 

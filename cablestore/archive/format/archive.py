@@ -21,9 +21,10 @@ from cablestore.index.packing import pack, unpack
 from cablestore.index.tombstone import Tombstone
 from cablestore.limits import MAX_STORED_ARCHIVE_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post, decode_post
 from cablestore.protocol.protobuf import fields, sized_field
-from cablestore.protocol.waku import NS_PER_MS, WakuMessage, message_of
+from cablestore.protocol.waku import WakuMessage, message_of
 
 _PURPOSE: Final = b"archive"
 _METADATA_FIELD: Final = 2

@@ -24,9 +24,10 @@ from cablestore.archive.format.period import Period
 from cablestore.archive.proto import rfc61_pb2, status_go_pb2, waku_pb2
 from cablestore.errors import ArchiveError
 from cablestore.limits import MAX_ARCHIVE_TOPICS, PIECE_SIZE_BYTES
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.protobuf import repeated
 from cablestore.protocol.varint import encode_varint
-from cablestore.protocol.waku import NS_PER_MS, WakuMessage
+from cablestore.protocol.waku import WakuMessage
 
 Topic = str | bytes
 """A content topic in a profile: str in rfc61, 4 bytes in status-go."""
