@@ -263,7 +263,7 @@ def _check_commitments(entries: tuple[Entry, ...], commitments: tuple[Commitment
     stated = {each.archive_id: each.cid for each in commitments}
     if len(stated) != len(commitments) or stated.keys() != {entry.archive_id for entry in entries}:
         raise ArchiveError(
-            f"the statement is of {len(commitments)} archives, expected are the {len(entries)} of the index, each once. "
+            f"the statement is of {len(commitments)} archives, which are not the {len(entries)} of the index, each once. "
             "Ask for a new index"
         )
     for entry in entries:
