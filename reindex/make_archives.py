@@ -19,7 +19,7 @@ from cablestore.archive.format.period import Period, weeks
 from cablestore.archive.format.profile import Profile
 from cablestore.archive.weeks import archives_of, messages_of, stones_by
 from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
-from cablestore.index.copies import partitions_for
+from cablestore.index.parallel import partitions_for
 from cablestore.protocol.crypto import Identity
 from cablestore.reindex import archive_tasks
 from cablestore.reindex.archive_tasks import WeeksJob

@@ -23,12 +23,12 @@ from cablestore.archive.weeks import archives_of, by_week, messages_of, stones_b
 from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
 from cablestore.export.records import records_in_order
 from cablestore.export.writer import HASH_AT, TYPE_AT
-from cablestore.index.collector import without_collector
-from cablestore.index.processes import processes as processes_for
-from cablestore.index.progress import Progress, untold
+from cablestore.index.batches import gc_paused
+from cablestore.index.processes import process_pool as processes_for
+from cablestore.index.batches import Progress, no_progress
 from cablestore.index.reader import Reader
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import Size, decode_sizes
+from cablestore.index.meta import SIZES_KEY as SIZES_KEY
+from cablestore.index.meta import Size, decode_sizes
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.dialect import dialect_named
 from cablestore.protocol.waku import EVERYONE_TOPIC
@@ -69,7 +69,7 @@ def create_archives(
     folder: ArchiveFolder,
     plan: ArchivePlan,
     now_ms: int,
-    progress: Progress = untold,
+    progress: Progress = no_progress,
     *,
     processes: int | None = None,
 ) -> CreateReport:
@@ -135,7 +135,7 @@ def _made(
 def _make(recipe: _CreateOptions, week: _Week) -> tuple[int, list[Archive], list[bytes]]:
     """Return the number of posts, their archives, and the hashes of posts that are too large for any archive."""
     profile, dialect = profile_named(recipe.profile), dialect_named(recipe.dialect)
-    with without_collector():
+    with gc_paused():
         messages = messages_of(week.records, dialect)
         archives, oversize = archives_of(profile, week.period, week.topics, messages, week.stones, recipe.key)
     return len(week.records), archives, oversize

@@ -19,7 +19,7 @@ from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import Entry, Profile
 from cablestore.errors import ArchiveError, CableStoreError, InvalidPostError
-from cablestore.index.collector import without_collector
+from cablestore.index.batches import gc_paused
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Verdict
@@ -27,7 +27,7 @@ from cablestore.index.view import ALL_TYPES
 from cablestore.protocol.body import Delete
 from cablestore.protocol.post import Post, decode_post
 from cablestore.protocol.waku import content_topic
-from cablestore.store.intake import Batch
+from cablestore.store.intake import IntakeBatch
 from cablestore.store.store import CableStore
 from cablestore.views import activity, author
 
@@ -123,7 +123,7 @@ class _ReadArchive(NamedTuple):
     """An archive that was verified, except that the signatures of its posts are still being checked."""
 
     entry: Entry
-    admitted: Batch
+    admitted: IntakeBatch
     stones: list[Tombstone]
 
 
@@ -143,7 +143,7 @@ def _reads(
 
 def _read(store: CableStore, verified: VerifiedIndex, entry: Entry, stored: bytes, key: bytes | None) -> _ReadArchive:
     stones: list[Tombstone] = []
-    with without_collector():
+    with gc_paused():
         admitted = store.admit(verified_posts(verified, entry, stored, store.dialect, key, stones))
     return _ReadArchive(entry, admitted, stones)
 
@@ -162,7 +162,7 @@ def _write(
         return [] if whole is None else list(posts_beside(reader, profile, entry, whole))
 
     try:
-        with without_collector():
+        with gc_paused():
             outcomes, discarded = store.replace(read.admitted, surplus)
     except InvalidPostError as error:
         refused = ArchiveError(f"archive {entry.archive_id} was not imported: {error}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cablestore.index.reader import Row
+from cablestore.index.database import Row
 from cablestore.protocol.keys import time_of
 
 MOMENT_SIZE_BYTES: Final = 40

@@ -32,32 +32,12 @@ from cablestore.limits import (
 from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post
 from cablestore.reconcile.audit import Audit, answer
-from cablestore.reconcile.corrected_set import CorrectedSet
+from cablestore.reconcile.sets import CorrectedSet
 from cablestore.reconcile.dialects import SPEC
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Range, SyncID, of_times
-from cablestore.reconcile.messages import (
-    END_MS,
-    TRANSFERRING,
-    VERSION,
-    Accepted,
-    Answer,
-    Done,
-    Ended,
-    Given,
-    Hello,
-    Message,
-    PayloadFrame,
-    PostsFrame,
-    Purpose,
-    Question,
-    Reason,
-    Stored,
-    Terms,
-    decode_frame,
-    encode_frame,
-)
-from cablestore.reconcile.outgoing import Giving
-from cablestore.reconcile.session import Session, SessionLimits
+from cablestore.reconcile.messages import END_MS, TRANSFERRING, VERSION, Accepted, SumsResponse, Done, Ended, Given, Hello, ConversationMessage, PayloadFrame, PostsFrame, Purpose, SumsRequest, EndReason, Stored, Terms, decode_frame, encode_frame
+from cablestore.reconcile.outgoing import OutgoingPosts
+from cablestore.reconcile.session import ReconcileSession, SessionLimits
 from cablestore.reconcile.sets import OrderedSet
 from cablestore.reconcile.splitting import Splitting
 from cablestore.reconcile.transfer import Expected, decode_message
@@ -86,7 +66,7 @@ class Bytes:
     comparing: int = 0
     transferring: int = 0
 
-    def add(self, message: Message, size_bytes: int) -> None:
+    def add(self, message: ConversationMessage, size_bytes: int) -> None:
         """Count a frame."""
         if isinstance(message, TRANSFERRING):
             self.transferring += size_bytes
@@ -146,13 +126,13 @@ class Talk:
         self._splitting = splitting
         self._limits = limits
         self._number = _NO_NUMBER
-        self._session: Session | None = None
+        self._session: ReconcileSession | None = None
         self._items: OrderedSet | None = None
         self._window = EVERYTHING
         self._peer_takes = False
-        self._giving = Giving(hooks.post)
+        self._giving = OutgoingPosts(hooks.post)
         self._expected = Expected()
-        self._held: deque[Message] = deque()
+        self._held: deque[ConversationMessage] = deque()
         self._unstored: set[int] = set()
         self._batches = 0
         self._out: list[bytes] = []
@@ -187,7 +167,7 @@ class Talk:
         self._number = max(1, int.from_bytes(self._hooks.draw(4), "big"))
         self._say(Hello(VERSION, self.purpose, self._dialect, self._terms))
 
-    def end(self, reason: Reason, text: str) -> None:
+    def end(self, reason: EndReason, text: str) -> None:
         """Tell the peer that the talk ends here."""
         if self._number != _NO_NUMBER:
             self._say(Ended(reason, text))
@@ -218,7 +198,7 @@ class Talk:
 
     # --- the way of a talk ----------------------------------------------------------------------
 
-    def _say(self, message: Message) -> None:
+    def _say(self, message: ConversationMessage) -> None:
         frame = encode_frame(self._number, message)
         self.findings.sent.add(message, len(frame))
         self._out.append(frame)
@@ -232,7 +212,7 @@ class Talk:
             self._give()
         return arrived
 
-    def _take(self, message: Message, at_s: float, arrived: list[Arrived]) -> None:
+    def _take(self, message: ConversationMessage, at_s: float, arrived: list[Arrived]) -> None:
         match message:
             case Ended(reason, text):
                 raise PeerRefusedError(reason.name.lower(), f"the peer ended the reconciliation: {text}")
@@ -248,9 +228,9 @@ class Talk:
                 self._peer_has_given = True
             case Done() if self._peer_has_given:
                 self._peer_is_done = True
-            case Question(data) if self._items is not None and self.purpose is Purpose.AUDIT and not self.is_initiator:
+            case SumsRequest(data) if self._items is not None and self.purpose is Purpose.AUDIT and not self.is_initiator:
                 self._answer(self._items, data)
-            case Answer(data) if self._audit is not None:
+            case SumsResponse(data) if self._audit is not None:
                 self._judge(self._audit, data)
             case _:
                 raise ReconcileError(f"the peer says {type(message).__name__} where that means nothing")
@@ -268,13 +248,13 @@ class Talk:
 
     def _objection(self, hello: Hello) -> Ended | None:
         if hello.version != VERSION:
-            return Ended(Reason.VERSION, f"version {hello.version} is asked for, this is version {VERSION}")
+            return Ended(EndReason.VERSION, f"version {hello.version} is asked for, this is version {VERSION}")
         if hello.dialect != self._dialect:
             said = f"a store of the dialect {hello.dialect} asks, this is one of {self._dialect}: posts differ"
-            return Ended(Reason.DIALECT, said)
+            return Ended(EndReason.DIALECT, said)
         both = self._terms.narrowed(hello.terms)
         if both.until_ms is not None and both.until_ms <= both.from_ms:
-            return Ended(Reason.NOTHING, "none of the times that are asked for is kept in step here")
+            return Ended(EndReason.NOTHING, "none of the times that are asked for is kept in step here")
         return None
 
     def _compare(self, terms: Terms, *, peer_takes: bool, at_s: float | None) -> None:
@@ -287,14 +267,14 @@ class Talk:
         until_ns = END_NS if terms.until_ms is None else min(terms.until_ms, END_MS) * NS_PER_MS
         window = of_times(terms.from_ms * NS_PER_MS, until_ns)
         items = self._items = self._hooks.items(terms.channels)
-        session = self._session = Session(
+        session = self._session = ReconcileSession(
             lambda _: items, SPEC, window=window, splitting=self._splitting, limits=self._limits
         )
         self._window = window
         if at_s is not None:
             self._say(PayloadFrame(session.initiate(window, at_s=at_s)))
 
-    def _payload(self, session: Session, data: bytes, at_s: float) -> None:
+    def _payload(self, session: ReconcileSession, data: bytes, at_s: float) -> None:
         findings = self.findings
         if findings.here_only + findings.there_only > self._limits.differences:
             raise ReconcileLimitError(
@@ -370,7 +350,7 @@ class Talk:
         expected = CorrectedSet(self._items, self._have, self._need)
         ranges = self.findings.differing[:_AUDIT_RANGES] or [self._window]
         self._audit = Audit(expected, *ranges, seed=self._hooks.draw(_SEED_SIZE_BYTES))
-        self._say(Question(self._audit.question()))
+        self._say(SumsRequest(self._audit.question()))
 
     def _judge(self, audit: Audit, data: bytes) -> None:
         verdict = audit.judge(data)
@@ -386,4 +366,4 @@ class Talk:
         self._audits += 1
         if self._audits > MAX_TALK_QUESTIONS:
             raise ReconcileError(f"the peer asks more than {MAX_TALK_QUESTIONS} questions of an audit")
-        self._say(Answer(answer(items, data)))
+        self._say(SumsResponse(answer(items, data)))

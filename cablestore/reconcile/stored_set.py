@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
 from cablestore.index.reader import Reader
-from cablestore.index.tree import LAST_LEVEL, LENGTHS, SUM_MODULUS, Part, decode_parts, split_root, total_of, with_tail
+from cablestore.index.tree import LAST_LEVEL, LENGTHS, SUM_MODULUS, NodePart, decode_parts, split_root, total_of, with_tail
 from cablestore.index.view import Tree
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import NS_PER_MS, SORT_TIME_SIZE_BYTES, TIME_DIGITS, time_floor
@@ -75,7 +75,7 @@ class _Branch:
 
     __slots__ = ("ids", "name", "names", "nodes", "sets", "sums", "xors")
 
-    def __init__(self, name: bytes, parts: Sequence[Part], sets: Sequence[Sets]) -> None:
+    def __init__(self, name: bytes, parts: Sequence[NodePart], sets: Sequence[Sets]) -> None:
         self.name = name
         self.names = [name + part.label for part in parts]
         self.sets = sets
@@ -141,7 +141,7 @@ class StoredSet:
         self._reads: list[tuple[_Branch, slice, int]] = []
         """The parts of nodes that are remembered, in the order in which they were read, and what each takes."""
         self._held_posts = 0
-        self._tails: dict[bytes, Part] = {}
+        self._tails: dict[bytes, NodePart] = {}
         self._root = self._read_root()
         self._path = [_Step(self._root, 0, 0, 0)]
         """The way down to where the last answer was found: the next one is mostly near."""
@@ -305,12 +305,12 @@ class StoredSet:
             found.append(decode_parts(value or b"", 0))
         return self._branch(b"", found, [(name, 0) for name in self._names])
 
-    def _branch(self, node: bytes, found: list[list[Part]], sets: Sets) -> _Branch:
+    def _branch(self, node: bytes, found: list[list[NodePart]], sets: Sets) -> _Branch:
         """Return the node that has these parts in these sets."""
         if len(found) == 1:
             parts, name = found[0], sets[0][0]
             return _Branch(node, parts, [((name, part.posts),) for part in parts])
-        by_label: defaultdict[bytes, list[tuple[bytes, Part]]] = defaultdict(list)
+        by_label: defaultdict[bytes, list[tuple[bytes, NodePart]]] = defaultdict(list)
         for (name, _), parts in zip(sets, found, strict=True):
             for part in parts:
                 by_label[part.label].append((name, part))
@@ -321,7 +321,7 @@ class StoredSet:
             [tuple((name, part.posts) for name, part in by_label[label]) for label in labels],
         )
 
-    def _parts(self, name: bytes, node: bytes, posts: int) -> list[Part]:
+    def _parts(self, name: bytes, node: bytes, posts: int) -> list[NodePart]:
         """Return the parts of a node in one set: from its row, or from its posts where those are too few for one."""
         level = LENGTHS.index(len(node))
         if posts > self._tree.leaf_rows:
@@ -332,7 +332,7 @@ class StoredSet:
         numbered = groupby(records, lambda record: record[at:behind])
         return [
             total_of(
-                label, [Part(label, 1, n := int.from_bytes(one[SORT_TIME_SIZE_BYTES:], "big"), n) for one in group]
+                label, [NodePart(label, 1, n := int.from_bytes(one[SORT_TIME_SIZE_BYTES:], "big"), n) for one in group]
             )
             for label, group in numbered
         ]

@@ -23,7 +23,8 @@ from archiving import (
 )
 from people import ANN
 
-from cablestore import DRAFT8, LEGACY, DecodeError, Identity, decode_post
+from cablestore import DRAFT8, LEGACY, Identity, decode_post
+from cablestore.errors import DecodeError
 from cablestore.archive.format.commitment import SignedStatement, Statement, open_statement, sign
 from cablestore.archive.format.index import encode_index, make_index, signed_index
 from cablestore.archive.format.merkle import MerkleTree

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, CYD
 
-from cablestore import DRAFT8, LEGACY, ArchiveError, CableStore, Dialect, Identity, StorageError
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity
+from cablestore.errors import ArchiveError, StorageError
 from cablestore.archive import writer
 from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder

@@ -11,17 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
 
-from cablestore import (
-    DRAFT8,
-    LEGACY,
-    ArchiveError,
-    Dialect,
-    InvalidPostError,
-    Skeleton,
-    Tombstone,
-    Verdict,
-    encode_post,
-)
+from cablestore import DRAFT8, LEGACY, Dialect, Skeleton, Tombstone, Verdict, encode_post
+from cablestore.errors import ArchiveError, InvalidPostError
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.importer import import_archives, import_deletions

@@ -15,26 +15,19 @@ from peering import HOST, Log, logged, memory, run, soon, until
 from people import ANN, START_MS
 from talking import content_of, hello
 
-from cablestore import NodeError, limits
+from cablestore.errors import NodeError
+from cablestore import limits
 from cablestore.errors import ReconcileError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.waku import WakuMessage as Waku
 from cablestore.reconcile.codec import encode
 from cablestore.reconcile.dialects import SPEC
-from cablestore.reconcile.framing import FrameReader, framed
+from cablestore.reconcile.framing import ReconcileFrameReader
+from cablestore.protocol.fields import sized
 from cablestore.reconcile.ids import EVERYTHING, SyncID
-from cablestore.reconcile.messages import (
-    Accepted,
-    Message,
-    PayloadFrame,
-    PostsFrame,
-    Stored,
-    Terms,
-    decode_frame,
-    encode_frame,
-)
-from cablestore.reconcile.payload import ItemSet, Part, Payload, Shards
+from cablestore.reconcile.messages import Accepted, ConversationMessage, PayloadFrame, PostsFrame, Stored, Terms, decode_frame, encode_frame
+from cablestore.reconcile.payload import ItemSet, PayloadPart, Payload, Shards
 from cablestore.reconcile.transfer import encode_message, post_id
 
 
@@ -43,16 +36,16 @@ class Peer:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self._frames = FrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES)
+        self._frames = ReconcileFrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES)
         self._heard: list[bytes] = []
 
     def say(self, *frames: bytes) -> None:
-        self.writer.write(b"".join(map(framed, frames)))
+        self.writer.write(b"".join(map(sized, frames)))
 
-    def tell(self, *messages: Message) -> None:
+    def tell(self, *messages: ConversationMessage) -> None:
         self.say(*(encode_frame(7, message) for message in messages))
 
-    async def hear(self) -> tuple[int, Message] | None:
+    async def hear(self) -> tuple[int, ConversationMessage] | None:
         """The next frame, None where the connection is over."""
         while not self._heard:
             data = b""
@@ -63,7 +56,7 @@ class Peer:
             self._heard += self._frames.feed(data)
         return decode_frame(self._heard.pop(0))
 
-    async def rest(self) -> list[Message]:
+    async def rest(self) -> list[ConversationMessage]:
         found = []
         while (heard := await self.hear()) is not None:
             found.append(heard[1])
@@ -118,7 +111,7 @@ def outcome(node: Node, of: str) -> float:
 
 def claiming(*ids: SyncID, reconciled: bool = False) -> PayloadFrame:
     """All there is, says the peer."""
-    return PayloadFrame(encode(Payload(Shards(), [Part(EVERYTHING, ItemSet(sorted(ids), reconciled))]), SPEC))
+    return PayloadFrame(encode(Payload(Shards(), [PayloadPart(EVERYTHING, ItemSet(sorted(ids), reconciled))]), SPEC))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +176,7 @@ async def test_a_peer_that_goes_on_comparing_is_ended() -> None:
     async with attacked() as (node, address, _):
         peer = await call(address)
         peer.say(hello())
-        lies = PayloadFrame(encode(Payload(Shards(), [Part(EVERYTHING, b"\xaa" * 32)]), SPEC))
+        lies = PayloadFrame(encode(Payload(Shards(), [PayloadPart(EVERYTHING, b"\xaa" * 32)]), SPEC))
         for _ in range(limits.MAX_RECONCILE_ROUNDS + 1):
             peer.tell(lies)
             heard = await peer.hear()

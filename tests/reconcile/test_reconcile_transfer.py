@@ -19,7 +19,8 @@ from cablestore.protocol.protobuf import fields
 from cablestore.protocol.varint import encode_varint
 from cablestore.protocol.waku import PUBSUB_TOPIC, message_of
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
-from cablestore.reconcile.framing import FrameReader, batched, framed
+from cablestore.reconcile.framing import ReconcileFrameReader, batched
+from cablestore.protocol.fields import sized
 from cablestore.reconcile.ids import SyncID
 from cablestore.reconcile.transfer import (
     FORMS,
@@ -116,8 +117,8 @@ def test_any_bytes_give_a_message_or_an_error(dialect: SyncDialect, data: st.Dat
 @given(st.lists(st.binary(max_size=300), max_size=20), st.integers(1, 500), st.randoms(use_true_random=False))
 def test_frames_come_out_however_the_stream_is_cut(contents: list[bytes], batch_size: int, rng: random.Random) -> None:
     stream = b"".join(batched(contents, batch_size))
-    assert stream == b"".join(map(framed, contents))
-    reader, found, at = FrameReader(300), [], 0
+    assert stream == b"".join(map(sized, contents))
+    reader, found, at = ReconcileFrameReader(300), [], 0
     while at < len(stream):
         step = rng.choice([1, 2, 100, 700])
         found += reader.feed(stream[at : at + step])
@@ -134,10 +135,10 @@ def test_batches_have_a_size(contents: list[bytes], size_bytes: int) -> None:
 
 
 def test_frames_that_are_too_large() -> None:
-    assert FrameReader(5).feed(b"\x05hello") == [b"hello"]
+    assert ReconcileFrameReader(5).feed(b"\x05hello") == [b"hello"]
     with pytest.raises(ReconcileError, match="a frame of 6 bytes is announced, allowed are 5"):
-        FrameReader(5).feed(b"\x06")
-    unfinished = FrameReader(5)
+        ReconcileFrameReader(5).feed(b"\x06")
+    unfinished = ReconcileFrameReader(5)
     assert unfinished.feed(b"\x05hell") == []
     assert not unfinished.is_between_frames
 
@@ -145,7 +146,7 @@ def test_frames_that_are_too_large() -> None:
 @pytest.mark.parametrize("size", [b"\x80\x00", b"\xff" * 10, b"\xff" * 9 + b"\x02", b"\x85\x80\x00"])
 def test_sizes_that_are_none(size: bytes) -> None:
     for pieces in ([size + b"x"], [size[at : at + 1] for at in range(len(size))]):
-        reader = FrameReader(2**63)
+        reader = ReconcileFrameReader(2**63)
         for piece in pieces[:-1]:
             assert reader.feed(piece) == []
         with pytest.raises(ReconcileError, match="no frame at byte 0"):
@@ -156,7 +157,7 @@ def test_reading_a_stream_is_linear() -> None:
     """One large frame in small pieces, and many small ones at once."""
 
     def steps(stream: bytes, step: int) -> int:
-        reader = FrameReader(10_000_000)
+        reader = ReconcileFrameReader(10_000_000)
 
         def read() -> None:
             for at in range(0, len(stream), step):
@@ -164,8 +165,8 @@ def test_reading_a_stream_is_linear() -> None:
 
         return steps_of(read)
 
-    assert steps(framed(bytes(400_000)), 100) < 5 * steps(framed(bytes(100_000)), 100)
-    assert steps(framed(b"x") * 40_000, 10**9) < 5 * steps(framed(b"x") * 10_000, 10**9)
+    assert steps(sized(bytes(400_000)), 100) < 5 * steps(sized(bytes(100_000)), 100)
+    assert steps(sized(b"x") * 40_000, 10**9) < 5 * steps(sized(b"x") * 10_000, 10**9)
 
 
 # --- what is taken -----------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ def test_two_stores_of_posts_become_equal(
             (there, held[1], outcome.peer_need, outcome.have),
         ):
             store.ingest([post.raw for post in ids])
-            expected, reader = Expected(need), FrameReader(FORMS[dialect.name].max_size_bytes)
+            expected, reader = Expected(need), ReconcileFrameReader(FORMS[dialect.name].max_size_bytes)
             stream = b"".join(batched(encode_message(message_of(of[i]), dialect) for i in sent))
             for at in range(0, len(stream), 700):
                 for content in reader.feed(stream[at : at + 700]):
