@@ -12,8 +12,8 @@ from common import resident_mb, size_given, tell
 
 from cablestore.reconcile.dialects import NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import EVERYTHING, SyncID, of_times
-from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.session import Session
+from cablestore.reconcile.session import ReconcileSession
+from cablestore.reconcile.sets import MemorySet
 from cablestore.reconcile.splitting import Splitting
 
 NOW_NS = 1_700_000_000_000_000_000
@@ -39,8 +39,8 @@ def reconcile(here: MemorySet, there: MemorySet, dialect: SyncDialect, differenc
     """Let both sides find all differences, and see that they did."""
     splitting = Splitting(skip_equal_sets=True)
     our_state, their_state = here.snapshot(), there.snapshot()
-    ours = Session(lambda _: our_state, dialect, splitting=splitting)
-    theirs = Session(lambda _: their_state, dialect, splitting=splitting)
+    ours = ReconcileSession(lambda _: our_state, dialect, splitting=splitting)
+    theirs = ReconcileSession(lambda _: their_state, dialect, splitting=splitting)
     found = dict.fromkeys(("have", "need"), 0)
     gc.collect()
     gc.freeze()  # building the sets is not counted, nor is going through them again and again

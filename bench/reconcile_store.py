@@ -13,14 +13,15 @@ from common import START_MS, chain10k, seconds, size, size_given, tell
 
 from cablestore import LEGACY, CableStore
 from cablestore.index.batches import batches
+from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.reader import Reader, Row
+from cablestore.index.reader import Reader
 from cablestore.index.tree import Move, changed, tree_rows
 from cablestore.index.view import Catalog
 from cablestore.protocol.keys import sort_time
 from cablestore.reconcile.dialects import SPEC
 from cablestore.reconcile.ids import EVERYTHING, of_times
-from cablestore.reconcile.session import Session
+from cablestore.reconcile.session import ReconcileSession
 from cablestore.reconcile.splitting import Splitting
 from cablestore.reconcile.stored_set import stored_set
 from cablestore.views import CATALOG
@@ -59,9 +60,9 @@ def add(database: LevelDB, items: list[Row]) -> None:
     database.write(rows, sync=False)
 
 
-def side_of(reader: Reader) -> Session:
+def side_of(reader: Reader) -> ReconcileSession:
     """One side of a session, over what a database holds."""
-    return Session(lambda _: stored_set(reader), SPEC, splitting=Splitting(skip_equal_sets=True))
+    return ReconcileSession(lambda _: stored_set(reader), SPEC, splitting=Splitting(skip_equal_sets=True))
 
 
 def session(ours: LevelDB, theirs: LevelDB, differences: int) -> tuple[int, int, float]:

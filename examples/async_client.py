@@ -9,7 +9,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator
 
-from cablestore import CableStore, Event, Kind
+from cablestore import CableStore, Event, EventKind
 
 
 async def events(store: CableStore, after: int = 0) -> AsyncIterator[Event]:
@@ -24,7 +24,7 @@ async def listen(store: CableStore) -> int:
     """Print messages as they come."""
     count = 0
     async for event in events(store):
-        if event.kind is Kind.ACCEPTED and event.post is not None and event.post.type_name == "text":
+        if event.kind is EventKind.ACCEPTED and event.post is not None and event.post.type_name == "text":
             message = await asyncio.to_thread(store.resolve, event.post)
             print(f"{message.channel}  {message.text}")
             count += 1

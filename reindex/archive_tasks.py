@@ -24,8 +24,8 @@ from cablestore.archive.weeks import archives_of, messages_of, stones_by
 from cablestore.errors import CorruptExportError
 from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT, post_record, record_start
 from cablestore.files import storage_errors
-from cablestore.index.packing import pack, unpack
 from cablestore.index.database import Row
+from cablestore.index.packing import pack, unpack
 from cablestore.index.runs import cut, read_bucket, write_run
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import DELETE

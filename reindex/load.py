@@ -20,12 +20,12 @@ import msgpack
 
 from cablestore.errors import ReindexError
 from cablestore.index.leveldb import LevelDB, join_tables
-from cablestore.index.processes import processes as processes_for
+from cablestore.index.processes import process_pool
 from cablestore.limits import PART_ROWS
 from cablestore.reindex.row_segments import RowDigest, RowSegment, read_rows
 
 _ROWS_WRITTEN: Final = 1_000
-_BEHIND_ALL: Final = b"\xff"
+_AFTER_ALL: Final = b"\xff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def load(
         for arguments in work:
             progress(load_part(*arguments))
     else:
-        with processes_for(number) as pool:
+        with process_pool(number) as pool:
             for finished in as_completed([pool.submit(load_part, *arguments) for arguments in work]):
                 progress(finished.result())
     path = scratch / "joined"
@@ -108,7 +108,7 @@ def _compare(database: LevelDB, segments: Sequence[RowSegment]) -> None:
     """Read back what was written: number and BLAKE3 of the rows of each segment."""
     with database.snapshot() as state:
         starts = [segment.first for segment in segments[1:]]
-        for segment, stop in zip(segments, [*starts, _BEHIND_ALL], strict=True):
+        for segment, stop in zip(segments, [*starts, _AFTER_ALL], strict=True):
             digest = RowDigest()
             # What does not come at the end of the range is missing in number.
             for rows in state.blocks(segment.first, stop):

@@ -21,18 +21,16 @@ from cablestore.index import arrival_log
 from cablestore.index.batches import batches
 from cablestore.index.census import summaries
 from cablestore.index.check import CheckReport
-from cablestore.index.check_parts import check_in_parts
-from cablestore.index.copies import Origin
+from cablestore.index.database import Row
 from cablestore.index.derive import measure
 from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder, peek
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.meta import meta_row
-from cablestore.index.reader import PRIVATE_PREFIX, Reader, Row
+from cablestore.index.meta import SIZES_KEY, Sizes, add_sizes, decode_sizes, meta_row
+from cablestore.index.parallel import Origin, check_in_parts
+from cablestore.index.reader import PRIVATE_PREFIX, Reader
 from cablestore.index.rebuild import add_summaries, write_head
-from cablestore.index.runs import BEHIND_ALL
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import Sizes, add_sizes, decode_sizes
-from cablestore.index.takeover import Succession, succeed
+from cablestore.index.runs import AFTER_ALL
+from cablestore.index.takeover import TakeoverReport, take_over
 from cablestore.index.view import REVERSE_NAME, Catalog
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post
@@ -42,7 +40,8 @@ from cablestore.reindex.load import load
 from cablestore.reindex.prepare import read_sources
 from cablestore.reindex.row_segments import read_rows, with_local_only
 from cablestore.reindex.stages import Derived, Progress, SparkOptions, derive_rows
-from cablestore.store.generations import open_folder, open_reader, unseal_with
+from cablestore.store.closed import locked_folder, open_reader
+from cablestore.store.key_file import unseal_with
 from cablestore.views import CATALOG
 
 
@@ -53,7 +52,7 @@ class Reindexed:
     derived: Derived
     generation: str
     rows: int
-    succession: Succession
+    succession: TakeoverReport
     checked: CheckReport
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -152,7 +151,7 @@ class _New:
             loaded = load(
                 self._derived.segments, self._derived.folder, self._scratch, progress=self._counting("load", total)
             )
-        with open_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
+        with locked_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
             target = LevelDB(loaded.path)
             try:
                 self._write_head(target, self._derived.sizes)
@@ -161,7 +160,7 @@ class _New:
                     def keeps(post: Post) -> bool:
                         return drops.reason(post) is None
 
-                    succession = succeed(live, target, self._dialect, self._catalog, self._after, keeps)
+                    succession = take_over(live, target, self._dialect, self._catalog, self._after, keeps)
             finally:
                 target.close()
             checked = self._check(loaded.path, folder)
@@ -171,7 +170,7 @@ class _New:
         """Take the rows of some views from the segments and all others from the live database."""
         path = self._scratch / "views"
         shutil.rmtree(path, ignore_errors=True)
-        with open_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
+        with locked_folder(self._out, create=True, dialect=self._dialect) as folder, _live(folder) as live:
             if live is None:
                 raise ExportError(
                     f"there is no store at {self._out} whose views could be built anew: leave --views out"
@@ -184,7 +183,7 @@ class _New:
             finally:
                 target.close()
             checked = self._check(path, folder)
-            return self._swap(folder, path, rows, Succession(), checked)
+            return self._swap(folder, path, rows, TakeoverReport(), checked)
 
     def _refuse_later_posts(self, live: Reader) -> None:
         latest = arrival_log.next_sequence(live) - 1
@@ -203,7 +202,7 @@ class _New:
         again = [each for each in summaries(self._catalog) if own and self._catalog.view_of(each.prefix) in anew]
         left_out = tuple(each.prefix for each in again)
         made = (row for row in chain.from_iterable(chain.from_iterable(segments)) if not row[0].startswith(left_out))
-        kept = (row for row in live.scan(b"", BEHIND_ALL) if self._catalog.view_of(row[0]) not in anew)
+        kept = (row for row in live.scan(b"", AFTER_ALL) if self._catalog.view_of(row[0]) not in anew)
         sizes: Sizes = {name: size for name, size in decode_sizes(live.get(SIZES_KEY)).items() if name not in anew}
         rows = 0
         with target.bulk_writer() as writer:
@@ -240,7 +239,9 @@ class _New:
             )
         return report
 
-    def _swap(self, folder: Folder, path: Path, rows: int, succession: Succession, checked: CheckReport) -> Reindexed:
+    def _swap(
+        self, folder: Folder, path: Path, rows: int, succession: TakeoverReport, checked: CheckReport
+    ) -> Reindexed:
         with self._timed("swap"):
             name = folder.adopt(path)
             folder.activate(name, keep=True)

@@ -14,9 +14,9 @@ import msgpack
 
 from cablestore.errors import CorruptExportError
 from cablestore.export.segment import SegmentWriter, read_segment
+from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, combine, key_of
-from cablestore.index.reader import Row
-from cablestore.index.sizes import Sizes
+from cablestore.index.meta import Sizes
 from cablestore.index.view import Catalog
 from cablestore.limits import SEGMENT_BLOCK_SIZE_BYTES
 from cablestore.protocol.post import Post

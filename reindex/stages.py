@@ -21,8 +21,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from cablestore.errors import ReindexError
-from cablestore.index.copies import partitions_for
-from cablestore.index.sizes import Sizes, add_sizes
+from cablestore.index.meta import Sizes, add_sizes
+from cablestore.index.parallel import partitions_for
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 from cablestore.reindex import tasks

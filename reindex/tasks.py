@@ -37,13 +37,12 @@ from cablestore.errors import (
     StorageError,
 )
 from cablestore.files import storage_errors, unique_suffix, whole_file
-from cablestore.index.batches import batches
+from cablestore.index.batches import batches, gc_paused
 from cablestore.index.census import summaries
-from cablestore.index.collector import without_collector
+from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, Settled, measure, settle
-from cablestore.index.reader import Row
+from cablestore.index.meta import Sizes, add_sizes
 from cablestore.index.runs import cut, finished, read_bucket, write_run
-from cablestore.index.sizes import Sizes, add_sizes
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.protocol.body import DELETE, TYPE_NAMES
 from cablestore.protocol.crypto import post_hash
@@ -340,7 +339,7 @@ def _report(work: Callable[[], dict[str, Any]]) -> pa.RecordBatch:
     """Return what came out of a task, or its error: Spark would try again, in vain, and bury the message."""
     started = time.perf_counter()
     try:
-        with without_collector():
+        with gc_paused():
             report = work()
     except CableStoreError as error:
         report = {"error": str(error), "kind": type(error).__name__}

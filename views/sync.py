@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import Final
 
-from cablestore.index.reader import Reader
 from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.view import ALL_TYPES, Tree, View
 from cablestore.protocol.body import TEXT
 from cablestore.protocol.keys import NS_PER_MS, SEPARATOR, SORT_TIME_SIZE_BYTES, escape

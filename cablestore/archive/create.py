@@ -23,12 +23,10 @@ from cablestore.archive.weeks import archives_of, by_week, messages_of, stones_b
 from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
 from cablestore.export.records import records_in_order
 from cablestore.export.writer import HASH_AT, TYPE_AT
-from cablestore.index.batches import gc_paused
-from cablestore.index.processes import process_pool as processes_for
-from cablestore.index.batches import Progress, no_progress
+from cablestore.index.batches import Progress, gc_paused, no_progress
+from cablestore.index.meta import SIZES_KEY, Size, decode_sizes
+from cablestore.index.processes import process_pool
 from cablestore.index.reader import Reader
-from cablestore.index.meta import SIZES_KEY as SIZES_KEY
-from cablestore.index.meta import Size, decode_sizes
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.dialect import dialect_named
 from cablestore.protocol.waku import EVERYONE_TOPIC
@@ -122,7 +120,7 @@ def _made(
     if processes == 1:
         yield from map(partial(_make, recipe), weeks)
         return
-    with processes_for(processes) as pool:
+    with process_pool(processes) as pool:
         under_way: deque[Future[tuple[int, list[Archive], list[bytes]]]] = deque()
         for week in weeks:
             under_way.append(pool.submit(_make, recipe, week))

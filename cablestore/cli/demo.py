@@ -21,7 +21,7 @@ from cablestore.errors import CableStoreError
 from cablestore.irc.importer import find_logs
 from cablestore.protocol.body import Delete
 from cablestore.protocol.post import Post
-from cablestore.store.generations import list_generations
+from cablestore.store.closed import ClosedStore
 from cablestore.store.queries import Message
 from cablestore.store.store import CableStore
 
@@ -174,7 +174,7 @@ class _Reindexing:
             store.rebuild()
             if store.dump_digest() != by_spark:
                 raise CableStoreError("what Spark made is not what a rebuild in this process makes")
-        for found in list_generations(self._folder):
+        for found in ClosedStore(self._folder).generations():
             self._stages.out.say(f"{found.name}: {found.state}, {size(found.size_bytes)}")
         return f"{len(targets)} more messages are gone; a rebuild in process gives the same dump"
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from cablestore.cli.output import Moment, Output, colour_of, common_options, full_hash, safe, size, when, with_store
 from cablestore.cli.remote import forward, offered
 from cablestore.errors import StoreLockedError
-from cablestore.index.arrival_log import Kind, next_sequence
+from cablestore.index.arrival_log import EventKind, next_sequence
 from cablestore.protocol.body import TEXT
 from cablestore.store.queries import Event, Message
 from cablestore.store.store import CableStore
@@ -112,7 +112,7 @@ def _follow(path: Path, out: Output, channel: str, after: int, chosen: dict[str,
 
 def _show_event(store: CableStore, out: Output, channel: str, event: Event) -> None:
     post = event.post
-    if event.kind is Kind.ACCEPTED and post and post.channel == channel and post.type == TEXT:
+    if event.kind is EventKind.ACCEPTED and post and post.channel == channel and post.type == TEXT:
         _show_message(out, store.resolve(post))
 
 

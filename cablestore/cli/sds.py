@@ -16,7 +16,7 @@ from cablestore.index.folder import CAUSAL_LOGS, peek
 from cablestore.store.store import CableStore
 
 if TYPE_CHECKING:
-    from cablestore.sds.status import ChannelStatus
+    from cablestore.sds.log import ChannelStatus
 
 _COLUMNS: Final = (
     "channel",

@@ -24,13 +24,12 @@ from archiving import (
 from people import ANN
 
 from cablestore import DRAFT8, LEGACY, Identity, decode_post
-from cablestore.errors import DecodeError
 from cablestore.archive.format.commitment import SignedStatement, Statement, open_statement, sign
 from cablestore.archive.format.index import encode_index, make_index, signed_index
 from cablestore.archive.format.merkle import MerkleTree
 from cablestore.archive.format.profile import RFC61, Profile
 from cablestore.archive.proto import commitment_pb2
-from cablestore.errors import ArchiveError
+from cablestore.errors import ArchiveError, DecodeError
 
 
 def statement_of(made: Community, **changes: Any) -> Statement:

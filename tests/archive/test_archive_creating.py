@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from people import ANN, CYD
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity
-from cablestore.errors import ArchiveError, StorageError
 from cablestore.archive import writer
 from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
@@ -22,6 +21,7 @@ from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.writer import ArchivePlan
+from cablestore.errors import ArchiveError, StorageError
 from cablestore.limits import PIECE_SIZE_BYTES
 
 WAYS = pytest.mark.parametrize("key", [None, KEY], ids=["public", "sealed"])

@@ -21,10 +21,11 @@ import pytest
 from folders import SUPPORT
 from waiting import LIMIT_S
 
-from cablestore import CableStore, StorageError, StoreLockedError
+from cablestore import CableStore
 from cablestore.cli.control_socket import NAME, connect
 from cablestore.cli.output import Output
 from cablestore.cli.remote import control, forward
+from cablestore.errors import StorageError, StoreLockedError
 
 CHILD = SUPPORT / "control_child.py"
 

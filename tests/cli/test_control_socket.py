@@ -16,9 +16,10 @@ import pytest
 from people import ANN, raws
 from waiting import LIMIT_S, wait_until
 
-from cablestore import CableStore, StorageError, limits
+from cablestore import CableStore, limits
 from cablestore.cli.control_socket import NAME, ControlServer, Reply, Request, ask, connect
 from cablestore.cli.remote import control
+from cablestore.errors import StorageError
 
 HELLO = Request("channels", {}, json=True, width=80, terminal=False)
 

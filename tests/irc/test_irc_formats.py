@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from cablestore import CableStore, Identity, LogFormatError
+from cablestore import CableStore, Identity
+from cablestore.errors import LogFormatError
 from cablestore.irc.formats import FORMATS, UBUNTU_BY_DAY, LogFormat
 from cablestore.irc.importer import ImportReport, LogFile, find_logs, import_logs
 
@@ -453,7 +454,7 @@ def test_a_file_that_is_no_log_is_told_so_in_words(tmp_path: Path) -> None:
     file = laid(tmp_path, "2013/01/07/#garden.txt", "Dear diary,\nnothing happened.\n")
     with pytest.raises(LogFormatError) as error:
         find_logs([file])
-    assert 'not for example "Dear diary,"' in str(error.value)
+    assert 'but not for example "Dear diary,"' in str(error.value)
     assert all(known.name in str(error.value) for known in FORMATS)
     assert "?P<" not in str(error.value)
     assert "\\" not in str(error.value)

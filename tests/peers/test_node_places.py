@@ -17,7 +17,7 @@ from test_node_reconcile_hostile import Peer, attacked
 from cablestore import limits
 from cablestore.peers import Address, Node
 from cablestore.peers.places import gives_way
-from cablestore.reconcile.messages import Ended, Reason
+from cablestore.reconcile.messages import Ended, EndReason
 
 
 @dataclass(eq=False)
@@ -111,7 +111,7 @@ async def test_eight_from_one_address_do_not_keep_others_out() -> None:
         heard = await late.hear()
         assert heard is not None
         assert isinstance(heard[1], Ended)
-        assert heard[1].reason == Reason.BUSY
+        assert heard[1].reason == EndReason.BUSY
         other = await from_address(address, "127.0.0.2")
         other.say(hello())
         await until(lambda: "127.0.0.2" in {talking.host for talking in node.reconciling._talking.values()})

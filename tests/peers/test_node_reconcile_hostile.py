@@ -15,19 +15,27 @@ from peering import HOST, Log, logged, memory, run, soon, until
 from people import ANN, START_MS
 from talking import content_of, hello
 
-from cablestore.errors import NodeError
 from cablestore import limits
-from cablestore.errors import ReconcileError
+from cablestore.errors import NodeError, ReconcileError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.fields import sized
 from cablestore.protocol.waku import WakuMessage as Waku
 from cablestore.reconcile.codec import encode
 from cablestore.reconcile.dialects import SPEC
 from cablestore.reconcile.framing import ReconcileFrameReader
-from cablestore.protocol.fields import sized
 from cablestore.reconcile.ids import EVERYTHING, SyncID
-from cablestore.reconcile.messages import Accepted, ConversationMessage, PayloadFrame, PostsFrame, Stored, Terms, decode_frame, encode_frame
-from cablestore.reconcile.payload import ItemSet, PayloadPart, Payload, Shards
+from cablestore.reconcile.messages import (
+    Accepted,
+    ConversationMessage,
+    PayloadFrame,
+    PostsFrame,
+    Stored,
+    Terms,
+    decode_frame,
+    encode_frame,
+)
+from cablestore.reconcile.payload import ItemSet, Payload, PayloadPart, Shards
 from cablestore.reconcile.transfer import encode_message, post_id
 
 

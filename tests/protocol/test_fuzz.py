@@ -15,10 +15,10 @@ from collections.abc import Callable
 import pytest
 from folders import KNOWN_ANSWERS
 
-from cablestore import DRAFT8, LEGACY, CableStore, CableStoreError, DecodeError, Dialect, Tombstone, decode_post
-from cablestore.errors import CorruptStoreError
+from cablestore import DRAFT8, LEGACY, CableStore, CableStoreError, Dialect, Tombstone, decode_post
+from cablestore.errors import CorruptStoreError, DecodeError
+from cablestore.index.meta import decode_sizes
 from cablestore.index.reader import decode_tombstone
-from cablestore.index.sizes import decode_sizes
 from cablestore.index.view import decode_counts
 from cablestore.irc.formats import FORMATS
 from cablestore.protocol.body import write_body

@@ -13,21 +13,32 @@ from typing import Any, Final, TypeVar
 import pytest
 from nwaku import NwakuPeer
 from people import ANN
-from reconciling import HEADERS, HOUR_NS, NOW_NS, VECTORS, Outcome, an_id, converse, reconciled, session, spread
+from reconciling import (
+    HEADERS,
+    HOUR_NS,
+    NOW_NS,
+    VECTORS,
+    Outcome,
+    an_id,
+    converse,
+    read_item_set,
+    reconciled,
+    session,
+    spread,
+)
 
 from cablestore import CableStore
 from cablestore.archive.format.profile import keccak256
 from cablestore.errors import ReconcileError
+from cablestore.protocol.fields import sized
 from cablestore.protocol.waku import message_of
-from cablestore.reconcile.codec import decode, encode, read_item_set, write_item_set
+from cablestore.reconcile.codec import decode, encode, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC
 from cablestore.reconcile.framing import ReconcileFrameReader
-from cablestore.protocol.fields import sized
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
-from cablestore.reconcile.sets import MemorySet
-from cablestore.reconcile.payload import Content, Header, ItemSet, PayloadPart, Payload, Shards, Topics
+from cablestore.reconcile.payload import Content, Header, ItemSet, Payload, PayloadPart, Shards, Topics
 from cablestore.reconcile.session import ReconcileSession
-from cablestore.reconcile.sets import OrderedSet
+from cablestore.reconcile.sets import MemorySet, OrderedSet
 from cablestore.reconcile.splitting import Splitting
 from cablestore.reconcile.transfer import Expected, decode_message, encode_message, waku_id
 

@@ -27,9 +27,10 @@ from pyspark.cloudpickle import register_pickle_by_value
 from stores import scratch_folder, store_of
 from test_tasks import Plan, plans, write_exports
 
-from cablestore import DRAFT8, Block, CableStore, Dialect, Filters, Post, Skeleton, Tombstone, Verdict, encode_post
+from cablestore import DRAFT8, Block, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, encode_post
 from cablestore.cli import main
 from cablestore.errors import CorruptExportError, ExportError
+from cablestore.export import Filters
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import WITNESSED
 from cablestore.index.view import Catalog

@@ -282,7 +282,7 @@ import sys
 for name in ("google", "google.protobuf", "Crypto", "libtorrent"):
     sys.modules[name] = None
 from pathlib import Path
-from cablestore import ArchiveError
+from cablestore.errors import ArchiveError
 from cablestore.reindex import reindex, tasks
 from cablestore.reindex.inputs import ArchiveSource
 from cablestore.reindex.prepare import read_sources

@@ -26,12 +26,10 @@ from cablestore import LEGACY, CableStore, Dialect, Post, Skeleton, Tombstone, V
 from cablestore.errors import CorruptExportError, ExportError, ReindexError, StorageError
 from cablestore.export.manifest import read_posts
 from cablestore.export.writer import ExportWriter
+from cablestore.index.database import Row
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
-from cablestore.index.meta import KEY as META_KEY
-from cablestore.index.reader import Row
+from cablestore.index.meta import META_KEY, SIZES_KEY, Sizes, add_sizes, decode_sizes
 from cablestore.index.runs import cut, read_bucket, write_run
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import Sizes, add_sizes, decode_sizes
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import Block
 from cablestore.reindex import prepare, tasks

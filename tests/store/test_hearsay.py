@@ -17,14 +17,16 @@ from hypothesis import strategies as st
 from people import ANN, BOB, CYD, raws
 from stores import scratch_folder
 
-from cablestore import LEGACY, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, verify_export
-from cablestore.index.arrival_log import Kind
+from cablestore import LEGACY, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict
+from cablestore.export import verify_export
+from cablestore.index.arrival_log import EventKind
+from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import WITNESSED, local_key
-from cablestore.index.reader import Row, tombstone_key
+from cablestore.index.reader import tombstone_key
 from cablestore.protocol.body import Delete
 from cablestore.store import answers
-from cablestore.store.generations import open_folder, roll_back
+from cablestore.store.closed import ClosedStore, locked_folder
 
 FORGED = Skeleton(0, 7, "a!b", (bytes([9]) * 32,))
 
@@ -90,7 +92,7 @@ def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Pa
         assert witnessed(store) == {post.hash: ANN.key}
         assert time_of(store, post) == post.timestamp_ms
         assert list(store.dump()) == list(expected.dump())
-        assert [event.kind for event in store.events() if event.hash == post.hash] == [Kind.DELETED]
+        assert [event.kind for event in store.events() if event.hash == post.hash] == [EventKind.DELETED]
         again = store.import_exports([tmp_path / "forged"])
         assert again.skeletons == 0
         assert list(store.dump()) == list(expected.dump())
@@ -367,7 +369,7 @@ def test_a_store_that_does_not_say_what_it_saw_asks_once_more(tmp_path: Path) ->
 
 def two_generations(path: Path) -> None:
     """Have the store's database twice: the first generation kept, the second, a copy, live."""
-    with open_folder(path) as folder:
+    with locked_folder(path) as folder:
         copy = path.with_name("copy")
         shutil.copytree(folder.database_path, copy)
         folder.activate(folder.adopt(copy), keep=True)
@@ -388,7 +390,7 @@ def test_going_back_brings_along_what_was_told_of_deleted_posts(tmp_path: Path) 
         store.import_exports([tmp_path / "other"])
         before = list(store.dump())
         assert store.heads("default") == [last.hash]
-    roll_back(path, "generation-000001")
+    ClosedStore(path).roll_back("generation-000001")
     with CableStore.open(path) as store:
         assert list(store.dump()) == before
         assert requested(store, [gone]) == {gone.hash}
@@ -410,7 +412,7 @@ def test_going_back_brings_along_what_this_store_saw_and_every_local_row(tmp_pat
     with CableStore.open(path) as store:
         store.ingest([post.raw])
         before = list(store.dump())
-    roll_back(path, "generation-000001")
+    ClosedStore(path).roll_back("generation-000001")
     with CableStore.open(path) as store:
         assert list(store.dump()) == before
         assert witnessed(store) == {post.hash: ANN.key}

@@ -10,14 +10,8 @@ from typing import Any
 from history import AUTHORS, Draft, build
 from people import raws
 
-from cablestore import (
-    LEGACY,
-    CableStore,
-    Dialect,
-    Manifest,
-    Post,
-    Tombstone,
-)
+from cablestore import LEGACY, CableStore, Dialect, Post, Tombstone
+from cablestore.export import Manifest
 from cablestore.export.manifest import read_posts, read_tombstones
 from cablestore.export.writer import ExportWriter
 from cablestore.views import CATALOG

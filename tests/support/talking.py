@@ -16,7 +16,7 @@ from cablestore.protocol.waku import message_of
 from cablestore.reconcile.conversation import ArrivedPosts, Hooks, ReconcileConversation
 from cablestore.reconcile.dialects import SPEC
 from cablestore.reconcile.ids import EVERYTHING
-from cablestore.reconcile.messages import Hello, ConversationMessage, Purpose, Terms, decode_frame, encode_frame
+from cablestore.reconcile.messages import ConversationMessage, Hello, Purpose, Terms, decode_frame, encode_frame
 from cablestore.reconcile.stored_set import stored_set
 from cablestore.reconcile.transfer import encode_message
 
@@ -28,7 +28,9 @@ class Side:
         self.store = store
         self.snapshot = store.snapshot()
         hooks = Hooks(lambda channels: stored_set(self.snapshot.reader, channels), store.post, random.randbytes)
-        self.talk = ReconcileConversation(terms or Terms(), hooks, options.pop("dialect", store.dialect.name), **options)
+        self.talk = ReconcileConversation(
+            terms or Terms(), hooks, options.pop("dialect", store.dialect.name), **options
+        )
         self.said: list[ConversationMessage] = []
         self.heard: list[bytes] = []
         self.came: list[bytes] = []
