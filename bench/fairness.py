@@ -15,7 +15,7 @@ from pathlib import Path
 
 from common import size, tell
 
-TESTS = Path(__file__).resolve().parent.parent / "tests"
+TESTS = Path(__file__).resolve().parent.parent / "tests" / "support"
 sys.path.insert(0, str(TESTS))
 
 from by_hand import ByHand  # noqa: E402 - a peer of the tests

@@ -12,8 +12,8 @@ from common import resident_mb, size_given, tell
 
 from cablestore.reconcile.dialects import NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import EVERYTHING, SyncID, of_times
-from cablestore.reconcile.sets import MemorySet
 from cablestore.reconcile.session import ReconcileSession
+from cablestore.reconcile.sets import MemorySet
 from cablestore.reconcile.splitting import Splitting
 
 NOW_NS = 1_700_000_000_000_000_000

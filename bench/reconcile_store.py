@@ -13,9 +13,9 @@ from common import START_MS, chain10k, seconds, size, size_given, tell
 
 from cablestore import LEGACY, CableStore
 from cablestore.index.batches import batches
+from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.reader import Reader
-from cablestore.index.database import Row
 from cablestore.index.tree import Move, changed, tree_rows
 from cablestore.index.view import Catalog
 from cablestore.protocol.keys import sort_time

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from common import tell
 
-from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.database import Database
+from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.sds.settings import COMPACT_FILTER, Settings
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from sds_network import QUICK, Conditions, Result, Simulation
 
 

@@ -18,19 +18,19 @@ from typing import Any, ClassVar, NamedTuple
 
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.archive import Archive
-from cablestore.protocol.waku import EVERYONE_TOPIC, content_topic
 from cablestore.archive.format.period import Period, week_of
 from cablestore.archive.format.profile import Profile, Topic, topics_of
 from cablestore.archive.weeks import archives_of, messages_of, stones_by
 from cablestore.errors import CorruptExportError
 from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT, post_record, record_start
 from cablestore.files import storage_errors
-from cablestore.index.packing import pack, unpack
 from cablestore.index.database import Row
+from cablestore.index.packing import pack, unpack
 from cablestore.index.runs import cut, read_bucket, write_run
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.waku import EVERYONE_TOPIC, content_topic
 from cablestore.reindex.job import ShuffledJob
 from cablestore.reindex.tasks import Batches, finish, leave, of_partition, reporting, settled
 

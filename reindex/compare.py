@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from cablestore.index import arrival_log, meta
-from cablestore.index.derive import side_by_side
 from cablestore.index.database import Row
-from cablestore.index.meta import SIZES_KEY as SIZES_KEY
+from cablestore.index.derive import side_by_side
+from cablestore.index.meta import SIZES_KEY
 from cablestore.index.view import Catalog
 from cablestore.protocol.post import Post
 from cablestore.reindex.job import claim_folder
@@ -84,7 +84,9 @@ def compare(dump: Iterable[Row], derived: DerivedRows, local_only: Iterable[Post
     views = {view.name: ViewDifference() for view in catalog.views}
     rows = chain.from_iterable(chain.from_iterable(read_rows(derived.folder, s) for s in derived.segments))
     expected = with_local_only(rows, local_only, catalog, catalog.versions)
-    found = (row for row in dump if row[0] not in (meta.META_KEY, SIZES_KEY) and not row[0].startswith(arrival_log.PREFIX))
+    found = (
+        row for row in dump if row[0] not in (meta.META_KEY, SIZES_KEY) and not row[0].startswith(arrival_log.PREFIX)
+    )
     for due, present in side_by_side(expected, found):
         key = (due or present or (b"",))[0]
         of = views.setdefault(catalog.view_of(key) or "none", ViewDifference())

@@ -20,7 +20,7 @@ import msgpack
 
 from cablestore.errors import ReindexError
 from cablestore.index.leveldb import LevelDB, join_tables
-from cablestore.index.processes import process_pool as processes_for
+from cablestore.index.processes import process_pool
 from cablestore.limits import PART_ROWS
 from cablestore.reindex.row_segments import RowDigest, RowSegment, read_rows
 
@@ -60,7 +60,7 @@ def load(
         for arguments in work:
             progress(load_part(*arguments))
     else:
-        with processes_for(number) as pool:
+        with process_pool(number) as pool:
             for finished in as_completed([pool.submit(load_part, *arguments) for arguments in work]):
                 progress(finished.result())
     path = scratch / "joined"

@@ -18,7 +18,7 @@ from cablestore.archive.format.archive import Archive
 from cablestore.archive.format.period import Period, weeks
 from cablestore.archive.format.profile import Profile
 from cablestore.archive.weeks import archives_of, messages_of, stones_by
-from cablestore.archive.writer import ArchiveWriter, CreateReport, ArchivePlan
+from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
 from cablestore.index.parallel import partitions_for
 from cablestore.protocol.crypto import Identity
 from cablestore.reindex import archive_tasks

@@ -11,10 +11,10 @@ from typing import Final
 from cablestore.errors import ArchiveError, DecodeError, ExportError
 from cablestore.export.manifest import Manifest, read_manifest
 from cablestore.index.census import summaries
-from cablestore.index.parallel import partitions_for
-from cablestore.index.derive import Derivation
-from cablestore.index.reader import DATA_PREFIX
 from cablestore.index.database import Row
+from cablestore.index.derive import Derivation
+from cablestore.index.parallel import partitions_for
+from cablestore.index.reader import DATA_PREFIX
 from cablestore.index.runs import choose_boundaries
 from cablestore.index.view import REVERSE_NAME, REVERSE_PREFIX, Catalog
 from cablestore.limits import MAX_BUCKET_SIZE_BYTES

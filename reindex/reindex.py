@@ -23,18 +23,15 @@ from cablestore.index import arrival_log
 from cablestore.index.batches import batches
 from cablestore.index.census import summaries
 from cablestore.index.check import CheckReport
-from cablestore.index.parallel import check_in_parts
-from cablestore.index.parallel import Origin
+from cablestore.index.database import Row
 from cablestore.index.derive import measure
 from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder, peek
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.meta import meta_row
+from cablestore.index.meta import SIZES_KEY, Sizes, add_sizes, decode_sizes, meta_row
+from cablestore.index.parallel import Origin, check_in_parts
 from cablestore.index.reader import PRIVATE_PREFIX, Reader
-from cablestore.index.database import Row
 from cablestore.index.rebuild import add_summaries, write_head
 from cablestore.index.runs import AFTER_ALL
-from cablestore.index.meta import SIZES_KEY as SIZES_KEY
-from cablestore.index.meta import Sizes, add_sizes, decode_sizes
 from cablestore.index.takeover import TakeoverReport, take_over
 from cablestore.index.view import REVERSE_NAME, Catalog
 from cablestore.protocol.dialect import Dialect

@@ -14,8 +14,8 @@ import msgpack
 
 from cablestore.errors import CorruptExportError
 from cablestore.export.segment import SegmentWriter, read_segment
-from cablestore.index.derive import Derivation, combine, key_of
 from cablestore.index.database import Row
+from cablestore.index.derive import Derivation, combine, key_of
 from cablestore.index.meta import Sizes
 from cablestore.index.view import Catalog
 from cablestore.limits import SEGMENT_BLOCK_SIZE_BYTES

@@ -20,8 +20,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from cablestore.errors import ReindexError
-from cablestore.index.parallel import partitions_for
 from cablestore.index.meta import Sizes, add_sizes
+from cablestore.index.parallel import partitions_for
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 from cablestore.reindex import tasks

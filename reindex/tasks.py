@@ -38,13 +38,12 @@ from cablestore.errors import (
     StorageError,
 )
 from cablestore.files import storage_errors, unique_suffix, whole_file
-from cablestore.index.batches import batches
+from cablestore.index.batches import batches, gc_paused
 from cablestore.index.census import summaries
-from cablestore.index.batches import gc_paused
-from cablestore.index.derive import Derivation, Settled, measure, settle
 from cablestore.index.database import Row
-from cablestore.index.runs import cut, finished, read_bucket, write_run
+from cablestore.index.derive import Derivation, Settled, measure, settle
 from cablestore.index.meta import Sizes, add_sizes
+from cablestore.index.runs import cut, finished, read_bucket, write_run
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.protocol.body import DELETE, TYPE_NAMES
 from cablestore.protocol.crypto import post_hash

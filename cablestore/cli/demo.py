@@ -25,7 +25,7 @@ from cablestore.protocol.body import Delete
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.post import Post, encode_post
 from cablestore.store import answers
-from cablestore.store.closed import list_generations
+from cablestore.store.closed import ClosedStore
 from cablestore.store.queries import Message
 from cablestore.store.store import CableStore, system_clock_ms
 
@@ -183,7 +183,7 @@ class _Reindexing:
             store.rebuild()
             if store.dump_digest() != by_spark:
                 raise CableStoreError("the rows that Spark made differ from those of a rebuild in this process")
-        for found in list_generations(self._folder):
+        for found in ClosedStore(self._folder).generations():
             self._stages.out.say(f"{found.name}: {found.state}, {size(found.size_bytes)}")
         return f"{len(targets)} more messages are gone; a rebuild in process gives the same dump"
 

@@ -13,6 +13,7 @@ from cablestore.cli.values import Key, Moment
 from cablestore.export.importer import manifests_of
 from cablestore.export.manifest import Filters
 from cablestore.export.verify import verify_export
+from cablestore.store.closed import ClosedStore
 from cablestore.store.store import CableStore
 
 
@@ -42,7 +43,7 @@ def export(
     filters = Filters(frozenset(channels), frozenset(authors), start_ms, end_ms)
     with out.progress("exporting (each post twice: read, written)", None) as progress:
         chosen = None if filters == Filters() else filters
-        manifest = CableStore.export_closed(path, folder, filters=chosen, progress=progress)
+        manifest = ClosedStore(path).export(folder, filters=chosen, progress=progress)
     posts, size_bytes = sum(manifest.posts.values()), sum(segment.size_bytes for segment in manifest.segments)
     out.say(
         f"exported {posts:,} posts and {manifest.tombstones:,} tombstones, {size_bytes:,} bytes",

@@ -11,6 +11,7 @@ from cablestore.cli.options import common_options, with_store
 from cablestore.cli.output import Output, safe
 from cablestore.cli.values import Key, Moment
 from cablestore.index.rebuild import RebuildReport
+from cablestore.store.closed import ClosedStore
 from cablestore.store.store import CableStore
 
 
@@ -24,7 +25,7 @@ def check(path: Path, out: Output, signatures: bool) -> int:
     with CableStore.open(path, create=False) as store:
         posts = sum(store.stats().posts.values())
     with out.progress("checking", posts) as progress:
-        report = CableStore.check_closed(path, signatures=signatures, progress=progress)
+        report = ClosedStore(path).check(signatures=signatures, progress=progress)
     for problem in report.problems:
         out.say(f"✗ {safe(str(problem))}", problem=problem.what, view=problem.view, key=problem.key.hex())
     if report.problem_count > len(report.problems):
@@ -50,7 +51,7 @@ def rebuild(path: Path, out: Output) -> int:
     It also works on stores that cannot be opened because views are outdated or files are damaged.
     """
     with out.progress("rebuilding", None) as progress:
-        report = CableStore.rebuild_closed(path, progress=progress)
+        report = ClosedStore(path).rebuild(progress=progress)
     for what, count in report.damaged.items():
         out.say(f"✗ lost: {count:,} of: {what}", lost=what, count=count)
     if report.kept_aside:

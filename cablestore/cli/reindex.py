@@ -27,7 +27,7 @@ from cablestore.cli.output import Output, safe, size
 from cablestore.cli.values import JavaMemory, Key, Moment, PathValue, SparkMaster
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
-from cablestore.store.closed import list_generations, recover, remove_generation, roll_back
+from cablestore.store.closed import ClosedStore
 from cablestore.store.key_file import load_identity
 from cablestore.store.store import CableStore, system_clock_ms
 
@@ -280,10 +280,10 @@ def generations(
     if recovered is not None:
         return _recover(path, out, recovered, dialect)
     if back_to is not None:
-        succession = roll_back(path, back_to)
+        succession = ClosedStore(path).roll_back(back_to)
         out.note(f"{succession.arrived_since:,} later entries of the log were added")
     if removed is not None:
-        remove_generation(path, removed)
+        ClosedStore(path).remove(removed)
     rows = [
         {
             "generation": found.name,
@@ -291,14 +291,15 @@ def generations(
             "size": size(found.size_bytes),
             "made": found.made,
         }
-        for found in list_generations(path)
+        for found in ClosedStore(path).generations()
     ]
     out.table(("generation", "state", "size", "made"), rows)
     return 0
 
 
 def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> int:
-    posts = recover(path, generation, dialect_named(dialect) if dialect is not None else None).posts
+    known = None if dialect is None else dialect_named(dialect)
+    posts = ClosedStore(path, dialect=known).recover(generation)
     found = (
         "is damaged: `cablestore rebuild` recovers what can be read"
         if posts is None

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from cablestore.index import arrival_log
-from cablestore.index.arrival_log import Kind
+from cablestore.index.arrival_log import EventKind
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.protocol import cable_js
@@ -60,11 +60,11 @@ def news_of(reader: Reader, after: int, state_channels: frozenset[str]) -> tuple
     found: dict[tuple[Subject, str, bytes], News] = {}
     for entry in islice(arrival_log.entries(reader, after), MAX_ENTRIES):
         after = entry.sequence
-        if entry.kind is Kind.ACCEPTED:
+        if entry.kind is EventKind.ACCEPTED:
             post = reader.post(entry.hash)
             if post is not None and not post.is_local_only:
                 _note(found, entry.sequence, _of_post(reader, post, state_channels))
-        elif entry.kind is Kind.DELETED:
+        elif entry.kind is EventKind.DELETED:
             stone = reader.burial(entry.hash)
             if stone is not None and stone.skeleton is not None:
                 _note(found, entry.sequence, _of_deletion(reader, stone, stone.skeleton, state_channels))

@@ -12,8 +12,9 @@ from cablestore import limits
 from cablestore.errors import HandshakeError, NodeError, ReconcileError
 from cablestore.peers.reconnect import retrying
 from cablestore.peers.settings import Address
+from cablestore.protocol.fields import sized
 from cablestore.protocol.secure_channel import SecureChannel
-from cablestore.reconcile.framing import FrameReader, framed
+from cablestore.reconcile.framing import ReconcileFrameReader
 
 if TYPE_CHECKING:
     from cablestore.peers.node import Node
@@ -40,7 +41,7 @@ class OwnLink:
         self.established: Final[asyncio.Future[bool]] = node.loop.create_future()
         self.faults = self.invalid_posts = 0
         self._channel: SecureChannel | None = None
-        self._frames = FrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES)
+        self._frames = ReconcileFrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES)
         self.why = ""
         """Why it ends, once that is decided."""
 
@@ -121,7 +122,7 @@ class OwnLink:
         """Send frames. A peer that does not read them is disconnected."""
         if not self.is_established or self._writer.is_closing():
             return
-        data = b"".join(map(framed, frames))
+        data = b"".join(map(sized, frames))
         if data:
             self._writer.write(data if self._channel is None else self._channel.send(data))
         if self._writer.transport.get_write_buffer_size() > self._node.settings.max_queued_size_bytes:

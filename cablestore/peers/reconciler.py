@@ -27,7 +27,16 @@ from cablestore.peers.sync_state import Mark
 from cablestore.protocol import recognition
 from cablestore.protocol.exchange import Asker
 from cablestore.protocol.message import ListRequest
-from cablestore.reconcile.messages import HELLO, NEW_CHANNEL, Ended, Purpose, Reason, Terms, decode_frame, encode_frame
+from cablestore.reconcile.messages import (
+    HELLO,
+    NEW_CHANNEL,
+    Ended,
+    EndReason,
+    Purpose,
+    Terms,
+    decode_frame,
+    encode_frame,
+)
 from cablestore.store.store import system_clock_ms
 
 if TYPE_CHECKING:
@@ -174,7 +183,7 @@ class Reconciling:
                 stretches.broke()
                 raise
             except PeerRefusedError as error:
-                if error.reason != Reason.NOTHING.name.lower() or stretch.until_ms == terms.until_ms:
+                if error.reason != EndReason.NOTHING.name.lower() or stretch.until_ms == terms.until_ms:
                     raise
                 stretches.is_over()
         return stretches.was_begun
@@ -254,7 +263,7 @@ class Reconciling:
         except ReconcileError as error:
             link.faulted("reconciliation", str(error))
             return
-        link.send_frames([encode_frame(number, Ended(Reason.BUSY, why))])
+        link.send_frames([encode_frame(number, Ended(EndReason.BUSY, why))])
 
     async def _respond(self, talking: Talking, before: Talking | None, hello: bytes) -> None:
         if before is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cablestore.index.latest import NS_PER_MS
+from cablestore.protocol.keys import NS_PER_MS
 
 if TYPE_CHECKING:
     from cablestore.peers.reconcile_link import Talking

@@ -49,7 +49,7 @@ from cablestore.protocol.message import (
     extra_of,
     recognise,
 )
-from cablestore.protocol.recognition import Listener
+from cablestore.protocol.recognition import GreetingDetector
 
 _ANSWERED_BY: Final[dict[type[Message], type[Response]]] = {PostRequest: PostResponse, ListRequest: ListResponse}
 
@@ -94,7 +94,7 @@ class Session:
         """Ids of ours that are concluded: what still comes for them is late, not wrong."""
         self._left: list[bytes] = []
         """Ids of ours in the dialect that we spoke before."""
-        self._heard, self._said = Listener(), Listener()
+        self._heard, self._said = GreetingDetector(), GreetingDetector()
         """Listen for the greeting of a store like this one: theirs, and our own."""
 
     # --- bytes ---------------------------------------------------------------------------------
@@ -157,7 +157,8 @@ class Session:
                 self._remember(request_id)
             self.asked.clear()
             self.dialect = dialect
-            self._heard, self._said = Listener(), Listener()  # what was said before counts for neither side
+            # What was said before counts for neither side.
+            self._heard, self._said = GreetingDetector(), GreetingDetector()
             for request_id in left:  # the peer did understand it, and we ask it again
                 self._send(CancelRequest(self._unused_id(dialect.request_id_size_bytes), request_id))
         self.speak(now_s)

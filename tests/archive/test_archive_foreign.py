@@ -174,5 +174,5 @@ def test_a_community_that_is_a_path_is_refused(made: Made, run: Run, name: str) 
     folder = made.folder.path.parent
     status, _, errors = run("archive", "seed", folder, "--community", name, "--listen", f"{HERE}:0")
     assert status == 2
-    assert "is no community id" in errors
+    assert "is not a community id" in errors
     assert [path.name for path in folder.iterdir()] == [COMMUNITY]

@@ -165,7 +165,7 @@ def test_import_tells_what_it_did_and_adds_nothing_twice(run: Run) -> None:
         (["prune", "--author", "me"], "a public key"),
         (["prune", "--before", "soon"], "is not a time"),
         (["import-irc", "/nowhere/at/all"], "there is no file or folder"),
-        (["import-irc", __file__], "is no chat log"),
+        (["import-irc", __file__], "is not a chat log"),
         (["init", "--dialect", "klingon"], "klingon"),
         (["init", "--dialect", "draft8"], "is for the dialect legacy"),
         (["init", "--import-key", "/nowhere"], "cannot be read"),

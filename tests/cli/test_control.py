@@ -22,10 +22,10 @@ from folders import SUPPORT
 from waiting import LIMIT_S
 
 from cablestore import CableStore
-from cablestore.errors import StorageError, StoreLockedError
 from cablestore.cli.control_socket import NAME, connect
 from cablestore.cli.output import Output
 from cablestore.cli.remote import control, forward
+from cablestore.errors import StorageError, StoreLockedError
 
 CHILD = SUPPORT / "control_child.py"
 

@@ -17,9 +17,16 @@ from people import ANN, raws
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, limits
-from cablestore.errors import StorageError
-from cablestore.cli.control_socket import NAME, ControlReply, ControlRequest, ControlServer, ask, connect
+from cablestore.cli.control_socket import (
+    NAME,
+    ControlReply,
+    ControlRequest,
+    ControlServer,
+    ask,
+    connect,
+)
 from cablestore.cli.remote import control
+from cablestore.errors import StorageError
 
 HELLO = ControlRequest("channels", {}, json=True, width=80, terminal=False)
 

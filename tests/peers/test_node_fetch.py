@@ -9,7 +9,8 @@ import pytest
 from by_hand import ByHand, deliver, listening, offered, on_loop, post_request, texts
 from peering import until
 
-from cablestore import CableStore, StorageError, limits
+from cablestore import CableStore, limits
+from cablestore.errors import StorageError
 from cablestore.peers import Node
 from cablestore.peers.paging import Paging
 from cablestore.peers.sync_state import Mark, Marks

@@ -16,8 +16,7 @@ from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
 from talking import conversation, hello, two_halves, with_stores
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
-from cablestore.errors import NodeError
-from cablestore.errors import PeerRefusedError, ReconcileError
+from cablestore.errors import NodeError, PeerRefusedError, ReconcileError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.question import Question
 from cablestore.peers.reconcile_metrics import OUTCOMES
@@ -221,7 +220,7 @@ async def test_stores_of_the_other_dialect_are_refused(over_cable: bool) -> None
     with memory("a") as store, memory("b", DRAFT8) as foreign:
         async with Node(store, ONLY) as one, Node(foreign, ONLY) as other:
             address = await (one.listen if over_cable else one.own_port.listen)(Address(HOST, 0))
-            with pytest.raises(PeerRefusedError, match="of the dialect draft8 asks, this is one of legacy"):
+            with pytest.raises(PeerRefusedError, match="of the dialect draft8 asked one of the dialect legacy"):
                 await once(other, address, over_cable=over_cable)
 
 

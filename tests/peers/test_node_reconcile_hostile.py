@@ -16,12 +16,11 @@ from people import ANN, START_MS
 from reconcile_peer import Peer, attacked
 from talking import content_of, hello
 
-from cablestore.errors import NodeError
 from cablestore import limits
-from cablestore.protocol.waku import WakuMessage as Waku
-from cablestore.errors import ReconcileError
+from cablestore.errors import NodeError, ReconcileError
 from cablestore.peers import Address, Node
 from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.waku import WakuMessage as Waku
 from cablestore.reconcile.codec import encode
 from cablestore.reconcile.dialects import SPEC
 from cablestore.reconcile.ids import EVERYTHING, SyncID
@@ -33,7 +32,7 @@ from cablestore.reconcile.messages import (
     Terms,
     encode_frame,
 )
-from cablestore.reconcile.payload import ItemSet, PayloadPart, Payload, Shards
+from cablestore.reconcile.payload import ItemSet, Payload, PayloadPart, Shards
 from cablestore.reconcile.transfer import encode_message, post_id
 
 

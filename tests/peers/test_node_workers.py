@@ -11,7 +11,8 @@ from by_hand import ALL, CABAL_KEY, ByHand, listening, offered, on_loop, post_re
 from peering import HOST, logged, memory, until
 from waiting import LIMIT_S
 
-from cablestore import CableStore, StorageError
+from cablestore import CableStore
+from cablestore.errors import StorageError
 from cablestore.peers import Address, Node, NodeSettings, reconnect
 from cablestore.peers.stopwatch import Stopwatch
 from cablestore.peers.threads import Reads, SharedState

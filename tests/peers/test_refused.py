@@ -15,10 +15,10 @@ from people import ANN, BOB, raws
 from store_commands import COMMANDS
 
 from cablestore import CableStore
-from cablestore.errors import IdentityError
-from cablestore.store import Tuning
 from cablestore.cli import cli
+from cablestore.errors import IdentityError
 from cablestore.index.rebuild import RebuildReport
+from cablestore.store import Tuning
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -103,7 +103,8 @@ def test_too_many_open_files_are_no_damage(folder: Path) -> None:
         store.compact()
     code = """
 import resource, sys
-from cablestore import CableStore, CorruptStoreError, StorageError
+from cablestore import CableStore
+from cablestore.errors import CorruptStoreError, StorageError
 store = CableStore.open(sys.argv[1])
 hold = []
 try:

@@ -14,10 +14,9 @@ from folders import KNOWN_ANSWERS
 from fuzzing import INTERESTING, SOAK, VARINTS, run
 
 from cablestore import DRAFT8, LEGACY, CableStore, CableStoreError, Dialect, Tombstone, decode_post
-from cablestore.errors import DecodeError
-from cablestore.errors import CorruptStoreError
-from cablestore.index.reader import decode_tombstone
+from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.index.meta import decode_sizes
+from cablestore.index.reader import decode_tombstone
 from cablestore.index.view import decode_counts
 from cablestore.irc.formats import FORMATS
 from cablestore.protocol.body import write_body

@@ -28,9 +28,9 @@ from reindex_tasks import Plan, plans, write_exports
 from stores import scratch_folder, store_of
 
 from cablestore import DRAFT8, Block, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, encode_post
-from cablestore.export import Filters
 from cablestore.cli import main
 from cablestore.errors import CorruptExportError, ExportError
+from cablestore.export import Filters
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import WITNESSED
 from cablestore.index.view import Catalog

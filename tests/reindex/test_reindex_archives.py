@@ -30,7 +30,6 @@ from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.archive import encode_archive
 from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import encode_index, make_index, signed_index
-from cablestore.protocol.waku import message_of
 from cablestore.archive.format.period import WEEK_MS, week_of
 from cablestore.archive.format.profile import topics_of
 from cablestore.archive.publish import Publisher, StoreTarget
@@ -39,6 +38,7 @@ from cablestore.cli import main
 from cablestore.errors import ArchiveError
 from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.limits import MAX_FUTURE_MS
+from cablestore.protocol.waku import message_of
 from cablestore.reindex import archive_input as archives_read
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input
@@ -282,7 +282,7 @@ import sys
 for name in ("google", "google.protobuf", "Crypto", "libtorrent"):
     sys.modules[name] = None
 from pathlib import Path
-from cablestore import ArchiveError
+from cablestore.errors import ArchiveError
 from cablestore.reindex import reindex, tasks
 from cablestore.reindex.inputs import ArchiveSource
 from cablestore.reindex.prepare import read_sources

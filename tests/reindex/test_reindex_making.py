@@ -28,7 +28,7 @@ from cablestore.archive.format import chunks
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.period import WEEK_MS, weeks
 from cablestore.archive.format.profile import PROFILES
-from cablestore.archive.writer import CreateReport, ArchivePlan
+from cablestore.archive.writer import ArchivePlan, CreateReport
 from cablestore.cli import main
 from cablestore.errors import ArchiveError, CorruptExportError
 from cablestore.reindex import archive_tasks, tasks

@@ -26,9 +26,8 @@ from cablestore.errors import CorruptExportError, ExportError, ReindexError, Sto
 from cablestore.export.manifest import read_posts
 from cablestore.export.writer import ExportWriter
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.meta import SIZES_KEY, decode_sizes
 from cablestore.index.runs import cut, read_bucket, write_run
-from cablestore.index.meta import SIZES_KEY as SIZES_KEY
-from cablestore.index.meta import decode_sizes
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import Block
 from cablestore.reindex import prepare, tasks

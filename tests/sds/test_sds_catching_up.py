@@ -15,7 +15,7 @@ from sds_people import CHANNEL, START_MS, opened
 from cablestore import CableStore, Post, Text
 from cablestore.errors import SdsError
 from cablestore.peers import Address, Node, ReconcileReport
-from cablestore.sds import COMPACT_FILTER, CaughtUp, CausalLog, Deliver, Kind, Lost, PostChannel, Send, Settings
+from cablestore.sds import COMPACT_FILTER, CaughtUp, CausalLog, Deliver, Lost, MessageKind, PostChannel, Send, Settings
 
 MONTH_MS = 30 * 86_400_000
 BEFORE = 30
@@ -138,7 +138,7 @@ def _month_away(clients: tuple[Client, Client, Client]) -> None:
         outlines += page
     assert len(outlines) == BEFORE + during
     assert all(
-        opened(each).kind is Kind.SYNC for each in outlines
+        opened(each).kind is MessageKind.SYNC for each in outlines
     )  # whoever takes one for a message keeps nothing of it
     found = bob.posts.take_outlines(outlines, back_ms)
     assert found == CaughtUp(during, 0)

@@ -20,12 +20,12 @@ from stores import scratch_folder
 from cablestore import LEGACY, CableStore, Post, Skeleton, Tombstone, Verdict
 from cablestore.export import verify_export
 from cablestore.index.arrival_log import EventKind
+from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import WITNESSED, local_key
-from cablestore.index.database import Row
 from cablestore.index.reader import tombstone_key
 from cablestore.store import answers
-from cablestore.store.closed import locked_folder, roll_back
+from cablestore.store.closed import ClosedStore, locked_folder
 
 FORGED = Skeleton(0, 7, "a!b", (bytes([9]) * 32,))
 
@@ -335,7 +335,7 @@ def test_going_back_brings_along_what_was_told_of_deleted_posts(tmp_path: Path) 
         store.import_exports([tmp_path / "other"])
         before = list(store.dump())
         assert store.heads("default") == [last.hash]
-    roll_back(path, "generation-000001")
+    ClosedStore(path).roll_back("generation-000001")
     with CableStore.open(path) as store:
         assert list(store.dump()) == before
         assert requested(store, [gone]) == {gone.hash}
@@ -357,7 +357,7 @@ def test_going_back_brings_along_what_this_store_saw_and_every_local_row(tmp_pat
     with CableStore.open(path) as store:
         store.ingest([post.raw])
         before = list(store.dump())
-    roll_back(path, "generation-000001")
+    ClosedStore(path).roll_back("generation-000001")
     with CableStore.open(path) as store:
         assert list(store.dump()) == before
         assert witnessed(store) == {post.hash: ANN.key}

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from people import raws
 from waiting import LIMIT_S
 
-from cablestore import DRAFT8, LEGACY, CableStore, DecodeError, Dialect, Identity, NodeError, Post
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity, Post
+from cablestore.errors import DecodeError, NodeError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.connection import Connection
 from cablestore.protocol.crypto import post_hash

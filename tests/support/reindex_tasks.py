@@ -17,11 +17,9 @@ from stores import public, store_of
 
 from cablestore import CableStore, Dialect, Post
 from cablestore.export.writer import ExportWriter
-from cablestore.index.local import PREFIX as LOCAL_PREFIX
-from cablestore.index.meta import META_KEY as META_KEY
 from cablestore.index.database import Row
-from cablestore.index.meta import SIZES_KEY as SIZES_KEY
-from cablestore.index.meta import Sizes, add_sizes
+from cablestore.index.local import PREFIX as LOCAL_PREFIX
+from cablestore.index.meta import META_KEY, SIZES_KEY, Sizes, add_sizes
 from cablestore.reindex import tasks
 from cablestore.reindex.job import ReindexJob
 from cablestore.reindex.row_segments import RowSegment, read_rows
