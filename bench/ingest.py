@@ -1,4 +1,4 @@
-"""Ingest: posts a second, beside what the same machine does verifying alone in the same run. `ingest.py [POSTS]`."""
+"""Ingest: posts per second, compared with verification alone in the same run. `ingest.py [POSTS]`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from common import chain10k, known_posts, seconds, size, size_given, tell
 
 from cablestore import CableStore
-from cablestore.index.signatures import Verifier
+from cablestore.index.signatures import SignatureVerifier
 
 ROUNDS = size(7, tiny=1)
 
@@ -19,7 +19,7 @@ def main() -> None:
     """Run every way of ingest in turn, several rounds, and compare medians."""
     posts = chain10k()[: size_given(10_000, tiny=200)]
     source = "text10k_chain.bin" if known_posts("text10k_chain.bin") else "generated"
-    verifier = Verifier(2)
+    verifier = SignatureVerifier(2)
 
     def verify() -> None:
         verifier.start(posts).results()

@@ -1,4 +1,4 @@
-"""Reconciliation over what stores keep: `reconcile_store.py [IDS]`, 1 million by default; and what keeping it costs ingest."""
+"""Reconciliation over the view of stores, and its cost for ingest: `reconcile_store.py [IDS]`, 1 million by default."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from common import START_MS, chain10k, seconds, size, size_given, tell
 
 from cablestore import LEGACY, CableStore
 from cablestore.index.batches import batches
+from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.reader import Reader, Row
+from cablestore.index.reader import Reader
 from cablestore.index.tree import Move, changed, tree_rows
 from cablestore.index.view import Catalog
 from cablestore.protocol.keys import sort_time
 from cablestore.reconcile.dialects import SPEC
 from cablestore.reconcile.ids import EVERYTHING, of_times
-from cablestore.reconcile.session import Session
+from cablestore.reconcile.session import ReconcileSession
 from cablestore.reconcile.splitting import Splitting
 from cablestore.reconcile.stored_set import stored_set
 from cablestore.views import CATALOG
 from cablestore.views.sync import ID_PREFIX, TREE
 
 TARGETS = {1: (2_500, 0.020), 100: (150_000, 0.250), 10_000: (7_500_000, 8.0)}
-"""Bytes and CPU seconds of both sides for so many differences among a million."""
+"""Targets in bytes and CPU seconds of both sides, by number of differences among a million."""
 YEAR_MS = 365 * 86_400_000
 ROUNDS = size(9, tiny=1)
 
 
 def drawn(rng: random.Random) -> Row:
-    """An item of the set of all posts, some time in a year."""
+    """Return an item of the set of all posts, at a random time of a year."""
     digest = rng.randbytes(32)
     return b"!" + sort_time(START_MS + rng.randrange(YEAR_MS), digest.hex().encode()), digest
 
 
 def filled(path: Path, items: list[Row]) -> LevelDB:
-    """A database with these items and their tree."""
+    """Make a database with these items and their tree."""
     database = LevelDB(path, create=True)
     with database.bulk_writer() as writer:
         for batch in batches(items, lambda row: len(row[0])):
@@ -59,13 +60,13 @@ def add(database: LevelDB, items: list[Row]) -> None:
     database.write(rows, sync=False)
 
 
-def side_of(reader: Reader) -> Session:
-    """One side of a session, over what a database holds."""
-    return Session(lambda _: stored_set(reader), SPEC, splitting=Splitting(skip_equal_sets=True))
+def side_of(reader: Reader) -> ReconcileSession:
+    """Return one side of a session, over a database."""
+    return ReconcileSession(lambda _: stored_set(reader), SPEC, splitting=Splitting(skip_equal_sets=True))
 
 
 def session(ours: LevelDB, theirs: LevelDB, differences: int) -> tuple[int, int, float]:
-    """Bytes, payloads and CPU of both sides; all differences must be found."""
+    """Measure bytes, payloads and CPU of both sides. All differences must be found."""
     with ours.snapshot() as our_state, theirs.snapshot() as their_state:
         gc.collect()
         started = time.process_time()
@@ -122,7 +123,7 @@ def sessions(number: int) -> None:
 
 
 def questions(reader: Reader) -> None:
-    """What an answer takes that nothing is remembered for."""
+    """Measure an answer without cached results."""
     rng = random.Random(7)
     ranges = []
     for _ in range(300):
@@ -142,7 +143,7 @@ def questions(reader: Reader) -> None:
 
 
 def ingest() -> None:
-    """Ingest with and without the view, in turn."""
+    """Measure ingest with and without the view, in turn."""
     posts = chain10k()
     without = Catalog(tuple(view for view in CATALOG.views if view.tree is None))
 

@@ -1,4 +1,4 @@
-"""The errors that cablestore raises: few types, one root, each message says what to do."""
+"""Errors that cablestore raises: few types, one root. Each message says what was found and what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class CableStoreError(Exception):
 
 
 class DecodeError(CableStoreError):
-    """Bytes that are not what they should be: where, and why.
+    """Bytes that are malformed: where, and why.
 
     `offset` counts bytes from the start of the document that was decoded.
     """
@@ -20,15 +20,15 @@ class DecodeError(CableStoreError):
 
 
 class UnknownPostTypeError(DecodeError):
-    """A post whose `post_type` no dialect defines (wire.md 5.1.4: discarded)."""
+    """A post whose `post_type` no dialect defines. It is discarded (wire.md 5.1.4)."""
 
 
 class InvalidPostError(CableStoreError, ValueError):
-    """A post that we were asked to write breaks a limit of the protocol."""
+    """A post to be written breaks a limit of the protocol."""
 
 
 class IdentityError(CableStoreError):
-    """The identity key is missing, unreadable, malformed, or open to others."""
+    """The identity key is missing, unreadable, malformed, or readable by others."""
 
 
 class OpenError(CableStoreError):
@@ -40,7 +40,7 @@ class NotAStoreError(OpenError):
 
 
 class StoreLockedError(OpenError):
-    """The store is open already, in this process or another."""
+    """The store is already open, in this process or another."""
 
 
 class FormatError(OpenError):
@@ -48,15 +48,15 @@ class FormatError(OpenError):
 
 
 class OutdatedViewError(OpenError):
-    """A view on disk was built by another version of its code, so it refuses to be read."""
+    """A stored view was built by another version of its code, so it is not read."""
 
 
 class StorageError(CableStoreError):
-    """The disk refused: full, read-only, gone."""
+    """An I/O error: the disk is full, read-only or missing."""
 
 
 class CorruptStoreError(StorageError):
-    """What the disk holds is damaged."""
+    """Stored data is damaged."""
 
 
 class MissingDatabaseError(StorageError):
@@ -64,7 +64,7 @@ class MissingDatabaseError(StorageError):
 
 
 class OwnerGoneError(StorageError):
-    """The process that has the store open ended before it had done what another one asked of it."""
+    """The process that has the store open ended before it completed a request of another process."""
 
 
 class StoreClosedError(CableStoreError):
@@ -72,59 +72,59 @@ class StoreClosedError(CableStoreError):
 
 
 class LogFormatError(CableStoreError):
-    """A chat log that no known format reads."""
+    """A chat log is of no known format, or cannot be unpacked."""
 
 
 class ExportError(CableStoreError):
-    """An export cannot be used: of another format, dialect or catalog, or not an export at all."""
+    """An export cannot be used: it has another format, dialect or catalog, or it is not an export."""
 
 
 class CorruptExportError(ExportError):
-    """A file of an export, or of a reindexing under way, is damaged or missing."""
+    """A file of an export, or of a reindexing in progress, is damaged or missing."""
 
 
 class ReindexError(CableStoreError):
-    """The job cannot do what it was asked: no Java, workers that do not see its folder, rows that do not agree."""
+    """A reindexing job fails: Java is missing, workers do not see its folder, or rows do not agree."""
 
 
 class HandshakeError(CableStoreError):
-    """The peer does not hold the same cabal key, or what it sent was changed, repeated, cut or not a handshake."""
+    """The peer has another cabal key, or its bytes were changed, repeated, cut or not a handshake."""
 
 
 class NodeError(CableStoreError):
-    """A node cannot do what it was told: an address that is none or is taken, a peer that is not there."""
+    """A node fails: an address is malformed or in use, or a peer cannot be reached."""
 
 
 class ArchiveError(CableStoreError):
-    """A history archive, its index or its torrent cannot be made, fetched or believed."""
+    """A history archive, its index or its torrent cannot be made, fetched or trusted."""
 
 
 class IncompleteError(ArchiveError):
-    """A folder of archives that is to be given away lacks some: what lies in it is no torrent of its index."""
+    """A folder of archives to be shared is incomplete: its files are not the torrent of its index."""
 
 
 class NoSuchContentError(ArchiveError):
-    """The content store, or the node that was asked, does not have what this content id stands for."""
+    """The content store, or the requested node, does not have the content of this id."""
 
 
 class NoRoomError(ArchiveError):
-    """What was to be stored does not fit: the quota, the disk, or the size of one dataset."""
+    """A dataset does not fit: it exceeds the quota, the disk, or the size of one dataset."""
 
 
 class UnreachableError(ArchiveError):
-    """A node does not answer, or stopped in the middle. What came is kept: ask again, or ask another."""
+    """A node does not answer, or stopped in the middle. Received data is kept: try again, or try another node."""
 
 
 class ReconcileError(CableStoreError):
-    """A reconciliation cannot go on: a peer's bytes are malformed, a limit is reached, a dialect cannot say what is needed."""
+    """A reconciliation cannot continue: malformed bytes, a limit, or a dialect that cannot express a range."""
 
 
 class ReconcileLimitError(ReconcileError):
-    """A reconciliation found more than it may hold. What it found is transferred; another one finds the rest."""
+    """A reconciliation found more than it may hold. What it found is transferred; the next one finds the rest."""
 
 
 class PeerRefusedError(ReconcileError):
-    """The peer does not begin a reconciliation, or ended it; `reason` is its reason in a word."""
+    """The peer refused or ended a reconciliation; `reason` is its reason in one word."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -132,4 +132,4 @@ class PeerRefusedError(ReconcileError):
 
 
 class SdsError(CableStoreError):
-    """A message of a causal log is malformed or too large, or the log cannot do what it was asked."""
+    """A message of a causal log is malformed or too large, or the log cannot carry out a request."""

@@ -1,4 +1,4 @@
-"""Files: put a whole one in place, bring it to the disk, lock a folder, and say what the operating system refused."""
+"""Files: write a whole one, sync it to the disk, lock a folder, and turn errors of the system into StorageError."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def whole_file(path: Path, suffix: str = ".tmp", *, sync: bool = True) -> Iterator[BinaryIO]:
-    """Write a file under another name, its own and `suffix`, and rename it when the `with` ends.
+    """Write a file under its name with `suffix`, and rename it when the `with` ends.
 
-    With `sync` the file is on the disk before it has its name. After an exception the unfinished file is removed. Raises
+    With `sync` the file is on the disk before it is renamed. After an exception the unfinished file is removed. Raises
     OSError.
     """
     unfinished = path.with_name(f"{path.name}{suffix}")
@@ -45,12 +45,12 @@ def whole_file(path: Path, suffix: str = ".tmp", *, sync: bool = True) -> Iterat
 
 
 def unique_suffix() -> str:
-    """Return a suffix of unfinished files that no other process writes."""
+    """Return a suffix for an unfinished file that no other process uses."""
     return f".{uuid.uuid4().hex}.tmp"
 
 
 def write_whole(path: Path, data: bytes, suffix: str = ".tmp") -> None:
-    """Put a small file in place, with its name on the disk too. Raises StorageError."""
+    """Write a small file as a whole and sync it and its name to the disk. Raises StorageError."""
     with storage_errors(path):
         with whole_file(path, suffix) as file:
             file.write(data)
@@ -58,7 +58,7 @@ def write_whole(path: Path, data: bytes, suffix: str = ".tmp") -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Bring the names in a folder to the disk. Raises OSError."""
+    """Sync the names in a folder to the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -67,9 +67,10 @@ def sync_folder(path: Path) -> None:
 
 
 def lock(path: Path, refused: Callable[[str], CableStoreError]) -> int:
-    """Lock a file, made if it is missing, and return its descriptor. The lock ends when that is closed or the process ends.
+    """Lock a file, made if missing, and return its descriptor. Closing it, or the end of the process, unlocks.
 
-    Raises `refused(owner)` where another one has the lock: `owner` is the process id that `sign_lock` left, or "unknown".
+    Raises `refused(owner)` if another process has the lock: `owner` is the process id that `sign_lock` wrote, or
+    "unknown".
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     if try_lock(descriptor):
@@ -80,13 +81,13 @@ def lock(path: Path, refused: Callable[[str], CableStoreError]) -> int:
 
 
 def sign_lock(descriptor: int) -> None:
-    """Write this process' id into a locked file."""
+    """Write the id of this process into a locked file."""
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock an open file or folder, unless another process has it locked."""
+    """Lock an open file or folder. Returns False if another process has locked it."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -96,7 +97,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 
 @contextmanager
 def open_folder(path: Path) -> Iterator[int]:
-    """Open a folder, to be locked in the `with`. Raises StorageError."""
+    """Open a folder so that it can be locked in the `with`. Raises StorageError."""
     with storage_errors(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

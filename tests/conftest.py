@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, settings
 from people import ANN, BOB, CYD, START_MS, raws
 from serving import Served
 
-from cablestore import LEGACY, CableStore, verify_export
+from cablestore import LEGACY, CableStore
 from cablestore.cli import main
+from cablestore.export import verify_export
 
 settings.register_profile(
     "normal", max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
@@ -47,12 +48,20 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
     return seeds.begin(request.node.nodeid.rpartition("/")[2])
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if os.environ.get("CABLESTORE_SOAK"):
-        return
-    for item in items:
-        if "soak" in item.keywords:
-            item.add_marker(pytest.mark.skip(reason="a long run: make soak"))
+TIERS: dict[str, set[str]] = {"short": {"thorough", "soak"}, "all": {"soak"}, "soak": set()}
+"""The marks that each tier leaves out."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=TIERS, default="all", help="make test runs short, make soak runs soak")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = TIERS["soak" if os.environ.get("CABLESTORE_SOAK") else config.getoption("--tier")]
+    deselected = [item for item in items if left_out.intersection(item.keywords)]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if not left_out.intersection(item.keywords)]
 
 
 @pytest.fixture

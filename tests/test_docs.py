@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import click
 import pytest
+from documents import blocks, command_lines
+from folders import ROOT
 from waiting import LIMIT_S
 
 import cablestore
 from cablestore import limits
 from cablestore.cli import cli
 
-ROOT = Path(__file__).parent.parent
 TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
-
-
-def blocks(document: str, language: str = "python") -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +44,6 @@ def test_examples_run(example: Path, tmp_path: Path) -> None:
 
 
 DOCUMENTS = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
-
-
-def command_lines(document: str) -> list[list[str]]:
-    """The words behind `cablestore` in a document's examples for a shell."""
-    text = "\n".join([*blocks(document, "sh"), *blocks(document, "console")]).replace("\\\n", " ")
-    lines = (line.removeprefix("$ ") for line in text.splitlines())
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("cablestore ")]
 
 
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if command_lines(name)])
@@ -104,6 +94,34 @@ def test_the_public_api_is_the_same_in_all_three_places() -> None:
         assert name.startswith("__") or getattr(value, "__doc__", None) or name in ("LEGACY", "DRAFT8", "Body")
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         cablestore.nonsense  # noqa: B018 - the access is the test
+
+
+def test_the_root_has_few_names() -> None:
+    assert len(cablestore.__all__) <= 40
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        path.parent.relative_to(ROOT).as_posix().replace("/", ".")
+        for path in sorted(ROOT.glob("cablestore/**/__init__.py"))
+    ]
+    + ["cablestore.views", "cablestore.reindex"],
+)
+def test_packages_have_what_they_name(package: str) -> None:
+    module = importlib.import_module(package)
+    names = getattr(module, "__all__", ())
+    assert len(names) == len(set(names))
+    for name in names:
+        assert getattr(module, name) is not None
+
+
+def test_moved_names_say_where_they_are_now() -> None:
+    for old, now in [("OpenError", "errors.OpenError"), ("Filters", "export.Filters"), ("Kind", "EventKind")]:
+        with pytest.warns(DeprecationWarning, match=rf"^cablestore\.{old} is cablestore\.{now} now"):
+            found = getattr(cablestore, old)
+        package, _, name = f"cablestore.{now}".rpartition(".")
+        assert found is getattr(importlib.import_module(package), name)
 
 
 @pytest.mark.skipif(not TRACKED, reason="no git checkout")

@@ -8,7 +8,8 @@ Every type has a row here, local-only posts too: it is how all posts of one auth
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.view import ALL_TYPES, View
 from cablestore.protocol.keys import after_prefix, time_floor, time_of
 from cablestore.protocol.post import Post

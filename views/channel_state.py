@@ -11,7 +11,8 @@ however much its author wrote since. A text and a topic imply joining (wire.md 5
 from collections.abc import Iterator
 from typing import Final
 
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.view import View
 from cablestore.protocol.body import JOIN, LEAVE, LINKABLE_TYPES, TEXT, TOPIC
 from cablestore.protocol.keys import escape

@@ -8,8 +8,9 @@ The latest post/topic by (timestamp, hash) wins. An empty topic is a topic that 
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.latest import MOMENT_SIZE_BYTES, moment
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.latest import ORDER_KEY_SIZE_BYTES, order_key
+from cablestore.index.reader import Reader
 from cablestore.index.view import Fold, View
 from cablestore.protocol.body import TOPIC, Topic
 from cablestore.protocol.keys import escape
@@ -22,7 +23,7 @@ PREFIX: Final = b"!channel!topic!"
 def parts(post: Post) -> list[Row]:
     """Return what a post/topic says."""
     topic = post.body.topic if isinstance(post.body, Topic) else ""
-    return [(PREFIX + post.channel_key, moment(post.timestamp_ms, post.hash) + topic.encode())]
+    return [(PREFIX + post.channel_key, order_key(post.timestamp_ms, post.hash) + topic.encode())]
 
 
 def refold(reader: Reader, key: bytes) -> bytes | None:
@@ -38,7 +39,7 @@ def latest(reader: Reader, channel: str) -> tuple[str, bytes] | None:
     if value is None:
         return None
     try:
-        return value[MOMENT_SIZE_BYTES:].decode(), value[8:MOMENT_SIZE_BYTES]
+        return value[ORDER_KEY_SIZE_BYTES:].decode(), value[8:ORDER_KEY_SIZE_BYTES]
     except UnicodeDecodeError:
         raise CorruptStoreError(f"the topic of {channel!r} is damaged. Run `cablestore rebuild`") from None
 

@@ -9,7 +9,8 @@ own, so that answers and exports, which read `!data!` alone, cannot give one awa
 
 from typing import Final
 
-from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, Row, record_key
+from cablestore.index.database import Row
+from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, record_key
 from cablestore.index.view import ALL_TYPES, View
 from cablestore.protocol.post import Post
 

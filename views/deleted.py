@@ -20,7 +20,8 @@ gives way to the post when it comes, alive or dead.
 
 from typing import Final
 
-from cablestore.index.reader import TARGET_PREFIX, TOMBSTONE_PREFIX, Reader, Row, target_key
+from cablestore.index.database import Row
+from cablestore.index.reader import TARGET_PREFIX, TOMBSTONE_PREFIX, Reader, target_key
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.view import Fold, View
 from cablestore.protocol.body import DELETE

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.view import Fold, View
 from cablestore.protocol.body import LINKABLE_TYPES

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.latest import MOMENT_SIZE_BYTES, moment, moment_of_row
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.latest import ORDER_KEY_SIZE_BYTES, order_key, order_key_of_row
+from cablestore.index.reader import Reader
 from cablestore.index.view import Census, Fold, View, decode_number
 from cablestore.protocol.body import JOIN, LEAVE, LINKABLE_TYPES
 from cablestore.protocol.keys import escape, unescape
@@ -25,7 +26,7 @@ from cablestore.views import channel_state
 
 PREFIX: Final = b"!channel!member!"
 COUNT_PREFIX: Final = b"!channel!members!"
-_SIZE = MOMENT_SIZE_BYTES + 1
+_SIZE = ORDER_KEY_SIZE_BYTES + 1
 _NO_ANNOUNCEMENT = bytes(_SIZE)
 _LEFT = bytes((LEAVE,))
 
@@ -45,7 +46,7 @@ class Membership:
 
 def parts(post: Post) -> list[Row]:
     """Return what one post says of its author's membership."""
-    part = _part(post.type, moment(post.timestamp_ms, post.hash))
+    part = _part(post.type, order_key(post.timestamp_ms, post.hash))
     return [(PREFIX + post.channel_key + b"!" + post.author_hex, part)]
 
 
@@ -58,7 +59,7 @@ def refold(reader: Reader, key: bytes) -> bytes | None:
     """Find the latest of each type among the rows that are left."""
     found = None
     for post_type, row in channel_state.latest_of_types(reader, key[len(PREFIX) :]):
-        part = _part(post_type, moment_of_row(row))
+        part = _part(post_type, order_key_of_row(row))
         found = part if found is None else merge(found, part)
     return found
 
@@ -80,8 +81,8 @@ def _decode(author_hex: bytes, value: bytes) -> Membership:
     return Membership(
         author=bytes.fromhex(author_hex.decode()),
         is_member=is_member(value),
-        decided_by=value[8:MOMENT_SIZE_BYTES],
-        announced_by=None if announced == _NO_ANNOUNCEMENT else announced[8:MOMENT_SIZE_BYTES],
+        decided_by=value[8:ORDER_KEY_SIZE_BYTES],
+        announced_by=None if announced == _NO_ANNOUNCEMENT else announced[8:ORDER_KEY_SIZE_BYTES],
     )
 
 

@@ -11,7 +11,8 @@ deleted several posts of a channel has as many rows side by side, and readers ta
 from collections.abc import Iterator
 from typing import Final
 
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.view import View
 from cablestore.limits import MAX_TIMESTAMP_MS

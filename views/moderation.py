@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.view import View
 from cablestore.limits import MAX_TIMESTAMP_MS
 from cablestore.protocol.body import MODERATION_TYPES, Block, Moderation, Role, Unblock

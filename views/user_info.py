@@ -10,9 +10,10 @@ because a property that the latest leaves out is back at its default, whatever e
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.latest import MOMENT_SIZE_BYTES, moment
+from cablestore.index.database import Row
+from cablestore.index.latest import ORDER_KEY_SIZE_BYTES, order_key
 from cablestore.index.packing import pack, unpack
-from cablestore.index.reader import Reader, Row
+from cablestore.index.reader import Reader
 from cablestore.index.view import Fold, View
 from cablestore.protocol.body import INFO, Info
 from cablestore.protocol.post import Post
@@ -29,7 +30,7 @@ def rows(post: Post) -> list[Row]:
 def parts(post: Post) -> list[Row]:
     """Return what a post/info says."""
     pairs = post.body.pairs if isinstance(post.body, Info) else ()
-    return [(LATEST_PREFIX + post.author_hex, moment(post.timestamp_ms, post.hash) + pack(pairs))]
+    return [(LATEST_PREFIX + post.author_hex, order_key(post.timestamp_ms, post.hash) + pack(pairs))]
 
 
 def refold(reader: Reader, key: bytes) -> bytes | None:
@@ -45,16 +46,16 @@ def latest(reader: Reader, author: bytes) -> tuple[Info, bytes] | None:
     if value is None:
         return None
     try:
-        info = Info(tuple((str(key), bytes(data)) for key, data in unpack(value[MOMENT_SIZE_BYTES:])))
+        info = Info(tuple((str(key), bytes(data)) for key, data in unpack(value[ORDER_KEY_SIZE_BYTES:])))
     except (TypeError, ValueError):
         raise CorruptStoreError(f"the info of {author.hex()} is damaged. Run `cablestore rebuild`") from None
-    return info, value[8:MOMENT_SIZE_BYTES]
+    return info, value[8:ORDER_KEY_SIZE_BYTES]
 
 
 def latest_hash(reader: Reader, author: bytes) -> bytes | None:
     """Return the hash of a user's latest post/info, None without one."""
     value = reader.get(LATEST_PREFIX + author.hex().encode())
-    return None if value is None else value[8:MOMENT_SIZE_BYTES]
+    return None if value is None else value[8:ORDER_KEY_SIZE_BYTES]
 
 
 def accepts_roles(reader: Reader, author: bytes) -> bool:

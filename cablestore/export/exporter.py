@@ -1,7 +1,7 @@
-"""Exporting one state of a store, as a stream, so that it can be interrupted at any instant and goes on.
+"""Export of one state of a store, as a stream. It can be interrupted at any instant and continued.
 
-Posts stand in the database in order of their hashes. They are read once, sorted in runs of bounded size, which wait in
-the folder, and merged into segments. What is done is in unfinished.json; the manifest comes last.
+The database has posts in order of their hashes. They are read once, sorted into runs of bounded size in the folder, and
+merged into segments. unfinished.json says what is done; the manifest is written last.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,39 +26,41 @@ from cablestore.export.records import pieces
 from cablestore.export.sort import merge, write_run
 from cablestore.export.writer import ExportWriter, record_start
 from cablestore.files import open_folder, storage_errors, try_lock, write_whole
-from cablestore.index import arrival_log, sizes
-from cablestore.index.progress import Progress
-from cablestore.index.reader import Reader, SnapshotSource
+from cablestore.index import arrival_log, meta
+from cablestore.index.batches import Progress
+from cablestore.index.database import SnapshotSource
+from cablestore.index.engine import Engine
+from cablestore.index.reader import Reader
 
-_BEHIND: Final = b"\xff"
-"""Behind every record of a place: types are below it."""
+_AFTER: Final = b"\xff"
+"""Sorts after every record of a place, because types are smaller."""
 _OWN: Final = re.compile(
     r"((posts|tombstones)-\d{6,}\.seg(\.[0-9a-f]+\.tmp)?|run-\d{6,}(\.tmp)?|(unfinished|arrivals)\.json(\.tmp)?|manifest\.json\.tmp)"
 )
-"""Names that an unfinished export has in its folder."""
+"""Names of files in the folder of an unfinished export."""
 
 
 @dataclass(slots=True)
 class _Work:
-    """What is done of an export. `identity` tells its store, state and arguments from all others."""
+    """Progress of an export. `identity` is a digest of its store, state and arguments."""
 
     folder: Path
     identity: str
     runs: int = 0
     read_to: str = ""
-    """The last hash, in hex, that is in a finished run."""
+    """The last hash, in hex, of the finished runs."""
     is_read: bool = False
     is_merged: bool = False
     segments: list[Segment] = field(default_factory=list)
 
     def save(self) -> None:
-        """Write down what is done. Whatever it names is on the disk already."""
+        """Write down what is done. All files that it names are on the disk already."""
         fields = {name: getattr(self, name) for name in ("identity", "runs", "read_to", "is_read", "is_merged")}
         fields["segments"] = [segment.fields() for segment in sorted(self.segments, key=lambda s: s.kind)]
         write_whole(self.folder / UNFINISHED, json.dumps(fields, indent=1).encode() + b"\n")
 
     def load(self) -> bool:
-        """Take up what an earlier call wrote down. False where that was another export, or its files are not there."""
+        """Load what an earlier call wrote down. Returns False if that was another export, or if files are missing."""
         try:
             fields = json.loads((self.folder / UNFINISHED).read_bytes())
             found = replace(
@@ -80,32 +82,29 @@ class _Work:
         return True
 
     def run_paths(self) -> list[Path]:
-        """Return where the finished runs are."""
+        """Return the paths of the finished runs."""
         return [self.folder / f"run-{number:06d}" for number in range(self.runs)]
 
     def add_run(self, records: list[bytes], read_to: str) -> None:
-        """Write a run of what was read up to a hash."""
+        """Write a run of the records that were read up to a hash."""
         write_run(self.folder / f"run-{self.runs:06d}", records)
         self.runs += 1
         self.read_to = read_to
         self.save()
 
     def add_segment(self, segment: Segment) -> None:
-        """Take note of a finished segment."""
+        """Note a finished segment."""
         self.segments.append(segment)
         self.save()
 
     def place(self) -> bytes:
-        """Return the record behind which posts are still to be written."""
+        """Return the record after which posts must still be written."""
         last = max((segment.last for segment in self.segments if segment.last is not None), default=None)
-        return b"" if last is None else record_start(*last) + _BEHIND
+        return b"" if last is None else record_start(*last) + _AFTER
 
 
 def export_store(
-    state: SnapshotSource,
-    reader: Reader,
-    versions: Mapping[str, int],
-    store_id: str | None,
+    engine: Engine,
     out: Path,
     *,
     filters: Filters | None = None,
@@ -113,17 +112,34 @@ def export_store(
     run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES,
     progress: Progress,
 ) -> Manifest:
-    """Export the state that `reader` reads into the folder `out`; goes on with one that was interrupted.
+    """Export the present state of a store into the folder `out`, or finish an export of it that was interrupted.
 
-    `versions` are the catalog's, `store_id` is None for a store without a folder. `state` is closed as soon as it was
-    read. Raises ExportError for a folder that holds anything else, StorageError where the disk refuses, CorruptStoreError
-    for a store that cannot be read.
+    Raises ExportError for a folder that holds anything else, StorageError if writing fails, CorruptStoreError for a
+    store that cannot be read.
     """
+    state, reader = engine.snapshot()
+    with state:
+        return _export(engine, state, reader, out, filters, segment_size_bytes, run_size_bytes, progress)
+
+
+def _export(
+    engine: Engine,
+    state: SnapshotSource,
+    reader: Reader,
+    out: Path,
+    filters: Filters | None,
+    segment_size_bytes: int,
+    run_size_bytes: int,
+    progress: Progress,
+) -> Manifest:
+    """Export the state that `reader` reads. `state` is closed as soon as it was read."""
+    versions = engine.catalog.versions
+    store_id = None if engine.folder is None else engine.folder.header.store_id
     through = arrival_log.next_sequence(reader) - 1
     if filters is not None:
         filters = replace(filters, channels=frozenset(map(reader.dialect.channel_id, filters.channels)))
     arguments = [None if filters is None else filters.fields(), segment_size_bytes, run_size_bytes, dict(versions)]
-    seen = [store_id or secrets.token_hex(16), through, (reader.get(sizes.KEY) or b"").hex()]
+    seen = [store_id or secrets.token_hex(16), through, (reader.get(meta.SIZES_KEY) or b"").hex()]
     identity = blake3.blake3(json.dumps([*arguments, *seen]).encode()).hexdigest()
     with _claimed(out):
         work = _begun(out, identity)
@@ -156,7 +172,7 @@ def _read(
     run_size_bytes: int,
     progress: Progress,
 ) -> None:
-    """Bring the posts into sorted runs, and the tombstones into their segments."""
+    """Write the posts to sorted runs, and the tombstones to their segments."""
     selection = None if filters is None else Selection(reader, filters)
     with ThreadPoolExecutor(1) as thread:
         under_way: Future[None] | None = None
@@ -179,7 +195,7 @@ def _counted(batches: Iterator[list[bytes]], progress: Progress) -> Iterator[lis
 
 
 def _finish(work: _Work, writer: ExportWriter, store_id: str | None, through: int) -> Manifest:
-    """Remove what was only for the work, and write the two files that come last."""
+    """Remove the runs, and write the two last files."""
     with storage_errors(work.folder):
         for run in work.run_paths():
             run.unlink(missing_ok=True)
@@ -197,9 +213,9 @@ def _finish(work: _Work, writer: ExportWriter, store_id: str | None, through: in
 
 @contextmanager
 def _claimed(out: Path) -> Iterator[None]:
-    """Make the folder, refuse one that holds anything else, and keep other exports out of it."""
+    """Make the folder, refuse one that holds anything else, and lock it."""
     if out.exists() and not out.is_dir():
-        raise ExportError(f"{out} is a file, an export is a folder")
+        raise ExportError(f"{out} is a file, but an export is a folder. Choose a new or empty folder")
     with storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     with open_folder(out) as descriptor:
@@ -217,13 +233,13 @@ def _claimed(out: Path) -> Iterator[None]:
 
 
 def _begun(out: Path, identity: str) -> _Work:
-    """Return the work that goes on in a folder, or one that begins there, with nothing else left in it."""
+    """Return the export to continue in a folder, or a new one. All other files are removed."""
     work = _Work(out, identity)
-    goes_on = work.load()
+    is_continued = work.load()
     with storage_errors(out):
         for path in out.iterdir():
-            if path.suffix == ".tmp" or (not goes_on and path.name != UNFINISHED):
+            if path.suffix == ".tmp" or (not is_continued and path.name != UNFINISHED):
                 path.unlink()
-    if not goes_on:
+    if not is_continued:
         work.save()
     return work

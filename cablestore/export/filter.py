@@ -1,13 +1,14 @@
-"""Which posts and tombstones a filtered export has.
+"""Selection of the posts and tombstones of a filtered export.
 
-A post passes if it matches all that is given: channel, author, time. Of posts without a channel, under a channel filter,
+A post passes if it matches all given filters: channel, author, time. Under a channel filter, of posts without a
+channel,
 
 * post/info, post/block and post/unblock pass if their author has a row of membership in one of the channels;
 * post/role and post/moderation pass if they are for the whole cabal;
 * post/delete passes if one of its tombstones does. Without a channel filter it also passes if it matches itself.
 
-A tombstone passes if it waits, because nobody knows for what, or if its skeleton matches as its post would. So every
-tombstone comes with its post/delete.
+A tombstone passes if it waits, because its target is unknown, or if its skeleton matches as its post would. So the
+post/delete of every tombstone passes too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _AUTHORS_REMEMBERED = 10_000
 
 
 class Selection:
-    """The filters of an export, over one state of a store. Channels in them are names as the dialect compares them."""
+    """Filters of an export, applied to one state of a store. Channels are named as the dialect compares them."""
 
     def __init__(self, reader: Reader, filters: Filters) -> None:
         self._reader = reader

@@ -1,8 +1,8 @@
-"""Importing exports: their posts as any others, then the skeletons of posts that were deleted before.
+"""Import of exports: their posts like any others, then the skeletons of posts that were deleted before.
 
-A post/delete brings its tombstones itself. What it cannot bring is what is known of a target that the export no longer
-has: the skeleton. Nobody signed it, so it is another store's word: it is laid only under a tombstone whose post/delete is
-here, not against what this store saw itself, and it keeps no post from being requested (`cablestore.index.tombstone`).
+A post/delete makes its tombstones itself, but not the skeleton of a target that the export no longer has. Nobody signed
+a skeleton, so it is only another store's claim: it is added only to a tombstone whose post/delete is stored, never
+against what this store saw itself, and it does not prevent a post from being requested (`cablestore.index.tombstone`).
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from cablestore.protocol.dialect import Dialect
 
 @dataclass(slots=True)
 class ImportSummary:
-    """What became of what exports hold."""
+    """Counts of what an import stored and refused."""
 
     exports: int = 0
     posts: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
-    """What the store said to the posts."""
+    """Verdicts of the store on the posts."""
     skeletons: int = 0
-    """Tombstones that were told what their target was, or told otherwise than before."""
+    """Tombstones that got a skeleton, or another one than before."""
     refused_skeletons: int = 0
-    """Tombstones whose post/delete is not here or does not say so, or whose target is or was here and somebody else's."""
+    """Tombstones that no stored post/delete confirms, or whose target is or was here, by another author."""
 
     def count(self, outcomes: list[Outcome]) -> None:
-        """Count what became of some posts."""
+        """Count the outcomes of some posts."""
         self.posts += len(outcomes)
         self.verdicts.update(outcome.verdict.value for outcome in outcomes)
 
 
 def manifests_of(folders: Iterable[Path], dialect: Dialect | None) -> list[Manifest]:
-    """Read the manifests of exports that are to be imported together. All must have the given dialect, or one.
+    """Read the manifests of exports that are imported together. All must have the given dialect, or else the same one.
 
     Raises ExportError.
     """
@@ -52,14 +52,14 @@ def manifests_of(folders: Iterable[Path], dialect: Dialect | None) -> list[Manif
         dialect = dialect or manifest.dialect
         if manifest.dialect != dialect:
             raise ExportError(
-                f"{manifest.folder} has posts of the dialect {manifest.dialect.name}, expected is {dialect.name}: import it "
-                "into another store"
+                f"{manifest.folder} has posts of the dialect {manifest.dialect.name}, expected {dialect.name}: import it into "
+                "another store"
             )
     return manifests
 
 
 def posts_of(manifests: Iterable[Manifest]) -> Iterator[bytes]:
-    """Yield the posts of all exports, one export after the other."""
+    """Yield the posts of all exports, one export after another."""
     for manifest in manifests:
         for segment in manifest.post_segments:
             yield from chain.from_iterable(read_posts(manifest.folder, segment))
@@ -76,9 +76,9 @@ def effective_tombstones(manifests: Iterable[Manifest]) -> Iterator[list[Tombsto
 
 
 def lay_skeletons(plan: Plan, reader: Reader, stones: Iterable[Tombstone]) -> tuple[int, int]:
-    """Add to a plan over the state that `reader` reads what tombstones say of their targets.
+    """Add what tombstones say of their targets to a plan over the state that `reader` reads.
 
-    Returns how many were added and how many refused; the others were known.
+    Returns how many were added and how many were refused; the others were known.
     """
     laid = refused = 0
     for stone in stones:
@@ -93,7 +93,7 @@ def lay_skeletons(plan: Plan, reader: Reader, stones: Iterable[Tombstone]) -> tu
 
 
 def _is_proven(reader: Reader, stone: Tombstone) -> bool:
-    """Tell whether the post/delete of a tombstone is here and says so, and nothing here contradicts the tombstone."""
+    """Tell whether the post/delete of a tombstone is stored and confirms it, and nothing stored contradicts it."""
     return (
         reader.post(stone.deleted_by) is not None
         and reader.confirms(stone)

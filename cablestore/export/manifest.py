@@ -1,12 +1,12 @@
-"""Exports: what a store holds in a folder of files, for other stores and for work on many machines. The format, reading.
+"""Exports: a store as a folder of files, for other stores and for work on many machines. Format and reading.
 
-    manifest.json           what is here, with a checksum for each segment and for itself; written last
+    manifest.json           the list of segments with their checksums, and its own checksum; written last
     posts-000000.seg ...    posts in order of (timestamp, hash), in blocks of about a megabyte
     tombstones-000000.seg   [target, author, value] of each tombstone, in key order
-    arrivals.json           the store's id, and how far its arrival log went; the one file that depends on arrival
+    arrivals.json           the store's id, and how far its arrival log went; the only file that depends on arrival
 
-Equal stores give equal bytes in all other files, whatever the order in which their posts came: docs/FORMAT.md. Nothing
-that a folder holds raises anything but ExportError, or StorageError where the disk refuses.
+Equal stores make equal bytes in all other files, in whatever order their posts arrived: docs/FORMAT.md. Whatever a
+folder contains, reading raises only ExportError, or StorageError after an I/O error.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.dialect import DIALECTS, Dialect
 
 FORMAT: Final = 1
-"""Version of the folder and of every byte in it: docs/FORMAT.md."""
+"""Version of the format of the folder and its files: docs/FORMAT.md."""
 
 MANIFEST: Final = "manifest.json"
 ARRIVALS: Final = "arrivals.json"
 UNFINISHED: Final = "unfinished.json"
 
-Kind = Literal["posts", "tombstones"]
+SegmentKind = Literal["posts", "tombstones"]
 Place = tuple[int, bytes]
-"""Where a post stands in an export: its timestamp in milliseconds and its hash."""
+"""Position of a post in an export: its timestamp in milliseconds and its hash."""
 
 _TYPES: Final = {name: post_type for post_type, name in TYPE_NAMES.items()}
 _HEX_32: Final = re.compile(r"[0-9a-f]{64}")
@@ -47,7 +47,7 @@ _HEX_32: Final = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which posts an export has: those that match all that is given. `cablestore.export.filter` has the rules.
+    """Filters of an export: a post must match all that are given. `cablestore.export.filter` has the rules.
 
     `channels` are names, `authors` 32-byte public keys; times are `start_ms` <= time < `end_ms`.
     """
@@ -58,16 +58,16 @@ class Filters:
     end_ms: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise ExportError for what no post can match."""
+        """Raise ExportError for a filter that no post can match."""
         if not all(len(author) == KEY_SIZE_BYTES for author in self.authors):
-            raise ExportError(f"an author to filter by is a public key of {KEY_SIZE_BYTES} bytes")
+            raise ExportError(f"an author to filter by must be a public key of {KEY_SIZE_BYTES} bytes")
         if not all(time is None or _is_time(time) for time in (self.start_ms, self.end_ms)):
-            raise ExportError(f"a time to filter by is 0 to {limits.MAX_TIMESTAMP_MS} milliseconds since 1970")
+            raise ExportError(f"a time to filter by must be 0 to {limits.MAX_TIMESTAMP_MS} milliseconds since 1970")
         if any("\ud800" <= codepoint <= "\udfff" for channel in self.channels for codepoint in channel):
-            raise ExportError("a channel to filter by is text that UTF-8 can write")
+            raise ExportError("a channel to filter by must be text that can be encoded in UTF-8")
 
     def fields(self) -> dict[str, Any]:
-        """Return what the manifest says of them."""
+        """Return them as the manifest has them."""
         return {
             "channels": sorted(self.channels),
             "authors": sorted(author.hex() for author in self.authors),
@@ -80,11 +80,11 @@ class Filters:
 class Segment:
     """One file of an export. Checksums are in hex; `content_blake3` is that of the msgpack before compression.
 
-    `posts` counts by type, `first` and `last` are the places of its first and last post: of posts alone.
+    A segment of posts also has the count of its `posts` by type, and the places of its `first` and `last` post.
     """
 
     file: str
-    kind: Kind
+    kind: SegmentKind
     items: int
     size_bytes: int
     blake3: str
@@ -94,7 +94,7 @@ class Segment:
     last: Place | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Return what the manifest says of it."""
+        """Return its entry in the manifest."""
         fields: dict[str, Any] = {
             "file": self.file,
             "kind": self.kind,
@@ -112,7 +112,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an export says of itself. `posts` counts by type, `views` has the versions of the store's views."""
+    """Description of an export. `views` has the versions of the store's views."""
 
     folder: Path
     dialect: Dialect
@@ -122,7 +122,7 @@ class Manifest:
 
     @property
     def posts(self) -> dict[str, int]:
-        """How many posts of each type there are."""
+        """Number of posts by type."""
         total: Counter[str] = Counter()
         for segment in self.segments:
             total.update(segment.posts)
@@ -130,12 +130,12 @@ class Manifest:
 
     @property
     def tombstones(self) -> int:
-        """How many tombstones there are."""
+        """Number of tombstones."""
         return sum(segment.items for segment in self.tombstone_segments)
 
     @property
     def content_blake3(self) -> str:
-        """What is the same for equal content: BLAKE3 of the segments' content sums. No version of zstd is in it."""
+        """BLAKE3 of the segments' content checksums: equal for equal content, with any version of zstd."""
         return blake3.blake3(b"".join(bytes.fromhex(s.content_blake3) for s in self.segments)).hexdigest()
 
     @property
@@ -163,7 +163,7 @@ class Manifest:
         return _json(fields | {"blake3": blake3.blake3(_json(fields)).hexdigest()})
 
 
-def segment_name(kind: Kind, number: int) -> str:
+def segment_name(kind: SegmentKind, number: int) -> str:
     """Return the name of a segment's file."""
     return f"{kind}-{number:06d}.seg"
 
@@ -181,16 +181,16 @@ def _json(fields: dict[str, Any]) -> bytes:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return what an export says of itself, after its checksum.
+    """Return the manifest of an export. Its own checksum is verified.
 
-    Raises ExportError where there is no finished export or one of another format or dialect, CorruptExportError where
-    the manifest is damaged.
+    Raises ExportError if there is no finished export or if it has another format or dialect, CorruptExportError if the
+    manifest is damaged.
     """
     path = folder / MANIFEST
     fields, found = _fields(path)
     if fields.get("format") != FORMAT:
         raise ExportError(
-            f"{path} has format {_shown(fields.get('format'))}, this version of cablestore reads {FORMAT}: install another one"
+            f"{path} has format {_shown(fields.get('format'))}, but this version of cablestore reads {FORMAT}: install another version"
         )
     dialect = DIALECTS.get(str(fields.get("dialect")))
     if dialect is None:
@@ -201,13 +201,13 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = Manifest(folder, dialect, views, filters, segments_of(fields["segments"]))
         is_whole = manifest.encode() == found
     except KeyError as error:
-        raise _damaged(path, f"it has no {_shown(error.args[0])} where one belongs") from None
+        raise _damaged(path, f"it lacks {_shown(error.args[0])}") from None
     except ValueError as error:
         raise _damaged(path, str(error)) from None
     except (TypeError, AttributeError):
-        raise _damaged(path, "something in it is of another kind than what belongs there") from None
+        raise _damaged(path, "a value in it has the wrong type") from None
     if not is_whole:
-        raise _damaged(path, "its numbers are not those of its segments")
+        raise _damaged(path, "its totals do not match its segments")
     return manifest
 
 
@@ -219,7 +219,7 @@ def _fields(path: Path) -> tuple[dict[str, Any], bytes]:
         except (FileNotFoundError, NotADirectoryError):
             if path.with_name(UNFINISHED).exists():
                 raise ExportError(
-                    f"{path.parent} is an unfinished export: run the same export again, it goes on where it ended"
+                    f"{path.parent} is an unfinished export: run the same export again, it continues where it stopped"
                 ) from None
             raise ExportError(f"{path.parent} is no export: it has no {MANIFEST}") from None
     try:
@@ -227,18 +227,18 @@ def _fields(path: Path) -> tuple[dict[str, Any], bytes]:
         claimed = fields.pop("blake3")
         is_sound = blake3.blake3(_json(fields)).hexdigest() == claimed
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise _damaged(path, "it is no JSON of a manifest") from None
+        raise _damaged(path, "it is not the JSON of a manifest") from None
     if not is_sound:
-        raise _damaged(path, "it does not have the BLAKE3 that it names")
+        raise _damaged(path, "its BLAKE3 does not match the one in it")
     return fields, data
 
 
 def _damaged(path: Path, reason: str) -> CorruptExportError:
-    return CorruptExportError(f"{path} is damaged: {reason}. Copy the export again, or make it anew")
+    return CorruptExportError(f"{path} is damaged: {reason}. Copy the export again, or make a new one")
 
 
 def _shown(value: Any) -> str:
-    """Return a value of JSON as a message shows it: short texts and numbers themselves, of others what they are."""
+    """Return a value of JSON as an error shows it: short texts and numbers as they are, of others their type."""
     match value:
         case str() if len(value) <= _SHOWN_CHARACTERS and value.isprintable():
             return f"'{value}'"
@@ -258,9 +258,9 @@ _SHOWN_CHARACTERS: Final = 80
 
 
 def segments_of(entries: list[dict[str, Any]]) -> tuple[Segment, ...]:
-    """Return segments from a manifest's entries: first those of posts, then of tombstones, each kind numbered from 0.
+    """Return segments from a manifest's entries: those of posts, then those of tombstones, each numbered from 0.
 
-    Raises ValueError, TypeError or KeyError for any that are otherwise.
+    Raises ValueError, TypeError or KeyError for malformed entries.
     """
     segments = tuple(map(_segment_of, entries))
     posts = sum(segment.kind == "posts" for segment in segments)
@@ -268,12 +268,12 @@ def segments_of(entries: list[dict[str, Any]]) -> tuple[Segment, ...]:
     expected += [segment_name("tombstones", number) for number in range(len(segments) - posts)]
     for segment, name in zip(segments, expected, strict=True):
         if segment.file != name or not name.startswith(segment.kind):
-            raise ValueError(f"a segment {_shown(segment.file)} stands where {name} should")
+            raise ValueError(f"it has the segment {_shown(segment.file)}, expected {name}")
     return segments
 
 
 def _segment_of(entry: dict[str, Any]) -> Segment:
-    kind: Kind = "posts" if entry["kind"] == "posts" else "tombstones"
+    kind: SegmentKind = "posts" if entry["kind"] == "posts" else "tombstones"
     segment = Segment(
         file=str(entry["file"]),
         kind=kind,
@@ -288,31 +288,31 @@ def _segment_of(entry: dict[str, Any]) -> Segment:
         last=_place(entry["last"]) if kind == "posts" else None,
     )
     if segment.fields() != entry or sum(segment.posts.values()) != (segment.items if kind == "posts" else 0):
-        raise ValueError(f"the entry of {_shown(segment.file)} does not agree with itself")
+        raise ValueError(f"the entry of {_shown(segment.file)} contradicts itself")
     return segment
 
 
 def filters_of(fields: dict[str, Any]) -> Filters:
-    """Return filters from what a manifest says of them, or raise ValueError, TypeError or KeyError."""
+    """Return filters from a manifest's entry. Raises ValueError, TypeError or KeyError if it is malformed."""
     start_ms, end_ms = (None if fields[name] is None else _number(fields[name]) for name in ("start_ms", "end_ms"))
     return Filters(frozenset(map(str, fields["channels"])), frozenset(map(_hash, fields["authors"])), start_ms, end_ms)
 
 
 def _number(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= limits.MAX_TIMESTAMP_MS:
-        raise ValueError(f"{_shown(value)} stands where a number should")
+        raise ValueError(f"it has {_shown(value)}, expected a number")
     return value
 
 
 def _hash(value: Any) -> bytes:
     if not isinstance(value, str) or not _HEX_32.fullmatch(value):
-        raise ValueError(f"{_shown(value)} stands where 64 hex digits should")
+        raise ValueError(f"it has {_shown(value)}, expected 64 hex digits")
     return bytes.fromhex(value)
 
 
 def _place(value: Any) -> Place:
     if not isinstance(value, list) or len(value) != 2:
-        raise ValueError(f"{_shown(value)} stands where a time and a hash should")
+        raise ValueError(f"it has {_shown(value)}, expected a time and a hash")
     timestamp_ms, digest = value
     return _number(timestamp_ms), _hash(digest)
 
@@ -320,24 +320,24 @@ def _place(value: Any) -> Place:
 def read_posts(folder: Path, segment: Segment) -> Iterator[list[bytes]]:
     """Yield the posts of a segment, block by block, in order of (timestamp, hash). They are not decoded.
 
-    The file's checksum is checked first. Raises CorruptExportError, which names the file, where it is missing, damaged
-    or does not hold what the manifest says; StorageError where the disk refuses.
+    The file's checksum is verified first. Raises CorruptExportError, which names the file, if it is missing or damaged
+    or does not match the manifest; StorageError after an I/O error.
     """
     path = folder / segment.file
     for block in _blocks(path, segment, "posts"):
         if any(type(raw) is not bytes or len(raw) > limits.MAX_POST_SIZE_BYTES for raw in block):
-            raise _damaged(path, "it holds something that is no post")
+            raise _damaged(path, "it holds an item that is not a post")
         yield list(block)
 
 
 def read_tombstones(folder: Path, segment: Segment) -> Iterator[list[Tombstone]]:
-    """Yield the tombstones of a segment, block by block, in key order. Raises like `read_posts`."""
+    """Yield the tombstones of a segment, block by block, in key order. Raises the errors of `read_posts`."""
     path = folder / segment.file
     for block in _blocks(path, segment, "tombstones"):
         yield [_tombstone(path, item) for item in block]
 
 
-def _blocks(path: Path, segment: Segment, kind: Kind) -> Iterator[tuple[Any, ...]]:
+def _blocks(path: Path, segment: Segment, kind: SegmentKind) -> Iterator[tuple[Any, ...]]:
     if segment.kind != kind:
         raise ValueError(f"{segment.file} holds {segment.kind}, not {kind}")
     items = 0
@@ -345,14 +345,14 @@ def _blocks(path: Path, segment: Segment, kind: Kind) -> Iterator[tuple[Any, ...
         items += len(block)
         yield block
     if items != segment.items:
-        raise _damaged(path, f"it holds {items} {kind}, the manifest says {segment.items}")
+        raise _damaged(path, f"it holds {items} {kind}, but the manifest says {segment.items}")
 
 
 def _tombstone(path: Path, item: Any) -> Tombstone:
     try:
         return Tombstone.read(item)
     except ValueError:
-        raise _damaged(path, "it holds something that is no tombstone") from None
+        raise _damaged(path, "it holds an item that is not a tombstone") from None
 
 
 def _is_time(value: Any) -> bool:
@@ -360,9 +360,10 @@ def _is_time(value: Any) -> bool:
 
 
 def read_arrivals(folder: Path) -> tuple[str, int] | None:
-    """Return whose export it is and how far it goes: the store's id, the last number of its arrival log.
+    """Return the id of the exported store, and the last number of its arrival log that the export covers.
 
-    None for an export that was not made from a store in a folder. Raises CorruptExportError for nonsense.
+    Returns None for an export that was not made from a store in a folder. Raises CorruptExportError if the file is
+    malformed.
     """
     path = folder / ARRIVALS
     with storage_errors(path):
@@ -374,7 +375,7 @@ def read_arrivals(folder: Path) -> tuple[str, int] | None:
         fields = json.loads(data)
         store, through = fields["store"], _number(fields["through"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise _damaged(path, "it is no JSON with store and through") from None
+        raise _damaged(path, "it is not JSON with store and through") from None
     if not isinstance(store, str):
-        raise _damaged(path, "the store's id is no text")
+        raise _damaged(path, "the store's id is not text")
     return store, through

@@ -1,6 +1,6 @@
-"""Reading the posts of one state in pieces that can be sorted, and all of them in order of time and hash.
+"""Posts of one state as records: in pieces that can be sorted, and all of them in order of time and hash.
 
-Posts stand in the database in order of their hashes.
+The database has posts in order of their hashes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.export.filter import Selection
 from cablestore.export.sort import merge, write_run
 from cablestore.export.writer import post_record
-from cablestore.index.progress import Progress
-from cablestore.index.reader import DATA_PREFIX, Reader, Row
+from cablestore.index.batches import Progress
+from cablestore.index.database import Row
+from cablestore.index.reader import DATA_PREFIX, Reader
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import SIGNED_FROM, decode_post
 from cablestore.protocol.varint import read_varint
@@ -31,9 +32,9 @@ _TYPE_AND_SIX: Final = 0x00808080808000
 def records_in_order(
     reader: Reader, scratch: Path, *, progress: Progress, run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES
 ) -> Iterator[list[bytes]]:
-    """Yield the records of all posts but local-only ones, in order of time and hash, in lists of no particular length.
+    """Yield the records of all posts except local-only ones, in order of time and hash, in lists of any length.
 
-    `scratch` is a folder for runs. Memory does not grow with the number of posts, and few of them never touch the disk.
+    `scratch` is a folder for runs. Memory does not grow with the number of posts; few posts need no run.
     Raises CorruptStoreError, StorageError.
     """
     runs: list[Path] = []
@@ -55,7 +56,7 @@ def records_in_order(
 def pieces(
     reader: Reader, selection: Selection | None, read_to: str, run_size_bytes: int, progress: Progress
 ) -> Iterator[tuple[list[bytes], str]]:
-    """Yield the records behind a hash that make one run, and the last hash that was read for them."""
+    """Yield the records of one run at a time, after the hash `read_to`, with the last hash that was read for it."""
     rows = reader.scan(DATA_PREFIX + read_to.encode() + b"\x00" if read_to else DATA_PREFIX, after_prefix(DATA_PREFIX))
     records: list[bytes] = []
     size_bytes = 0
@@ -77,7 +78,7 @@ def _hash_hex(row: Row) -> str:
 
 
 def records_of(rows: list[Row]) -> list[bytes]:
-    """Return the records of posts. Only time and type are read, and their usual form is not left to functions."""
+    """Return the records of posts. Only time and type are read, in their usual form inline, which is faster."""
     records = []
     for key, raw in rows:
         try:

@@ -1,7 +1,7 @@
 """Segments: files of msgpack values in compressed blocks, with a checksum that is kept elsewhere.
 
-A file is a row of zstd frames, one a block; each holds one msgpack array. `zstd -dc FILE` gives the plain msgpack. What
-an array holds is the business of whoever writes the segment. A file has its name only once it is whole.
+A file is a sequence of zstd frames, one for each block; each holds one msgpack array. `zstd -dc FILE` prints the plain
+msgpack. The caller decides what an array holds. A file gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from cablestore.limits import MAX_SEGMENT_BLOCK_SIZE_BYTES
 
 _CHUNK_SIZE_BYTES: Final = 2**20
 _MAX_BLOCK_ITEMS: Final = 2**20
-"""Room for a list is taken before its items are read: a few bytes cannot ask for more than this."""
+"""Memory for a list is allocated before its items are read: a few bytes cannot request more than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A whole segment: its size, the BLAKE3 of its bytes in hex, and that of its msgpack before it was compressed."""
+    """A finished segment: its size, the BLAKE3 of its bytes in hex, and that of its msgpack before compression."""
 
     size_bytes: int
     blake3: str
@@ -36,7 +36,7 @@ class Written:
 
 
 class SegmentWriter:
-    """Writes one segment under another name until `close`. Used in a `with`, an unfinished one is removed."""
+    """Writer of one segment, under another name until `close`. A `with` removes an unfinished one."""
 
     def __init__(self, path: Path, level: int) -> None:
         """Begin the segment at `path`; `level` is zstd's."""
@@ -51,11 +51,9 @@ class SegmentWriter:
             self._file = self._unfinished.open("wb")
 
     def __enter__(self) -> Self:
-        """Return the writer."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Remove what was not finished."""
         self._file.close()
         self._unfinished.unlink(missing_ok=True)
 
@@ -64,7 +62,7 @@ class SegmentWriter:
         self.write_packed(self._packer.pack(block))
 
     def write_packed(self, content: bytes) -> None:
-        """Append a block that is a msgpack array already."""
+        """Append a block that is already a msgpack array."""
         self._content_hasher.update(content)
         data = self._compressor.compress(content)
         self._hasher.update(data)
@@ -73,7 +71,7 @@ class SegmentWriter:
             self._file.write(data)
 
     def close(self) -> Written:
-        """Bring the segment to the disk and give it its name."""
+        """Sync the segment to the disk and rename it."""
         with storage_errors(self._path):
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -83,10 +81,10 @@ class SegmentWriter:
 
 
 def read_segment(path: Path, expected_blake3: str | None = None) -> Iterator[tuple[Any, ...]]:
-    """Yield the blocks of a segment, tuples of items. With a checksum nothing is yielded of a file that does not have it.
+    """Yield the blocks of a segment, tuples of items. With a checksum, the file is verified first.
 
-    Raises CorruptExportError, which names the file, where it is missing, has another checksum or is no segment, and
-    StorageError where the disk refuses.
+    Raises CorruptExportError, which names the file, if it is missing, has another checksum or is not a segment, and
+    StorageError after an I/O error.
     """
     data = _checked(path, expected_blake3)
     unpacker = msgpack.Unpacker(
@@ -99,7 +97,7 @@ def read_segment(path: Path, expected_blake3: str | None = None) -> Iterator[tup
             unpacker.feed(chunk)
             for block in unpacker:
                 if not isinstance(block, tuple):
-                    raise CorruptExportError(f"{path} holds a block that is no list. Write the segment again")
+                    raise CorruptExportError(f"{path} holds a block that is not a list. Write the segment again")
                 yield block
                 size_bytes = 0
             size_bytes += len(chunk)
@@ -110,11 +108,11 @@ def read_segment(path: Path, expected_blake3: str | None = None) -> Iterator[tup
         if unpacker.read_bytes(1):
             raise CorruptExportError(f"{path} ends within a block. Write the segment again")
     except (zstandard.ZstdError, ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
-        raise CorruptExportError(f"{path} holds no segment of blocks: {error}. Write it again") from None
+        raise CorruptExportError(f"{path} is not a segment of blocks: {error}. Write it again") from None
 
 
 def segment_blake3(path: Path) -> str:
-    """Return the BLAKE3 of a file in hex. Memory stays flat."""
+    """Return the BLAKE3 of a file in hex. Memory does not grow with the file."""
     hasher = blake3.blake3()
     with storage_errors(path), path.open("rb") as file:
         while chunk := file.read(_CHUNK_SIZE_BYTES):
@@ -131,6 +129,6 @@ def _checked(path: Path, expected_blake3: str | None) -> bytes:
     found = blake3.blake3(data).hexdigest() if expected_blake3 else None
     if found != expected_blake3:
         raise CorruptExportError(
-            f"{path} is damaged: its BLAKE3 is {found}, {expected_blake3} was expected. Copy or write it again"
+            f"{path} is damaged: its BLAKE3 is {found}, expected {expected_blake3}. Copy or write it again"
         )
     return data

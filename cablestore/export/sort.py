@@ -1,6 +1,9 @@
-"""Sorting more records than memory holds: sorted runs on the disk, and their merge. Records are bytes and sort as such.
+"""External sort of records: sorted runs on the disk, and their merge. Records are bytes and sort as such.
 
-A run's file is a row of blocks: size u32 big-endian, then so many bytes of a msgpack array of records.
+A run's file is a sequence of blocks: size u32 big-endian, then a msgpack array of records of this size.
+
+`cablestore.index.runs` sorts rows in another way: its runs are cut into ranges of keys, each of which several processes
+read alone and sort in memory. Here one reader streams all runs once and can continue after any record.
 """
 
 from __future__ import annotations
@@ -18,13 +21,13 @@ from cablestore.errors import CorruptExportError
 from cablestore.files import storage_errors, whole_file
 
 _BLOCK_SIZE_BYTES: Final = 65_536
-"""What the merge holds of each run. Of a hundred million posts, 600 runs, that is 40 MB."""
+"""Memory that the merge takes for each run. A hundred million posts have 600 runs: 40 MB."""
 
 _SIZE: Final = struct.Struct(">I")
 
 
 def cut(batches: Iterable[list[bytes]], most_bytes: int) -> Iterator[list[bytes]]:
-    """Cut records into blocks, each ending with the record that brings it to `most_bytes`, wherever batches end."""
+    """Cut records into blocks. Each ends with the record that brings it to `most_bytes`; batches do not matter."""
     held: list[bytes] = []
     for batch in batches:
         held += batch
@@ -39,7 +42,7 @@ def cut(batches: Iterable[list[bytes]], most_bytes: int) -> Iterator[list[bytes]
 
 
 def write_run(path: Path, records: list[bytes]) -> None:
-    """Sort records and write them. The file has its name only once it is whole and on the disk."""
+    """Sort records and write them. The file gets its name when it is complete and on the disk."""
     records.sort()
     packer = msgpack.Packer()  # one buffer for all blocks
     with storage_errors(path), whole_file(path) as file:
@@ -50,9 +53,9 @@ def write_run(path: Path, records: list[bytes]) -> None:
 
 
 def merge(runs: Iterable[Path], after: bytes = b"") -> Iterator[list[bytes]]:
-    """Yield the records of all runs that are greater than `after`, in order, in lists of no particular length.
+    """Yield the records of all runs that are greater than `after`, in order, in lists of any length.
 
-    Raises CorruptExportError for a run that does not read as it was written.
+    Raises CorruptExportError for a damaged run.
     """
     readers = [_blocks(path) for path in runs]
     heads = [(_next_block(reader, after), reader) for reader in readers]
@@ -64,13 +67,13 @@ def merge(runs: Iterable[Path], after: bytes = b"") -> Iterator[list[bytes]]:
             place = bisect_right(block, bound)
             merged += block[:place]
             left.append((block[place:] or _next_block(reader, after), reader))
-        merged.sort()  # Python's sort takes sorted stretches as they are and merges them
+        merged.sort()  # Python's sort merges stretches that are sorted already
         yield merged
         heads = left
 
 
 def _next_block(blocks: Iterator[list[bytes]], after: bytes) -> Sequence[bytes]:
-    """Return the next block with records greater than `after`, without the others; empty at the end."""
+    """Return the records of the next block that are greater than `after`; none at the end."""
     for block in blocks:
         if block[-1] > after:
             return block[bisect_right(block, after) :]
@@ -78,7 +81,7 @@ def _next_block(blocks: Iterator[list[bytes]], after: bytes) -> Sequence[bytes]:
 
 
 def _blocks(path: Path) -> Iterator[list[bytes]]:
-    """Yield a run's blocks. The file is opened for each, so that a thousand runs are no thousand open files."""
+    """Yield a run's blocks. The file is opened for each block, so a thousand runs need no thousand open files."""
     at = 0
     while True:
         with storage_errors(path), path.open("rb") as file:
@@ -90,5 +93,5 @@ def _blocks(path: Path) -> Iterator[list[bytes]]:
         try:
             yield msgpack.unpackb(data)
         except (ValueError, TypeError) as error:
-            raise CorruptExportError(f"{path} is damaged: {error}. Remove its folder and begin anew") from None
+            raise CorruptExportError(f"{path} is damaged: {error}. Remove its folder and start again") from None
         at += len(header) + len(data)

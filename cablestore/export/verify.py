@@ -1,4 +1,4 @@
-"""Verifying an export: every byte of it against its checksums, and what it holds against what it says."""
+"""Verification of an export: every byte against the checksums, and the content against the manifest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cablestore.export.manifest import (
 from cablestore.export.sort import merge, write_run
 from cablestore.files import storage_errors
 from cablestore.index.packing import pack
-from cablestore.index.signatures import Verifier
+from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import Delete
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
@@ -38,26 +38,26 @@ MAX_PROBLEMS_TOLD: Final = 100
 """Problems that a report describes; the rest are counted."""
 
 _POST: Final = b"\x00"
-"""What a post says. It comes before what tombstones say of the same hash."""
+"""Marks what a post says. It sorts before what tombstones say of the same hash."""
 _STONE: Final = b"\x01"
 _HASH: Final = itemgetter(slice(0, HASH_SIZE_BYTES))
 
 
 @dataclass(frozen=True, slots=True)
 class ExportProblem:
-    """One thing that is not as it should be, in one file of the export."""
+    """One thing that is wrong in one file of an export."""
 
     file: str
     what: str
 
     def __str__(self) -> str:
-        """Tell it in a line."""
+        """Return it as one line."""
         return f"{self.file}: {self.what}"
 
 
 @dataclass(slots=True)
 class ExportReport:
-    """What `verify_export` went through and found. `problems` has the first 100, `problem_count` all."""
+    """Counts and problems that `verify_export` found. `problems` has the first 100, `problem_count` counts all."""
 
     posts: int = 0
     tombstones: int = 0
@@ -79,11 +79,11 @@ class ExportReport:
 def verify_export(
     folder: Path, *, signatures: bool = False, progress: Callable[[int], None] = lambda _: None
 ) -> ExportReport:
-    """Verify the checksum of every file, that every post decodes and stands in its place, and that counts are right.
+    """Verify the checksum of every file, that every post decodes and is in its place, and that counts are right.
 
-    Tombstones must be borne out by their post/delete where the export has it, and none may say of a post that is here that
-    it is dead. With `signatures` every signature is verified, on all cores. `progress` is called with the number of posts
-    done since the last call. Raises ExportError where there is no finished export of a known format.
+    The post/delete of a tombstone must confirm it if the export has it, and no tombstone may say that a post of the
+    export is dead. With `signatures` every signature is verified, on all cores. `progress` is called with the number of
+    posts done since the last call. Raises ExportError if there is no finished export of a known format.
     """
     report = ExportReport()
     try:
@@ -92,7 +92,9 @@ def verify_export(
         report.tell(MANIFEST, str(error))
         return report
     with tempfile.TemporaryDirectory(prefix="cablestore-verify-") as scratch:
-        verification = _Verification(manifest, report, _Proofs(Path(scratch)), Verifier() if signatures else None)
+        verification = _Verification(
+            manifest, report, _Proofs(Path(scratch)), SignatureVerifier() if signatures else None
+        )
         try:
             verification.run(progress)
         finally:
@@ -101,7 +103,7 @@ def verify_export(
 
 
 class _Groups:
-    """Records to be grouped by a hash that they begin with: sorted on the disk, because they may be many."""
+    """Records grouped by the hash with which they begin. They are sorted on the disk, because there may be many."""
 
     def __init__(self, scratch: Path, name: str) -> None:
         self._scratch = scratch
@@ -111,7 +113,7 @@ class _Groups:
         self._runs: list[Path] = []
 
     def add(self, *fields: bytes) -> None:
-        """Take a record: a hash, then what is known of it."""
+        """Add a record: a hash, then what is known of it."""
         record = b"".join(fields)
         self._records.append(record)
         self._size_bytes += len(record)
@@ -125,35 +127,35 @@ class _Groups:
         self._records, self._size_bytes = [], 0
 
     def __iter__(self) -> Iterator[tuple[bytes, Iterator[bytes]]]:
-        """Yield each hash and, in order, what the records with it have behind it."""
+        """Yield each hash and, in order, what follows it in its records."""
         self._spill()
         for digest, group in groupby(chain.from_iterable(merge(self._runs)), key=_HASH):
             yield digest, (record[HASH_SIZE_BYTES:] for record in group)
 
 
 class _Proofs:
-    """Which deletions post/deletes make, which tombstones claim, and which posts are here all the same."""
+    """Deletions that post/deletes make and that tombstones claim, and the posts that the export has."""
 
     def __init__(self, scratch: Path) -> None:
         self._deletions = _Groups(scratch, "deletions")
         self._targets = _Groups(scratch, "targets")
 
     def post(self, post: Post) -> None:
-        """Take note of a post, and of what it deletes."""
+        """Note a post and what it deletes."""
         self._targets.add(post.hash, _POST)
         if isinstance(post.body, Delete):
             for target in dict.fromkeys(post.body.hashes) or (b"",):
                 self._deletions.add(post.hash, _POST, post.timestamp_ms.to_bytes(8, "big"), post.author, target)
 
     def stone(self, stone: Tombstone) -> None:
-        """Take note of a tombstone."""
+        """Note a tombstone."""
         at = stone.deleted_at_ms.to_bytes(8, "big")
         self._deletions.add(stone.deleted_by, _STONE, at, stone.author, stone.target)
         if stone.is_effective:
             self._targets.add(stone.target, _STONE)
 
-    def not_borne_out(self) -> Iterator[bytes]:
-        """Yield the targets of tombstones whose post/delete is here and does not say what they claim."""
+    def not_confirmed(self) -> Iterator[bytes]:
+        """Yield the targets of tombstones whose post/delete is in the export and does not confirm them."""
         for _, group in self._deletions:
             said: set[bytes] = set()
             for record in group:
@@ -163,7 +165,7 @@ class _Proofs:
                     yield record[-HASH_SIZE_BYTES:]
 
     def not_dead(self) -> Iterator[bytes]:
-        """Yield the hash of each post that is here although a tombstone says that it was seen dead."""
+        """Yield the hash of each post in the export that a tombstone says was seen deleted."""
         for digest, group in self._targets:
             if next(group) == _POST and _STONE in group:
                 yield digest
@@ -172,13 +174,15 @@ class _Proofs:
 class _Verification:
     """One run over all segments of an export."""
 
-    def __init__(self, manifest: Manifest, report: ExportReport, proofs: _Proofs, verifier: Verifier | None) -> None:
+    def __init__(
+        self, manifest: Manifest, report: ExportReport, proofs: _Proofs, verifier: SignatureVerifier | None
+    ) -> None:
         self._manifest = manifest
         self._report = report
         self._proofs = proofs
         self._verifier = verifier
         self._last = b""
-        """Where the item before stands."""
+        """Place of the item before."""
 
     def close(self) -> None:
         """End the threads."""
@@ -193,14 +197,16 @@ class _Verification:
         self._last = b""
         for segment in self._manifest.tombstone_segments:
             self._guard(segment.file, self._tombstones, segment)
-        for target in self._proofs.not_borne_out():
-            self._report.tell("tombstones", f"the deletion of {target.hex()} is not what its post/delete says")
+        for target in self._proofs.not_confirmed():
+            self._report.tell("tombstones", f"the post/delete of the tombstone of {target.hex()} does not confirm it")
         for digest in self._proofs.not_dead():
-            self._report.tell("tombstones", f"the post {digest.hex()} is here, and a tombstone says that it is dead")
+            self._report.tell(
+                "tombstones", f"the post {digest.hex()} is in the export, but a tombstone says that it is deleted"
+            )
         self._guard("arrivals.json", read_arrivals, folder)
 
     def _guard(self, file: str, work: Callable[..., object], *arguments: Any) -> None:
-        """Work on a file; what cannot be read is a problem of this file."""
+        """Check a file. An error is a problem of this file."""
         try:
             work(*arguments)
         except (CorruptExportError, StorageError) as error:
@@ -241,7 +247,7 @@ class _Verification:
             self._report.tell(segment.file, f"a post does not decode: {error}")
             return None
         if post.is_local_only:
-            self._report.tell(segment.file, f"the post {post.hash.hex()} is local-only and should not be here")
+            self._report.tell(segment.file, f"the post {post.hash.hex()} is local-only and must not be exported")
         return post
 
     def _check_signatures(self, segment: Segment, posts: list[Post]) -> None:
@@ -254,20 +260,20 @@ class _Verification:
 
     def _check_place(self, segment: Segment, place: bytes) -> bytes:
         if place <= self._last:
-            self._report.tell(segment.file, f"the item {place.hex()} does not come behind the one before")
+            self._report.tell(segment.file, f"the item {place.hex()} does not come after the one before it")
         self._last = place
         return place
 
     def _check_entry(self, segment: Segment, content_blake3: str, agrees: bool) -> None:
         if content_blake3 != segment.content_blake3:
-            self._report.tell(segment.file, "its content does not have the BLAKE3 that the manifest names")
+            self._report.tell(segment.file, "the BLAKE3 of its content does not match the manifest")
         if not agrees:
-            self._report.tell(segment.file, "its counts, first or last post are not those of the manifest")
+            self._report.tell(segment.file, "its counts, first or last post do not match the manifest")
         path = self._manifest.folder / segment.file
         with storage_errors(path):
             size_bytes = path.stat().st_size
         if size_bytes != segment.size_bytes:
-            self._report.tell(segment.file, "its size is not that of the manifest")
+            self._report.tell(segment.file, "its size does not match the manifest")
 
 
 def _place(place: bytes) -> tuple[int, bytes]:

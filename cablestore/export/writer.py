@@ -1,7 +1,7 @@
-"""Writing exports: one segment from its posts or tombstones, the manifest from its segments, and both as a stream.
+"""Writers of exports: a segment from its posts or tombstones, the manifest from its segments, and both as a stream.
 
-A post goes in as a record, which sorts as exports do: time u8[8] | hash u8[32] | type u8 | post. The time is the varint
-of the timestamp backwards, with zeros in front: that sorts like the number, and is cut out of a post in one step.
+A post is passed as a record, which sorts as exports do: time u8[8] | hash u8[32] | type u8 | post. The time is the
+reversed varint of the timestamp, with leading zeros: it sorts like the number, and is cut out of a post in one step.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from cablestore import limits
 from cablestore.export.manifest import (
     MANIFEST,
     Filters,
-    Kind,
     Manifest,
     Place,
     Segment,
+    SegmentKind,
     in_order_of_types,
     segment_name,
 )
@@ -40,7 +40,7 @@ from cablestore.protocol.varint import encode_varint, read_varint
 T = TypeVar("T")
 
 _LEVEL: Final = 1
-"""zstd's. Keys, signatures and hashes do not compress; level 3 saves a tenth more and takes twice the time."""
+"""Level of zstd. Keys, signatures and hashes do not compress; level 3 saves a tenth more and takes twice as long."""
 
 HASH_AT: Final = 8
 TYPE_AT: Final = 40
@@ -50,20 +50,20 @@ _STONE_SIZE_BYTES: Final = 64
 
 
 def post_record(timestamp_ms: int, digest: bytes, raw: bytes, post_type: int) -> bytes:
-    """Return what the functions here take for a post. Raises ValueError for a number that no post has there."""
+    """Return the record of a post. Raises ValueError for a number that no post can have."""
     return record_start(timestamp_ms, digest) + bytes((post_type,)) + raw
 
 
 def record_start(timestamp_ms: int, digest: bytes) -> bytes:
-    """Return how the record of a post begins that stands at this place."""
+    """Return the beginning of the record of a post at this place."""
     time = encode_varint(timestamp_ms)[::-1]
     if len(time) > HASH_AT or len(digest) != HASH_SIZE_BYTES:
-        raise ValueError(f"no post stands at {timestamp_ms} {digest.hex()}")
+        raise ValueError(f"no post can have the timestamp {timestamp_ms} and the hash {digest.hex()}")
     return time.rjust(HASH_AT, b"\x00") + digest
 
 
 def place_of(record: bytes) -> Place:
-    """Return where a record's post stands in an export."""
+    """Return the place of a record's post in an export."""
     time = record[:HASH_AT].lstrip(b"\x00")[::-1] or b"\x00"
     return read_varint(time, 0)[0], record[HASH_AT:TYPE_AT]
 
@@ -71,8 +71,8 @@ def place_of(record: bytes) -> Place:
 def write_post_segment(folder: Path, number: int, blocks: Iterable[list[bytes]]) -> Segment:
     """Write one segment of posts: blocks of records, of about `limits.SEGMENT_BLOCK_SIZE_BYTES`. Returns its entry.
 
-    Different processes can write the segments of one export. Raises ValueError where records are out of order or none is
-    there, StorageError where the disk refuses.
+    Different processes can write the segments of one export. Raises ValueError if records are out of order or if there
+    are none, StorageError if writing fails.
     """
     name = segment_name("posts", number)
     types: Counter[int] = Counter()
@@ -92,7 +92,7 @@ def write_post_segment(folder: Path, number: int, blocks: Iterable[list[bytes]])
 
 
 def write_tombstone_segment(folder: Path, number: int, blocks: Iterable[list[Tombstone]]) -> Segment:
-    """Write one segment of tombstones, blocks of them in key order. Returns its entry; raises like the one for posts."""
+    """Write one segment of tombstones, blocks of them in key order. Returns and raises as `write_post_segment` does."""
     name = segment_name("tombstones", number)
     items = 0
     last = b""
@@ -112,11 +112,11 @@ def write_tombstone_segment(folder: Path, number: int, blocks: Iterable[list[Tom
 
 def _check_order(last: bytes, keys: list[bytes]) -> None:
     if keys[0] <= last or not all(map(lt, keys, islice(keys, 1, None))):
-        raise ValueError("what goes into an export comes in order, each item once")
+        raise ValueError("the items of an export must be in order, each once")
 
 
 def _write(path: Path, blocks: Iterable[list[Any]]) -> Written:
-    """Write a segment. While one block is compressed and written, the next is made and packed."""
+    """Write a segment. While one block is compressed and written, the next one is made and packed."""
     packer = msgpack.Packer()
     under_way: Future[None] | None = None
     with SegmentWriter(path, _LEVEL) as writer, ThreadPoolExecutor(1) as thread:
@@ -126,14 +126,14 @@ def _write(path: Path, blocks: Iterable[list[Any]]) -> Written:
                 under_way.result()
             under_way = thread.submit(writer.write_packed, packed)
         if under_way is None:
-            raise ValueError(f"nothing was given to write to {path}: a segment holds at least one item")
+            raise ValueError(f"there is nothing to write to {path}: a segment must have at least one item")
         under_way.result()
         return writer.close()
 
 
 def _entry(
     name: str,
-    kind: Kind,
+    kind: SegmentKind,
     items: int,
     written: Written,
     posts: dict[str, int] | None = None,
@@ -148,7 +148,7 @@ def _entry(
 def write_manifest(
     folder: Path, dialect: Dialect, views: Mapping[str, int], filters: Filters | None, segments: Iterable[Segment]
 ) -> Manifest:
-    """Finish an export: write its manifest from the entries of its segments, those of posts first. Returns it."""
+    """Finish an export: write and return its manifest, made of the entries of its segments, those of posts first."""
     manifest = Manifest(folder, dialect, dict(views), filters, tuple(segments))
     write_whole(folder / MANIFEST, manifest.encode())
     return manifest
@@ -159,10 +159,10 @@ def _nothing(_: Segment) -> None:
 
 
 class ExportWriter:
-    """Writes an export as a stream: first all posts, then all tombstones, then `finish`.
+    """Writer of an export as a stream: first all posts, then all tombstones, then `finish`.
 
-    A segment ends with the block that brings it to `segment_size_bytes`, counted before compression; `views` has the versions of the views
-    that the posts were indexed by. `written` are segments that are there already, `on_segment` is told of each new one.
+    A segment ends with the block that brings it to `segment_size_bytes`, counted before compression. `views` has the
+    versions of the store's views. `written` are segments that exist already; `on_segment` is called with each new one.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class ExportWriter:
         written: Iterable[Segment] = (),
         on_segment: Callable[[Segment], None] = _nothing,
     ) -> None:
-        """Begin in a folder, made where it is not there; raises StorageError where the disk refuses."""
+        """Begin in a folder, made if it is missing. Raises StorageError if that fails."""
         self._folder = folder
         self._dialect = dialect
         self._views = views
@@ -209,14 +209,14 @@ class ExportWriter:
             self._add(write_tombstone_segment(self._folder, self._number("tombstones"), segment))
 
     def finish(self) -> Manifest:
-        """Write the manifest: now the export is one."""
+        """Write the manifest, which completes the export."""
         segments = sorted(self._segments, key=lambda segment: segment.kind)
         return write_manifest(self._folder, self._dialect, self._views, self._filters, segments)
 
     def _until_full(
         self, first: list[T], blocks: Iterator[list[T]], size_bytes: Callable[[T], int]
     ) -> Iterator[list[T]]:
-        """Yield blocks until a segment has its size."""
+        """Yield the blocks of one segment."""
         block: list[T] | None = first
         total = 0
         while block is not None:
@@ -224,7 +224,7 @@ class ExportWriter:
             total += sum(map(size_bytes, block))
             block = next(blocks, None) if total < self._segment_size_bytes else None
 
-    def _number(self, kind: Kind) -> int:
+    def _number(self, kind: SegmentKind) -> int:
         return sum(segment.kind == kind for segment in self._segments)
 
     def _add(self, segment: Segment) -> None:

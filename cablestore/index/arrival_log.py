@@ -1,9 +1,9 @@
-"""The arrival log: in which order this store learned what it holds. It depends on arrival; nothing else does.
+"""The arrival log: the order in which this store learned of its posts. Nothing else in a store depends on arrival.
 
     !arrival!log!<number of the first entry, 16 digits> -> the entries of one batch: (kind u8 | hash u8[32]) each
-    !arrival!next                                       -> the next number, in decimal digits
+    !arrival!next                                       -> the number of the next entry, in decimal digits
 
-Numbers start at 1, go up by 1 and never repeat. Both keys stand outside of the views and of `dump`.
+Numbers start at 1, increase by 1 and never repeat. No view and no `dump` contains these keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import after_prefix
 
@@ -24,35 +25,39 @@ NEXT_KEY: Final = b"!arrival!next"
 _ENTRY_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
 
 
-class Kind(IntEnum):
-    """What happened to a post."""
+class EventKind(IntEnum):
+    """Kind of event: what happened to a post."""
 
     ACCEPTED = 1
     DELETED = 2
     DISCARDED = 3
 
 
+Kind = EventKind
+"""The name of EventKind in 0.7."""
+
+
 class Arrival(NamedTuple):
-    """One entry of the log."""
+    """Entry of the log."""
 
     sequence: int
-    kind: Kind
+    kind: EventKind
     hash: bytes
 
 
-def log_row(first_sequence: int, entries: Iterable[tuple[Kind, bytes]]) -> Row:
+def log_row(first_sequence: int, entries: Iterable[tuple[EventKind, bytes]]) -> Row:
     """Return the row of a batch's entries."""
     return _key(first_sequence), b"".join([_KIND_BYTES[kind] + digest for kind, digest in entries])
 
 
 def accepted_row(first_sequence: int, hashes_hex: Iterable[bytes]) -> Row:
-    """Return the row of a batch of posts that were accepted, given their hashes in hex digits."""
-    mark = _KIND_BYTES[Kind.ACCEPTED].hex().encode()
+    """Return the row of a batch of accepted posts, given their hashes in hex digits."""
+    mark = _KIND_BYTES[EventKind.ACCEPTED].hex().encode()
     return _key(first_sequence), unhexlify(b"".join([mark + hash_hex for hash_hex in hashes_hex]))
 
 
 def next_sequence(reader: Reader) -> int:
-    """Return the number that the next entry gets."""
+    """Return the number of the next entry."""
     value = reader.get(NEXT_KEY)
     return 1 if value is None else int(value)
 
@@ -70,13 +75,13 @@ def entries_of(row: Row) -> list[Arrival]:
     """Return the entries of one row. Raises CorruptStoreError."""
     first, value = span_of(row)[0], row[1]
     return [
-        Arrival(first + index, Kind(value[at]), value[at + 1 : at + _ENTRY_SIZE_BYTES])
+        Arrival(first + index, EventKind(value[at]), value[at + 1 : at + _ENTRY_SIZE_BYTES])
         for index, at in enumerate(range(0, len(value), _ENTRY_SIZE_BYTES))
     ]
 
 
 def span_of(row: Row) -> tuple[int, int]:
-    """Return the number of a row's first entry and the one behind its last. Raises CorruptStoreError."""
+    """Return the number of a row's first entry and the number after its last. Raises CorruptStoreError."""
     key, value = row
     digits = key[len(LOG_PREFIX) :]
     if (
@@ -85,7 +90,9 @@ def span_of(row: Row) -> tuple[int, int]:
         or len(value) % _ENTRY_SIZE_BYTES
         or not set(value[::_ENTRY_SIZE_BYTES]) <= _KINDS
     ):
-        raise CorruptStoreError(f"the row {key!r} of the arrival log holds no entries. Run `cablestore rebuild`")
+        raise CorruptStoreError(
+            f"the row {key!r} of the arrival log does not hold valid entries. Run `cablestore rebuild`"
+        )
     return int(digits), int(digits) + len(value) // _ENTRY_SIZE_BYTES
 
 
@@ -93,5 +100,5 @@ def _key(sequence: int) -> bytes:
     return LOG_PREFIX + b"%016d" % sequence
 
 
-_KINDS: Final = frozenset(map(int, Kind))
-_KIND_BYTES: Final = {kind: bytes((kind,)) for kind in Kind}
+_KINDS: Final = frozenset(map(int, EventKind))
+_KIND_BYTES: Final = {kind: bytes((kind,)) for kind in EventKind}

@@ -1,4 +1,4 @@
-"""Summaries: rows that are made of other rows, in one pass over these when they are whole. Trees and censuses. Pure."""
+"""Summaries: rows made of other rows, in one pass when all of these are there. Trees and censuses. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from functools import partial
 from heapq import merge
 from itertools import chain, groupby
 
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.tree import items_in, tree_rows
 from cablestore.index.view import Catalog, Census, Fold, Tree, encode_number
 from cablestore.protocol.keys import SEPARATOR, after_prefix
 
 BlocksOf = Callable[[bytes], Iterable[list[Row]]]
-"""Yields all rows under a prefix, in order, many at once."""
+"""Yields all rows under a prefix in key order, many at once."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Rows of their own under `prefix`, which `made_of` yields in order of keys. `noun` is what to call one of them."""
+    """Rows under `prefix`, which `made_of` yields in key order. `noun` names one of them in reports."""
 
     prefix: bytes
     noun: str
@@ -27,24 +28,24 @@ class Summary:
 
 
 def summaries(catalog: Catalog) -> list[Summary]:
-    """Return the summaries of all views, in order of their keys: always the same ones."""
+    """Return the summaries of all views, in order of their keys."""
     trees = [Summary(tree.prefix, "sum", partial(_tree_rows, tree)) for tree in catalog.trees]
     censuses = [Summary(c.prefix, "number", partial(_census_rows, fold, c)) for fold, c in catalog.censuses]
     return sorted(trees + censuses, key=lambda summary: summary.prefix)
 
 
 def summary_rows(summary: Summary, reader: Reader) -> Iterator[Row]:
-    """Yield what a summary of the rows that are there comes to."""
+    """Yield the rows of a summary, made of the rows that the reader has."""
     return summary.made_of(lambda prefix: reader.blocks(prefix, after_prefix(prefix)))
 
 
 def census_key(fold: Fold, census: Census, key: bytes) -> bytes:
-    """Return the key at which the row of a fold counts."""
+    """Return the key of the census row in which a fold's row is counted."""
     return census.prefix + key[len(fold.prefix) : key.rindex(SEPARATOR)]
 
 
 def _census_rows(fold: Fold, census: Census, blocks_of: BlocksOf) -> Iterator[Row]:
-    # Rows of one group stand together, and groups in order, for no part of a key has a byte up to `!`.
+    # The rows of a group are adjacent and the groups are in order, because no part of a key has a byte up to `!`.
     rows = chain.from_iterable(blocks_of(fold.prefix))
     for key, group in groupby(rows, lambda row: census_key(fold, census, row[0])):
         number = encode_number(sum(1 for _, value in group if census.counts(value)))

@@ -1,9 +1,9 @@
-"""Checking a database against what its posts and tombstones say it should hold.
+"""Checking a database against the rows that follow from its posts and tombstones.
 
-Nothing is taken from the code that stores posts one by one: all rows are derived anew and held against those that are
-there. What is made of many posts is compared row by row. Of rows that follow from one post the sums of their hashes are
-compared, which needs no sorting; only where these differ all rows are derived and compared once more, exactly, to name
-what is wrong. Memory stays flat.
+The check does not use the code that stores posts one by one. It derives all rows from scratch and compares them with
+those in the database. Rows that follow from many posts are compared one by one. Of rows that follow from one post only
+the sums of their hashes are compared, which needs no sorting. If the sums differ, all rows are derived again and compared
+one by one, to name the wrong ones. The use of memory is bounded.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from pathlib import Path
 from typing import Final
 
 from cablestore.errors import CorruptStoreError, DecodeError
-from cablestore.index import arrival_log, meta, sizes
+from cablestore.index import arrival_log, meta
 from cablestore.index.batches import batches
 from cablestore.index.census import Summary, summaries, summary_rows
+from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, key_of, measure, side_by_side
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.meta import Sizes
 from cablestore.index.reader import (
-    BEHIND_HEX,
+    AFTER_HEX,
     DATA_PREFIX,
     PRIVATE_PREFIX,
     TOMBSTONE_PREFIX,
     Reader,
-    Row,
     decode_tombstone,
     hash_part,
 )
 from cablestore.index.runs import Sorter, sampled
-from cablestore.index.sizes import Sizes
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.index.view import REVERSE_PREFIX, Catalog
 from cablestore.protocol.body import DELETE
@@ -41,26 +41,26 @@ from cablestore.protocol.crypto import is_signed
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post, decode_post
 
-MAX_PROBLEMS_TOLD: Final = 100
-"""Problems that a report describes; the rest are counted."""
+MAX_PROBLEMS_LISTED: Final = 100
+"""Problems that a report describes. It only counts further ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is not as it should be, at one key of one view."""
+    """Problem at one key of one view."""
 
     what: str
     view: str
     key: bytes
 
     def __str__(self) -> str:
-        """Tell it in a line."""
+        """Return a line of text."""
         return f"{self.view}: {self.what}: {self.key.decode(errors='backslashreplace')}"
 
 
 @dataclass(slots=True)
 class CheckReport:
-    """What `check` went through and found. `problems` has the first 100, `problem_count` all."""
+    """Result of `check`. `problems` lists the first 100, `problem_count` counts all."""
 
     posts: int = 0
     tombstones: int = 0
@@ -68,9 +68,9 @@ class CheckReport:
     problem_count: int = 0
     problems: list[Problem] = field(default_factory=list)
     sizes: Sizes = field(default_factory=dict)
-    """Rows and bytes of each view, as they were found."""
+    """Rows and bytes of each view, as counted."""
     balance: int = 0
-    """Hashes of the rows that should be there, less those that are: not 0 where an exact check has to find out more."""
+    """Sum of the hashes of expected rows minus those of found rows. If it is not 0, an exact check is needed."""
 
     @property
     def is_clean(self) -> bool:
@@ -80,17 +80,17 @@ class CheckReport:
     def tell(self, what: str, view: str, key: bytes, count: int = 1) -> None:
         """Add a problem."""
         self.problem_count += count
-        if len(self.problems) < MAX_PROBLEMS_TOLD:
+        if len(self.problems) < MAX_PROBLEMS_LISTED:
             self.problems.append(Problem(what, view, key))
 
     def add(self, other: CheckReport) -> None:
-        """Add what was found in another range."""
+        """Add the report of another range."""
         self.posts += other.posts
         self.tombstones += other.tombstones
         self.rows += other.rows
         self.problem_count += other.problem_count
-        self.problems = (self.problems + other.problems)[:MAX_PROBLEMS_TOLD]
-        self.sizes = sizes.add_sizes(self.sizes, other.sizes)
+        self.problems = (self.problems + other.problems)[:MAX_PROBLEMS_LISTED]
+        self.sizes = meta.add_sizes(self.sizes, other.sizes)
         self.balance += other.balance
 
 
@@ -102,14 +102,14 @@ def check(
     signatures: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> CheckReport:
-    """Check every row of the database. With `signatures`, verify every post too (about 60 us each).
+    """Check every row of the database. With `signatures`, verify every post too, in about 60 us each.
 
-    What does not fit in memory is sorted in the folder `scratch`; without one all of it must.
+    What does not fit in memory is sorted in the folder `scratch`. Without that folder everything must fit.
     """
     for is_exact in (False, True):
         checker = Checker(reader, catalog, signatures=signatures, is_exact=is_exact)
         sorter = Sorter(checker.derivation, catalog, scratch, sample=partial(sampled, reader, catalog))
-        checker.check_records(sorter, b"", BEHIND_HEX, progress)
+        checker.check_records(sorter, b"", AFTER_HEX, progress)
         for start, stop, expected in sorter.buckets():
             checker.check_rows(start, stop, expected)
         if checker.report.balance == 0:
@@ -119,31 +119,31 @@ def check(
 
 
 def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
-    """Check what does not follow from single ranges, when all are checked: summaries, sizes, local rows, the arrival log."""
+    """Check what needs all ranges, after they are checked: summaries, sizes, local rows and the arrival log."""
     for summary in summaries(catalog):
         _check_summary(reader, catalog, summary, report)
-    if reader.get(sizes.KEY) != sizes.encode_sizes(report.sizes):
-        report.tell("sizes that are not those of the rows", "sizes", sizes.KEY)
+    if reader.get(meta.SIZES_KEY) != meta.encode_sizes(report.sizes):
+        report.tell("sizes that differ from those of the rows", "sizes", meta.SIZES_KEY)
     report.rows += sum(reader.get(key) is not None for key in _ROWS_LEFT_OUT)
     for hash_hex, author in reader.local_rows(WITNESSED):
         if not reader.is_buried(hash_hex, author):
-            report.tell("a dead post that was seen, without its tombstone", "local", local_key(WITNESSED, hash_hex))
+            report.tell("a post that was seen dead, without its tombstone", "local", local_key(WITNESSED, hash_hex))
     following = 1
     for row in reader.prefix(arrival_log.LOG_PREFIX):
-        first, behind = arrival_log.span_of(row)
+        first, end = arrival_log.span_of(row)
         if first < following:
-            report.tell("a number that stands twice", "arrival log", b"%d" % first)
-        following = behind
+            report.tell("a number that occurs twice", "arrival log", b"%d" % first)
+        following = end
     if arrival_log.next_sequence(reader) < following:
         report.tell("a next number that is taken", "arrival log", arrival_log.NEXT_KEY)
 
 
 def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: CheckReport) -> None:
-    """Compare a summary with what the rows that it is made of come to."""
+    """Compare a summary with the rows that it is made of."""
     for due, present in side_by_side(summary_rows(summary, reader), reader.prefix(summary.prefix)):
         if present is not None:
             report.rows += 1
-            report.sizes = sizes.add_sizes(report.sizes, measure([present], catalog))
+            report.sizes = meta.add_sizes(report.sizes, measure([present], catalog))
         if due != present:
             state = "dangling" if due is None else "missing" if present is None else "wrong"
             key = (due or present or (b"",))[0]
@@ -151,14 +151,14 @@ def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: C
 
 
 _LEFT_OUT: Final = (DATA_PREFIX, PRIVATE_PREFIX, REVERSE_PREFIX, arrival_log.PREFIX, LOCAL_PREFIX)
-"""What is not compared in the second pass: what all follows from, what was compared before, what follows from nothing."""
-_ROWS_LEFT_OUT: Final = (meta.KEY, sizes.KEY)
+"""Rows not compared in the second pass: they are sources of other rows, were compared before or follow from nothing."""
+_ROWS_LEFT_OUT: Final = (meta.META_KEY, meta.SIZES_KEY)
 
 
 class Checker:
-    """Checks ranges of hashes, then ranges of keys. Several can share out one database.
+    """Checker of ranges of hashes, then of ranges of keys. Several checkers can share one database.
 
-    Unless `is_exact`, rows that follow from one post alone are summed up in the report's balance instead of compared.
+    Unless `is_exact`, rows that follow from one post alone are summed in the report's balance instead of compared.
     """
 
     def __init__(self, reader: Reader, catalog: Catalog, *, signatures: bool, is_exact: bool) -> None:
@@ -169,7 +169,7 @@ class Checker:
         self._signatures = signatures
         self._reverse_from = REVERSE_PREFIX
         self._stones: list[Tombstone] = []
-        """The tombstones of the hash that was checked last: they come before its post."""
+        """Tombstones of the last checked hash. They come before its post."""
         self._is_exact = is_exact
         self._of_many = {prefix: "count" if fold is None else "fold" for prefix, fold in catalog.combined}
         self._spans = sorted(
@@ -177,28 +177,27 @@ class Checker:
             + [(key, key + b"\x00", False) for key in _ROWS_LEFT_OUT]
             + [(prefix, after_prefix(prefix), True) for prefix in self._of_many]
         )
-        """(start, stop, whether it is compared) of all keys but those that follow from one post, in order of keys."""
+        """(start, stop, whether rows are compared) of all keys except those of rows that follow from one post, in key order."""
 
-    # --- what posts and tombstones say ---------------------------------------------------------
+    # --- rows that follow from posts and tombstones ---------------------------------------------
 
     def check_records(self, sorter: Sorter, start: bytes, stop: bytes, progress: Callable[[int], None]) -> None:
-        """Check the posts and tombstones of a range of hashes, in hex digits, and their part of the reverse hash map."""
+        """Check the posts and tombstones of a range of hashes, in hex digits, and their rows of the reverse hash map."""
         self._reverse_from = REVERSE_PREFIX + start
         for rows in batches(self._reader.records(start, stop), lambda row: len(row[1])):
             for key, value in rows:
                 self._check_record(key, value)
-            # Tombstones are measured where they are compared.
+            # Tombstones are measured when they are compared.
             self._measure(sorted(row for row in rows if not row[0].startswith(TOMBSTONE_PREFIX)))
             last = hash_part(rows[-1])
-            # Behind a tombstone the post of the same hash may follow, in the next batch.
-            self._check_reverse(last if rows[-1][0].startswith(TOMBSTONE_PREFIX) else last + BEHIND_HEX)
+            self._check_reverse(last if rows[-1][0].startswith(TOMBSTONE_PREFIX) else last + AFTER_HEX)
             self._sum_expected()
             sorter.make_room(int(last[:8], 16) / 2**32)
             progress(len(rows))
         self._check_reverse(stop)
 
     def _check_record(self, key: bytes, value: bytes) -> None:
-        """Check a post or a tombstone and take note of what it says. Where it cannot be read, that is the problem."""
+        """Check a post or a tombstone and collect the rows that follow from it. Report it if it cannot be read."""
         try:
             if key.startswith(TOMBSTONE_PREFIX):
                 self._check_tombstone(key, value)
@@ -214,7 +213,7 @@ class Checker:
     def _check_post(self, key: bytes, raw: bytes) -> None:
         post = decode_post(raw, self._reader.dialect)
         if post.hash_hex != key[len(DATA_PREFIX) :]:
-            self.report.tell("a post whose bytes do not give its hash", "data", key)
+            self.report.tell("a post whose bytes do not match its hash", "data", key)
         elif post.is_local_only:
             self.report.tell("a local-only post in the clear", "data", key)
         else:
@@ -241,7 +240,7 @@ class Checker:
         stone = decode_tombstone((key, value))
         self._stones = [*(each for each in self._stones if each.target == stone.target), stone]
         if not self._reader.confirms(stone):
-            self.report.tell("a tombstone that its post/delete does not bear out", "deleted", stone.target_hex)
+            self.report.tell("a tombstone that its post/delete does not confirm", "deleted", stone.target_hex)
         self.derivation.tombstone(stone)
 
     def _sum_expected(self) -> None:
@@ -249,16 +248,16 @@ class Checker:
             rows, self.derivation.rows = self.derivation.rows, []
             self.report.balance += _sum(rows)
 
-    # --- what the database holds ---------------------------------------------------------------
+    # --- rows in the database --------------------------------------------------------------------
 
     def _check_reverse(self, stop: bytes) -> None:
-        """Compare the reverse hash map, up to hex digits, with what the posts said so far."""
+        """Compare the reverse hash map up to `stop`, in hex digits, with the rows of the posts so far."""
         expected, self.derivation.reverse = self.derivation.reverse, []
         self._compare(self._reverse_from, REVERSE_PREFIX + stop, expected)
         self._reverse_from = REVERSE_PREFIX + stop
 
     def check_rows(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
-        """Check the rows of a range of keys, without what is checked otherwise. `expected` has what is compared."""
+        """Check the rows of a range of keys, except those that are checked elsewhere. `expected` has the rows to compare."""
         of_one = self._compare if self._is_exact else self._sum_found
         for span_start, span_stop, is_compared in (*self._spans, (stop, stop, False)):
             of_span = self._compare if is_compared else _pass_over
@@ -270,7 +269,7 @@ class Checker:
                     start = part_stop
 
     def _sum_found(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
-        """Take rows out of the balance. Only damage makes a row where something else is expected."""
+        """Subtract found rows from the balance. `expected` has rows here only because of damage."""
         self.report.balance += _sum(expected)
         for rows in self._reader.blocks(start, stop):
             self.report.balance -= _sum(rows)
@@ -279,7 +278,7 @@ class Checker:
     def _compare(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
         found = [row for rows in self._reader.blocks(start, stop) for row in rows]
         if found != expected:
-            found = list(self._reader.scan(start, stop))  # raises where rows are missing because they are unreadable
+            found = list(self._reader.scan(start, stop))  # raises if rows are missing because they are unreadable
         self._measure(found)
         if found == expected:
             return
@@ -299,14 +298,14 @@ class Checker:
 
     def _measure(self, rows: list[Row]) -> None:
         self.report.rows += len(rows)
-        self.report.sizes = sizes.add_sizes(self.report.sizes, measure(rows, self._catalog))
+        self.report.sizes = meta.add_sizes(self.report.sizes, measure(rows, self._catalog))
 
 
 def _sum(rows: Iterable[Row]) -> int:
-    """Add up a hash of each row.
+    """Return the sum of a hash of each row.
 
-    Python's hash of bytes is a keyed SipHash, so that only equal rows give equal sums. That of a tuple is not: two rows
-    that have each other's values often add up to the same.
+    Python's hash of bytes is a keyed SipHash, so only equal rows have equal sums. The hash of a tuple is not: if two rows
+    have each other's values, the sum is often the same.
     """
     return sum(map(hash, map(b"\x00".join, rows)))
 

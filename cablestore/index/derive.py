@@ -1,10 +1,23 @@
-"""Deriving all rows from posts and tombstones at once, in two steps that can run in one process or on many machines.
+"""Derivation of all rows from all posts and tombstones at once, in one process or on many machines.
 
-1. What is known of one hash (copies of a post, tombstones of it) is settled: it lives or it is dead. A live post gives
-   rows, parts of folds and counts, together called pieces (`Derivation`).
-2. Pieces of all posts, sorted by key, are combined: parts of one key are merged, counts of one key added up (`combine`).
+    posts and tombstones, by hash      pieces, by key                  rows, by key
+    hash 1: post                       !author!ann!t1   ->  h1         !author!ann!t1   ->  h1
+    hash 2: post, tombstone    -->     !member!x!ann    ->  part  -->  !member!x!ann    ->  merged part
+    hash 3: tombstone                  !member!x!ann    ->  part       !count!x         ->  2
+                                       !count!x         ->  1
+             1. settle, derive         !count!x         ->  1          2. combine
 
-Between the steps pieces may be cut anywhere, in any order. The outcome is what storing the posts one by one leaves behind.
+1. All that is known of one hash is brought together: copies of the post and tombstones of it. This settles whether the
+   post is live or dead (`settle`). A live post gives rows, parts of folds and counts of tallies; together they are called
+   pieces (`Derivation`). This step needs all of one hash together, and the hashes of a share in order.
+2. All pieces of one key are brought together: parts are merged, counts are added (`combine`). This step needs the pieces
+   of a key together, sorted by key.
+
+Between the steps, pieces may be cut anywhere and may come in any order: merging and adding do not depend on it. So step 1
+can be shared out by hash and step 2 by key, among processes (`parallel`) or the workers of Spark (`cablestore.reindex`).
+
+The rows are, byte for byte, the same as after storing the posts one by one (`cablestore.index.plan`). Summaries are
+not derived here: they follow from rows (`cablestore.index.census`).
 """
 
 from __future__ import annotations
@@ -16,9 +29,10 @@ from itertools import chain
 from operator import itemgetter
 from typing import Final
 
+from cablestore.index.database import Row
 from cablestore.index.local import WITNESSED, local_key
-from cablestore.index.reader import Row, record_key, tombstone_key
-from cablestore.index.sizes import Sizes
+from cablestore.index.meta import Sizes
+from cablestore.index.reader import record_key, tombstone_key
 from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.index.view import REVERSE_PREFIX, Catalog, Fold, decode_counts, encode_counts, reverse_row
 from cablestore.protocol.body import DELETE
@@ -26,20 +40,20 @@ from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
 
 _PIECE_SIZE_BYTES: Final = 140
-"""A key and its value, about."""
+"""Approximate size of a key and its value."""
 
 key_of: Final = itemgetter(0)
 """The key of a row."""
 
 
 Settled = tuple[Post | None, list[Tombstone], Post | None]
-"""What is known of one hash: the post if it lives, its tombstones, and the post if it is dead."""
+"""All that is known of one hash: the post if it is live, its tombstones, and the post if it is dead."""
 
 
 def settle(post: Post | None, stones: Iterable[Tombstone]) -> Settled:
-    """Settle one hash: return the post if it lives, its tombstones, one an author, in order of authors, the post if it is dead.
+    """Settle one hash: return the post if it is live, one tombstone for each author in order, and the post if it is dead.
 
-    `stones` may hold several of one author, from wherever they came. What they tell of a post that is here does not count.
+    `stones` may have several tombstones of one author, from any source. Their skeletons are ignored if the post is here.
     """
     merged: dict[bytes, Tombstone] = {}
     for stone in stones:
@@ -54,12 +68,12 @@ def settle(post: Post | None, stones: Iterable[Tombstone]) -> Settled:
 
 
 class Derivation:
-    """Collects the pieces of posts and tombstones. Posts must come in order of their hashes, each once."""
+    """Collector of the pieces of posts and tombstones. Posts must come in order of their hashes, each once."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self.rows: list[Row] = []
-        """Rows that follow from one post or tombstone alone. Like those below they may be taken out."""
+        """Rows that follow from one post or tombstone alone. The caller may take them out, as those below."""
         self.reverse: list[Row] = []
         """The rows of the reverse hash map, in order."""
         self._parts: dict[bytes, dict[bytes, bytes]] = {prefix: {} for prefix, fold in catalog.combined if fold}
@@ -68,10 +82,10 @@ class Derivation:
         self._folds = [[(f.parts, f.merge, self._parts[f.prefix]) for f in folds] for folds in catalog.folds]
         self._counts: dict[bytes, list[int]] = {}
         self.size_bytes = 0
-        """Keys and values that are collected, about."""
+        """Approximate size of the collected keys and values."""
 
     def post(self, post: Post) -> Row:
-        """Take the pieces of a live post. Returns the row that holds the post itself, which is no piece."""
+        """Add the pieces of a live post. Return the row that holds the post itself, which is not a piece."""
         post_type = post.type
         rows: list[Row] = []
         for rows_of in self._rows_of[post_type]:
@@ -92,12 +106,12 @@ class Derivation:
             if counts is None:
                 counts = self._counts[key] = decode_counts(None)
             counts[post_type] += 1
-        # The parts of folds and the reverse row come to about three pieces more.
+        # The parts of folds and the reverse row are about three more pieces.
         self.size_bytes += _PIECE_SIZE_BYTES * (len(rows) + 3)
         return own
 
     def tombstone(self, stone: Tombstone) -> None:
-        """Take the pieces of a tombstone, the row that holds it among them."""
+        """Add the pieces of a tombstone, with the row that holds it."""
         rows = [(tombstone_key(stone.target_hex, stone.author.hex().encode()), stone.encode())]
         rows += self._catalog.dead_rows(stone)
         self.rows += rows
@@ -109,11 +123,11 @@ class Derivation:
             self.size_bytes += _PIECE_SIZE_BYTES
 
     def dead(self, post: Post) -> None:
-        """Take note that a post was seen together with its author's deletion."""
+        """Record that a post was seen together with its author's deletion."""
         self.rows.append((local_key(WITNESSED, post.hash_hex), post.author))
 
     def take(self) -> list[Row]:
-        """Return the pieces collected so far, sorted and each key once but for damage, and begin with none."""
+        """Remove and return the collected pieces, sorted by key. Only damage can cause two pieces with the same key."""
         pieces = self.rows
         for merged in self._parts.values():
             pieces += merged.items()
@@ -127,9 +141,9 @@ class Derivation:
 
 
 def combine(pieces: list[Row], catalog: Catalog) -> list[Row]:
-    """Merge the parts and add the counts of equal keys in `pieces`, sorted by key: all that there are of every key.
+    """Merge the parts and add the counts of equal keys, and return the rows of the database.
 
-    What comes back are the rows of the database.
+    `pieces` is sorted by key and has all pieces of each of its keys.
     """
     found: list[Row] = []
     at = 0
@@ -163,11 +177,11 @@ def _added(counts: list[Row]) -> list[Row]:
 
 
 def measure(rows: Sequence[Row], catalog: Catalog) -> Sizes:
-    """Return rows and bytes by view of rows that are sorted by key."""
+    """Return the number of rows and bytes of each view. `rows` is sorted by key."""
     found: dict[str, tuple[int, int]] = {}
     start = 0
     while start < len(rows):
-        # From row to range, for most rows that come together are of one view.
+        # Skip from range to range: most adjacent rows are of one view.
         prefix, name = catalog.range_of(rows[start][0])
         stop = bisect_left(rows, after_prefix(prefix), lo=start + 1, key=key_of) if prefix else start + 1
         if name:
@@ -178,7 +192,7 @@ def measure(rows: Sequence[Row], catalog: Catalog) -> Sizes:
 
 
 def side_by_side(expected: Iterable[Row], found: Iterable[Row]) -> Iterator[tuple[Row | None, Row | None]]:
-    """Yield rows of the same key together, and None beside a row that only one side has."""
+    """Yield pairs of rows with the same key. If only one side has a key, the other is None."""
     others = iter(found)
     present = next(others, None)
     for due in expected:

@@ -1,4 +1,4 @@
-"""The engine of a store: its folder and database, the one write, and what follows every write."""
+"""Engine of a store: its folder and database, the one write of a store, and what follows it."""
 
 from __future__ import annotations
 
@@ -9,34 +9,31 @@ from pathlib import Path
 from typing import Final, Self
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index import arrival_log, meta, sizes
-from cablestore.index.check import CheckReport
-from cablestore.index.check_parts import check_database
-from cablestore.index.copies import Origin
+from cablestore.index import arrival_log, meta
+from cablestore.index.batches import Progress
+from cablestore.index.database import Database, SnapshotSource
 from cablestore.index.folder import FORMAT, Folder
-from cablestore.index.leveldb import LevelDB, Tuning, salvaged
+from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
+from cablestore.index.parallel import rebuild_into
 from cablestore.index.plan import Changes, Plan
-from cablestore.index.progress import Progress
-from cablestore.index.reader import Database, Reader, SnapshotSource
+from cablestore.index.reader import Reader
 from cablestore.index.rebuild import RebuildReport, rebuild
-from cablestore.index.rebuild_parts import rebuild_database, rebuild_into
 from cablestore.index.recent import RecentRows
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 
 Unseal = Callable[[bytes], bytes]
-"""Decrypts a local-only post. It raises IdentityError where the key is missing."""
+"""Function that decrypts a local-only post. It raises IdentityError if the key is missing."""
 
 
 class Transaction:
-    """Plans over one state, and the write of one of them, in a `with`. Nobody else writes meanwhile."""
+    """Plans over one state and the write of one of them, in a `with`. No other thread writes meanwhile."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def __enter__(self) -> Self:
-        """Wait for other writers, then read the present state."""
         engine = self._engine
         engine.writing.acquire()
         try:
@@ -45,11 +42,10 @@ class Transaction:
             engine.writing.release()
             raise
         self._known = self.reader.over(engine.recent.over(self._state))
-        """The same state, of which some rows are in memory."""
+        """The same state, with some rows in memory."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Let other writers in."""
         self._state.close()
         self._engine.writing.release()
 
@@ -59,12 +55,12 @@ class Transaction:
         return Plan(self._known, engine.catalog, engine.sizes, engine.next_sequence)
 
     def commit(self, changes: Changes, *, sync: bool) -> None:
-        """Write all that a plan changes, or nothing."""
+        """Write all changes of a plan, or nothing."""
         self._engine.write(changes, sync=sync)
 
 
 class Engine:
-    """An open database of one store, in a folder or in memory. Thread-safe: one writer at a time, any readers."""
+    """Open database of one store, in a folder or in memory. Thread-safe: one writer at a time, many readers."""
 
     def __init__(
         self,
@@ -91,7 +87,7 @@ class Engine:
 
     @classmethod
     def in_memory(cls, dialect: Dialect, catalog: Catalog, unseal: Unseal) -> Self:
-        """Make an engine that keeps nothing."""
+        """Make an engine in memory, which keeps nothing after it is closed."""
         database = MemoryDB()
         database.write(dict([meta.meta_row(catalog, dialect, FORMAT)]), sync=False)
         return cls(database, None, dialect, catalog, Tuning(), unseal)
@@ -108,9 +104,9 @@ class Engine:
         unseal: Unseal,
         any_views: bool = False,
     ) -> Self:
-        """Open the store's live database, making it where `create` allows it.
+        """Open the store's live database. `create` makes it if it is missing.
 
-        `unseal` decrypts local-only posts. With `any_views` a database whose views were built by another version is opened all the same, to be rebuilt.
+        `unseal` decrypts local-only posts. With `any_views` a database whose views another version built is opened too.
         """
         folder = Folder.open(path, create=create, dialect=dialect)
         try:
@@ -118,7 +114,7 @@ class Engine:
                 _make_database(folder, catalog, tuning)
             database = LevelDB(folder.database_path, tuning)
             try:
-                _check_meta(database, folder, catalog, any_views=any_views)
+                check_meta(database, folder, catalog, any_views=any_views)
                 return cls(database, folder, folder.header.dialect, catalog, tuning, unseal)
             except BaseException:
                 database.close()
@@ -131,21 +127,21 @@ class Engine:
         self.recent.forget()
         with self._database.snapshot() as state:
             reader = Reader(state, self.dialect)
-            self.sizes: sizes.Sizes = sizes.decode_sizes(reader.get(sizes.KEY))
+            self.sizes: meta.Sizes = meta.decode_sizes(reader.get(meta.SIZES_KEY))
             self.next_sequence = arrival_log.next_sequence(reader)
 
     def snapshot(self) -> tuple[SnapshotSource, Reader]:
-        """Return the present state, to be closed by the caller, and a reader of it."""
+        """Return the present state, which the caller must close, and a reader of it."""
         with self._present:
             state = self._database.snapshot()
         return state, Reader(state, self.dialect, self._unseal)
 
     def transaction(self) -> Transaction:
-        """Keep other writers out while posts are planned and written."""
+        """Return a transaction, which locks out other writers while posts are planned and written."""
         return Transaction(self)
 
     def write(self, changes: Changes, *, sync: bool) -> None:
-        """Write what a plan changes: the one write of the store."""
+        """Write the changes of a plan: the one write of the store."""
         try:
             self._database.write(changes.rows, sync=sync)
             self.recent.remember(changes.combined)
@@ -159,9 +155,9 @@ class Engine:
             self._arrived.notify_all()
 
     def wait(self, after: int, timeout_s: float | None) -> bool:
-        """Wait until the arrival log is longer than `after`: False when time is up or the store is closed."""
+        """Wait until the arrival log is longer than `after`. Returns False when time is up or the store is closed."""
         with self._arrived:
-            if timeout_s != 0:  # a wait that ends at once still lets go of the lock, and Ctrl-C may come just then
+            if timeout_s != 0:  # even a wait of 0 s releases the lock for a moment, and Ctrl-C may come just then
                 self._arrived.wait_for(lambda: self.next_sequence > after + 1 or not self._is_open, timeout_s)
             return self.next_sequence > after + 1 and self._is_open
 
@@ -170,11 +166,11 @@ class Engine:
         self._database.compact()
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
-        """Return about how many bytes of disk a range of keys takes."""
+        """Return the approximate size on the disk of a range of keys."""
         return self._database.approximate_size_bytes(start, stop)
 
     def rebuild(self, progress: Progress) -> RebuildReport:
-        """Build the database anew beside this one and swap them. Snapshots of the old one end."""
+        """Build a new database from the posts beside this one and swap them. Snapshots of the old one end."""
         row = meta.meta_row(self.catalog, self.dialect, FORMAT)
         with self.writing:
             state, reader = self.snapshot()
@@ -184,18 +180,18 @@ class Engine:
                     report = rebuild(reader, new, self.catalog, row, None, progress)
                 else:
                     old = self.folder.header.generation
-                    report = _build_generation(self.folder, partial(rebuild_into, reader, self.catalog, row, progress))
+                    report = build_generation(self.folder, partial(rebuild_into, reader, self.catalog, row, progress))
                     new = LevelDB(self.folder.database_path, self._tuning)
             with self._present:
                 self._database, replaced = new, self._database
             replaced.close()
             if self.folder is not None:
-                _clear_away(self.folder, old, report)
+                remove_replaced(self.folder, old, report)
             self._load()
         return report
 
     def close(self) -> None:
-        """End waiting readers, wait for the writer, close the database and let others open the folder."""
+        """End waiting readers, wait for the writer, close the database and unlock the folder."""
         with self._arrived:
             self._is_open = False
             self._arrived.notify_all()
@@ -206,7 +202,7 @@ class Engine:
 
 
 def _make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:
-    """Make the first database of a new store; the header comes when it is on the disk."""
+    """Make the first database of a new store. The header is written when the database is on the disk."""
     name = folder.begin()
     database = LevelDB(folder.path / name, tuning, create=True)
     try:
@@ -216,10 +212,10 @@ def _make_database(folder: Folder, catalog: Catalog, tuning: Tuning) -> None:
     folder.activate(name)
 
 
-def _check_meta(database: Database, folder: Folder, catalog: Catalog, *, any_views: bool) -> None:
-    """Raise where the database is not this store's, or its views are outdated."""
+def check_meta(database: Database, folder: Folder, catalog: Catalog, *, any_views: bool = False) -> None:
+    """Raise if the database is not this store's, or if its views are outdated."""
     with database.snapshot() as state:
-        value = state.get(meta.KEY)
+        value = state.get(meta.META_KEY)
     if value is None:
         raise CorruptStoreError(
             f"the database in {folder.database_path} does not say what it is. `cablestore rebuild` makes a new one"
@@ -228,8 +224,8 @@ def _check_meta(database: Database, folder: Folder, catalog: Catalog, *, any_vie
         meta.check_meta(value, catalog, folder.header.dialect, str(folder.path))
 
 
-def _build_generation(folder: Folder, build: Callable[[Path, Path], RebuildReport]) -> RebuildReport:
-    """Have the next generation built at a path, with another one for work under way, and make it the live one."""
+def build_generation(folder: Folder, build: Callable[[Path, Path], RebuildReport]) -> RebuildReport:
+    """Build the next generation, and make it the live one. `build` gets its path and a folder for temporary files."""
     name = folder.begin()
     try:
         with folder.scratch() as scratch:
@@ -241,64 +237,8 @@ def _build_generation(folder: Folder, build: Callable[[Path, Path], RebuildRepor
     return report
 
 
-def rebuild_closed(
-    path: Path,
-    catalog: Catalog,
-    unseal: Callable[[], Unseal],
-    progress: Progress,
-    processes: int | None,
-) -> RebuildReport:
-    """Rebuild a store that is not open, whatever state its database is in.
-
-    A large one is shared out among so many processes, as many as there are cores without a number. A database that cannot
-    be read whole is read as far as it can be, and kept beside the new one.
-    """
-    folder = Folder.open(path, create=False, dialect=None)
-    try:
-        row = meta.meta_row(catalog, folder.header.dialect, FORMAT)
-        old = folder.header.generation
-        origin = Origin(folder.database_path, folder.header.dialect, unseal())
-        try:
-            report = _build_generation(folder, partial(rebuild_database, origin, catalog, row, progress, processes))
-        except CorruptStoreError:
-            with folder.scratch() as scratch, salvaged(folder.database_path, scratch / "readable") as readable:
-                reader = Reader(readable, origin.dialect, origin.unseal)
-                report = _build_generation(folder, partial(rebuild_into, reader, catalog, row, progress))
-            report.lose("unreadable part of the database")
-        _clear_away(folder, old, report)
-        return report
-    finally:
-        folder.close()
-
-
-def check_closed(
-    path: Path,
-    catalog: Catalog,
-    unseal: Callable[[], Unseal],
-    progress: Progress,
-    processes: int | None,
-    *,
-    signatures: bool,
-) -> CheckReport:
-    """Check a store that is not open, a large one in so many processes, as many as there are cores without a number."""
-    folder = Folder.open(path, create=False, dialect=None)
-    try:
-        database = LevelDB(folder.database_path)
-        try:
-            _check_meta(database, folder, catalog, any_views=False)
-        finally:
-            database.close()
-        origin = Origin(folder.database_path, folder.header.dialect, unseal())
-        with folder.scratch() as scratch:
-            return check_database(
-                origin, catalog, scratch, signatures=signatures, processes=processes, progress=progress
-            )
-    finally:
-        folder.close()
-
-
-def _clear_away(folder: Folder, old: str, report: RebuildReport) -> None:
-    """Remove the generation that was rebuilt; one from which something was lost is kept aside."""
+def remove_replaced(folder: Folder, old: str, report: RebuildReport) -> None:
+    """Remove the generation that was rebuilt, or set it aside if something was lost."""
     if report.damaged:
         report.kept_aside = folder.set_aside(old)
     else:

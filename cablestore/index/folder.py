@@ -1,20 +1,20 @@
-"""The folder of a store: which database is the live one, who has it open, and how it is swapped.
+"""The folder of a store: its header, its lock, its databases, and how they are swapped.
 
     STORE               JSON: {"format": 1, "dialect": "legacy", "generation": "generation-000002", "store": 32 hex
                         digits that no other store has, "kept": ["generation-000001"]}
-    lock                held with flock while the store is open; has the owner's process id
-    control.sock        while the owner runs commands for others: `cablestore.cli.control_socket`
+    lock                locked with flock while the store is open; has the owner's process id
+    control.sock        there while the owner runs commands for other processes: `cablestore.cli.control_socket`
     peers.json          what a node remembers of its peers: `cablestore.peers.sync_state`
     identity            the key file of the store's own user, made when it is first needed
     generation-000002/  a LevelDB with everything else
-    generation-000001/  an earlier one that was kept, to go back to; or one that STORE does not name, which nobody touches
-                        unless a file in it, UNNAMED, says that a rebuild or a reindexing left it over
-    sds/                causal logs, and the lock of who has them open: `cablestore.sds.log`
-    scratch-*/          what a rebuild or a check sorts on the disk, while it runs
-    damaged-000001/     one that could not be read whole, kept when it was rebuilt
+    generation-000001/  an earlier LevelDB that was kept, to go back to; or one that STORE does not name. That one is not
+                        touched, unless its file UNNAMED says that a rebuild or a reindexing left it
+    sds/                causal logs and their lock: `cablestore.sds.log`
+    scratch-*/          temporary files of a rebuild or a check
+    damaged-000001/     a LevelDB that could not be read completely, kept when it was rebuilt
 
-STORE is replaced by rename, so at any instant the store has one whole database, the old or the new. Where STORE is
-there, so is the database that it names: a new store gets its database first. Without one of the two it is not opened.
+STORE is replaced by rename, so at any time the store has one complete database, the old or the new. A new store gets its
+database before its STORE, so the database that STORE names must exist. If one of the two is missing, the store is not opened.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cablestore.index.leveldb import holds_database
 from cablestore.protocol.dialect import LEGACY, Dialect, dialect_named
 
 FORMAT: Final = 1
-"""Version of the folder and of every byte in it: docs/FORMAT.md."""
+"""Version of the format of the folder and everything in it: docs/FORMAT.md."""
 
 _STORE: Final = "STORE"
 _BEFORE_RENAME: Final = ".new"
@@ -48,14 +48,14 @@ _GENERATION: Final = "generation-"
 _DAMAGED: Final = "damaged-"
 _SCRATCH: Final = "scratch-"
 CAUSAL_LOGS: Final = "sds"
-"""Causal logs may be there before the store is, and are there after a rebuild: nothing here touches them."""
+"""Folder of causal logs. It may exist before the store, and a rebuild does not change it."""
 _OWN_NAMES: Final = frozenset(
     {_STORE, f"{_STORE}{_BEFORE_RENAME}", _LOCK, IDENTITY_FILE, CAUSAL_LOGS, "control.sock", "peers.json"}
 )
 _NUMBERED: Final = re.compile(f"({_GENERATION}|{_DAMAGED})([0-9]{{6,18}})")
 
 _MARK: Final = "UNNAMED"
-"""File in a generation that STORE does not name, or not yet; its one line is one of these."""
+"""File in a generation that STORE does not name, or not yet. Its only line is one of the following."""
 _UNFINISHED: Final = "unfinished"
 _FINISHED: Final = "finished"
 _REPLACED_BY: Final = "replaced by "
@@ -63,37 +63,37 @@ _REPLACED_BY: Final = "replaced by "
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the STORE file says."""
+    """Header of a store: the content of the STORE file."""
 
     dialect: Dialect
     generation: str
     store_id: str
-    """What tells this store from all others: exports name it, so that a reindexing knows whose they are."""
+    """Random id of this store. Exports name it, so that a reindexing recognises the exports of its own store."""
     kept: tuple[str, ...] = ()
-    """Generations that are not the live one and stay until told otherwise, oldest first."""
+    """Generations besides the live one that stay until they are removed by name, oldest first."""
 
 
 class Folder:
-    """A store's folder, locked by this object until `close`."""
+    """Folder of a store, locked by this object until `close`."""
 
     def __init__(self, path: Path, lock: int, header: Header, *, is_new: bool) -> None:
         self.path: Final = path
         self._lock: int | None = lock
         self.header = header
         self.is_new = is_new
-        """Whether the store is still to be made: its header is written by the first `activate`."""
+        """Whether the store has no header yet. The first `activate` writes it."""
 
     @classmethod
     def open(cls, path: Path, *, create: bool, dialect: Dialect | None) -> Self:
-        """Lock the folder and read its header, or begin a new store where there is none and `create` allows it.
+        """Lock the folder and read its header. With `create`, start a new store if there is none.
 
-        Raises NotAStoreError, StoreLockedError, FormatError, MissingDatabaseError where the header or what it names is
-        lost, or StorageError where the disk fails. Where it raises, it wrote nothing.
+        Raises NotAStoreError, StoreLockedError, FormatError, MissingDatabaseError if the header or the database that it
+        names is missing, and StorageError for I/O errors. When it raises, it has written nothing.
         """
         path = path.absolute()
-        with _disk(f"the store at {path} cannot be opened"):
+        with _storage_errors(f"the store at {path} cannot be opened"):
             if not (path / _LOCK).exists():
-                _find(path, dialect, create=create)  # so that no lock is made where this raises
+                _find(path, dialect, create=create)  # so that no lock is made if this raises
                 path.mkdir(parents=True, exist_ok=True)
             lock = _acquire(path)
             try:
@@ -108,38 +108,38 @@ class Folder:
 
     @classmethod
     def open_without_header(cls, path: Path, generation: str) -> Self:
-        """Lock the folder to make `generation` the live one by `restore`, whatever its header says or if it has none.
+        """Lock the folder without reading its header, to make `generation` the live one by `restore`.
 
-        Raises NotAStoreError where that generation is not there, holds no database or is unfinished.
+        Raises NotAStoreError if that generation is missing, holds no database or is unfinished.
         """
         path = path.absolute()
         database = path / generation
-        with _disk(f"the store at {path} cannot be opened"):
+        with _storage_errors(f"the store at {path} cannot be opened"):
             if not path.is_dir():
                 raise NotAStoreError(f"there is no store at {path}")
             if not _is_generation(generation) or not holds_database(database):
-                raise NotAStoreError(f"{generation!r} is not there to be recovered. {_what_is_there(path)}")
+                raise NotAStoreError(f"there is no generation {generation!r} to recover. {_what_is_there(path)}")
             if _mark_of(database) == _UNFINISHED:
                 raise NotAStoreError(
-                    f"{database} is unfinished: work that was interrupted left it. {_what_is_there(path)}"
+                    f"{database} is unfinished: an interrupted rebuild or reindexing left it. {_what_is_there(path)}"
                 )
             lock = _acquire(path)
         return cls(path, lock, Header(LEGACY, generation, secrets.token_hex(16)), is_new=False)
 
     def restore(self, dialect: Dialect) -> None:
-        """Write a new header, which names the generation that the folder was opened for.
+        """Write a new header that names the generation for which the folder was opened.
 
-        The store has another id from now on, for its arrival log need not be that of the database before. What stands
-        beside the generation stays, unnamed.
+        The store gets a new id, because its arrival log may differ from that of the lost database. Other generations in
+        the folder stay, but the header does not name them.
         """
-        with _disk(f"the header of {self.path} cannot be written"):
+        with _storage_errors(f"the header of {self.path} cannot be written"):
             for name in _names(self.path):
                 if _mark_of(self.path / name) != _UNFINISHED:
                     _unmark(self.path / name)
             self._put_header(replace(self.header, dialect=dialect))
 
     def _settle(self) -> None:
-        """Sign the lock, and remove what interrupted work left and marked as its own."""
+        """Write the process id into the lock, and remove what interrupted work left and marked."""
         assert self._lock is not None  # noqa: S101 - it is open
         files.sign_lock(self._lock)
         for scratch in self.path.glob(f"{_SCRATCH}*"):
@@ -151,28 +151,28 @@ class Folder:
                 _unmark(self.path / name)
             elif name not in named and mark in {_UNFINISHED, _FINISHED, _REPLACED_BY + self.header.generation}:
                 self._discard(name)
-        if not self.is_new and not self.header.store_id:  # written before stores had one
+        if not self.is_new and not self.header.store_id:  # written by a version without store ids
             self._put_header(replace(self.header, store_id=secrets.token_hex(16)))
 
     @property
     def database_path(self) -> Path:
-        """Where the live database is, or where that of a new store will be."""
+        """Path of the live database, or of the future database of a new store."""
         return self.path / self.header.generation
 
     @property
     def generations(self) -> list[str]:
-        """The names of all generations that are in the folder or in the header, oldest first."""
+        """Names of all generations in the folder or in the header, oldest first."""
         named = set() if self.is_new else {self.header.generation, *self.header.kept}
         return list(_in_order({*_names(self.path), *named}))
 
     def begin(self) -> str:
-        """Make an empty folder for a new generation, marked as unfinished, and return the name.
+        """Make an empty folder for a new generation, marked as unfinished, and return its name.
 
-        Until `activate` it is removed when the store is next opened.
+        Opening the store removes it, unless `activate` was called before.
         """
         name = _next_name(self.path, self.generations)
         draft = self.path / f"{_SCRATCH}{name}"
-        with _disk(f"{self.path / name} cannot be made"):
+        with _storage_errors(f"{self.path / name} cannot be made"):
             draft.mkdir()
             _put_mark(draft, _UNFINISHED)
             draft.replace(self.path / name)
@@ -180,8 +180,8 @@ class Folder:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Yield an empty folder for what does not fit in memory; it is removed afterwards, at the latest when opened."""
-        with _disk(f"nothing can be written into {self.path}"):
+        """Yield an empty folder for temporary files. It is removed afterwards, at the latest when the store is next opened."""
+        with _storage_errors(f"{self.path} cannot be written"):
             path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self.path))
         try:
             yield path
@@ -189,13 +189,13 @@ class Folder:
             shutil.rmtree(path, ignore_errors=True)
 
     def activate(self, generation: str, *, keep: bool = False) -> None:
-        """Make another generation, whole and closed, the live one: after this returns, also when power is lost.
+        """Make another generation, complete and closed, the live one. When this has returned, power loss does not undo it.
 
-        With `keep` the one before stays among those that are kept; without, it is to be removed.
+        With `keep` the previous generation joins those that are kept. Without it the caller removes that generation.
         """
         known = self.header
         kept = {*known.kept, known.generation} if keep and not self.is_new else {*known.kept}
-        with _disk(f"{generation} of {self.path} cannot be made the live one"):
+        with _storage_errors(f"{generation} of {self.path} cannot be made the live one"):
             _put_mark(self.path / generation, _FINISHED)
             if not keep and not self.is_new:
                 _put_mark(self.database_path, _REPLACED_BY + generation)
@@ -204,27 +204,27 @@ class Folder:
             _unmark(self.path / generation)
 
     def adopt(self, database: Path) -> str:
-        """Move a whole and closed database from elsewhere on this disk in as a new generation, and return its name.
+        """Move a complete and closed database on the same disk into the folder as a new generation, and return its name.
 
-        It is neither live nor kept yet: `activate` makes it so.
+        It is not live or kept before `activate`.
         """
         name = _next_name(self.path, self.generations)
-        with _disk(f"{database} cannot be moved to {self.path / name}"):
+        with _storage_errors(f"{database} cannot be moved to {self.path / name}"):
             _put_mark(database, _FINISHED)
             database.replace(self.path / name)
             sync_folder(self.path)
         return name
 
     def remove(self, generation: str) -> None:
-        """Remove a generation that is not the live one. The header forgets it first."""
+        """Remove a generation that is not the live one, first from the header."""
         if generation == self.header.generation:
             raise ValueError(f"{generation} is the live generation")
-        with _disk(f"{generation} of {self.path} cannot be removed"):
+        with _storage_errors(f"{generation} of {self.path} cannot be removed"):
             self._forget(generation)
             self._discard(generation)
 
     def _discard(self, generation: str) -> None:
-        """Remove a generation under another name: killed halfway, what is left of it is known to be nothing."""
+        """Rename a generation, then remove it. If the process is killed in between, its remains are not taken for a database."""
         scrap = self.path / f"{_SCRATCH}{generation}"
         shutil.rmtree(scrap, ignore_errors=True)
         with suppress(FileNotFoundError):
@@ -240,26 +240,26 @@ class Folder:
         self.header = header
 
     def set_aside(self, generation: str) -> Path:
-        """Keep a damaged generation that is no longer the live one, under a name that nothing removes."""
+        """Rename a damaged generation that is no longer the live one, so that nothing removes it."""
         aside = self.path / generation.replace(_GENERATION, _DAMAGED)
-        with _disk(f"{generation} of {self.path} cannot be renamed"):
+        with _storage_errors(f"{generation} of {self.path} cannot be renamed"):
             self._forget(generation)
             (self.path / generation).replace(aside)
         return aside
 
     def close(self) -> None:
-        """Let others open the store."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
 
 def peek(path: Path) -> Header | None:
-    """Return the header of the store in a folder that is not opened, None where there is no store.
+    """Return the header of the store in a folder without opening it, None if there is no store.
 
-    Raises as `Folder.open` does where the header or the database that it names is lost.
+    Raises MissingDatabaseError if the header or the database that it names is missing, and otherwise as `Folder.open`.
     """
-    with _disk(f"the store at {path} cannot be read"):
+    with _storage_errors(f"the store at {path} cannot be read"):
         if not path.is_dir():
             return None
         if not (path / _STORE).exists():
@@ -269,28 +269,28 @@ def peek(path: Path) -> Header | None:
 
 
 def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None:
-    """Return the header of the store in a folder, None where a new store can be made, or raise what is wrong."""
+    """Return the header of the store in a folder, None if a new store can be made. Raises as `Folder.open`."""
     if not path.exists():
         if not create:
-            raise NotAStoreError(f"there is no store at {path}; `cablestore init` makes one")
+            raise NotAStoreError(f"there is no store at {path}. Run `cablestore init` to make one")
         return None
     if not path.is_dir():
-        raise NotAStoreError(f"{path} is a file, a store is a folder")
+        raise NotAStoreError(f"{path} is a file, but a store is a folder")
     if (path / _STORE).exists():
         header = _whole_header(path)
         if dialect is not None and dialect != header.dialect:
             raise FormatError(
-                f"the store at {path} is for the dialect {header.dialect.name}, not {dialect.name}. A store keeps the dialect it "
-                "was made for"
+                f"the store at {path} is for the dialect {header.dialect.name}, not {dialect.name}. The dialect of a store "
+                "cannot be changed"
             )
         return header
     _refuse_lost_header(path)
-    # Without its header a folder may be a store whose making was interrupted. Anything else in it is somebody's.
+    # A folder without a header may be a store whose creation was interrupted. Any other file in it is not ours.
     foreign = sorted(entry.name for entry in path.iterdir() if not _is_own(entry.name))
     if foreign:
         raise NotAStoreError(f"{path} is not a store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder")
     if not create:
-        raise NotAStoreError(f"there is no store in {path}; `cablestore init` makes one")
+        raise NotAStoreError(f"there is no store in {path}. Run `cablestore init` to make one")
     return None
 
 
@@ -299,11 +299,11 @@ def _is_own(name: str) -> bool:
 
 
 def _whole_header(path: Path) -> Header:
-    """Return the header of a store. Raises MissingDatabaseError where there is not what it names."""
+    """Return the header of a store. Raises MissingDatabaseError if the database that it names is missing."""
     header = _read_header(path)
     while problem := _problem_of(path / header.generation):
         before, header = header, _read_header(path)
-        if header == before:  # or another process has just swapped databases
+        if header == before:  # otherwise another process has just swapped databases
             raise MissingDatabaseError(
                 f"{path / _STORE} names {header.generation}, which {problem}. {_what_is_there(path)}"
             )
@@ -319,27 +319,27 @@ def _problem_of(database: Path) -> str:
 
 
 def _refuse_lost_header(path: Path) -> None:
-    """Raise MissingDatabaseError where a folder without a header holds databases that a store had."""
+    """Raise MissingDatabaseError if a folder without a header has databases of a store."""
     if any(_mark_of(path / name) not in {_UNFINISHED, _FINISHED} for name in _databases(path)):
         raise MissingDatabaseError(f"{path / _STORE} is missing. {_what_is_there(path)}")
 
 
 def _what_is_there(path: Path) -> str:
-    """Say which generations a folder holds, and what to do."""
+    """Return a sentence that names the generations in a folder and what to do."""
     found = [name for name in _databases(path) if _mark_of(path / name) != _UNFINISHED]
     if not found:
         return (
-            f"There is no other generation: put it back from a backup. Or remove {_STORE}, to begin with an empty store"
+            f"There is no other generation: restore it from a backup. Or remove {_STORE} to start with an empty store"
         )
     sizes = (f"{name} ({sum(f.stat().st_size for f in (path / name).iterdir()):,} bytes)" for name in found)
     return (
-        f"There is {', '.join(sizes)}. Put back what is missing, or run `cablestore generations --recover {found[-1]}` to go on "
-        "with what that one holds"
+        f"There is {', '.join(sizes)}. Restore what is missing, or run `cablestore generations --recover {found[-1]}` to "
+        "continue with that one"
     )
 
 
 def _names(path: Path) -> tuple[str, ...]:
-    """Return the names of all that is called like a generation, oldest first."""
+    """Return all names in the folder that are names of generations, oldest first."""
     return _in_order({entry.name for entry in path.iterdir() if _is_generation(entry.name)})
 
 
@@ -353,7 +353,7 @@ def _is_generation(name: str) -> bool:
 
 
 def _next_name(path: Path, named: Iterable[str]) -> str:
-    """Return the name of a new generation: no number that any had, whatever became of it."""
+    """Return the name of a new generation. Its number is not used by any other entry or name."""
     taken = [_NUMBERED.fullmatch(name) for name in (*named, *(entry.name for entry in _entries(path)))]
     return f"{_GENERATION}{max((int(match[2]) for match in taken if match), default=0) + 1:06d}"
 
@@ -367,7 +367,7 @@ def _in_order(generations: Iterable[str]) -> tuple[str, ...]:
 
 
 def _mark_of(database: Path) -> str:
-    """Return what the mark in a generation says, nothing where it has none."""
+    """Return the text of the mark in a generation, "" without a mark."""
     try:
         return (database / _MARK).read_text(encoding="utf-8", errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError):
@@ -385,18 +385,18 @@ def _unmark(database: Path) -> None:
 
 
 @contextmanager
-def _disk(what: str) -> Iterator[None]:
-    """Raise StorageError where what is done in a `with` fails on the disk."""
+def _storage_errors(what: str) -> Iterator[None]:
+    """Turn an OSError in the body into a StorageError."""
     try:
         yield
     except OSError as error:
         raise StorageError(
-            f"{what}: {error.strerror}. Check free space and permissions: a store needs to write"
+            f"{what}: {error.strerror}. Check free space and permissions: a store must be writable"
         ) from None
 
 
 def _acquire(path: Path) -> int:
-    """Take the lock, before LevelDB is asked: its own refusal of a second open drops the first one's lock."""
+    """Take the lock before LevelDB takes its own. If LevelDB refuses a second open, it drops the lock of the first."""
 
     def refused(owner: str) -> StoreLockedError:
         where = "this process" if owner == str(os.getpid()) else f"process {owner}"

@@ -1,26 +1,24 @@
-"""Moments: when a post says it was written, as bytes that sort: timestamp u64 big-endian, hash u8[32].
+"""Order keys: the time that a post claims and its hash, as bytes that sort: timestamp u64 big-endian, hash u8[32].
 
-"Latest" is the greatest moment, everywhere.
+"Latest" means the greatest order key, everywhere.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from cablestore.index.reader import Row
+from cablestore.index.database import Row
 from cablestore.protocol.keys import time_of
 
-MOMENT_SIZE_BYTES: Final = 40
-NS_PER_MS: Final = 1_000_000
-"""Posts tell milliseconds; Waku, whose archives and sets hold them too, tells nanoseconds."""
+ORDER_KEY_SIZE_BYTES: Final = 40
 
 
-def moment(timestamp_ms: int, digest: bytes) -> bytes:
+def order_key(timestamp_ms: int, digest: bytes) -> bytes:
     """Return the 40 bytes that sort by (timestamp, hash)."""
     return timestamp_ms.to_bytes(8, "big") + digest
 
 
-def moment_of_row(row: Row) -> bytes:
-    """Return the moment of a row whose key ends in a sort time and whose value is the post's hash."""
+def order_key_of_row(row: Row) -> bytes:
+    """Return the order key of a post, from a row whose key ends in its sort time and whose value is its hash."""
     key, digest = row
-    return moment(time_of(key.rsplit(b"!", 1)[1]), digest)
+    return order_key(time_of(key.rsplit(b"!", 1)[1]), digest)

@@ -1,8 +1,8 @@
 """The database under a store: LevelDB through plyvel. This module alone imports it.
 
-It adds what plyvel leaves open: errors of our own, scans that report a damaged block instead of ending early (plyvel's
-own iterators stop without a word when the last block is unreadable, and backwards skip a row that a range starts with), and
-a `close` that is safe while other threads read.
+It adds three things to plyvel: errors of this package; scans that report a damaged block instead of ending early
+(plyvel's own iterators stop without an error when the last block is unreadable, and backwards they skip a row at the
+start of a range); and a `close` that is safe while other threads read.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from typing import Final, Self
 import plyvel
 
 from cablestore.errors import CorruptStoreError, MissingDatabaseError, StorageError, StoreClosedError
-from cablestore.index.reader import Row
+from cablestore.index.database import Row
 
 _FIRST_CHUNK_ROWS: Final = 1
 _LARGEST_CHUNK_ROWS: Final = 256
 _BLOCK_ROWS: Final = 4096
-"""What `blocks` holds in memory: about 600 kB."""
+"""Rows that `blocks` has in memory: about 600 kB."""
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EMLINK})
 
 _NO_DAMAGE: Final = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Why a file that is whole may not be read."""
+"""Reasons why an undamaged file cannot be read."""
 _CURRENT: Final = "CURRENT"
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Memory and file sizes of LevelDB, in bytes unless named otherwise.
+    """Memory and file sizes of LevelDB.
 
-    `write_buffer_size_bytes` is also what a reopen after a crash reads again, about 40 MB a second.
+    After a crash, opening the store reads up to `write_buffer_size_bytes` of log again, about 40 MB a second.
     """
 
     write_buffer_size_bytes: int = 16 * 2**20
     block_cache_size_bytes: int = 32 * 2**20
     block_size_bytes: int = 3 * 2**10
-    """A post that is read at random costs its whole block: 8 us with this size, 18 us with 8 KB, which saves 8% of disk."""
+    """A random read of a post reads its whole block: 8 us with this size, 18 us with 8 KB, which saves 8% of disk."""
     table_size_bytes: int = 2 * 2**20
-    """What is lost with a table whose end is cut off: its index stands there."""
+    """A table whose end is cut off is lost completely, because its index is at the end."""
     bloom_filter_bits: int = 10
-    """A look-up of a key that is not there costs 3 us with a filter, 10 to 20 us without; most look-ups are such."""
+    """A look-up of a missing key costs 3 us with a filter, 10 to 20 us without. Most look-ups are of missing keys."""
     max_open_files: int = 1000
-    """Enough for every table of a million posts: one that is opened anew costs 100 us."""
+    """Enough for all tables of a million posts. Opening a table again costs 100 us."""
 
 
 @contextlib.contextmanager
@@ -65,26 +65,26 @@ def _reading() -> Iterator[None]:
 
 
 def _unreadable(error: plyvel.Error) -> StorageError:
-    """Return what is wrong where reading failed: damage, or that we may not read."""
+    """Return the error for a failed read: damage, or missing permissions or resources."""
     text = _text(error)
     if any(text.endswith(os.strerror(number)) for number in _NO_DAMAGE):
         return StorageError(
-            f"the database cannot be read: {text}. Mend permissions or limits, then open the store again"
+            f"the database cannot be read: {text}. Check permissions and limits, then open the store again"
         )
     return _damaged(error)
 
 
 def _damaged(error: plyvel.Error) -> CorruptStoreError:
     return CorruptStoreError(
-        f"the database is damaged: {_text(error)}. What lies elsewhere stays readable; `cablestore rebuild` makes a new "
+        f"the database is damaged: {_text(error)}. Its other parts stay readable. Run `cablestore rebuild` to make a new "
         "database from all that can be read"
     )
 
 
-def _refused(error: plyvel.Error) -> StorageError:
+def _write_error(error: plyvel.Error) -> StorageError:
     if isinstance(error, plyvel.IOError):
         return StorageError(
-            f"the disk refused: {_text(error)}. Check free space and permissions, then open the store again"
+            f"writing failed: {_text(error)}. Check free space and permissions, then open the store again"
         )
     return _damaged(error)
 
@@ -95,7 +95,7 @@ def _text(error: plyvel.Error) -> str:
 
 
 def holds_database(path: Path) -> bool:
-    """Tell whether a folder holds a LevelDB, or what a damaged one left. Raises OSError where it cannot be read."""
+    """Tell whether a folder has a LevelDB, or the remains of a damaged one. Raises OSError if it cannot be read."""
     return path.is_dir() and ((path / _CURRENT).exists() or _holds_data(path))
 
 
@@ -109,31 +109,32 @@ class LevelDB:
     def __init__(
         self, path: Path, tuning: Tuning | None = None, *, create: bool = False, paranoid: bool = True
     ) -> None:
-        """Open the folder, or make it where `create` allows it.
+        """Open the folder. With `create`, make a database if there is none.
 
-        `paranoid` refuses a damaged log instead of dropping what stands behind the damage. Raises MissingDatabaseError
-        where there is none and none is to be made, CorruptStoreError, StorageError where the disk fails.
+        With `paranoid` a damaged log is an error; otherwise everything after the damage is dropped. Raises
+        MissingDatabaseError if there is no database and `create` is false, CorruptStoreError for damage, and StorageError
+        for I/O errors.
         """
         tuning = tuning or Tuning()
         try:
-            if not create and not holds_database(path):  # LevelDB would write into the folder before it says so
+            if not create and not holds_database(path):  # LevelDB would write into the folder before it raises
                 raise MissingDatabaseError(f"there is no database at {path}: put it back from a backup")
             self._db = plyvel.DB(
                 str(path),
-                # Where its CURRENT file is lost, LevelDB would make a new database over the old one and remove its files.
+                # If the CURRENT file is lost, LevelDB would make a new database in place of the old one and remove its files.
                 create_if_missing=create and not _holds_data(path),
                 paranoid_checks=paranoid,
                 write_buffer_size=tuning.write_buffer_size_bytes,
                 lru_cache_size=tuning.block_cache_size_bytes,
                 block_size=tuning.block_size_bytes,
-                # Hashes and signatures do not shrink: Snappy saved 3% of a post's rows for two thirds of the time to write them.
+                # Hashes and signatures do not compress: Snappy saved 3% of a post's rows and took two thirds of the write time.
                 compression=None,
                 max_file_size=tuning.table_size_bytes,
                 bloom_filter_bits=tuning.bloom_filter_bits,
                 max_open_files=tuning.max_open_files,
             )
         except plyvel.Error as error:
-            raise _refused(error) from None
+            raise _write_error(error) from None
         except OSError as error:
             raise StorageError(f"the database at {path} cannot be read: {error.strerror}") from None
         self._lock = threading.Lock()
@@ -141,7 +142,7 @@ class LevelDB:
         self._failure: StorageError | None = None
 
     def snapshot(self) -> LevelSnapshot:
-        """Return the present state."""
+        """Return the current state."""
         with self._lock:
             if self._db.closed:
                 raise StoreClosedError("the store is closed")
@@ -150,17 +151,17 @@ class LevelDB:
         return snapshot
 
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
-        """Put and delete (None) all of these rows, or none; with `sync`, return when they are on the disk.
+        """Put and delete (None) all of these rows, or none. With `sync`, return when they are on the disk.
 
-        After a failed write every other one is refused: LevelDB may have left half a record at the end of its log, and
-        what is written behind that is lost at the next open.
+        After a failed write all later writes raise StorageError: LevelDB may have left half a record at the end of its
+        log, and the next open would lose everything after it.
         """
         with self._lock:
             if self._db.closed:
                 raise StoreClosedError("the store is closed")
             if self._failure is not None:
                 raise StorageError(
-                    f"an earlier write failed, so the store takes no more until reopened: {self._failure}"
+                    f"an earlier write failed, so the store accepts no more until it is opened again: {self._failure}"
                 )
             batch = self._db.write_batch(sync=sync)
             put, delete = batch.put, batch.delete
@@ -172,57 +173,57 @@ class LevelDB:
             self._write(batch)
 
     def bulk_writer(self) -> BulkWriter:
-        """Return a writer for many rows, to be used in a `with`; nobody else may write meanwhile."""
+        """Return a writer for many rows, for use in a `with`. Nothing else may write at the same time."""
         return BulkWriter(self._db.write_batch, self._write)
 
     def _write(self, batch: plyvel._plyvel.WriteBatch) -> None:
         try:
             batch.write()
         except plyvel.Error as error:
-            self._failure = _refused(error)
+            self._failure = _write_error(error)
             raise self._failure from None
 
     def flush(self) -> None:
-        """Write what is in the log to a table of its own.
+        """Write the rows in the log to a separate table.
 
-        Rows that lie far apart and come into one table make LevelDB rewrite all tables between them. Who adds a few such
-        rows to a large database flushes before and after.
+        LevelDB later rewrites all tables between the first and the last key of a table. So call this before and after
+        adding a few rows with distant keys to a large database.
         """
         with self._lock:
             self._flush()
 
     def _flush(self) -> None:
-        # An empty range still writes the log's rows to a table.
+        # Compacting an empty range still writes the log's rows to a table.
         self._db.compact_range(start=b"\x00", stop=b"\x00")
 
     def compact(self) -> None:
-        """Rewrite everything in the least space."""
+        """Rewrite the database so that it takes the least space."""
         with self._lock, _reading():
-            # Without bounds plyvel names an empty range, not the whole one.
+            # Without bounds plyvel compacts an empty range, not all keys.
             self._db.compact_range(start=b"\x00", stop=b"\xff")
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
-        """Return about how many bytes a range takes on disk; what was written last may not be counted."""
+        """Return about how many bytes a range takes on disk. The latest writes may not be counted."""
         with self._lock, _reading():
             size_bytes: int = self._db.approximate_size(start, stop)
         return size_bytes
 
     def close(self) -> None:
-        """Wait for calls under way, then close. Snapshots and scans that are still open end with StoreClosedError."""
+        """Wait for running calls, then close. Snapshots and scans that are still open end with StoreClosedError."""
         with self._lock:
             if self._db.closed:
                 return
             for snapshot in list(self._snapshots):
                 snapshot.close()
             if self._failure is None:
-                self._flush()  # so that the next open has nothing to read again
+                self._flush()  # so that the next open has no log to read again
             self._db.close()
 
 
 class BulkWriter:
-    """Writes batches of rows in a thread of its own, one while the next is put together. Nothing is synced.
+    """Writer of many rows. A thread writes one batch while the caller makes the next. Nothing is synced.
 
-    LevelDB takes rows in without Python's lock, so that making rows and writing them share two cores.
+    LevelDB writes without Python's lock, so making rows and writing them can use two cores.
     """
 
     def __init__(
@@ -236,17 +237,16 @@ class BulkWriter:
         self._written: Future[None] | None = None
 
     def __enter__(self) -> Self:
-        """Return the writer."""
         return self
 
     def __exit__(self, kind: object, *exc_info: object) -> None:
-        """Wait until all is written; raises what writing raised, unless the body raised before."""
+        """Wait until all rows are written. Raises the error of a failed write, unless the body raised."""
         with self._thread:
             if kind is None:
                 self._wait()
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Write rows some time soon. Raises what writing those before them raised."""
+        """Write rows soon. Raises the error if writing the batch before failed."""
         batch = self._new_batch()
         put = batch.put
         for key, value in rows:
@@ -261,7 +261,7 @@ class BulkWriter:
 
 
 class LevelSnapshot:
-    """One state of a LevelDB. Every call holds the snapshot's lock, so that `close` waits for it."""
+    """A state of a LevelDB. Every call holds the snapshot's lock, so `close` waits for it."""
 
     def __init__(self, snapshot: plyvel._plyvel.Snapshot) -> None:
         self._snapshot = snapshot
@@ -269,21 +269,19 @@ class LevelSnapshot:
         self._is_open = True
 
     def __enter__(self) -> Self:
-        """Return the snapshot."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Close the snapshot."""
         self.close()
 
     def close(self) -> None:
-        """Let go of the state."""
+        """Release the state."""
         with self._lock:
             self._is_open = False
             self._snapshot.close()
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`, None where there is none."""
+        """Return the value at `key`, None if there is none."""
         with self._lock:
             if not self._is_open:
                 raise StoreClosedError("the store, or this snapshot of it, is closed")
@@ -294,15 +292,15 @@ class LevelSnapshot:
             return value
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
-        """Yield the rows with start <= key < stop in key order, or backwards, so many of them read `at_once`."""
+        """Yield the rows with start <= key < stop in key order, or backwards. The first `at_once` are read in one go."""
         if at_once > 0:
             return self._scan_at_once(start, stop, min(at_once, _BLOCK_ROWS), reverse=reverse)
         return chain.from_iterable(self.chunks(start, stop, reverse=reverse))
 
     def _scan_at_once(self, start: bytes, stop: bytes, count: int, *, reverse: bool) -> Iterator[Row]:
-        """Read the first rows in half the time, with plyvel's own iterator.
+        """Read the first rows with plyvel's own iterator, in half the time.
 
-        Where that one ends early, which it may do without a reason, the cursor goes on behind its last row.
+        That iterator may end early, so the cursor continues after its last row.
         """
         with self._lock, _reading():
             if not self._is_open:
@@ -317,7 +315,7 @@ class LevelSnapshot:
         yield from self.scan(start, stop, reverse=reverse)
 
     def chunks(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[list[Row]]:
-        """Yield the same rows as `scan` in lists, short ones first."""
+        """Yield the same rows as `scan` in lists, the first ones short."""
         chunk_rows = _FIRST_CHUNK_ROWS
         cursor = self._cursor(start, stop, reverse=reverse)
         while chunk := self._chunk(cursor, start, stop, chunk_rows, reverse=reverse):
@@ -327,9 +325,9 @@ class LevelSnapshot:
             chunk_rows = min(chunk_rows * 4, _LARGEST_CHUNK_ROWS)
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
-        """Yield the rows with start <= key < stop, thousands at once, in half the time that `scan` takes.
+        """Yield the rows with start <= key < stop, thousands at once, in half the time of `scan`.
 
-        Only for who knows what must come: at an unreadable block they may end unnoticed.
+        An unreadable block may end them early without an error. Use this only if the caller knows which rows must come.
         """
         rows = None
         while True:
@@ -379,16 +377,16 @@ class LevelSnapshot:
 
 
 def join_tables(parts: Sequence[Path], path: Path) -> None:
-    """Make one LevelDB in the folder `path`, which has none yet, of several closed ones whose ranges of keys do not meet.
+    """Make one LevelDB in the folder `path`, which must hold none, from closed ones with disjoint ranges of keys.
 
-    Their tables are linked, not copied, under numbers that differ; LevelDB's own repair writes the list of them. The
-    parts stay as they are: a table never changes. Raises StorageError where a part has rows outside of its tables, because
-    the disk refused them when it was closed: LevelDB does not say so.
+    Their tables are linked under new numbers, not copied, and LevelDB's repair writes the list of tables. The parts do not
+    change. Raises StorageError if a part has rows outside of its tables: then writing failed when it was closed, which
+    LevelDB does not report.
     """
     for part in parts:
         if any(log.stat().st_size for log in part.glob("*.log")):
             raise StorageError(
-                f"the disk refused rows of {part}: they are not in its tables. Check free space, then run again"
+                f"writing to {part} failed: some rows are not in its tables. Check free space, then run again"
             )
     try:
         path.mkdir(exist_ok=True)
@@ -403,7 +401,7 @@ def join_tables(parts: Sequence[Path], path: Path) -> None:
 
 
 def _link(table: Path, link: Path) -> None:
-    """Link a table, or copy it where the file system knows no links."""
+    """Link a table, or copy it if the file system has no links."""
     try:
         link.hardlink_to(table)
     except OSError as error:
@@ -413,7 +411,7 @@ def _link(table: Path, link: Path) -> None:
 
 
 def link_database(path: Path, copy: Path) -> None:
-    """Make a copy of a closed LevelDB whose tables, which never change, are links."""
+    """Copy a closed LevelDB. Its tables are linked, because a table never changes."""
     try:
         copy.mkdir(parents=True)
         for file in path.iterdir():
@@ -427,14 +425,16 @@ def link_database(path: Path, copy: Path) -> None:
 
 @contextlib.contextmanager
 def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
-    """Open a copy, made in `scratch`, of a database that cannot be read whole, and yield what is readable of it.
+    """Copy a damaged database to `scratch`, open the copy, and yield a source of what can be read.
 
-    The damaged database itself is not touched.
+    The damaged database does not change.
     """
     try:
         shutil.copytree(path, scratch)
     except OSError as error:
-        raise StorageError(f"the damaged database cannot be copied to be read: {_first_of(error)}") from None
+        raise StorageError(
+            f"the damaged database cannot be copied: {_first_of(error)}. Check free space and permissions"
+        ) from None
     try:
         try:
             database = LevelDB(scratch, paranoid=False)
@@ -454,42 +454,42 @@ def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
 
 
 def _first_of(error: OSError) -> str:
-    """Return what is wrong with a file: copying a folder goes on after each, and raises all of them in one."""
+    """Return the reason of the first failure. `copytree` continues after each failure and raises all of them together."""
     return str(error.args[0][0][2]) if isinstance(error, shutil.Error) else str(error)
 
 
 class ReadableSource:
-    """Reads what can be read and steps over what cannot."""
+    """Source that reads what can be read and skips the rest."""
 
     def __init__(self, snapshot: LevelSnapshot) -> None:
         self._snapshot = snapshot
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`, None where there is none or it is unreadable."""
+        """Return the value at `key`, None if there is none or it is unreadable."""
         try:
             return self._snapshot.get(key)
         except CorruptStoreError:
             return None
 
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002 - it is slow in any case
-        """Yield the readable rows of a range. LevelDB's cursor goes on behind an unreadable block by itself."""
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002 - there is no faster way
+        """Yield the readable rows of a range. LevelDB's cursor skips an unreadable block by itself."""
         cursor = self._snapshot.raw_cursor()
-        _as_far_as_possible(lambda: cursor.seek(stop if reverse else start))
+        _ignoring_damage(lambda: cursor.seek(stop if reverse else start))
         if reverse:
-            _as_far_as_possible(cursor.prev if cursor.valid() else cursor.seek_to_last)
+            _ignoring_damage(cursor.prev if cursor.valid() else cursor.seek_to_last)
         while cursor.valid():
             key = cursor.key()
             if not start <= key < stop:
                 return
             yield key, cursor.value()
-            _as_far_as_possible(cursor.prev if reverse else cursor.next)
+            _ignoring_damage(cursor.prev if reverse else cursor.next)
 
     def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
         """Yield the readable rows of a range, all at once."""
         yield list(self.scan(start, stop))
 
 
-def _as_far_as_possible(move: Callable[[], None]) -> None:
-    """Move a cursor. Over an unreadable block it complains, at every step from then on, and moves all the same."""
+def _ignoring_damage(move: Callable[[], None]) -> None:
+    """Move a cursor. After an unreadable block every step raises an error, but the cursor moves."""
     with contextlib.suppress(plyvel.Error):
         move()

@@ -1,4 +1,4 @@
-"""A database in memory, with the behaviour of `kv.LevelDB` and nothing on disk: for tests and throwaway stores."""
+"""A database in memory that behaves like `leveldb.LevelDB`: for tests and throwaway stores."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
 from cablestore.errors import StoreClosedError
-from cablestore.index.reader import Row
+from cablestore.index.database import Row
 
 
 class MemoryDB:
-    """A sorted dict. A write copies it only when a snapshot of the present state is still open."""
+    """A sorted dict. A write copies it only if a snapshot of the current state is still open."""
 
     def __init__(self) -> None:
         self._rows: dict[bytes, bytes] = {}
         self._keys: list[bytes] = []
         self._lock = threading.Lock()
         self._is_open = True
-        self._snapshots: weakref.WeakSet[MemorySnapshot] = weakref.WeakSet()
-        """Those that somebody may still read, of the present state or an older one."""
+        self._snapshots: weakref.WeakSet[MemoryDBSnapshot] = weakref.WeakSet()
+        """Open snapshots of the current state and of older ones."""
 
-    def snapshot(self) -> MemorySnapshot:
-        """Return the present state."""
+    def snapshot(self) -> MemoryDBSnapshot:
+        """Return the current state."""
         with self._lock:
             if not self._is_open:
                 raise StoreClosedError("the store is closed")
-            snapshot = MemorySnapshot(self._rows, self._keys)
+            snapshot = MemoryDBSnapshot(self._rows, self._keys)
             self._snapshots.add(snapshot)
             return snapshot
 
@@ -62,18 +62,18 @@ class MemoryDB:
         return MemoryWriter(self)
 
     def flush(self) -> None:
-        """Do nothing: rows do not lie in tables."""
+        """Do nothing: there are no tables."""
 
     def compact(self) -> None:
-        """Do nothing: the rows take no more than their space."""
+        """Do nothing: no space is wasted."""
 
     def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
-        """Return how many bytes the keys and values of a range have."""
+        """Return the bytes of the keys and values of a range."""
         with self.snapshot() as snapshot:
             return sum(len(key) + len(value) for key, value in snapshot.scan(start, stop))
 
     def close(self) -> None:
-        """Close the database. What it held is gone."""
+        """Close the database. Its rows are lost."""
         with self._lock:
             self._is_open = False
             for snapshot in list(self._snapshots):
@@ -81,47 +81,44 @@ class MemoryDB:
 
 
 class MemoryWriter:
-    """Writes rows at once."""
+    """A writer that writes rows at once."""
 
     def __init__(self, database: MemoryDB) -> None:
         self._database = database
 
     def __enter__(self) -> Self:
-        """Return the writer."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Do nothing: all is written."""
+        pass
 
     def put(self, rows: Iterable[Row]) -> None:
         """Write rows."""
         self._database.write(dict(rows), sync=False)
 
 
-class MemorySnapshot:
+class MemoryDBSnapshot:
     """One state of a MemoryDB."""
 
     def __init__(self, rows: dict[bytes, bytes], keys: list[bytes]) -> None:
         self._state: tuple[dict[bytes, bytes], list[bytes]] | None = rows, keys
 
     def __enter__(self) -> Self:
-        """Return the snapshot."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Close the snapshot."""
         self.close()
 
     def close(self) -> None:
-        """Let go of the state."""
+        """Release the state."""
         self._state = None
 
     def reads(self, rows: dict[bytes, bytes]) -> bool:
-        """Tell whether it is open on these very rows."""
+        """Tell whether this snapshot is open and reads this very dict."""
         return self._state is not None and self._state[0] is rows
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`, None where there is none."""
+        """Return the value at `key`, None if there is none."""
         return self._open_state()[0].get(key)
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002 - all are in memory

@@ -1,36 +1,54 @@
-"""What a database says of itself, in one row.
+"""The two rows that describe a database as a whole.
 
-!meta -> msgpack {"format": 1, "dialect": "legacy", "views": {name: version}}
+    !meta  -> msgpack {"format": 1, "dialect": "legacy", "views": {name: version}}
+    !sizes -> msgpack map of view name to [rows, bytes of keys and values]
+
+Every batch updates the sizes. They follow from the rows alone, so a rebuild arrives at the same numbers.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError, FormatError, OutdatedViewError
+from cablestore.index.database import Row
 from cablestore.index.packing import pack, unpack
-from cablestore.index.reader import Row
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect, dialect_named
 
-KEY: Final = b"!meta"
+META_KEY: Final = b"!meta"
+SIZES_KEY: Final = b"!sizes"
+
+
+class Size(NamedTuple):
+    """Number of rows of a view, and the bytes of their keys and values before compression."""
+
+    rows: int
+    size_bytes: int
+
+
+Sizes = Mapping[str, tuple[int, int]]
+"""The rows and bytes of each view, by its name."""
+
+NO_SIZE: Final = (0, 0)
 
 
 def meta_row(catalog: Catalog, dialect: Dialect, format_version: int) -> Row:
-    """Return the row that a database made by this catalog has."""
-    return KEY, pack({"format": format_version, "dialect": dialect.name, "views": catalog.versions})
+    """Return the meta row of a database that this catalog makes."""
+    return META_KEY, pack({"format": format_version, "dialect": dialect.name, "views": catalog.versions})
 
 
 def dialect_of(value: bytes | None, format_version: int, where: str) -> Dialect | None:
-    """Return the dialect that a database says, None where it says nothing that can be read.
+    """Return the dialect that the meta row names, None if the row is missing or unreadable.
 
-    Raises FormatError where the database is of another format.
+    Raises FormatError if the database has another format.
     """
     try:
-        said = None if value is None else unpack(value)
+        found_meta = None if value is None else unpack(value)
     except CorruptStoreError:
         return None
-    match said:
+    match found_meta:
         case {"format": int(found), "dialect": str(name)} if found == format_version:
             return dialect_named(name)
         case {"format": int(found)}:
@@ -39,10 +57,10 @@ def dialect_of(value: bytes | None, format_version: int, where: str) -> Dialect 
 
 
 def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> None:
-    """Raise FormatError for another dialect, OutdatedViewError where a view was made by another version of its code."""
+    """Raise FormatError for another dialect, OutdatedViewError if a view was built by another version of its code."""
     meta = unpack(value)
     if meta["dialect"] != dialect.name:
-        raise FormatError(f"{where} says dialect {dialect.name}, its database says {meta['dialect']}")
+        raise FormatError(f"{where} has the dialect {dialect.name}, but its database has {meta['dialect']}")
     found: dict[str, int] = meta["views"]
     outdated = [
         f"{name} (found {found.get(name, 'none')}, expected {version})"
@@ -53,5 +71,30 @@ def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> 
     if outdated:
         raise OutdatedViewError(
             f"views of {where} were built by another version: {', '.join(outdated)}. Run `cablestore rebuild` to build them "
-            "anew from the posts"
+            "again from the posts"
         )
+
+
+def encode_sizes(sizes: Sizes) -> bytes | None:
+    """Return the value of the row of sizes, without views that have no rows; None if no view has any."""
+    present = {name: size for name, size in sorted(sizes.items()) if size[0]}
+    return pack(present) if present else None
+
+
+def decode_sizes(value: bytes | None) -> dict[str, Size]:
+    """Read what `encode_sizes` wrote. An empty database has no such row."""
+    match None if value is None else unpack(value):
+        case None:
+            return {}
+        case dict() as sizes:
+            return {name: Size(*size) for name, size in sizes.items()}
+    raise CorruptStoreError("the row of sizes is not a map of view names to sizes. Run `cablestore rebuild`")
+
+
+def add_sizes(sizes: Sizes, change: Sizes) -> Sizes:
+    """Return the sizes after a change. The numbers of a change may be negative."""
+    summed = dict(sizes)
+    for name, (rows, size_bytes) in change.items():
+        before = summed.get(name, NO_SIZE)
+        summed[name] = (before[0] + rows, before[1] + size_bytes)
+    return summed

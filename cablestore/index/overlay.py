@@ -1,4 +1,4 @@
-"""A state of the database with changes laid over it that are not written yet."""
+"""A state of the database with changes on top that are not written yet."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final
 
-from cablestore.index.reader import Row, Source
+from cablestore.index.database import Row, Source
 
 
 class Overlay:
-    """A source that shows `changes` (key to value, None where the row is deleted) on top of another source.
+    """A source that shows `changes` (key to value, None for a deleted row) on top of another source.
 
-    Keys may be added to `changes` at any time but never taken out.
+    Keys may be added to `changes` but never removed.
     """
 
     __slots__ = ("_base", "_get", "_order", "changes")
@@ -24,11 +24,11 @@ class Overlay:
         self._order: list[bytes] = []
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key` as it will be."""
+        """Return the value at `key` after the changes."""
         return self.changes[key] if key in self.changes else self._get(key)
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
-        """Yield the rows of a range as they will be. `changes` must rest meanwhile."""
+        """Yield the rows of a range after the changes. Do not modify `changes` while iterating."""
         if len(self._order) != len(self.changes):
             self._order = sorted(self.changes)
         keys = self._order[bisect_left(self._order, start) : bisect_left(self._order, stop)]

@@ -1,4 +1,4 @@
-"""Values of rows that have several parts, in msgpack. Disk blocks have checksums, but a value may still be nonsense."""
+"""Row values with several parts, in msgpack. Disk blocks have checksums, but a value may still be invalid."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import msgpack
 
 from cablestore.errors import CorruptStoreError
 
-_PACK: Final = msgpack.Packer().pack  # a packer a call takes twice the time
+_PACK: Final = msgpack.Packer().pack  # a new packer for each call takes twice the time
 
 
 def pack(value: Any) -> bytes:
-    """Return the bytes of a value: None, int, bytes, str, list and dict of such."""
+    """Return the bytes of a value: None, int, bytes, str, and lists and dicts of these."""
     packed: bytes = _PACK(value)
     return packed
 
@@ -23,5 +23,5 @@ def unpack(data: bytes) -> Any:
         return msgpack.unpackb(data)
     except (ValueError, TypeError) as error:
         raise CorruptStoreError(
-            f"a row holds {len(data)} bytes that are no value: {error}. Run `cablestore rebuild`"
+            f"row value is not valid msgpack ({len(data)} bytes): {error}. Run `cablestore rebuild`"
         ) from None

@@ -1,7 +1,25 @@
-"""The plan of one batch: all that posts added and removed together change, worked out before anything is written.
+"""The plan of a batch: every row that adding and removing some posts changes, computed before anything is written.
 
-A plan reads one state of the database and collects the rows to put and to delete. It does no I/O of its own and writes
-nothing: thrown away, nothing happened. What `finish` returns is one atomic write.
+A plan reads one state of the database, collects changes in memory and returns them as one atomic write. It writes nothing
+itself, so a plan that is dropped has no effect.
+
+    add, lay, discard    read the overlay: the base with the changes so far, so that a post sees those before it
+      |         |
+      |         +-- parts of folds, counts of tallies, moves in trees --> collected by key
+      +-- rows of one post or one tombstone --> changes                         |
+                                                  ^                             v
+    finish                                        +-- each shared row: read once from the base, joined, put
+      |
+      +-- Changes: one atomic write, with the sizes of the views and the entries of the arrival log
+
+A row that follows from one post is put or deleted at once. The changes of a row that many posts share (a membership, the
+number of posts of a channel, the sums of a tree) are collected, and `finish` reads and writes the row once for the batch.
+
+Adding to a fold is a merge with the stored part. Removing is not: a maximum cannot be undone. A fold that loses a part is
+found again from the rows that are left (`Fold.refold`), which is why `finish` does this while the overlay has only rows.
+
+The rows of views do not depend on the order of the posts or on how they are cut into batches: `derive` makes the same rows
+of all posts at once, and `check` compares the two.
 """
 
 from __future__ import annotations
@@ -12,13 +30,13 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from cablestore.index import arrival_log
-from cablestore.index.arrival_log import Kind
+from cablestore.index.arrival_log import EventKind
 from cablestore.index.census import census_key
+from cablestore.index.database import Row
 from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.meta import NO_SIZE, SIZES_KEY, Sizes, encode_sizes
 from cablestore.index.overlay import Overlay
-from cablestore.index.reader import Reader, Row, record_key, target_key, tombstone_key
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import NO_SIZE, Sizes, encode_sizes
+from cablestore.index.reader import Reader, record_key, target_key, tombstone_key
 from cablestore.index.tombstone import Skeleton, Tombstone, tombstones
 from cablestore.index.tree import Change, Move, changed
 from cablestore.index.verdict import Verdict
@@ -40,19 +58,19 @@ from cablestore.protocol.post import Post
 
 
 class Changes(NamedTuple):
-    """One atomic write: rows to put, and None where a row is deleted; then the state behind it."""
+    """One atomic write: rows to put, with None for rows to delete, and the state after it."""
 
     rows: dict[bytes, bytes | None]
     combined: dict[bytes, bytes | None]
-    """Those of `rows` that follow from many posts."""
+    """The part of `rows` that follows from many posts."""
     sizes: Sizes
     next_sequence: int | None
 
 
 class Plan:
-    """Collects the changes of one batch over the state that `base` reads. Posts must be verified, or the plan dropped.
+    """Collector of the changes of a batch to the state that `base` reads. Drop the plan if a post is not verified.
 
-    The arrival log goes on at `next_sequence`; with None nothing is logged.
+    The arrival log continues at `next_sequence`. With None nothing is logged.
     """
 
     def __init__(self, base: Reader, catalog: Catalog, sizes: Sizes, next_sequence: int | None) -> None:
@@ -60,7 +78,7 @@ class Plan:
         self._base = base
         self._catalog = catalog
         self._sizes = dict(sizes)
-        """How many rows and bytes each view has with the changes."""
+        """Rows and bytes of each view, with the changes."""
         self._next_sequence = next_sequence
         self._changes: Final = overlay.changes
         self._reader: Final = base.over(overlay)
@@ -68,10 +86,10 @@ class Plan:
         self._refolds: dict[bytes, Fold] = {}
         self._counts: defaultdict[tuple[bytes, int], int] = defaultdict(int)
         self._moved: list[tuple[Tree, list[Move]]] = [(tree, []) for tree in catalog.trees]
-        """Of each tree, what was added to sets and taken out."""
+        """Each tree with the posts added to its sets and removed."""
         self._targets: set[bytes] = set()
-        """Of tombstones that this plan puts: the rows that name all targets are folds, which come last."""
-        self._log: list[tuple[Kind, bytes]] = []
+        """Targets of the tombstones that this plan puts. Their rows are folds, which are put last, so `get` does not see them."""
+        self._log: list[tuple[EventKind, bytes]] = []
 
     def add(self, post: Post) -> Verdict:
         """Add a post: ACCEPTED, DUPLICATE, or DELETED by its author."""
@@ -88,20 +106,20 @@ class Plan:
                 known = self._parts.get(key)
                 self._parts[key] = (fold, part if known is None else fold.merge(known[1], part))
         self._count(post, 1)
-        self._log.append((Kind.ACCEPTED, post.hash))
+        self._log.append((EventKind.ACCEPTED, post.hash))
         if post.type == DELETE:
             for stone in tombstones(post):
                 self.lay(stone)
         return Verdict.ACCEPTED
 
     def add_all(self, posts: list[Post], signed: list[bool]) -> list[Verdict]:
-        """Add those posts that are signed; the others are BAD_SIGNATURE."""
+        """Add the posts with a valid signature. The others are BAD_SIGNATURE."""
         return [self.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(posts, signed, strict=True)]
 
     def lay(self, stone: Tombstone) -> bool:
-        """Lay a tombstone; tell whether it said anything new. Where its target lives and is its author's, the target goes.
+        """Lay a tombstone, and remove its target if it is a live post of the same author. Tell whether anything was new.
 
-        A skeleton that it has is another store's word: it does not count where this store has the target, or saw it dead.
+        The skeleton of the tombstone is a claim of another store. It is ignored if this store has the target or saw it dead.
         """
         known = self._reader.tombstone(stone.target, stone.author)
         target = self._reader.post(stone.target) if known is None or not known.is_effective else None
@@ -115,7 +133,7 @@ class Plan:
         return merged != known
 
     def witness(self, stone: Tombstone) -> None:
-        """Take an effective tombstone, laid before, for what this store itself saw of the target and its deletion."""
+        """Record that this store itself saw the target and its deletion. `stone` is effective and was laid before."""
         self._overrule(stone, stone.skeleton)
         self.set_local(WITNESSED, stone.target_hex, stone.author)
 
@@ -133,11 +151,11 @@ class Plan:
         if post.type == DELETE:
             return Verdict.KEPT
         self._remove(post)
-        self._log.append((Kind.DISCARDED, digest))
+        self._log.append((EventKind.DISCARDED, digest))
         return Verdict.DISCARDED
 
     def finish(self) -> Changes:
-        """Merge folds and tallies and return the one write. The plan must not be used afterwards."""
+        """Merge folds and tallies and return the atomic write. The plan must not be used afterwards."""
         folded = self._folded()
         combined = [(key, before, value) for _, key, before, value in folded]
         combined += self._counted()
@@ -150,7 +168,7 @@ class Plan:
         return Changes(self._changes, {key: value for key, _, value in combined}, self._sizes, self._append_log())
 
     def _add_rows(self, post: Post) -> None:
-        """Put the rows of a post that is new, so none of them is there yet."""
+        """Put the rows of a new post. None of them exists yet."""
         own = record_key(post)
         rows: list[Row] = []
         for view in self._catalog.by_type[post.type]:
@@ -163,11 +181,11 @@ class Plan:
         self._changes.update(rows)
 
     def _set(self, key: bytes, value: bytes | None) -> None:
-        """Change a row that may be there already."""
+        """Change a row that may already exist."""
         self._change_all([(key, self._reader.get(key), value)])
 
     def _change_all(self, changes: Iterable[Change]) -> None:
-        """Change rows, and what the sizes of their views come to."""
+        """Change rows, and the sizes of their views."""
         for key, before, value in changes:
             if value == before:
                 continue
@@ -180,7 +198,7 @@ class Plan:
                 self._sizes[view] = (rows, size_bytes)
 
     def _grow(self, view: str, added: list[Row]) -> None:
-        """Count rows of a view that were not there before."""
+        """Count new rows of a view."""
         rows, size_bytes = self._sizes.get(view, NO_SIZE)
         for key, value in added:
             size_bytes += len(key) + len(value)
@@ -189,7 +207,7 @@ class Plan:
     def _folded(self) -> list[tuple[Fold, bytes, bytes | None, bytes | None]]:
         """Return (fold, key, value before, value after) of every fold that changes.
 
-        Those that something was taken from are found again from rows, and the overlay has nothing but rows still.
+        Folds that lost a part are found again from rows. The overlay has only rows at this time.
         """
         found = []
         for key, fold in self._refolds.items():
@@ -210,7 +228,7 @@ class Plan:
                 moves.append((name + b"!" + post.sort_time, post.hash, change))
 
     def _counted(self) -> Iterator[Change]:
-        """Yield the rows of tallies, with the changes added to what was counted before."""
+        """Yield the changed rows of tallies: the counts before plus the changes."""
         known: dict[bytes, tuple[bytes | None, list[int]]] = {}
         for (key, post_type), change in self._counts.items():
             if key not in known:
@@ -221,7 +239,7 @@ class Plan:
             yield key, before, encode_counts(counts)
 
     def _counted_groups(self, folded: list[tuple[Fold, bytes, bytes | None, bytes | None]]) -> Iterator[Change]:
-        """Yield the rows of censuses: how many rows of folds count in each group."""
+        """Yield the changed rows of censuses: how many rows of folds count in each group."""
         more: defaultdict[bytes, int] = defaultdict(int)
         for fold, key, before, value in folded:
             census = fold.census
@@ -234,20 +252,20 @@ class Plan:
             yield key, counted, encode_number(decode_number(counted) + change)
 
     def _bury(self, post: Post) -> None:
-        """Record, once, that the target of its author's tombstone was seen."""
+        """Record that this store saw the target of its author's tombstone. Do nothing if it is recorded already."""
         known = self._reader.tombstone(post.hash, post.author)
         if known is not None and not self._reader.is_witnessed(post.hash):
             self.witness(replace(known, skeleton=Skeleton.of(post)))
-            self._log.append((Kind.DELETED, post.hash))
+            self._log.append((EventKind.DELETED, post.hash))
 
     def _overrule(self, target: Post | Tombstone, skeleton: Skeleton | None) -> None:
-        """Put what is certain of a target, its skeleton or that it lives, in the place of all that was told of it."""
+        """Replace all claims about a target by what is certain: its skeleton, or None for a live post."""
         digest = target.hash if isinstance(target, Post) else target.target
         for stone in list(self._reader.tombstones(digest)):
             self._put_tombstone(stone, replace(stone, skeleton=skeleton if stone.author == target.author else None))
 
     def _put_tombstone(self, known: Tombstone | None, stone: Tombstone) -> None:
-        """Put a tombstone and what follows from it in the place of what was known."""
+        """Put a tombstone and the rows that follow from it in place of the known one."""
         if stone == known:
             return
         self._targets.add(stone.target)
@@ -263,7 +281,7 @@ class Plan:
                 self._refolds[key] = fold
 
     def _remove(self, post: Post) -> None:
-        """Delete a live post's rows, as the reverse hash map lists them, and have its folds found anew."""
+        """Delete the rows of a live post that the reverse hash map lists, and mark its folds to be found again."""
         keys = reverse_keys(self._reader, post)
         if keys is None:
             keys = [key for key, _ in self._catalog.rows(post)]

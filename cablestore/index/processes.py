@@ -1,7 +1,8 @@
-"""Processes that share out work on this machine, end when the one that started them ends, and fail with an error of ours.
+"""Pools of processes on this machine.
 
-They come from loky: unlike those of the standard library they need no guard in the caller's main module, and they notice
-when one of them is killed at whatever moment.
+The processes end when their parent ends. If one of them is killed, the parent gets a StorageError. They come from loky:
+unlike those of the standard library, they need no guard in the caller's main module, and the pool notices at any time
+that one of them was killed.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from cablestore.errors import StorageError
 
 _PARENT_POLL_S: Final = 0.5
 
-_HUSHED: Final = "ignore:resource_tracker"
-"""What the trackers of processes are told: after Ctrl-C they warn of what was cleaned up before they came to it."""
+_NO_TRACKER_WARNINGS: Final = "ignore:resource_tracker"
+"""Warning filter of the resource trackers. After Ctrl-C they would warn about files that are already removed."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,54 +40,57 @@ def _nothing() -> None:
 
 
 @contextmanager
-def processes(
+def process_pool(
     number: int | None, begin: Callable[..., None] = _nothing, arguments: tuple[Any, ...] = ()
 ) -> Iterator[Executor]:
-    """Yield a pool of so many processes, as many as there are cores without a number; each calls `begin` first.
+    """Yield a pool of `number` processes, by default one for each core. Each process calls `begin` first.
 
-    In all of them Python's `hash` gives the same for the same bytes. When the body raises they are killed. Raises
-    StorageError where one of them is killed by others.
+    Python's `hash` of the same bytes is the same in all of them. If the body raises, the processes are killed. Raises
+    StorageError if a process is killed from outside.
     """
     environment = {"PYTHONHASHSEED": str(secrets.randbelow(2**32))}
     pool = ProcessPoolExecutor(
         number or os.cpu_count(), initializer=_begin, initargs=(os.getpid(), begin, arguments), env=environment
     )
     try:
-        with _deaf_to_interrupts():
-            pool.submit(_nothing)  # starts them all
+        with _interrupts_blocked():
+            pool.submit(_nothing)  # starts all processes
         yield pool
     except BaseException as error:
         pool.shutdown(kill_workers=True)
         if isinstance(error, BrokenProcessPool):
             raise StorageError(
-                "a process that works on the database was killed, maybe for want of memory. Nothing is lost: run it again"
+                "a process that works on the database was killed, perhaps because memory ran out. Nothing is lost: run it again"
             ) from None
         raise
     pool.shutdown()
 
 
 def in_order(pool: Executor, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield what `work` makes of each item. Unlike `pool.map` it cancels nothing when left early, which loky cannot bear."""
+    """Yield the result of `work` for each item, in the order of the items.
+
+    Unlike `pool.map` it cancels nothing when the caller stops early: loky breaks if work is cancelled.
+    """
     for future in [pool.submit(work, item) for item in items]:
         yield future.result()
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Have processes that start meanwhile not hear Ctrl-C, which a terminal sends to all: their parent ends them.
+def _interrupts_blocked() -> Iterator[None]:
+    """Block Ctrl-C in the processes that the body starts. A terminal sends it to all of them; their parent ends them.
 
-    The parent hears it afterwards: any other thread takes the signal, and in the midst of starting a process loky cannot
-    bear the exception.
+    The parent handles Ctrl-C after the body. Its other threads could still take the signal, and loky breaks if the
+    exception is raised while it starts a process.
     """
     before_options = sys.warnoptions[:]
-    sys.warnoptions.append(_HUSHED)
+    sys.warnoptions.append(_NO_TRACKER_WARNINGS)
     try:
         for tracker in (resource_tracker, loky_tracker):
-            tracker.ensure_running()  # once they run they leave the mask alone
+            tracker.ensure_running()  # once they run, they do not change the signal mask
     finally:
         sys.warnoptions[:] = before_options
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    with _heard_later():
+    with _interrupt_delayed():
         try:
             yield
         finally:
@@ -94,30 +98,30 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def _heard_later() -> Iterator[None]:
-    """Put off Ctrl-C. Only the main thread hears it ever, and nobody where it is ignored."""
+def _interrupt_delayed() -> Iterator[None]:
+    """Delay Ctrl-C until the body ends. Only the main thread ever gets it, and no thread if the signal is ignored."""
     handler = signal.getsignal(signal.SIGINT)
     if current_thread() is not main_thread() or not callable(handler):
         yield
         return
-    heard: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    received: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: received.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-        if heard:
+        if received:
             signal.raise_signal(signal.SIGINT)
 
 
 def _begin(parent: int, begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    gc.disable()  # rows by the hundred thousand live at once, in no cycles; the process is short-lived
+    gc.disable()  # the process is short-lived, and its hundreds of thousands of rows form no reference cycles
     Thread(target=_end_with, args=(parent,), name="cablestore-parent", daemon=True).start()
     begin(*arguments)
 
 
 def _end_with(parent: int) -> None:
-    """End soon after the parent is gone: a later run works in the same folders."""
+    """End this process soon after its parent has ended: a later run works in the same folders."""
     while os.getppid() == parent:
         time.sleep(_PARENT_POLL_S)
     os._exit(1)

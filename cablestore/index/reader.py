@@ -1,12 +1,13 @@
-"""What views read through: rows of one consistent state of the database, and the posts and tombstones in them."""
+"""Reads of one consistent state of the database: rows, and the posts and tombstones in them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from heapq import merge
-from typing import Final, Protocol, Self
+from typing import Final
 
 from cablestore.errors import CorruptStoreError, DecodeError
+from cablestore.index.database import Row, Source
 from cablestore.index.local import WITNESSED, local_key
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import Delete
@@ -15,88 +16,18 @@ from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post, decode_post
 
-Row = tuple[bytes, bytes]
-"""A key and its value."""
-
 DATA_PREFIX: Final = b"!data!"
 PRIVATE_PREFIX: Final = b"!private!"
 TOMBSTONE_PREFIX: Final = b"!chat!deleted!"
 TARGET_PREFIX: Final = b"!chat!target!"
-BEHIND_HEX: Final = b"~"
-"""Sorts behind all hex digits."""
+AFTER_HEX: Final = b"~"
+"""Sorts after all hex digits."""
 
 _DATA_PREFIX_SIZE: Final = len(DATA_PREFIX)
 
 
-class Source(Protocol):
-    """One consistent state of a database: a snapshot, or a snapshot with a batch on top."""
-
-    def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`, None where there is none."""
-
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
-        """Yield the rows with start <= key < stop in key order, or backwards.
-
-        Who knows how many it will take says so by `at_once`: those are read in one go.
-        """
-
-    def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
-        """Yield the same rows as `scan`, many at once. Damage may end them unnoticed: for who knows what must come."""
-
-
-class SnapshotSource(Source, Protocol):
-    """A consistent state of the database, open until it is closed."""
-
-    def __enter__(self) -> Self:
-        """Return the snapshot."""
-
-    def __exit__(self, *exc_info: object) -> None:
-        """Close the snapshot."""
-
-    def close(self) -> None:
-        """Let go of the state."""
-
-
-class RowWriter(Protocol):
-    """Writes many rows, in a `with`: all are there when it ends."""
-
-    def __enter__(self) -> Self:
-        """Return the writer."""
-
-    def __exit__(self, kind: object, *exc_info: object) -> None:
-        """Wait until all is written."""
-
-    def put(self, rows: Iterable[Row]) -> None:
-        """Write rows some time soon."""
-
-
-class Database(Protocol):
-    """What a store needs of a database. LevelDB here, a dict in `memory`."""
-
-    def snapshot(self) -> SnapshotSource:
-        """Return the present state."""
-
-    def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
-        """Put and delete (None) all of these rows, or none; with `sync`, return when they are on the disk."""
-
-    def bulk_writer(self) -> RowWriter:
-        """Return a writer for many rows; nobody else may write meanwhile."""
-
-    def flush(self) -> None:
-        """Part what was written so far from what follows: see `kv`."""
-
-    def compact(self) -> None:
-        """Rewrite everything in the least space."""
-
-    def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
-        """Return about how many bytes a range takes on disk; what was written last may not be counted."""
-
-    def close(self) -> None:
-        """Wait for calls under way, then close."""
-
-
 def hash_part(row: Row) -> bytes:
-    """Return the hash, in hex digits, that the key of a post, of a sealed post or of a tombstone begins with."""
+    """Return the hash, in hex digits, after the prefix of the key of a post, a sealed post or a tombstone."""
     key = row[0]
     start = len(TOMBSTONE_PREFIX if key.startswith(TOMBSTONE_PREFIX) else PRIVATE_PREFIX)
     if key.startswith(DATA_PREFIX):
@@ -110,7 +41,7 @@ def data_key(hash_hex: bytes) -> bytes:
 
 
 def record_key(post: Post) -> bytes:
-    """Return the key under which a post itself is stored."""
+    """Return the key of the row that holds the post itself."""
     return (DATA_PREFIX if post.sealed is None else PRIVATE_PREFIX) + post.hash_hex
 
 
@@ -120,12 +51,12 @@ def tombstone_key(target_hex: bytes, author_hex: bytes) -> bytes:
 
 
 def target_key(target_hex: bytes) -> bytes:
-    """Return the key of the row that says that there are tombstones of a target."""
+    """Return the key of the row that tells that a target has tombstones."""
     return TARGET_PREFIX + target_hex
 
 
 def decode_tombstone(row: Row) -> Tombstone:
-    """Return the tombstone in a row, or raise CorruptStoreError."""
+    """Return the tombstone in a row. Raises CorruptStoreError."""
     key, value = row
     target_hex, _, author_hex = key[len(TOMBSTONE_PREFIX) :].decode("ascii", "replace").partition("!")
     try:
@@ -136,9 +67,9 @@ def decode_tombstone(row: Row) -> Tombstone:
 
 
 class Reader:
-    """Reads rows, and the posts and tombstones that they hold, from one state of the database.
+    """Reader of rows, posts and tombstones in one state of the database.
 
-    `unseal` decrypts local-only posts; without it they are not read.
+    `unseal` decrypts local-only posts. Without it `post` does not find them.
     """
 
     __slots__ = ("_unseal", "blocks", "dialect", "get", "scan")
@@ -151,11 +82,11 @@ class Reader:
         self._unseal = unseal
 
     def over(self, source: Source) -> Reader:
-        """Return a reader like this one that reads from another source."""
+        """Return a reader of another source, with the same dialect and `unseal`."""
         return Reader(source, self.dialect, self._unseal)
 
     def prefix(self, prefix: bytes, *, reverse: bool = False) -> Iterator[Row]:
-        """Yield the rows whose keys start with `prefix`."""
+        """Yield the rows whose keys begin with `prefix`."""
         return self.scan(prefix, after_prefix(prefix), reverse=reverse)
 
     def last(self, prefix: bytes) -> Row | None:
@@ -163,7 +94,7 @@ class Reader:
         return next(self.prefix(prefix, reverse=True), None)
 
     def has(self, hash_hex: bytes) -> bool:
-        """Tell whether the store holds this post and may show it to others."""
+        """Tell whether the store has this post and may give it to others."""
         return self.get(DATA_PREFIX + hash_hex) is not None
 
     def post(self, digest: bytes) -> Post | None:
@@ -180,29 +111,30 @@ class Reader:
             return decode_post(raw, self.dialect)
         except DecodeError as error:
             raise CorruptStoreError(
-                f"the bytes of the post {hash_hex.decode()} are damaged: {error}. `cablestore rebuild` leaves it out; peers "
-                "may send it again"
+                f"the bytes of the post {hash_hex.decode()} are damaged: {error}. Run `cablestore rebuild` to remove it; "
+                "peers may send it again"
             ) from None
 
     def unseal(self, sealed: bytes) -> Post:
         """Return the local-only post in `sealed`."""
         if self._unseal is None:
-            raise ValueError("this reader was made without the identity that local-only posts are sealed with")
+            raise ValueError("this reader cannot decrypt local-only posts: it was made without `unseal`")
         post = decode_post(self._unseal(sealed), self.dialect)
         post.sealed = sealed
         return post
 
     def posts(self) -> Iterator[Post]:
-        """Yield all posts in order of their hashes, then the local-only ones."""
+        """Yield all posts that are not local-only in order of their hashes, then the local-only posts."""
         for key, raw in self.prefix(DATA_PREFIX):
             yield self._decode(raw, key[len(DATA_PREFIX) :])
         for _, sealed in self.prefix(PRIVATE_PREFIX):
             yield self.unseal(sealed)
 
-    def records(self, start: bytes = b"", stop: bytes = BEHIND_HEX) -> Iterator[Row]:
-        """Yield the rows that all others follow from, in order of hashes: posts, sealed posts, tombstones by their targets.
+    def records(self, start: bytes = b"", stop: bytes = AFTER_HEX) -> Iterator[Row]:
+        """Yield the rows from which all others follow: posts, sealed posts and tombstones, in order of hashes.
 
-        Of one hash the tombstones come first. `start` and `stop` are hex digits: start <= hash < stop.
+        A tombstone is ordered by its target, before the post with that hash. `start` and `stop` are hex digits: start <=
+        hash < stop.
         """
         few = merge(*(self.scan(p + start, p + stop) for p in (TOMBSTONE_PREFIX, PRIVATE_PREFIX)), key=hash_part)
         ahead = next(few, None)
@@ -216,25 +148,26 @@ class Reader:
         yield from few
 
     def tombstone(self, target: bytes, author: bytes) -> Tombstone | None:
-        """Return the tombstone of (target, author), waiting or effective, or None."""
+        """Return the tombstone of (target, author), waiting or effective, None if there is none."""
         value = self.get(tombstone_key(target.hex().encode(), author.hex().encode()))
         return None if value is None else Tombstone.decode(target, author, value)
 
     def tombstones(self, target: bytes | None = None) -> Iterator[Tombstone]:
-        """Yield all tombstones, or those of one target, in key order."""
+        """Yield all tombstones, or all of one target, in key order."""
         prefix = TOMBSTONE_PREFIX if target is None else tombstone_key(target.hex().encode(), b"")
         for row in self.prefix(prefix):
             yield decode_tombstone(row)
 
     def burial(self, target: bytes) -> Tombstone | None:
-        """Return the effective tombstone of `target`, None where it is not known to be dead.
+        """Return the effective tombstone of `target`, None if the target is not known to be dead.
 
-        It may be another store's word alone (`is_witnessed` tells); where those name several authors, it is the first's.
+        It may be only a claim of another store (`is_witnessed` tells). If several authors are claimed, the first in key
+        order is returned.
         """
         return next((stone for stone in self.tombstones(target) if stone.is_effective), None)
 
     def is_buried(self, hash_hex: bytes, author: bytes) -> bool:
-        """Tell whether there is an effective tombstone of (target, author): what a store saw dead has one."""
+        """Tell whether there is an effective tombstone of (target, author). Every post that the store saw dead has one."""
         key = tombstone_key(hash_hex, author.hex().encode())
         value = self.get(key)
         try:
@@ -243,7 +176,7 @@ class Reader:
             return False
 
     def confirms(self, stone: Tombstone) -> bool:
-        """Tell whether the post/deletes that a tombstone names say what it claims. One that is missing is believed."""
+        """Tell whether the post/deletes that a tombstone names confirm it. A missing or damaged one counts as confirming."""
         return all(self._confirms(stone, at_ms, digest) for at_ms, digest in stone.deletions)
 
     def _confirms(self, stone: Tombstone, at_ms: int, digest: bytes) -> bool:
@@ -257,19 +190,19 @@ class Reader:
         return claims and (deletion.author, deletion.timestamp_ms) == (stone.author, at_ms)
 
     def local(self, name: bytes, key: bytes) -> bytes | None:
-        """Return the value of a local row (`cablestore.index.local`), or None."""
+        """Return the value of a local row (`cablestore.index.local`), None if there is none."""
         return self.get(local_key(name, key))
 
     def local_rows(self, name: bytes) -> Iterator[Row]:
-        """Yield the local rows of a name: what follows it in the key, and the value."""
+        """Yield the local rows of a name: the part of the key after the name, and the value."""
         prefix = local_key(name)
         for key, value in self.prefix(prefix):
             yield key[len(prefix) :], value
 
     def witnessed_author(self, digest: bytes) -> bytes | None:
-        """Return the author of a dead post that this store itself saw, and its author's deletion; None for all others."""
+        """Return the author of a deleted post if this store itself held the post and the deletion; None for all others."""
         return self.local(WITNESSED, digest.hex().encode())
 
     def is_witnessed(self, digest: bytes) -> bool:
-        """Tell whether this store itself saw a post and its author's deletion, so that it need not see the post again."""
+        """Tell whether this store itself held a post and its author's deletion, so that it need not request the post again."""
         return self.witnessed_author(digest) is not None

@@ -1,7 +1,7 @@
-"""Building a database anew from what cannot be derived: posts, tombstones and the arrival log.
+"""Building a new database from the rows that cannot be derived: posts, tombstones, local rows and the arrival log.
 
-What comes out is, byte for byte, what storing the same posts one by one leaves behind. It is derived all at once and
-written in order of keys, beside the old database; the caller swaps the two when it is whole.
+The result is, byte for byte, the same as after storing the posts one by one. All rows are derived at once and written in
+key order, next to the old database. The caller swaps the two when the new one is complete.
 """
 
 from __future__ import annotations
@@ -16,27 +16,16 @@ from typing import Final
 
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.index import arrival_log
-from cablestore.index.batches import batches
+from cablestore.index.batches import Progress, batches
 from cablestore.index.census import Summary, summaries, summary_rows
+from cablestore.index.database import Database, Row, RowWriter
 from cablestore.index.derive import Derivation, Settled, measure, settle
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.meta import SIZES_KEY, Sizes, add_sizes, decode_sizes, encode_sizes
 from cablestore.index.plan import Plan
-from cablestore.index.progress import Progress
-from cablestore.index.reader import (
-    BEHIND_HEX,
-    DATA_PREFIX,
-    PRIVATE_PREFIX,
-    TOMBSTONE_PREFIX,
-    Database,
-    Reader,
-    Row,
-    RowWriter,
-    decode_tombstone,
-)
+from cablestore.index.reader import AFTER_HEX, DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
 from cablestore.index.runs import Sorter, sampled
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import Sizes, add_sizes, decode_sizes, encode_sizes
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import DELETE
@@ -44,31 +33,31 @@ from cablestore.protocol.post import Post, decode_post
 
 _POSTS_TOLD: Final = 1_000
 _LOST_POSTS: Final = ("post ", "local-only post ")
-"""How that begins which a rebuild says of posts that it lost."""
+"""Beginnings of the reasons in `RebuildReport.damaged` that mean a lost post."""
 _ROWS_WRITTEN: Final = 1_000
-"""Rows of one write: about 200 kB."""
+"""Rows in one write: about 200 kB."""
 
 
 @dataclass(slots=True)
 class RebuildReport:
-    """What a rebuild carried over. `damaged` names what it could not, by what is wrong."""
+    """Result of a rebuild: what it carried over. `damaged` counts what it could not carry over, by reason."""
 
     posts: int = 0
     lost_posts: int = 0
-    """How many posts could not be carried over, as far as is known."""
+    """Number of posts that could not be carried over, as far as it is known."""
     posts_before: int | None = None
-    """How many posts the source said that it had, None where that is lost too."""
+    """Number of posts according to the source, None if that number is lost too."""
     tombstones: int = 0
     arrivals: int = 0
     damaged: dict[str, int] = field(default_factory=dict)
     has_late_tombstones: bool = False
-    """Whether the tombstones of some deletions had to be laid anew."""
+    """Whether the tombstones of some deletions had to be laid again."""
     kept_aside: Path | None = None
-    """Where the database is from which something was lost."""
+    """Path of the old database, if something in it was lost."""
 
     @property
     def has_all_posts(self) -> bool:
-        """Whether all posts that there were are known to be carried over."""
+        """Whether all posts of the source are known to be carried over."""
         return self.lost_posts == 0 and (not self.damaged or self.posts_before is not None)
 
     def lose(self, what: str) -> None:
@@ -76,7 +65,7 @@ class RebuildReport:
         self.damaged[what] = self.damaged.get(what, 0) + 1
 
     def add(self, other: RebuildReport) -> None:
-        """Add what a rebuild of other hashes carried over."""
+        """Add the report of another range of hashes."""
         self.posts += other.posts
         self.tombstones += other.tombstones
         for what, count in other.damaged.items():
@@ -87,9 +76,9 @@ class RebuildReport:
 def rebuild(
     source: Reader, target: Database, catalog: Catalog, meta: Row, scratch: Path | None, progress: Progress
 ) -> RebuildReport:
-    """Fill the empty `target` from `source`. The target is whole once this has returned and it was closed.
+    """Fill the empty `target` from `source`. The target is complete after this returned and the target was closed.
 
-    What does not fit in memory is sorted in the folder `scratch`; without one all of it must.
+    What does not fit in memory is sorted in the folder `scratch`. Without that folder everything must fit.
     """
     report = RebuildReport()
     sorter = Sorter(Derivation(catalog), catalog, scratch, sample=partial(sampled, source, catalog))
@@ -104,7 +93,7 @@ def rebuild(
 
 
 def add_summaries(source: Reader, target: Database, catalog: Catalog, chosen: Iterable[Summary] | None = None) -> Sizes:
-    """Add the summaries of all rows of a target, or some that are chosen, and return their sizes."""
+    """Add the summaries of a target's rows, all or the chosen ones, and return their sizes."""
     sizes: Sizes = {}
     for summary in summaries(catalog) if chosen is None else chosen:
         with target.snapshot() as state, target.bulk_writer() as writer:
@@ -119,7 +108,7 @@ def add_summaries(source: Reader, target: Database, catalog: Catalog, chosen: It
 def add_rest(
     source: Reader, target: Database, catalog: Catalog, meta: Row, sizes: Sizes, report: RebuildReport
 ) -> None:
-    """Add to a target with all that follows from posts and tombstones what does not."""
+    """Add the rows that do not follow from posts and tombstones to a target that has all others."""
     _count_lost_posts(source, catalog, report)
     write_head(target, meta, sizes)
     if report.has_late_tombstones:
@@ -130,18 +119,18 @@ def add_rest(
 
 
 def _count_lost_posts(source: Reader, catalog: Catalog, report: RebuildReport) -> None:
-    """Hold the posts that could be read against how many the source says that it has."""
+    """Compare the number of readable posts with the number that the source has recorded."""
     with suppress(CorruptStoreError):
         known = decode_sizes(source.get(SIZES_KEY)).get(catalog.view_of(DATA_PREFIX))
         report.posts_before = None if known is None else known.rows
     damaged = sum(count for what, count in report.damaged.items() if what.startswith(_LOST_POSTS))
     report.lost_posts = max(damaged, (report.posts_before or 0) - report.posts)
     if report.lost_posts > damaged:
-        report.damaged["post that is not there any more"] = report.lost_posts - damaged
+        report.damaged["post that is missing"] = report.lost_posts - damaged
 
 
 def write_head(target: Database, meta: Row, sizes: Sizes) -> None:
-    """Write what a database says of itself and of its views' sizes."""
+    """Write the meta row and the row of sizes."""
     for key, value in (meta, (SIZES_KEY, encode_sizes(sizes))):
         target.flush()
         if value is not None:
@@ -156,9 +145,9 @@ def load_posts(
     report: RebuildReport,
     progress: Progress,
     start: bytes = b"",
-    stop: bytes = BEHIND_HEX,
+    stop: bytes = AFTER_HEX,
 ) -> None:
-    """Load the posts of a range of hashes, and have all else that follows from them and from tombstones sorted."""
+    """Load the posts of a range of hashes, and sort all other rows that follow from them and from tombstones."""
     derivation = sorter.derivation
     done = 0
     for post, stones, dead in _settled(source, report, start, stop):
@@ -171,7 +160,7 @@ def load_posts(
             if post.sealed is None:
                 loader.put(record)
             else:
-                derivation.rows.append(record)  # its key is not in line with those of others
+                derivation.rows.append(record)  # its key is not in order with those of other posts
             done += 1
         if derivation.size_bytes >= sorter.run_size_bytes:
             sorter.make_room(_fraction(post.hash if post else stones[0].target))
@@ -183,12 +172,12 @@ def load_posts(
 
 
 def _fraction(digest: bytes) -> float:
-    """How much of all hashes lies before this one: they are spread evenly."""
+    """Return the fraction of all hashes that is less than this one. Hashes are spread evenly."""
     return int.from_bytes(digest[:4], "big") / 2**32
 
 
 def _settled(source: Reader, report: RebuildReport, start: bytes, stop: bytes) -> Iterator[Settled]:
-    """Yield what the source knows of each hash, in order of hashes."""
+    """Yield what the source has of each hash, settled, in order of hashes."""
     stones: list[Tombstone] = []
     for row in source.records(start, stop):
         if row[0].startswith(TOMBSTONE_PREFIX):
@@ -216,7 +205,7 @@ def _settled(source: Reader, report: RebuildReport, start: bytes, stop: bytes) -
 
 
 class Loader:
-    """Writes rows into an empty database and adds up their sizes."""
+    """Loader of rows into an empty database. It sums their sizes."""
 
     def __init__(self, writer: RowWriter, catalog: Catalog) -> None:
         self._writer = writer
@@ -225,7 +214,7 @@ class Loader:
         self.sizes: Sizes = {}
 
     def put(self, row: Row) -> None:
-        """Write a row, some time."""
+        """Write a row, now or at the next `flush`."""
         self._rows.append(row)
         if len(self._rows) >= _ROWS_WRITTEN:
             self.flush()
@@ -249,14 +238,14 @@ def _readable_tombstone(source: Reader, row: Row, report: RebuildReport) -> Tomb
         report.lose("tombstone that does not decode")
         return None
     if not source.confirms(stone):
-        report.lose("tombstone that its post/delete does not bear out")
+        report.lose("tombstone that its post/delete does not confirm")
         return None
     report.tombstones += 1
     return stone
 
 
 def _readable_post(source: Reader, row: Row, report: RebuildReport) -> Post | None:
-    """Return the post in a row, None where there is none any more. Notes whether a deletion lacks its tombstones."""
+    """Return the post in a row, None if it is lost. Note in the report if a deletion lacks its tombstones."""
     key, value = row
     if key.startswith(PRIVATE_PREFIX):
         try:
@@ -270,7 +259,7 @@ def _readable_post(source: Reader, row: Row, report: RebuildReport) -> Post | No
         report.lose(f"post that does not decode: {error.reason}")
         return None
     if post.hash_hex != key[len(DATA_PREFIX) :]:
-        report.lose("post whose bytes do not give its hash")
+        report.lose("post whose bytes do not match its hash")
         return None
     if post.type == DELETE and not report.has_late_tombstones:
         report.has_late_tombstones = not all(map(partial(_is_laid, source), tombstones(post)))
@@ -286,7 +275,7 @@ def _is_laid(source: Reader, due: Tombstone) -> bool:
 
 
 def _lay_late_tombstones(source: Reader, target: Database, catalog: Catalog) -> None:
-    """Lay the tombstones of all deletions over the new database, where the source had lost some."""
+    """Lay the tombstones of all deletions in the new database, because the source had lost some."""
     with target.snapshot() as state:
         sizes: Sizes = decode_sizes(state.get(SIZES_KEY))
     posts = (_readable_post(source, row, RebuildReport()) for row in source.prefix(DATA_PREFIX))
@@ -302,7 +291,7 @@ def _lay_late_tombstones(source: Reader, target: Database, catalog: Catalog) -> 
 
 
 def _copy_local(source: Reader, target: Database) -> None:
-    """Carry the local rows over. A dead post whose skeleton was lost is to be seen again, so it does not count as seen."""
+    """Copy the local rows. A dead post whose skeleton was lost must be seen again, so it does not count as seen."""
     witnessed = local_key(WITNESSED)
     with target.snapshot() as state:
         reader = source.over(state)

@@ -1,7 +1,7 @@
-"""Rows that follow from many posts, as the last batches left them: a store that takes one post at a time reads few rows.
+"""A memory of the rows that the last batches wrote, so that a store that gets one post at a time reads few rows.
 
-Nearly every post changes the same counts, sums and folds. Between two batches of the one writer they cannot change, so what
-the writer wrote last is what it would read.
+Nearly every post changes the same counts, sums and folds. There is one writer, so these rows cannot change between two
+of its batches: what it wrote last is what it would read.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Mapping
 from typing import Final
 
 from cablestore import limits
-from cablestore.index.reader import Source
+from cablestore.index.database import Source
 
 
 class RecentRows:
-    """The rows of one database. Only its writer may ask."""
+    """Remembered rows of one database. Only the writer may use them."""
 
     def __init__(self) -> None:
         self._rows: dict[bytes, bytes | None] = {}
 
     def over(self, source: Source) -> Source:
-        """Return the present state, in which these rows need not be read."""
-        return _Known(self._rows, source)
+        """Return a source that takes these rows from memory and all others from `source`, the current state."""
+        return _RememberedSource(self._rows, source)
 
     def remember(self, rows: Mapping[bytes, bytes | None]) -> None:
-        """Take what was just written of such rows: all of them, or what is known of others would be outdated."""
+        """Remember the combined rows that were just written. Pass all of them, or older values would be outdated."""
         if len(self._rows) + len(rows) > limits.MAX_ROWS_REMEMBERED:
             self._rows.clear()
         if len(rows) > limits.MAX_ROWS_REMEMBERED:
@@ -36,12 +36,12 @@ class RecentRows:
                 self._rows[key] = value
 
     def forget(self) -> None:
-        """Forget all: the database is another one, or nobody knows what a write that failed has left."""
+        """Forget all rows: the database was replaced, or a write failed and its effect is unknown."""
         self._rows.clear()
 
 
-class _Known:
-    """A source some of whose rows are in memory."""
+class _RememberedSource:
+    """A source with some of its rows in memory."""
 
     __slots__ = ("_get", "_rows", "blocks", "scan")
 
@@ -52,5 +52,5 @@ class _Known:
         self.blocks = source.blocks
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`."""
+        """Return the value at `key`, None if there is none."""
         return self._rows[key] if key in self._rows else self._get(key)

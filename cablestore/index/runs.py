@@ -1,10 +1,11 @@
-"""Runs: sorted pieces on the disk between the two steps of a derivation, cut into buckets by ranges of keys.
+"""Runs: files of sorted pieces between the two steps of a derivation, cut into buckets by ranges of keys.
 
-A bucket is small enough to be sorted in memory. One run's file:
+A bucket is small enough to be sorted in memory. The file of a run:
 
     offset u64 big-endian of each bucket's end | the buckets, each a zstd frame of a msgpack array of [key, value]
 
-Buckets are the same ranges in all runs of one derivation: `boundaries` has the key at which each but the first begins.
+All runs of a derivation have buckets of the same ranges. `boundaries` has the key at which each bucket but the first
+begins.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import zstandard
 
 from cablestore.errors import CorruptExportError, DecodeError, StorageError
 from cablestore.files import unique_suffix, whole_file
+from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, combine, key_of
-from cablestore.index.reader import BEHIND_HEX, DATA_PREFIX, Reader, Row
+from cablestore.index.reader import AFTER_HEX, DATA_PREFIX, Reader
 from cablestore.index.view import Catalog
 from cablestore.limits import MAX_BUCKET_SIZE_BYTES, MAX_RUN_SIZE_BYTES
 from cablestore.protocol.post import decode_post
@@ -32,21 +34,21 @@ _OFFSET: Final = struct.Struct(">Q")
 _SAMPLED_RANGES: Final = 256
 _SAMPLED_POSTS: Final = 10_240
 
-BEHIND_ALL: Final = b"\xff"
-"""Sorts behind every key."""
+AFTER_ALL: Final = b"\xff"
+"""Sorts after every key."""
 
 _LEVEL: Final = -3
-"""zstd's, a fast one: runs are read once, soon. Level 1 would take a third less space and twice the time."""
+"""Compression level of zstd, a fast one: runs are read once and soon. Level 1 takes a third less space and twice the time."""
 
 
 def cut(rows: list[Row], boundaries: Sequence[bytes]) -> list[list[Row]]:
-    """Cut sorted rows at the boundaries: one list more than there are boundaries."""
+    """Cut sorted rows at the boundaries, into one list more than there are boundaries."""
     places = [0, *(bisect_left(rows, boundary, key=key_of) for boundary in boundaries), len(rows)]
     return [rows[start:stop] for start, stop in pairwise(places)]
 
 
 def write_run(path: Path, buckets: Sequence[list[Row]]) -> None:
-    """Write one run. The file has its name only once it is whole."""
+    """Write one run. The file gets its name when it is complete."""
     compressor = zstandard.ZstdCompressor(level=_LEVEL)
     blobs = [compressor.compress(msgpack.packb(rows)) if rows else b"" for rows in buckets]
     ends = accumulate((len(blob) for blob in blobs), initial=_OFFSET.size * len(blobs))
@@ -56,7 +58,7 @@ def write_run(path: Path, buckets: Sequence[list[Row]]) -> None:
             file.write(b"".join(map(_OFFSET.pack, ends)))
             file.writelines(blobs)
     except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}. It needs free space") from None
+        raise StorageError(f"{path} cannot be written: {error.strerror}. Check free space, then run again") from None
 
 
 def read_bucket(paths: Iterable[Path], index: int, buckets: int) -> list[Row]:
@@ -90,23 +92,23 @@ def _blob(path: Path, index: int, buckets: int) -> bytes:
 
 
 def choose_boundaries(sample: Sequence[Row], buckets: int, forced: Iterable[bytes] = ()) -> list[bytes]:
-    """Return keys at which to cut so that each of about `buckets` ranges has an equal share of the bytes of `sample`.
+    """Return keys that cut the sorted `sample` into about `buckets` ranges with the same number of bytes.
 
-    `sample` is sorted. At the `forced` keys a bucket begins in any case.
+    A bucket begins at each of the `forced` keys, too.
     """
     sizes = list(accumulate(len(key) + len(value) for key, value in sample))
     total = sizes[-1] if sizes else 0
-    # Hashes to delete can be chosen so that these few pieces look like a billionth of all.
+    # An attacker can choose hashes to delete so that these few pieces look like a billionth of all.
     buckets = min(buckets, len(sample))
     places = {bisect_left(sizes, total * part // buckets) for part in range(1, buckets)} if total else set()
     return sorted({sample[place][0] for place in places} | set(forced))
 
 
 class Sorter:
-    """Sorts the pieces of a derivation that go beyond memory, in a folder of scratch files; without one, in memory.
+    """Sorter of a derivation's pieces, with runs in the folder `scratch`; in memory without a folder.
 
-    `sample` returns some pieces from all over, from which boundaries are chosen. Several sorters can share out one
-    derivation: then all are given the same `boundaries`, and a `name` for their runs.
+    `sample` returns some pieces of all ranges, to choose boundaries. Several sorters can share one derivation: give all
+    of them the same `boundaries`, and each a `name` for its runs.
     """
 
     run_size_bytes = MAX_RUN_SIZE_BYTES
@@ -131,7 +133,7 @@ class Sorter:
         self.runs: list[Path] = []
 
     def make_room(self, fraction: float) -> None:
-        """Write a run where the pieces in memory are enough for one. `fraction` of all posts were derived so far."""
+        """Write a run if there are enough pieces in memory. `fraction` of all posts have been derived so far."""
         size_bytes = self.derivation.size_bytes
         if self._scratch is None or size_bytes < self.run_size_bytes:
             return
@@ -142,20 +144,20 @@ class Sorter:
         self._write(self._scratch, pieces)
 
     def write_rest(self) -> None:
-        """Write what is in memory as a run."""
+        """Write the pieces in memory as a run."""
         if self._scratch is not None:
             self._write(self._scratch, self.derivation.take())
 
     def buckets(self) -> Iterator[tuple[bytes, bytes, list[Row]]]:
-        """Yield all rows of the database that pieces give, as (start, stop, rows with start <= key < stop), in key order.
+        """Yield all rows that the pieces give, as (start, stop, rows with start <= key < stop), in key order.
 
-        Ends the derivation.
+        This ends the derivation.
         """
         if not self.runs:
-            yield b"", BEHIND_ALL, finished(self.derivation.take(), self._catalog)
+            yield b"", AFTER_ALL, finished(self.derivation.take(), self._catalog)
             return
         self.write_rest()
-        edges = [b"", *self._boundaries, BEHIND_ALL]
+        edges = [b"", *self._boundaries, AFTER_ALL]
         for index, (start, stop) in enumerate(pairwise(edges)):
             yield start, stop, finished(read_bucket(self.runs, index, len(edges) - 1), self._catalog)
 
@@ -166,10 +168,10 @@ class Sorter:
 
 
 def sampled(reader: Reader, catalog: Catalog) -> list[Row]:
-    """Return the pieces of a few thousand posts from all over, sorted: the first ones of every range of hashes."""
+    """Return the sorted pieces of a few thousand posts: the first posts of each of many ranges of hashes."""
     derivation = Derivation(catalog)
     for start in range(_SAMPLED_RANGES):
-        rows = reader.scan(DATA_PREFIX + b"%02x" % start, DATA_PREFIX + BEHIND_HEX)
+        rows = reader.scan(DATA_PREFIX + b"%02x" % start, DATA_PREFIX + AFTER_HEX)
         for _, raw in islice(rows, _SAMPLED_POSTS // _SAMPLED_RANGES):
             with suppress(DecodeError):
                 derivation.post(decode_post(raw, reader.dialect))
@@ -177,9 +179,9 @@ def sampled(reader: Reader, catalog: Catalog) -> list[Row]:
 
 
 def finished(pieces: list[Row], catalog: Catalog) -> list[Row]:
-    """Return the rows of the database that all pieces of a bucket give.
+    """Return the rows of the database that the pieces of a bucket give.
 
-    Of rows that claim one key, which only damage brings about, the greater one counts.
+    If rows have the same key, which only damage can cause, the greater one is taken.
     """
     rows = combine(pieces, catalog)
     by_key = dict(rows)

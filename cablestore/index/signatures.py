@@ -1,4 +1,7 @@
-"""Verifying signatures on several threads: libsodium works outside of Python's lock, so two cores verify twice as fast."""
+"""Verification of signatures on several threads.
+
+libsodium runs without Python's lock, so two cores verify twice as fast as one.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from typing import Final
 from cablestore.protocol.crypto import VERIFIES_WITHOUT_LOCK, are_signed
 
 MAX_THREADS: Final = 8
-"""Beyond this the threads wait for Python's lock between two signatures more than they gain."""
+"""More threads than this lose more time waiting for Python's lock between signatures than they gain."""
 
 _LARGEST_SHARE_POSTS: Final = 25 if VERIFIES_WITHOUT_LOCK else 1
-"""Posts that a thread takes at a time, at most: a millisecond of work that needs no lock."""
+"""Maximum number of posts that a thread takes at a time: a millisecond of work that needs no lock."""
 
 
-class Verifying:
-    """Signatures being verified. Whoever is free takes the next share, the thread that waits for the results too."""
+class VerifyingBatch:
+    """Posts being verified. Each free thread takes the next share; the thread that waits for the results does so too."""
 
     def __init__(self, raws: list[bytes], threads: int) -> None:
         self._raws = raws
@@ -34,7 +37,7 @@ class Verifying:
             self._found[share.start : share.stop] = are_signed(self._raws[share.start : share.stop])
 
     def _take(self) -> range:
-        """Take the next share. The less is left the smaller it is, so that all threads are done at the same time."""
+        """Take the next share. Shares get smaller towards the end, so that all threads finish at about the same time."""
         with self._taking:
             start = self._taken
             left = len(self._raws) - start
@@ -42,7 +45,7 @@ class Verifying:
             return range(start, self._taken)
 
     def results(self) -> Sequence[bool]:
-        """Return for each post whether its signature is right, in the order of the posts."""
+        """Return for each post whether its signature is valid, in the order of the posts."""
         if not self.helpers:
             return are_signed(self._raws)
         self.work()
@@ -51,24 +54,24 @@ class Verifying:
         return self._found
 
 
-class Verifier:
-    """Threads that verify. They start with the first batch that is worth them and end with `close`. Any thread may use them."""
+class SignatureVerifier:
+    """Pool of threads that verify. It starts with the first batch that needs it and ends with `close`. Thread-safe."""
 
     def __init__(self, threads: int | None = None) -> None:
         self._helpers = min(threads or os.cpu_count() or 1, MAX_THREADS) - 1
         self._pool: ThreadPoolExecutor | None = None
         self._starting = threading.Lock()
 
-    def start(self, raws: list[bytes]) -> Verifying:
-        """Begin to verify posts."""
-        verifying = Verifying(raws, self._helpers + 1)
+    def start(self, raws: list[bytes]) -> VerifyingBatch:
+        """Start to verify posts."""
+        batch = VerifyingBatch(raws, self._helpers + 1)
         helpers = min(self._helpers, len(raws) - 1)
         if helpers > 0:
             with self._starting:
                 if self._pool is None:
                     self._pool = ThreadPoolExecutor(self._helpers, thread_name_prefix="cablestore-verify")
-                verifying.helpers = [self._pool.submit(verifying.work) for _ in range(helpers)]
-        return verifying
+                batch.helpers = [self._pool.submit(batch.work) for _ in range(helpers)]
+        return batch
 
     def close(self) -> None:
         """End the threads."""

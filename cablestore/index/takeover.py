@@ -1,8 +1,8 @@
-"""Succession: what a new database needs before it takes the place of a live one that went on meanwhile.
+"""Takeover: prepare a new database to replace a live one that was written to in the meantime.
 
-It was built from exports. What arrived since, what never leaves the store, what was told of deleted posts, local rows and
-the arrival log come from the live database; what the new one holds besides, or no longer, goes into the log, so that
-subscribers hear of it.
+The new database was built from exports. From the live database it gets what exports do not have: posts that arrived
+since, local-only posts, claims about deleted posts, local rows and the arrival log. Posts that only one of the two has
+go into the log, so that subscribers see them.
 """
 
 from __future__ import annotations
@@ -13,23 +13,15 @@ from functools import partial
 from itertools import islice
 
 from cablestore.index import arrival_log
-from cablestore.index.arrival_log import Kind
+from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import batches
+from cablestore.index.database import Database, Row
 from cablestore.index.derive import side_by_side
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.local import WITNESSED, local_key
+from cablestore.index.meta import SIZES_KEY, decode_sizes
 from cablestore.index.plan import Plan
-from cablestore.index.reader import (
-    DATA_PREFIX,
-    PRIVATE_PREFIX,
-    TOMBSTONE_PREFIX,
-    Database,
-    Reader,
-    Row,
-    decode_tombstone,
-)
-from cablestore.index.sizes import KEY as SIZES_KEY
-from cablestore.index.sizes import decode_sizes
+from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
 from cablestore.index.view import Catalog
 from cablestore.limits import MAX_BATCH_POSTS
 from cablestore.protocol.dialect import Dialect
@@ -38,27 +30,28 @@ from cablestore.protocol.post import Post
 
 
 @dataclass(slots=True)
-class Succession:
-    """What was brought over: hashes that the log named since the export, local-only posts, new entries of the log."""
+class TakeoverReport:
+    """Numbers of what was copied: hashes in the log since the export, local-only posts, new entries of the log."""
 
     arrived_since: int = 0
     local_only: int = 0
     logged: int = 0
 
 
-def succeed(
+def take_over(
     live: Reader | None,
     target: Database,
     dialect: Dialect,
     catalog: Catalog,
     after: int,
     keeps: Callable[[Post], bool] = lambda _: True,
-) -> Succession:
-    """Bring `target` up to what `live` holds, of which it has all up to number `after` of the arrival log.
+) -> TakeoverReport:
+    """Add to `target` what `live` has. It already has everything up to number `after` of the arrival log.
 
-    Posts that `keeps` refuses stay out. Without a live database only the log is written. Done again, it changes nothing.
+    Posts for which `keeps` is false are left out. Without a live database only the log is written. A second call changes
+    nothing.
     """
-    report = Succession()
+    report = TakeoverReport()
     if live is not None:
         for rows in batches(live.prefix(PRIVATE_PREFIX), lambda row: len(row[1])):
             _plan(target, live, catalog, partial(_add_own, live, rows))
@@ -79,7 +72,7 @@ def succeed(
 
 
 def _plan(target: Database, reader: Reader, catalog: Catalog, work: Callable[[Plan], object]) -> None:
-    """Have `work` fill a plan over the target's present state, and write it."""
+    """Make a plan over the target's current state, let `work` fill it, and write it."""
     with target.snapshot() as state:
         plan = Plan(reader.over(state), catalog, decode_sizes(state.get(SIZES_KEY)), None)
         work(plan)
@@ -95,7 +88,7 @@ def _add_own(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
 def _replay(
     target: Database, live: Reader, catalog: Catalog, hashes: Iterable[bytes], keeps: Callable[[Post], bool]
 ) -> None:
-    """Make of each hash in the target what the live database made of it: a post or nothing. What is dead went before."""
+    """Give each hash the same outcome in the target as in the live database: a post or none. Tombstones are laid before."""
 
     def work(plan: Plan) -> None:
         for digest in hashes:
@@ -109,7 +102,7 @@ def _replay(
 
 
 def _lay_tombstones(live: Reader, target: Database, catalog: Catalog) -> None:
-    """Lay the tombstones of the live database, with all that it was told of deleted posts."""
+    """Lay the tombstones of the live database, with the claims of other stores about deleted posts."""
     with target.snapshot() as state:
         found = side_by_side(live.prefix(TOMBSTONE_PREFIX), live.over(state).prefix(TOMBSTONE_PREFIX))
         lacking = (due for due, present in found if due is not None and due != present)
@@ -123,7 +116,7 @@ def _lay(rows: Iterable[Row], plan: Plan) -> None:
 
 
 def _take_witnessed(live: Reader, target: Database, catalog: Catalog) -> None:
-    """Have what the live database saw itself of dead posts count in the target, against all that others told."""
+    """Make the target trust what the live database itself saw of dead posts more than the claims of other stores."""
     with target.snapshot() as state:
         prefix = local_key(WITNESSED)
         found = side_by_side(live.prefix(prefix), live.over(state).prefix(prefix))
@@ -140,7 +133,7 @@ def _witness(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
 
 
 def _copy_local(live: Reader, target: Database) -> None:
-    """Make the local rows of the target those of the live database, but for what it saw dead itself."""
+    """Make the local rows of the target the same as in the live database, except for posts that the target itself saw dead."""
     witnessed = local_key(WITNESSED)
     with target.snapshot() as state:
         found = side_by_side(live.prefix(LOCAL_PREFIX), live.over(state).prefix(LOCAL_PREFIX))
@@ -161,7 +154,7 @@ def _copy_log(live: Reader, target: Database) -> None:
 
 
 def _log_all(target: Database) -> int:
-    """Log every post of a database that follows none."""
+    """Log every post of a database that replaces none."""
     sequence = 1
     with target.snapshot() as state:
         keys = (key for rows in state.blocks(DATA_PREFIX, after_prefix(DATA_PREFIX)) for key, _ in rows)
@@ -173,7 +166,7 @@ def _log_all(target: Database) -> int:
 
 
 def _log_differences(live: Reader, target: Database, dialect: Dialect) -> int:
-    """Log what the target holds and the live database does not, and the other way round."""
+    """Log the posts that only one of the two databases has."""
     logged = 0
     with target.snapshot() as state:
         reader = Reader(state, dialect)
@@ -187,8 +180,8 @@ def _log_differences(live: Reader, target: Database, dialect: Dialect) -> int:
     return logged
 
 
-def _differences(live: Reader, target: Reader) -> Iterator[tuple[Kind, bytes]]:
-    """Yield what happened to each post that only one of the two databases holds. Both are gone through in step."""
+def _differences(live: Reader, target: Reader) -> Iterator[tuple[EventKind, bytes]]:
+    """Yield the event of each post that only one of the two databases has. Both are read in parallel."""
     held = (key for key, _ in live.prefix(DATA_PREFIX))
     before = next(held, None)
     for key in _keys(target):
@@ -198,20 +191,20 @@ def _differences(live: Reader, target: Reader) -> Iterator[tuple[Kind, bytes]]:
         if before == key:
             before = next(held, None)
         else:
-            yield Kind.ACCEPTED, _digest(key)
+            yield EventKind.ACCEPTED, _digest(key)
     while before is not None:
         yield _gone(before, target)
         before = next(held, None)
 
 
 def _keys(target: Reader) -> Iterator[bytes]:
-    """Yield the keys of all posts of a database that was just written and read back, so that the fast way will do."""
+    """Yield the keys of all posts. The database was just written and read back, so `blocks` is safe."""
     return (key for block in target.blocks(DATA_PREFIX, after_prefix(DATA_PREFIX)) for key, _ in block)
 
 
-def _gone(key: bytes, target: Reader) -> tuple[Kind, bytes]:
+def _gone(key: bytes, target: Reader) -> tuple[EventKind, bytes]:
     digest = _digest(key)
-    return (Kind.DISCARDED if target.burial(digest) is None else Kind.DELETED), digest
+    return (EventKind.DISCARDED if target.burial(digest) is None else EventKind.DELETED), digest
 
 
 def _digest(key: bytes) -> bytes:

@@ -1,12 +1,12 @@
-"""Tombstones: what is known of a deletion, and what outlives the post that it deleted.
+"""Tombstones: what a store knows about a deletion, and what remains of the deleted post.
 
-A post is dead when a post/delete by its own author names it, whichever of the two came first. Until the target was
-seen, the tombstone waits under (target, author), so that nobody can delete in advance what another will write. When it
-was seen, its skeleton stays: live posts no longer tell its channel, time and links, and other posts' histories run
-through it.
+A post is dead when a post/delete by its own author names it, whichever of the two came first. Until the store has seen
+the target, the tombstone waits under (target, author), so that nobody can delete in advance what another user will
+write. After the store has seen the target, its skeleton remains: the histories of other posts run through it, and no
+live post has its channel, time and links.
 
-A skeleton that came without its post is another store's word, which nobody signed. It serves as long as nothing better
-is known, and gives way to the post itself.
+A skeleton that came without its post is a claim of another store. Nobody signed it. It is used as long as nothing
+better is known, and the post itself replaces it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cablestore.protocol.post import Post
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """What stays of a deleted post. `channel` is the name by which channels are compared, None without one."""
+    """Remains of a deleted post. `channel` is the name by which channels are compared, None without a channel."""
 
     type: int
     timestamp_ms: int
@@ -35,11 +35,11 @@ class Skeleton:
 
     @classmethod
     def of(cls, post: Post) -> Self:
-        """Take the skeleton of a post."""
+        """Return the skeleton of a post."""
         return cls(post.type, post.timestamp_ms, post.channel, post.links)
 
     def fields(self) -> list[Any]:
-        """Return what a tombstone's row holds of it: [type, timestamp_ms, channel or nil, links]."""
+        """Return the skeleton as it is in a tombstone's row: [type, timestamp_ms, channel or nil, links]."""
         return [self.type, self.timestamp_ms, self.channel, list(self.links)]
 
     @property
@@ -50,10 +50,10 @@ class Skeleton:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """The deletion of `target` by `author`: both 32 bytes.
+    """The deletion of `target` by `author`, both 32 bytes.
 
-    `deleted_by` is the hash of the earliest post/delete that says so, by (timestamp, hash), `deleted_at_ms` its time. `later`
-    has the (time, hash) of those that follow, in that order: with the earliest at most MAX_DELETIONS_LISTED.
+    `deleted_by` is the hash of the earliest post/delete of the target, by (timestamp, hash), and `deleted_at_ms` its time.
+    `later` has the (time, hash) of the following ones in the same order. Together they are at most MAX_DELETIONS_LISTED.
     """
 
     target: bytes
@@ -65,12 +65,12 @@ class Tombstone:
 
     @property
     def deletions(self) -> tuple[tuple[int, bytes], ...]:
-        """The (time, hash) of each post/delete that says so, as far as they are kept, the earliest first."""
+        """The (time, hash) of each listed post/delete of the target, the earliest first."""
         return ((self.deleted_at_ms, self.deleted_by), *self.later)
 
     @property
     def is_effective(self) -> bool:
-        """Whether the target is known to be dead, because it was seen or was told of. Otherwise the tombstone waits."""
+        """Whether the target is known to be dead, because the store saw it or was told of it. Otherwise the tombstone waits."""
         return self.skeleton is not None
 
     @property
@@ -80,22 +80,22 @@ class Tombstone:
 
     @property
     def channel_key(self) -> bytes:
-        """The target's channel as a key part, b"" where it has none or was not seen."""
+        """The target's channel as a key part, b"" if it has none or is not known."""
         return escape(self.skeleton.channel) if self.skeleton and self.skeleton.channel else b""
 
     @property
     def deletion_rows(self) -> list[tuple[bytes, bytes]]:
-        """Of each deletion its place among a channel's messages, and its hash."""
+        """The sort time and hash of each deletion, for rows in order of time."""
         return [(sort_time(at_ms, digest.hex().encode()), digest) for at_ms, digest in self.deletions]
 
     def told(self) -> Self:
-        """Return what exports and archives tell: the earliest deletion. The later ones follow from the posts."""
+        """Return the tombstone as exports and archives have it: with the earliest deletion only. The others follow from posts."""
         return replace(self, later=()) if self.later else self
 
     def merge(self, other: Self) -> Self:
-        """Join what two tombstones of one (target, author) tell. Commutative, associative, idempotent.
+        """Merge two tombstones of one (target, author). Commutative, associative, idempotent.
 
-        Of two skeletons the one with the least encoding stays: nothing says which one is true.
+        Of two skeletons, the one with the smaller encoding is kept: nothing tells which one is true.
         """
         (at, by), *later = sorted({*self.deletions, *other.deletions})[:MAX_DELETIONS_LISTED]
         told = [skeleton for skeleton in (self.skeleton, other.skeleton) if skeleton is not None]
@@ -103,26 +103,27 @@ class Tombstone:
         return replace(self, deleted_at_ms=at, deleted_by=by, skeleton=skeleton, later=tuple(later))
 
     def encode(self) -> bytes:
-        """Return the value of the tombstone's row: msgpack [deleted_at_ms, deleted_by, skeleton or nil], and `later` if any."""
+        """Return the value of the row: msgpack [deleted_at_ms, deleted_by, skeleton or nil], then `later` if there are any."""
         skeleton = None if self.skeleton is None else self.skeleton.fields()
         later = [list(map(list, self.later))] if self.later else []
         return pack([self.deleted_at_ms, self.deleted_by, skeleton, *later])
 
     @classmethod
     def decode(cls, target: bytes, author: bytes, value: bytes) -> Self:
-        """Read what `encode` wrote, or raise CorruptStoreError."""
+        """Read what `encode` wrote. Raises CorruptStoreError."""
         match unpack(value):
             case [int() as at, bytes() as by, bones, *more] if len(more) <= 1:
                 skeleton, later = _skeleton_of(bones), _later_of(more)
                 if later is not None and (skeleton is not None or bones is None):
                     return cls(target, author, at, by, skeleton, later)
-        raise CorruptStoreError(f"the tombstone of {target.hex()} is no tombstone. Run `cablestore rebuild`")
+        raise CorruptStoreError(f"the row of the tombstone of {target.hex()} is damaged. Run `cablestore rebuild`")
 
     @classmethod
     def read(cls, item: Any) -> Self:
-        """Read [target, author, what `encode` wrote of what is told], as it comes from elsewhere.
+        """Read [target, author, value that `encode` wrote of a `told` tombstone], from another store.
 
-        Raises ValueError for anything else, and for fields that no post and no deletion has: no view could make rows of them.
+        Raises ValueError for anything else, and for values that no post and no deletion can have: views could not make
+        rows of them.
         """
         match item:
             case [bytes() as target, bytes() as author, bytes() as value] if _are_hashes([target, author]):
@@ -132,7 +133,7 @@ class Tombstone:
                         return stone
                 except (CorruptStoreError, TypeError, OverflowError):
                     pass
-        raise ValueError("this is no tombstone")
+        raise ValueError("this is not a tombstone: [target, author, value]")
 
 
 def _skeleton_of(fields: Any) -> Skeleton | None:
@@ -143,7 +144,7 @@ def _skeleton_of(fields: Any) -> Skeleton | None:
 
 
 def _later_of(more: Sequence[Any]) -> tuple[tuple[int, bytes], ...] | None:
-    """Return the (time, hash) of later deletions, which a row may end with; None where it ends with something else."""
+    """Return the (time, hash) of the later deletions at the end of a row, None if they are not valid."""
     if not more:
         return ()
     if type(more[0]) is not list or not more[0]:
@@ -159,7 +160,7 @@ def _later_of(more: Sequence[Any]) -> tuple[tuple[int, bytes], ...] | None:
 
 
 def tombstones(post: Post) -> list[Tombstone]:
-    """Return the waiting tombstones that a post/delete sets, none for other types."""
+    """Return the waiting tombstones that a post/delete makes, none for other types."""
     if not isinstance(post.body, Delete):
         return []
     return [Tombstone(target, post.author, post.timestamp_ms, post.hash) for target in dict.fromkeys(post.body.hashes)]

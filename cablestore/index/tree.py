@@ -1,18 +1,27 @@
-"""Trees: counts and sums over ranges of a view's rows, as rows of their own. Pure.
+"""Trees: stored counts and sums over ranges of posts in order of time, so that any range is summed in a few reads. Pure.
 
-A node is a set of posts and a beginning of <mono-ts>, 5 digits of the time and from there on one digit more on each level,
-then digits of the hash. Its row lists its parts, which are the nodes one level down:
+A tree of a set of posts branches by the digits of <mono-ts>, the time and the hash of a post. The name of a node is the
+beginning that its posts share: 5 digits of the time on the first level, then one digit more on each level. The row of a
+node lists its parts, the nodes one level below, with the number of their posts, the XOR and the sum of their hashes:
+
+    set      "" row:   tail 170012  |  16998: 910, XOR, sum  |  16999: 400, XOR, sum  |  17001: 150, XOR, sum
+                                         |                        |                        |
+    node     "16998" row:  169980: 90 | 169981: 820   "16999" row: ...           "17001" row:  170011: 150
+                              |            |                                                       (170012 is the tail)
+                          no row: 90    "169981" row: ...
+                          posts are read
 
     <prefix><set>!<node>~ -> for each part, in order: label | count u64 | XOR u8[32] | sum modulo 2^256 u8[32]
 
-The label is what the part's name has beyond the node's. There is a row for each set, and for each node with more than
-`leaf_rows` posts: what is in a smaller one is read post by post.
+The label is the rest of the part's name after the node's. There is a row for each set, and for each node with more than
+`leaf_rows` posts. The posts of a smaller node are read one by one.
 
-The newest part without a row of its own, the tail, stands in the set's row alone, before its parts: size of its name u8 | name |
-count | XOR | sum. All rows on the way down to it leave its posts out, so that a post that is the newest changes one row a set.
+Most posts are the newest of their set. They would change all rows on the way down to them. So the newest part without a
+row, the tail, is stored only in the row of the set, before its parts: size of its name u8 | name | count | XOR | sum. The
+rows on the way down to the tail do not count its posts: a newest post changes one row in each set.
 
-The rows follow from the set of posts alone. There are two ways to them that end at the same bytes: `TreeBuilder` makes
-them of all posts in order, `changed` of what a batch adds and takes away.
+The rows follow from the set of posts alone, not from the order in which they came. Two ways lead to the same bytes:
+`TreeBuilder` makes the rows from all posts in order, `changed` from what a batch adds and removes.
 """
 
 from __future__ import annotations
@@ -21,22 +30,22 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from heapq import merge
 from itertools import accumulate, islice
 from operator import add, xor
 from struct import Struct
 from typing import Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.view import Tree
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
-from cablestore.protocol.keys import SEPARATOR, SORT_TIME_SIZE_BYTES, TIME_DIGITS, after_prefix
+from cablestore.protocol.keys import SEPARATOR, SORT_TIME_SIZE_BYTES, TIME_DIGITS
 
 LENGTHS: Final = (0, *range(5, TIME_DIGITS + 1), *range(TIME_DIGITS + 2, SORT_TIME_SIZE_BYTES + 1))
-"""How long a node's name is on each level. The dot comes together with the digit behind it."""
+"""Length of a node's name on each level. The dot and the digit after it are added together."""
 LAST_LEVEL: Final = len(LENGTHS) - 1
-"""Here a node is one post, and has no row."""
+"""On this level a node is one post and has no row."""
 SUM_MODULUS: Final = 2**256
 
 _NO_RUN: Final = b"\xff"
@@ -44,8 +53,8 @@ _BLOCK_ITEMS: Final = 4_096
 _SUMS: Final = Struct(">Q32s32s")
 
 
-class Part(NamedTuple):
-    """A part of a node: what its name has beyond the node's, and what its posts come to."""
+class NodePart(NamedTuple):
+    """Part of a node: the rest of its name after the node's, and the number, XOR and sum of its posts."""
 
     label: bytes
     posts: int
@@ -54,18 +63,18 @@ class Part(NamedTuple):
 
 
 Move = tuple[bytes, bytes, int]
-"""<set>!<mono-ts> and hash of a post, and 1 where it is added, -1 where it is taken out."""
+"""<set>!<mono-ts> and hash of a post, with 1 if it is added, -1 if it is removed."""
 Change = tuple[bytes, bytes | None, bytes | None]
-"""A key, its value before and after, None for no row."""
+"""A key, its value before and its value after. None means no row."""
 
 
-def encode_part(part: Part) -> bytes:
-    """Return a part as it stands in the row of a node."""
+def encode_part(part: NodePart) -> bytes:
+    """Return a part as it is stored in the row of a node."""
     return part.label + _SUMS.pack(part.posts, part.xor.to_bytes(32, "big"), part.sum.to_bytes(32, "big"))
 
 
 def split_parts(value: bytes, level: int) -> dict[bytes, bytes]:
-    """Return what stands in the row of a node on this level of each part, by its label, or raise CorruptStoreError."""
+    """Return the encoded parts in the row of a node on this level, by their labels. Raises CorruptStoreError."""
     label_size = LENGTHS[level + 1] - LENGTHS[level]
     size = label_size + _SUMS.size
     if len(value) % size:
@@ -73,26 +82,26 @@ def split_parts(value: bytes, level: int) -> dict[bytes, bytes]:
     return {value[at : at + label_size]: value[at : at + size] for at in range(0, len(value), size)}
 
 
-def encode_root(tail: Part, parts: bytes) -> bytes:
-    """Return the row of a set: its tail, and what stands in it of its parts."""
+def encode_root(tail: NodePart, parts: bytes) -> bytes:
+    """Return the row of a set, with this tail and these encoded parts."""
     return bytes((len(tail.label),)) + encode_part(tail) + parts
 
 
-def split_root(value: bytes) -> tuple[Part, bytes]:
-    """Return the tail of a set, and what its row has of its parts, or raise CorruptStoreError."""
+def split_root(value: bytes) -> tuple[NodePart, bytes]:
+    """Return the tail and the encoded parts in the row of a set. Raises CorruptStoreError."""
     end = 1 + value[0] + _SUMS.size if value else 0
     if not value or value[0] not in LENGTHS[1:] or len(value) < end:
         raise _damaged()
     return decode_part(value[1:end]), value[end:]
 
 
-def with_part(value: bytes, change: Part) -> tuple[bytes, int]:
-    """Return the parts of a node after one of them changed, and how many posts it has then; without any it goes."""
+def with_part(value: bytes, change: NodePart) -> tuple[bytes, int]:
+    """Return the parts of a node after one of them changed, and its number of posts. A part without posts is removed."""
     size = len(change.label) + _SUMS.size
     if len(value) % size:
         raise _damaged()
     at = len(value) - size
-    if at < 0 or not value.startswith(change.label, at):  # the last one, mostly
+    if at < 0 or not value.startswith(change.label, at):  # it is mostly the last one
         places = range(0, len(value), size)
         at = size * bisect_left(places, change.label, key=lambda place: value[place : place + len(change.label)])
     is_there = value.startswith(change.label, at)
@@ -102,10 +111,10 @@ def with_part(value: bytes, change: Part) -> tuple[bytes, int]:
     return value[:at] + (encode_part(after) if after.posts else b"") + value[at + size * is_there :], after.posts
 
 
-def with_tail(value: bytes | None, node: bytes, posts: int, tail: Part) -> bytes:
-    """Return the parts of a node with `posts` in all, the tail among them if it lies in the node.
+def with_tail(value: bytes | None, node: bytes, posts: int, tail: NodePart) -> bytes:
+    """Return the parts of a node that has `posts` posts, including the tail if the tail is in the node.
 
-    `value` is the node's row without what a set's row begins with. Raises CorruptStoreError where it is missing.
+    `value` is the encoded parts in the node's row, None without a row. Raises CorruptStoreError if the row is missing.
     """
     has_tail = len(tail.label) > len(node) and tail.label.startswith(node)
     if value is None and not (has_tail and posts == tail.posts):
@@ -113,25 +122,25 @@ def with_tail(value: bytes | None, node: bytes, posts: int, tail: Part) -> bytes
     return with_part(value or b"", _within(tail, node, 1))[0] if has_tail else value or b""
 
 
-def _within(tail: Part, node: bytes, sign: int) -> Part:
-    """Return how a node on the way down to the tail changes with it."""
-    behind = LENGTHS[LENGTHS.index(len(node)) + 1]
-    return Part(tail.label[len(node) : behind], sign * tail.posts, tail.xor, sign * tail.sum)
+def _within(tail: NodePart, node: bytes, sign: int) -> NodePart:
+    """Return the change of a node above the tail when the tail is added (`sign` 1) or removed (-1)."""
+    end = LENGTHS[LENGTHS.index(len(node)) + 1]
+    return NodePart(tail.label[len(node) : end], sign * tail.posts, tail.xor, sign * tail.sum)
 
 
 def _damaged() -> CorruptStoreError:
     return CorruptStoreError("the sums of a range are damaged. Run `cablestore rebuild`")
 
 
-def decode_part(encoded: bytes) -> Part:
-    """Read a part."""
+def decode_part(encoded: bytes) -> NodePart:
+    """Return the part that `encode_part` wrote."""
     at = len(encoded) - _SUMS.size
     count, xor_, sum_ = _SUMS.unpack_from(encoded, at)
-    return Part(encoded[:at], count, int.from_bytes(xor_, "big"), int.from_bytes(sum_, "big"))
+    return NodePart(encoded[:at], count, int.from_bytes(xor_, "big"), int.from_bytes(sum_, "big"))
 
 
-def decode_parts(value: bytes, level: int) -> list[Part]:
-    """Read all parts in the row of a node on this level, or raise CorruptStoreError."""
+def decode_parts(value: bytes, level: int) -> list[NodePart]:
+    """Return all parts in the row of a node on this level. Raises CorruptStoreError."""
     return list(map(decode_part, split_parts(value, level).values()))
 
 
@@ -142,39 +151,39 @@ def _number(item: Row) -> int:
 # --- from all posts -------------------------------------------------------------------------------
 
 
-class _Open:
-    """A node that is not whole yet, and the parts of it that are."""
+class _OpenNode:
+    """Node of which more posts may come, and its complete parts."""
 
     __slots__ = ("key", "level", "parts")
 
     def __init__(self, key: bytes, level: int) -> None:
         self.key = key
         self.level = level
-        self.parts: list[Part] = []
+        self.parts: list[NodePart] = []
 
 
 class TreeBuilder:
-    """Makes the rows of trees from all items in order of keys, in order of keys too. It holds a few hundred items."""
+    """Builder of the rows of trees, from all items in key order to rows in key order. It keeps a few hundred items."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
-        self._stack: list[_Open] = []
+        self._stack: list[_OpenNode] = []
         self._head_size = 0
         self._run: list[Row] = []
-        """Items of one part of the node on top of the stack."""
+        """Items of one part of the top node of the stack."""
         self._edge = _NO_RUN
-        """What the keys of the run begin with."""
+        """Beginning of all keys of the run."""
         self._done: list[Row] = []
 
     def add(self, items: Iterable[Row]) -> list[Row]:
-        """Take the next items; return the rows that are whole."""
+        """Add the next items; return the rows that are complete."""
         for item in items:
             self._take(item)
         done, self._done = self._done, []
         return done
 
     def finish(self) -> list[Row]:
-        """Return the last rows."""
+        """Close the last set; return the remaining rows."""
         self._close_set()
         return self.add(())
 
@@ -186,7 +195,7 @@ class TreeBuilder:
             self._split()
 
     def _turn_to(self, key: bytes) -> None:
-        """Begin the run that this key belongs to."""
+        """Start the run of this key."""
         if self._stack and not key.startswith(self._stack[0].key):
             self._close_set()
         self._close_run()
@@ -194,12 +203,12 @@ class TreeBuilder:
             self._close_node()
         if not self._stack:
             self._head_size = len(key) - SORT_TIME_SIZE_BYTES
-            self._stack.append(_Open(key[: self._head_size], 0))
+            self._stack.append(_OpenNode(key[: self._head_size], 0))
         self._edge = key[: self._head_size + LENGTHS[self._stack[-1].level + 1]]
 
     def _split(self) -> None:
-        """Make a node of the run: it has become too long."""
-        self._stack.append(_Open(self._edge, self._stack[-1].level + 1))
+        """Turn the run into a node, because it has become too long."""
+        self._stack.append(_OpenNode(self._edge, self._stack[-1].level + 1))
         items, self._run, self._edge = self._run, [], _NO_RUN
         for item in items:
             self._take(item)
@@ -210,9 +219,9 @@ class TreeBuilder:
             node.parts.append(self._total_of_run(len(node.key)))
         self._run, self._edge = [], _NO_RUN
 
-    def _total_of_run(self, label_from: int) -> Part:
+    def _total_of_run(self, label_from: int) -> NodePart:
         numbers = list(map(_number, self._run))
-        return Part(self._edge[label_from:], len(numbers), reduce(xor, numbers), sum(numbers) % SUM_MODULUS)
+        return NodePart(self._edge[label_from:], len(numbers), reduce(xor, numbers), sum(numbers) % SUM_MODULUS)
 
     def _close_node(self) -> None:
         node = self._stack.pop()
@@ -221,7 +230,7 @@ class TreeBuilder:
             self._stack[-1].parts.append(total_of(node.key[len(self._stack[-1].key) :], node.parts))
 
     def _close_set(self) -> None:
-        """Close all nodes. The last run is the tail."""
+        """Close all nodes of the set. The last run is the tail."""
         if not self._stack:
             return
         tail = self._total_of_run(self._head_size)
@@ -233,9 +242,9 @@ class TreeBuilder:
         self._done.append((self._tree.prefix + root.key + b"~", value))
 
 
-def total_of(label: bytes, parts: Sequence[Part]) -> Part:
-    """Return what parts come to together."""
-    return Part(
+def total_of(label: bytes, parts: Sequence[NodePart]) -> NodePart:
+    """Return the sum of several parts."""
+    return NodePart(
         label,
         sum(part.posts for part in parts),
         reduce(xor, (part.xor for part in parts), 0),
@@ -244,7 +253,7 @@ def total_of(label: bytes, parts: Sequence[Part]) -> Part:
 
 
 def tree_rows(tree: Tree, items: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows of all sets' trees from all items, (<set>!<mono-ts>, hash) in order, in order of keys."""
+    """Yield the rows of the trees of all sets in key order. `items` are all (<set>!<mono-ts>, hash) in order."""
     builder = TreeBuilder(tree)
     source = iter(items)
     while block := list(islice(source, _BLOCK_ITEMS)):
@@ -252,13 +261,8 @@ def tree_rows(tree: Tree, items: Iterable[Row]) -> Iterator[Row]:
     yield from builder.finish()
 
 
-def all_items(reader: Reader, tree: Tree) -> Iterator[Row]:
-    """Yield all items of all sets, in order."""
-    return merge(*(items_in(reader.blocks(prefix, after_prefix(prefix)), prefix) for prefix in tree.sources))
-
-
 def items_in(blocks: Iterable[list[Row]], prefix: bytes) -> Iterator[Row]:
-    """Yield the items in rows under one of a tree's sources."""
+    """Yield the items in the rows under `prefix`, one of a tree's sources."""
     size = len(prefix)
     for block in blocks:
         for key, digest in block:
@@ -266,11 +270,11 @@ def items_in(blocks: Iterable[list[Row]], prefix: bytes) -> Iterator[Row]:
                 yield key[size:], digest
 
 
-# --- from what changes ----------------------------------------------------------------------------
+# --- from the changes of a batch ------------------------------------------------------------------
 
 
 def changed(reader: Reader, tree: Tree, moves: list[Move]) -> Iterator[Change]:
-    """Yield how rows change with these moves. `reader` has the state before them."""
+    """Yield the changed rows. `reader` has the state before the moves."""
     if -1 in [sign for _, _, sign in moves]:
         net: Counter[tuple[bytes, bytes]] = Counter()
         for key, digest, sign in moves:
@@ -290,7 +294,7 @@ def changed(reader: Reader, tree: Tree, moves: list[Move]) -> Iterator[Change]:
 
 
 def _grown(root: bytes, head: bytes, moves: list[Move], leaf_rows: int) -> bytes | None:
-    """Return the row of a set after moves, None where they are more than posts added to its tail."""
+    """Return the row of a set after the moves, None unless they only add posts to its tail."""
     start = 1 + root[0] if root else 0
     stop = start + _SUMS.size
     if len(root) < stop:
@@ -311,7 +315,7 @@ def _grown(root: bytes, head: bytes, moves: list[Move], leaf_rows: int) -> bytes
 
 
 class _Sums:
-    """Posts of a set in order, each with 1 or -1, and what any stretch of them comes to: a difference of two sums."""
+    """Moves of a set in order, with sums from the first on. The sum of any stretch is a difference of two of these."""
 
     def __init__(self, moves: list[Move]) -> None:
         self.keys = [key for key, _, _ in moves]
@@ -323,9 +327,9 @@ class _Sums:
         self._posts = list(accumulate(signs, initial=0))
         self._sums = list(accumulate(numbers, add, initial=0))
 
-    def of(self, label: bytes, start: int, stop: int) -> Part:
-        """Return what a stretch comes to. The sum may be negative, or beyond the modulus."""
-        return Part(
+    def of(self, label: bytes, start: int, stop: int) -> NodePart:
+        """Return the sum of a stretch. It may be negative or above the modulus."""
+        return NodePart(
             label,
             self._posts[stop] - self._posts[start],
             self._xors[stop] ^ self._xors[start],
@@ -333,16 +337,16 @@ class _Sums:
         )
 
     def stretches(self, start: int, stop: int, size: int) -> Iterator[tuple[bytes, int, int]]:
-        """Yield (beginning, start, stop) of the stretches of keys that have so many bytes in common."""
+        """Yield (beginning, start, stop) of the stretches of keys that share their first `size` bytes."""
         while start < stop:
             edge = self.keys[start][:size]
-            behind = bisect_left(self.keys, edge + b"~", start, stop)
-            yield edge, start, behind
-            start = behind
+            end = bisect_left(self.keys, edge + b"~", start, stop)
+            yield edge, start, end
+            start = end
 
 
 class _SetChange:
-    """What a batch changes about the tree of one set. `head` is its name and what parts that from places."""
+    """Change of the tree of one set by a batch. `head` is the name of the set with its separator."""
 
     def __init__(self, reader: Reader, tree: Tree, head: bytes, root: bytes | None, moves: list[Move]) -> None:
         self._reader = reader
@@ -352,11 +356,11 @@ class _SetChange:
         self._moves = moves
         self._key = tree.prefix + head
         self._changes = _Sums(moves)
-        self._tail: Part | None = None
+        self._tail: NodePart | None = None
         self._found: dict[bytes, bytes | None] = {}
-        """The rows of nodes as they are, by name."""
+        """Rows of nodes before the change, by name."""
         self._rows: dict[bytes, bytes | None] = {}
-        """The same rows with the tail in them, or as they will be once they are changed."""
+        """Rows of nodes after the change so far, by name, with the tail in them until `_leave_out`."""
 
     def run(self) -> Iterator[Change]:
         """Yield the changed rows."""
@@ -374,8 +378,8 @@ class _SetChange:
         for name, after in self._rows.items():
             yield self._key + name + b"~", self._found[name], after
 
-    def _altered_tail(self, tail: Part) -> Part | None:
-        """Change all nodes but for the tail, and return what it is then, None where no post is left."""
+    def _altered_tail(self, tail: NodePart) -> NodePart | None:
+        """Change all nodes, and return the tail after the change, None if no post is left."""
         stays = all(sign > 0 and key < self._head + tail.label for key, _, sign in self._moves)
         if not stays:
             posts = 0
@@ -385,8 +389,8 @@ class _SetChange:
         self._alter(self._head, 0, 0, len(self._moves), self._row(b"", 0), is_kept=True)
         return tail if stays else self._newest()
 
-    def _newest(self) -> Part | None:
-        """Return the newest part without a row of its own."""
+    def _newest(self) -> NodePart | None:
+        """Return the newest part that has no row."""
         name = b""
         value = self._rows[name]
         level = 0
@@ -398,15 +402,15 @@ class _SetChange:
             value = self._row(name, last.posts)
         return None
 
-    def _leave_out(self, tail: Part | None) -> None:
-        """Take the tail out of the rows that will be."""
+    def _leave_out(self, tail: NodePart | None) -> None:
+        """Subtract the tail from the rows after the change."""
         for name in _above(tail.label) if tail is not None else ():
             value = self._rows.get(name)
             if tail is not None and value is not None:
                 self._rows[name] = with_part(value, _within(tail, name, -1))[0] or None
 
     def _row(self, name: bytes, posts: int) -> bytes:
-        """Return the row of a node with this many posts, the tail in it."""
+        """Return the row of a node with `posts` posts, with the tail in it."""
         value = self._rows.get(name)
         if value is None:
             assert self._tail is not None  # noqa: S101 - without one there are no rows to read
@@ -415,7 +419,7 @@ class _SetChange:
         return value
 
     def _make(self, node: bytes, level: int, start: int, stop: int) -> None:
-        """Make the rows of a node that had none, and of those in it."""
+        """Make the row of a node that had none, and the rows below it."""
         posts = dict(self._tree.items(self._reader, node, node + b"~"))
         for key, digest, sign in self._moves[start:stop]:
             if sign > 0:
@@ -426,34 +430,34 @@ class _SetChange:
         self._make_whole(sums, node, level, 0, len(posts))
 
     def _make_whole(self, sums: _Sums, node: bytes, level: int, start: int, stop: int) -> None:
-        """Make the row of a node that has a stretch of posts, and of those in it."""
+        """Make the row of a node from a stretch of posts, and the rows below it."""
         parts = []
-        for edge, first, behind in sums.stretches(start, stop, len(self._head) + LENGTHS[level + 1]):
-            if behind - first > self._tree.leaf_rows and level + 1 < LAST_LEVEL:
-                self._make_whole(sums, edge, level + 1, first, behind)
-            parts.append(encode_part(_with(Part(edge[len(node) :], 0, 0, 0), sums.of(b"", first, behind))))
+        for edge, first, end in sums.stretches(start, stop, len(self._head) + LENGTHS[level + 1]):
+            if end - first > self._tree.leaf_rows and level + 1 < LAST_LEVEL:
+                self._make_whole(sums, edge, level + 1, first, end)
+            parts.append(encode_part(_with(NodePart(edge[len(node) :], 0, 0, 0), sums.of(b"", first, end))))
         name = node[len(self._head) :]
         self._found[name] = None
         self._rows[name] = b"".join(parts) or None
 
     def _alter(self, node: bytes, level: int, start: int, stop: int, value: bytes, *, is_kept: bool) -> None:
-        """Change the row of a node, and of those in it."""
+        """Change the row of a node, and the rows below it."""
         parts = split_parts(value, level)
-        for edge, first, behind in self._changes.stretches(start, stop, len(self._head) + LENGTHS[level + 1]):
+        for edge, first, end in self._changes.stretches(start, stop, len(self._head) + LENGTHS[level + 1]):
             label = edge[len(node) :]
-            before = decode_part(parts[label]) if label in parts else Part(label, 0, 0, 0)
-            after = _with(before, self._changes.of(label, first, behind))
+            before = decode_part(parts[label]) if label in parts else NodePart(label, 0, 0, 0)
+            after = _with(before, self._changes.of(label, first, end))
             if after.posts:
                 parts[label] = encode_part(after)
             else:
                 parts.pop(label, None)
             if level + 1 < LAST_LEVEL:
-                self._alter_below(edge, level + 1, first, behind, before.posts, after.posts)
+                self._alter_below(edge, level + 1, first, end, before.posts, after.posts)
         whole = b"".join([parts[label] for label in sorted(parts)])
         self._rows[node[len(self._head) :]] = whole if whole and is_kept else None
 
     def _alter_below(self, node: bytes, level: int, start: int, stop: int, before: int, after: int) -> None:
-        """Change the rows of a node that had `before` posts and has `after`."""
+        """Change the rows of a node that had `before` posts and now has `after`."""
         leaf_rows = self._tree.leaf_rows
         if before <= leaf_rows < after:
             self._make(node, level, start, stop)
@@ -463,10 +467,10 @@ class _SetChange:
 
 
 def _above(name: bytes) -> list[bytes]:
-    """Return the names of the nodes on the way down to a node, that of the set first."""
+    """Return the names of the nodes above a node, that of the set first."""
     return [name[:size] for size in LENGTHS if size < len(name)]
 
 
-def _with(part: Part, change: Part) -> Part:
-    """Return what a part comes to with a change."""
-    return Part(part.label, part.posts + change.posts, part.xor ^ change.xor, (part.sum + change.sum) % SUM_MODULUS)
+def _with(part: NodePart, change: NodePart) -> NodePart:
+    """Return a part after a change."""
+    return NodePart(part.label, part.posts + change.posts, part.xor ^ change.xor, (part.sum + change.sum) % SUM_MODULUS)

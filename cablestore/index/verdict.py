@@ -1,4 +1,4 @@
-"""What became of a post that was offered: one of a fixed set of verdicts, never an exception."""
+"""Outcomes of offering a post to a store: one of a fixed set of verdicts, never an exception."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final, NamedTuple
 
 
 class Verdict(Enum):
-    """The outcome of offering a post, or of asking for one to be discarded."""
+    """Verdict on a post that was offered, or that was to be discarded."""
 
     ACCEPTED = "accepted"
     """Stored and indexed."""
     DUPLICATE = "duplicate"
-    """Held already."""
+    """Already stored."""
     DELETED = "deleted"
-    """Its author deleted it; its bytes are not stored."""
+    """Deleted by its author; its bytes are not stored."""
     MALFORMED = "malformed"
     """Not a post of this store's dialect."""
     UNKNOWN_TYPE = "unknown type"
@@ -24,21 +24,21 @@ class Verdict(Enum):
     TOO_FAR_AHEAD = "too far in the future"
     """Dated a week or more ahead of now (wire.md 5.1.4)."""
     LOCAL_ONLY = "local-only"
-    """Somebody else's private post, which should never have left their store (moderation.md 4.5)."""
+    """A private post of another user, which should never have left that user's store (moderation.md 4.5)."""
     DISCARDED = "discarded"
     """Removed without a tombstone."""
     KEPT = "kept"
-    """A post/delete, which is never discarded: it is the proof of its tombstones (wire.md 5.1.5)."""
+    """A post/delete. It is never discarded, because it proves its tombstones (wire.md 5.1.5)."""
     UNKNOWN = "unknown"
-    """Not held."""
+    """Not stored."""
 
 
 LIES: Final = frozenset({Verdict.MALFORMED, Verdict.BAD_SIGNATURE})
-"""What becomes of posts that no honest peer passes on: it would have verified them."""
+"""Verdicts on posts that no honest peer passes on, because it verifies them first."""
 
 
 class Outcome(NamedTuple):
-    """What became of one post. `reason` says more where the verdict alone does not."""
+    """Outcome for one post. `reason` adds what the verdict alone does not say."""
 
     hash: bytes
     verdict: Verdict

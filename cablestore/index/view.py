@@ -28,8 +28,9 @@ from struct import Struct
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row
 from cablestore.index.packing import pack, unpack
-from cablestore.index.reader import Reader, Row, record_key
+from cablestore.index.reader import Reader, record_key
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TYPE_NAMES
 from cablestore.protocol.post import Post

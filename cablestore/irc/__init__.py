@@ -1,1 +1,1 @@
-"""Chat logs of IRC clients, imported into a store."""
+"""Import of the chat logs of IRC clients into a store."""

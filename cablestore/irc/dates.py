@@ -1,7 +1,7 @@
-"""When the lines of a chat log were written: from what each says of it to milliseconds since 1970. Pure.
+"""Times of the lines of a chat log, in milliseconds since 1970. Pure.
 
-A line may say a date, a time, a zone, all of them or nothing. `Clock` keeps the day that earlier lines or the path said
-and carries it on. Names of months are the English ones that clients write, whatever the locale here is.
+A line may have a date, a time, a zone, all of them or none. `Clock` keeps the day that earlier lines or the path gave,
+and advances it. Names of months are the English ones that clients write, in any locale.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 SMALL_STEP_MS: Final = HOUR_MS
-"""A clock that goes back less than this was corrected; one that goes back more passed noon or midnight, or is a log of another time."""
+"""A clock that goes back less was corrected. One that goes back more passed noon or midnight, or another log begins."""
 
 _LEAP_YEAR: Final = 2000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,7 +36,7 @@ STAMP: Final = re.compile(
 """How clients begin a line: `12:34`, `[12:34:56]`, `2013-01-07 12:34:56`, `2013-01-07T12:34:56+0100`, `Jan 07 12:34:56`."""
 
 SHORT_STAMP: Final = re.compile(rf"\[{_TIME}\] ")
-"""`[12:34]`, and nothing else."""
+"""Only `[12:34]`."""
 
 LONG_DATE: Final = rf"\S+ (?P<month_name>{MONTH_NAME}) +(?P<day_>[0-9]{{1,2}}) (?:{_TIME}{_SECOND} )?(?P<year>{YEAR})"
 """`Mon Jan 07 2013`, or with a time before the year."""
@@ -44,9 +44,9 @@ LONG_DATE: Final = rf"\S+ (?P<month_name>{MONTH_NAME}) +(?P<day_>[0-9]{{1,2}}) (
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a line says of its time. `ms` counts from midnight; `year` and `month` are 0 where it does not say them.
+    """Time as one line gives it. `ms` counts from midnight; `year` and `month` are 0 if the line has none.
 
-    `zone_ms` is how far its zone is ahead of UTC, None where it does not say it.
+    `zone_ms` is how far its zone is ahead of UTC, None if the line has none.
     """
 
     ms: int
@@ -56,23 +56,23 @@ class Stamp:
     zone_ms: int | None = None
 
     def is_dated(self) -> bool:
-        """Tell whether it has a whole date."""
+        """Tell whether it has a full date."""
         return self.year > 0
 
     def date(self) -> date:
-        """Return its date, which `is_dated` promises."""
+        """Return its date. Call it only if `is_dated`."""
         return date(self.year, self.month, self.day)
 
 
 @lru_cache(maxsize=16_384)
 def stamp_of(beginning: str) -> Stamp | None:
-    """Return what the beginning of a line says that STAMP matches. None for a date that no calendar has."""
+    """Return the stamp at the beginning of a line, which STAMP must match. None for an impossible date."""
     match = STAMP.match(beginning)
     return None if match is None else read_stamp(match, None)
 
 
 def read_stamp(match: re.Match[str], known: Stamp | None) -> Stamp | None:
-    """Return what the groups of a match say, and what `known` says beside it. None for a date that no calendar has."""
+    """Return the stamp of the groups of a match, completed by `known`. None for an impossible date."""
     said = match.groupdict()
     ms, zone_ms = (known.ms, known.zone_ms) if known else (0, None)
     if said["hour"]:
@@ -89,7 +89,7 @@ def read_stamp(match: re.Match[str], known: Stamp | None) -> Stamp | None:
 
 
 def real_date(year: int, month: int, day: int) -> date | None:
-    """Return a date, None where the calendar has none."""
+    """Return a date, None if it is impossible."""
     try:
         return date(year, month, day)
     except ValueError:
@@ -109,7 +109,7 @@ def _zone_ms(zone: str) -> int:
 
 
 class Clock:
-    """The time in one log, from line to line: `begin` for each file, then `tick` for each line."""
+    """Time in one log, from line to line: call `begin` for each file, then `tick` for each line."""
 
     def __init__(self) -> None:
         self._zone: tzinfo = UTC
@@ -118,10 +118,10 @@ class Clock:
         self._passed_ms = 0
         self._is_at_begin = True
         self.now_ms = 0
-        """What the last line said, in milliseconds since 1970."""
+        """Time of the last line, in milliseconds since 1970."""
 
     def begin(self, day: date, face_hours: int, zone: tzinfo) -> int:
-        """Begin a file at the start of a day, with times of 12 or 24 hours in a zone. Returns milliseconds since 1970."""
+        """Begin a file at the start of a day, with a clock of 12 or 24 hours. Returns milliseconds since 1970."""
         self._day, self._face_ms, self._zone = day, face_hours * HOUR_MS, zone
         self._passed_ms = self.now_ms = 0
         self._is_at_begin = True
@@ -129,10 +129,10 @@ class Clock:
         return self.now_ms
 
     def tick(self, stamp: Stamp | None) -> int:
-        """Go on to what a line says, or stay where it says nothing. Returns milliseconds since 1970.
+        """Advance to the time of a line, if it has one. Returns milliseconds since 1970.
 
         A time without a date never goes back: a clock that shows much less than before passed noon or midnight. A time
-        with a date is believed, but for small steps back, which are corrections.
+        with a date is trusted, except for small steps back, which are corrections.
         """
         if stamp is None:
             return self.now_ms
@@ -151,7 +151,7 @@ class Clock:
         return self.now_ms
 
     def _date_of(self, stamp: Stamp) -> date:
-        """Return a stamp's date; one without a year is in the year that brings it closest to the last known day."""
+        """Return a stamp's date. One without a year gets the year that is closest to the last known day."""
         if stamp.is_dated():
             return stamp.date()
         years = (self._day.year + step for step in (0, 1, -1))
@@ -165,10 +165,10 @@ class Clock:
         return self._utc_ms(self._passed_ms + stamp.ms)
 
     def _utc_ms(self, local_ms: int) -> int:
-        """Return when it is so late after the day's midnight where the log was written.
+        """Return the UTC time of a local time, which counts from the day's midnight in the log's zone.
 
-        Where the clocks went back an hour exists twice: it is the first one, unless the log was later than that already.
-        An hour that the clocks left out is read as if they had not.
+        When clocks go back, an hour exists twice: the first one counts, unless the log was already later. An hour that
+        clocks skip is read as if they did not.
         """
         if self._zone is UTC:
             return _possible((self._day.toordinal() - _EPOCH.toordinal()) * DAY_MS + local_ms)

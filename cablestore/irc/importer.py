@@ -1,4 +1,4 @@
-"""Importing chat logs into a store: which logs there are, of which channel and day, and counting what became of them."""
+"""Import of chat logs into a store: find the logs, their channels and days, and count what is stored of them."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from cablestore.index.verdict import Verdict
 from cablestore.irc.dates import Clock, Stamp, real_date
 from cablestore.irc.formats import SAMPLE_LINES, LogFormat, recognise
 from cablestore.irc.paths import date_in_path, is_named_by_day, marked_channel, plain_channel, year_in_path
-from cablestore.irc.posts import Cast, Conversation, Skips
-from cablestore.irc.source import Found, files_below, logs_in, logs_in_order, read_lines
+from cablestore.irc.posts import LogConverter, NickKeys, Skips
+from cablestore.irc.source import LogStream, files_below, logs_in, logs_in_order, read_lines
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post
 from cablestore.store.store import CableStore
 
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _SAMPLED_CHARACTERS: Final = 1_000
-"""Of each line that is read to recognise a format."""
+"""Characters of each line that are used to recognise a format."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file of a channel's log, and the day with which it begins.
+    """One file of a channel's log, and the day on which it begins.
 
-    `path` goes through the archives that hold it, `number` says which of the files in `source` it is. `start_ms` is when
-    it begins, in milliseconds since 1970; times without a zone are in `zone`.
+    `path` includes the archives that hold the file, `number` counts the files in `source`. `start_ms` is the time at
+    which it begins, in milliseconds since 1970; times without a zone are in `zone`.
     """
 
     source: Path
@@ -48,14 +48,14 @@ class LogFile:
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import read and what became of it."""
+    """Counts of what an import read and stored."""
 
     files: int = 0
     lines: int = 0
     posts: Counter[str] = field(default_factory=Counter)
     """Posts made from lines, by type."""
     verdicts: Counter[str] = field(default_factory=Counter)
-    """What the store said to them."""
+    """Verdicts of the store on them."""
     skips: Skips = field(default_factory=Skips)
 
 
@@ -67,18 +67,18 @@ def find_logs(
 ) -> list[LogFile]:
     """Return the logs under `paths`, by channel and then time.
 
-    Paths are files, folders, compressed files or archives. The channel is what the lines of a file name; else what its
-    path marks with `#`; else, in formats whose lines name it, what those of all other files name if they agree; else what
-    the name or the folder says. `channel` overrides it all. The date is what the lines say, else the path, else `day`;
-    times without a zone are in `zone`.
+    Paths are files, folders, compressed files or archives. The channel of a file is the one that its lines name; else
+    the one that its path marks with `#`; else, in formats whose lines name it, the one of all other files if they
+    agree; else the name of the file or the folder. `channel` overrides all of these. The date comes from the lines,
+    else from the path, else from `day`; times without a zone are in `zone`.
 
-    Raises LogFormatError for a path that does not exist, for one without a line, and for a file that no format reads.
+    Raises LogFormatError for a path that does not exist or has no lines, and for a file of an unknown format.
     """
     found: dict[tuple[Path, int], LogFile] = {}
     for path in paths:
         below = [log for file in files_below(path) for log in _inspected(file, day, zone)]
         if not below:
-            raise LogFormatError(f"{path} is empty: there is no line of a log in it")
+            raise LogFormatError(f"{path} is empty: it has no line of a log")
         found |= {(log.source, log.number): log for log in below}
     named = {log.channel for log in found.values() if log.channel and log.format.names_channel}
     common = named.pop() if len(named) == 1 else ""
@@ -91,7 +91,7 @@ def _channel_of(log: LogFile, common: str) -> str:
     found = marked or (common if log.format.names_channel else "") or plain_channel(log.path)
     if not 1 <= len(found) <= limits.MAX_CHANNEL_CODEPOINTS or not found.isprintable():
         raise LogFormatError(
-            f"{log.path} does not say which channel it is of: a name has 1 to {limits.MAX_CHANNEL_CODEPOINTS} characters. "
+            f"{log.path} does not name its channel, which must have 1 to {limits.MAX_CHANNEL_CODEPOINTS} characters. "
             "Give one with --channel"
         )
     return found
@@ -104,8 +104,8 @@ def _inspected(source: Path, day: date | None, zone: tzinfo) -> Iterator[LogFile
             yield log
 
 
-def _inspect(source: Path, found: Found, given: date | None, zone: tzinfo) -> LogFile | None:
-    """Recognise a file; None for one without lines. Its channel is "" where its lines name none."""
+def _inspect(source: Path, found: LogStream, given: date | None, zone: tzinfo) -> LogFile | None:
+    """Recognise a file. Returns None for one without lines. Its channel is "" if its lines name none."""
     lines, seen = _sampled(found), list[str]()
     known = recognise(_noted(lines, seen), str(found.path), is_named_by_day=is_named_by_day(found.path))
     if not seen:
@@ -132,8 +132,8 @@ def _noted(lines: Iterator[str], seen: list[str]) -> Iterator[str]:
         yield line
 
 
-def _sampled(found: Found) -> Iterator[str]:
-    """Yield the beginnings of lines, without empty ones. One that is too long is replaced by what no format reads."""
+def _sampled(found: LogStream) -> Iterator[str]:
+    """Yield the beginnings of lines except empty ones. One that no format parses replaces one that is too long."""
     for number, line in enumerate(read_lines(found.stream)):
         text = "(too long)" if line is None else line[:_SAMPLED_CHARACTERS]
         if text.strip():
@@ -141,7 +141,7 @@ def _sampled(found: Found) -> Iterator[str]:
 
 
 def _beginning(known: LogFormat, lines: list[str], path: PurePath, given: date | None) -> tuple[date, Stamp | None]:
-    """Return the day with which a log begins, and its first time if that has a date."""
+    """Return the day on which a log begins, and its first time if that has a date."""
     times = [line.time for line in map(known.parse, lines[:SAMPLE_LINES]) if line is not None and line.time is not None]
     dated = next((number for number, time in enumerate(times) if time.is_dated()), None)
     if dated is not None:
@@ -154,7 +154,7 @@ def _beginning(known: LogFormat, lines: list[str], path: PurePath, given: date |
     begin = in_path or given
     if begin is None:
         raise LogFormatError(
-            f"{path} has no date: neither its lines nor its path say one like 2022-01-31 or 2022/01/31. Give one with --date"
+            f"{path} has no date: neither its lines nor its path have one like 2022-01-31 or 2022/01/31. Give one with --date"
         )
     return begin, first
 
@@ -169,9 +169,9 @@ def _date_in_path(path: PurePath, given: date | None) -> date | None:
 
 
 def _stated(time: Stamp, *, is_first: bool) -> tuple[date, Stamp | None]:
-    """Return the day with which a log begins from the first date in it.
+    """Return the day on which a log begins, given the first date in it.
 
-    Where lines come before it and it is a mere date, they are of the day before.
+    Lines before a date without a time are from the day before.
     """
     if is_first:
         return time.date(), time
@@ -183,26 +183,26 @@ def _stated(time: Stamp, *, is_first: bool) -> tuple[date, Stamp | None]:
 
 def posts_of(
     logs: Iterable[LogFile],
-    cast: Cast,
+    nick_keys: NickKeys,
     dialect: Dialect,
     report: ImportReport,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Post]:
-    """Yield the posts that logs come to, channel by channel. `progress` gets the bytes read since its last call."""
+    """Yield the posts of logs, channel by channel. `progress` is called with the bytes read since its last call."""
     for channel, opened in groupby(_opened(list(logs)), key=lambda pair: pair[0].channel):
-        conversation = Conversation(channel, cast, dialect, report.skips)
+        converter = LogConverter(channel, nick_keys, dialect, report.skips)
         for log, found in opened:
-            conversation.begin_file(log.day, log.format.face_hours, log.zone)
-            for text in _worth_reading(found, report):
-                for post in conversation.posts(log.format.parse(text), text):
+            converter.begin_file(log.day, log.format.face_hours, log.zone)
+            for text in _usable_lines(found, report):
+                for post in converter.posts(log.format.parse(text), text):
                     report.posts[post.type_name] += 1
                     yield post
             report.files += 1
             progress(log.size_bytes)
 
 
-def _worth_reading(found: Found, report: ImportReport) -> Iterator[str]:
-    """Yield the lines of a file that are worth reading, and count all of them."""
+def _usable_lines(found: LogStream, report: ImportReport) -> Iterator[str]:
+    """Yield the lines of a file that are neither empty nor too long, and count all lines."""
     for number, line in enumerate(read_lines(found.stream)):
         report.lines += 1
         if line is None:
@@ -213,8 +213,8 @@ def _worth_reading(found: Found, report: ImportReport) -> Iterator[str]:
             yield line.removeprefix(_BYTE_ORDER_MARK) if number == 0 else line
 
 
-def _opened(logs: list[LogFile]) -> Iterator[tuple[LogFile, Found]]:
-    """Yield logs with what they hold, in their order. An archive is read on where it was left."""
+def _opened(logs: list[LogFile]) -> Iterator[tuple[LogFile, LogStream]]:
+    """Yield logs with their streams, in order. Reading of an archive continues where it stopped."""
     numbers: dict[Path, list[int]] = {}
     for log in logs:
         numbers.setdefault(log.source, []).append(log.number)
@@ -233,13 +233,13 @@ def import_logs(
     progress: Callable[[int], None] = lambda _: None,
     batch_posts: int = 500,
 ) -> ImportReport:
-    """Store what logs come to; a second import of the same logs adds nothing.
+    """Store the posts of logs. A second import of the same logs adds nothing.
 
-    Give all the logs of a channel at once: each post links to the one before it, so a log that begins later is another
-    history. Interrupted, it can be run again.
+    Pass all logs of a channel together: each post links to the one before it, so a log that begins later makes another
+    history. If interrupted, the import can be run again.
     """
     report = ImportReport()
-    raws = (post.raw for post in posts_of(logs, Cast(seed_phrase), store.dialect, report, progress))
+    raws = (post.raw for post in posts_of(logs, NickKeys(seed_phrase), store.dialect, report, progress))
     for outcomes in store.ingest_batches(raws, batch_posts=batch_posts, verify=False):
         report.verdicts.update(outcome.verdict.value for outcome in outcomes)
     return report

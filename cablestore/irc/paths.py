@@ -1,4 +1,4 @@
-"""What the path of a chat log says: the date and the channel. Pure."""
+"""Date and channel in the path of a chat log. Pure."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _SEPARATORS: Final = "-_. "
 
 
 def date_in_path(path: PurePath) -> date | None:
-    """Return the date that a log's name says, or else its folders, None where neither has one.
+    """Return the date in a log's name, or else in its folders, None if neither has one.
 
-    Raises LogFormatError where the name has one like 2022-02-31.
+    Raises LogFormatError for a name with an impossible date like 2022-02-31.
     """
     iso = _ISO_DATE.search(path.name)
     if iso is not None:
         year, month, day = (int(part) for part in iso[0].split("-"))
         found = real_date(year, month, day)
         if found is None:
-            raise LogFormatError(f"the name of {path} has no real date: {iso[0]}. Give one with --date")
+            raise LogFormatError(f"the name of {path} has an impossible date: {iso[0]}. Give one with --date")
         return found
     days = [found for match in _DATE.finditer("/".join(path.parts)) if (found := _date_of(match)) is not None]
     return days[-1] if days else None
@@ -52,12 +52,12 @@ def _date_of(match: re.Match[str]) -> date | None:
 
 
 def year_in_path(path: PurePath) -> int | None:
-    """Return the year that a folder is, the innermost one."""
+    """Return the year that names the innermost folder with such a name."""
     return next((int(part) for part in reversed(path.parts[:-1]) if re.fullmatch(YEAR, part)), None)
 
 
 def marked_channel(path: PurePath) -> str:
-    """Return the channel that a path marks with `#`, without the mark, "" where it marks none."""
+    """Return the channel that a path marks with `#`, without the mark, "" if it marks none."""
     for part in reversed(path.parts):
         _, mark, name = part.partition("#")
         if mark and (channel := _without_date(name)):
@@ -66,9 +66,9 @@ def marked_channel(path: PurePath) -> str:
 
 
 def plain_channel(path: PurePath) -> str:
-    """Return the channel that a path without a `#` is of: the file's name, or the folder's where that is a date.
+    """Return the channel of a path without a `#`: the file's name, or the folder's name if that is a date.
 
-    A name with a date like 2022-01-31 is one of a channel's many files, so the folder is the channel.
+    A file with a date like 2022-01-31 in its name is one of a channel's many files, so the folder is the channel.
     """
     name = _without_date(path.name)
     if name and not is_named_by_day(path) and not _PART_OF_DATE.fullmatch(name):

@@ -1,7 +1,8 @@
-"""A channel's log as signed posts: who is who, when, linked to what. Pure; the same log gives the same posts, always.
+"""A channel's log as signed posts: their authors, times and links. Pure; the same log always makes the same posts.
 
-Every nick gets a key derived from a seed phrase. A nick that changes keeps its key until it leaves; a nick that joins, or
-speaks without having joined, has the key of its own name. Each post links to the one before it in its channel.
+Every nick has a key that is derived from a seed phrase. A user that changes its nick keeps its key until it leaves. A
+user that joins, or speaks without having joined, has the key of its nick. Each post links to the one before it in its
+channel.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from typing import Final
 
 from cablestore import limits
 from cablestore.irc.dates import SMALL_STEP_MS, Clock, Stamp
-from cablestore.irc.formats import Act, Line, shortened
+from cablestore.irc.formats import LineKind, LogLine, shortened
 from cablestore.protocol.body import Body, Info, Join, Leave, Text, Topic
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post, encode_post
 
 EXAMPLES_KEPT: Final = 3
-"""Lines that were not understood and are shown."""
-_PASSED_OVER: Final = frozenset({Act.MODE, Act.NOTICE, Act.UNSIGNED_TOPIC, Act.CLIENT})
+"""Lines of unknown meaning that are reported."""
+_SKIPPED: Final = frozenset({LineKind.MODE, LineKind.NOTICE, LineKind.UNSIGNED_TOPIC, LineKind.CLIENT})
 
 
-class Cast:
-    """The keys of all nicks under one seed phrase."""
+class NickKeys:
+    """Keys of all nicks under one seed phrase."""
 
     def __init__(self, seed_phrase: str) -> None:
         self.identity = lru_cache(maxsize=16_384)(lambda nick: Identity.derive(seed_phrase, nick))
@@ -35,87 +36,87 @@ class Cast:
 
 @dataclass(slots=True)
 class Skips:
-    """What was not taken over, by reason, and how many texts were cut to the protocol's limit."""
+    """Counts of skipped lines by reason, and of texts that were cut to the protocol's limit."""
 
     reasons: Counter[str] = field(default_factory=Counter)
     cut: int = 0
     examples: list[str] = field(default_factory=list)
-    """The first lines that were not understood, shortened."""
+    """The first lines of unknown meaning, shortened."""
 
     def not_understood(self, text: str) -> None:
-        """Count a line that says nothing that is known here."""
+        """Count a line of unknown meaning."""
         self.reasons["not understood"] += 1
         if len(self.examples) < EXAMPLES_KEPT:
             self.examples.append(shortened(text))
 
 
 @dataclass
-class Conversation:
-    """One channel's log on its way to posts: call `begin_file` for each file, then `posts` for each line, in order."""
+class LogConverter:
+    """Converter of a channel's log to posts: call `begin_file` for each file, then `posts` for each line, in order."""
 
     channel: str
-    cast: Cast
+    nick_keys: NickKeys
     dialect: Dialect
     skips: Skips
     _clock: Clock = field(default_factory=Clock)
     _keys: dict[str, str] = field(default_factory=dict)
-    """Of everyone who is here: present nick to the nick that gave the key."""
+    """Of everyone in the channel: present nick to the nick whose key is used."""
     _names: dict[str, str] = field(default_factory=dict)
-    """The name that each key last said."""
+    """The name in the last post/info of each key."""
     _last: tuple[bytes, ...] = ()
     _time_ms: int = 0
 
     def begin_file(self, day: date, face_hours: int, zone: tzinfo) -> None:
-        """Begin a log at the start of a day, with times of 12 or 24 hours in a zone."""
+        """Begin a file at the start of a day, with a clock of 12 or 24 hours in a zone."""
         self._clock.begin(day, face_hours, zone)
         self._time_ms = -1
 
-    def posts(self, line: Line | None, text: str) -> Iterator[Post]:
-        """Yield the posts that a line comes to. `text` is what is shown of one that is not understood."""
+    def posts(self, line: LogLine | None, text: str) -> Iterator[Post]:
+        """Yield the posts of a line. `text` is reported if the line is not understood."""
         if line is None or self._is_of_a_server(line):
             self.skips.not_understood(text)
-        elif line.act in _PASSED_OVER:
-            self.skips.reasons[line.act.value] += 1
-        elif line.act is Act.SAY and not line.text:
+        elif line.kind in _SKIPPED:
+            self.skips.reasons[line.kind.value] += 1
+        elif line.kind is LineKind.SAY and not line.text:
             self.skips.reasons["empty message"] += 1
         else:
             self._tick(line.time)
             yield from self._said(line)
 
-    def _is_of_a_server(self, line: Line) -> bool:
-        """Tell whether a line without a time looks like an action of somebody who is not here."""
-        return line.act is Act.ACTION and line.time is None and line.nick not in self._keys
+    def _is_of_a_server(self, line: LogLine) -> bool:
+        """Tell whether a line without a time looks like an action of a nick that is not in the channel."""
+        return line.kind is LineKind.ACTION and line.time is None and line.nick not in self._keys
 
     def _tick(self, stamp: Stamp | None) -> None:
-        """Move on to the line's time, or by one millisecond where that keeps the order of lines."""
+        """Advance to the line's time, or by one millisecond if that is needed to keep the order of lines."""
         now_ms = self._clock.tick(stamp)
         self._time_ms = now_ms if now_ms < self._time_ms - SMALL_STEP_MS else max(now_ms, self._time_ms + 1)
 
-    def _said(self, line: Line) -> Iterator[Post]:
-        if line.act is Act.DAY:
+    def _said(self, line: LogLine) -> Iterator[Post]:
+        if line.kind is LineKind.DAY:
             return
-        if line.act is Act.RENAME:
+        if line.kind is LineKind.RENAME:
             self._keys[line.text] = self._keys.pop(line.nick, line.nick)
             yield from self._introduced(line.text)
             return
         yield from self._introduced(line.nick)
-        match line.act:
-            case Act.SAY | Act.ACTION:
-                text = line.text if line.act is Act.SAY else f"/me {line.text}"
+        match line.kind:
+            case LineKind.SAY | LineKind.ACTION:
+                text = line.text if line.kind is LineKind.SAY else f"/me {line.text}"
                 for piece in self._pieces(text):
                     yield self._signed(line.nick, Text(self.channel, piece))
-            case Act.TOPIC:
+            case LineKind.TOPIC:
                 yield self._signed(
                     line.nick, Topic(self.channel, self._fitting(line.text, limits.MAX_TOPIC_CODEPOINTS))
                 )
-            case Act.JOIN:
+            case LineKind.JOIN:
                 yield self._signed(line.nick, Join(self.channel))
-            case Act.LEAVE:
+            case LineKind.LEAVE:
                 yield self._signed(line.nick, Leave(self.channel))
                 del self._keys[line.nick]
 
     def _introduced(self, nick: str) -> Iterator[Post]:
-        """Yield the post/info that names whoever is known by another name, or none."""
+        """Yield a post/info with the nick, unless the key has this name already."""
         key = self._keys.setdefault(nick, nick)
         if self._names.get(key) != nick:
             self._names[key] = nick
@@ -123,7 +124,7 @@ class Conversation:
 
     def _signed(self, nick: str, body: Body) -> Post:
         links = () if isinstance(body, Info) else self._last
-        identity = self.cast.identity(self._keys[nick])
+        identity = self.nick_keys.identity(self._keys[nick])
         post = encode_post(body, links=links, timestamp_ms=self._time_ms, identity=identity, dialect=self.dialect)
         self._time_ms += 1
         if post.is_linkable:

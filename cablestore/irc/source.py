@@ -1,7 +1,7 @@
-"""Where chat logs come from: files, folders, compressed files and archives, one in another, all read as streams.
+"""Sources of chat logs: files, folders, compressed files and archives, also one in another, all read as streams.
 
-Nothing is unpacked to the disk. What a file is follows from its first bytes. All that is wrong with one raises
-LogFormatError with its name and what is wrong; what the disk does, StorageError.
+Nothing is unpacked to the disk. The first bytes of a file say what it is. A file that cannot be used raises
+LogFormatError with its name and the reason, an I/O error raises StorageError.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from cablestore.irc.formats import shortened
 
 _CHUNK_SIZE_BYTES: Final = 65_536
 _BLOCK_SIZE_BYTES: Final = 512
-"""Of a tar archive."""
+"""Block of a tar archive."""
 _UNREAD: Final = {b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!": "RAR", b"\x28\xb5\x2f\xfd": "Zstandard"}
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One file of lines: its path, through the archives that hold it, and where it stands among those of its source.
+class LogStream:
+    """One file of lines: its path, including the archives that hold it, and its number among those of its source.
 
-    Read `stream` before the next one is asked for: it may end then. `size_bytes` is for progress.
+    Read `stream` before you request the next file, which may end it. `size_bytes` is for progress.
     """
 
     path: PurePath
@@ -46,22 +46,22 @@ class Found:
 
 
 def files_below(path: Path) -> list[Path]:
-    """Return the files that a path names, all of a folder but hidden ones. Raises LogFormatError where there is none."""
+    """Return the files of a path; for a folder, all except hidden ones. Raises LogFormatError if there is none."""
     with storage_errors(path):
         if path.is_dir():
             found = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
             if not found:
-                raise LogFormatError(f"the folder {path} is empty: there is no log in it")
+                raise LogFormatError(f"the folder {path} is empty: it has no log")
             return found
         if not path.is_file():
             raise LogFormatError(f"there is no file or folder {path}")
     return [path]
 
 
-def logs_in(source: Path) -> Iterator[Found]:
-    """Yield the files of lines that a file is or holds, in the order in which they are stored; empty ones too.
+def logs_in(source: Path) -> Iterator[LogStream]:
+    """Yield the files of lines that a file is or holds, in the order in which they are stored, empty ones too.
 
-    What is packed is read to its end, so that a damaged file never passes for a whole one.
+    A packed file is read to its end, so that a damaged one never passes for a complete one.
     """
     path = source.absolute()
     with storage_errors(source):
@@ -70,13 +70,13 @@ def logs_in(source: Path) -> Iterator[Found]:
         reading = _Reading(source)
         size_bytes = path.stat().st_size
         for number, (name, stream, found_bytes) in enumerate(_unwrapped(reading, path, file, size_bytes, 0)):
-            yield Found(name, number, stream, found_bytes)
+            yield LogStream(name, number, stream, found_bytes)
 
 
-def logs_in_order(source: Path, numbers: Sequence[int]) -> Generator[Found]:
-    """Yield the files of lines of these numbers in this order, however they are stored.
+def logs_in_order(source: Path, numbers: Sequence[int]) -> Generator[LogStream]:
+    """Yield the files of lines of these numbers in this order, in whatever order they are stored.
 
-    Those whose turn is not there yet are held packed, up to a limit; where they do not fit, the source is read again.
+    Files whose turn comes later are kept packed in memory, up to a limit. If they do not fit, the source is read again.
     """
     turns = {number: turn for turn, number in enumerate(numbers)}
     turn = 0
@@ -95,13 +95,13 @@ def logs_in_order(source: Path, numbers: Sequence[int]) -> Generator[Found]:
                 if turn == len(numbers):
                     return
         if turn == before:
-            raise LogFormatError(f"{source} was changed while it was read. Import it once more")
+            raise LogFormatError(f"{source} was changed while it was read. Import it again")
 
 
 def read_lines(stream: IO[bytes]) -> Iterator[str | None]:
-    """Yield lines as UTF-8, or where one is not, as cp1252; None for each that is longer than any client writes."""
+    """Yield lines, decoded as UTF-8 or else as cp1252; None for each that is longer than any client writes."""
     most = limits.MAX_LOG_LINE_SIZE_BYTES
-    while data := stream.readline(most + 2):  # with what it ends with
+    while data := stream.readline(most + 2):  # with the end of the line
         is_whole = data.endswith(b"\n")
         data = data.rstrip(b"\r\n")
         if len(data) > most:
@@ -118,16 +118,17 @@ def read_lines(stream: IO[bytes]) -> Iterator[str | None]:
 class _Held:
     """Files of lines whose turn comes later in one reading of their source, packed, up to a limit.
 
-    Those of the latest turns give way. None is taken whose turn is after one that was let go: it cannot come now.
+    Files with the latest turns are dropped first. A file whose turn is after a dropped one is not kept: its turn cannot
+    come in this reading.
     """
 
     def __init__(self) -> None:
-        self._packed: dict[int, tuple[Found, bytes]] = {}
+        self._packed: dict[int, tuple[LogStream, bytes]] = {}
         self._latest: list[int] = []
         self._size_bytes = 0
         self._before = 2**63
 
-    def put(self, turn: int, found: Found) -> None:
+    def put(self, turn: int, found: LogStream) -> None:
         if turn >= self._before:
             return
         packer, packed = zlib.compressobj(1, wbits=31), bytearray()
@@ -144,8 +145,8 @@ class _Held:
             self._before = -heapq.heappop(self._latest)
             self.pop(self._before)
 
-    def pop(self, turn: int) -> Found | None:
-        """Return a file that is held, and hold it no longer; None for one that is not."""
+    def pop(self, turn: int) -> LogStream | None:
+        """Remove and return a kept file; None if it is not kept."""
         if turn not in self._packed:
             return None
         found, packed = self._packed.pop(turn)
@@ -157,7 +158,7 @@ class _Held:
 
 
 class _Reading:
-    """One source while it is read: its name for errors, and how much it came to."""
+    """One source while it is read: its name for errors, and its unpacked size so far."""
 
     def __init__(self, source: Path) -> None:
         self.source = source
@@ -167,17 +168,17 @@ class _Reading:
         self.unpacked_bytes += size_bytes
         if self.unpacked_bytes > limits.MAX_LOGS_UNPACKED_SIZE_BYTES:
             raise LogFormatError(
-                f"{self.source} unpacks to more than {limits.MAX_LOGS_UNPACKED_SIZE_BYTES:,} bytes. Give it in parts"
+                f"{self.source} unpacks to more than {limits.MAX_LOGS_UNPACKED_SIZE_BYTES:,} bytes. Import it in parts"
             )
 
 
 @contextmanager
 def _damage(name: PurePath) -> Iterator[None]:
-    """Turn what decompressors and archives raise into an error that names the file."""
+    """Turn exceptions of decompressors and archives into an error that names the file."""
     try:
         yield
     except OSError as error:
-        if error.errno is not None:  # the disk's own, not a decompressor's
+        if error.errno is not None:  # an I/O error, not one of a decompressor
             with storage_errors(Path(name)):
                 raise
         raise _damaged(name) from None
@@ -186,15 +187,15 @@ def _damage(name: PurePath) -> Iterator[None]:
 
 
 def _damaged(name: PurePath) -> LogFormatError:
-    return LogFormatError(f"{name} is damaged or cut off: it cannot be unpacked to its end. Get it once more")
+    return LogFormatError(f"{name} is damaged or cut off: it cannot be unpacked to its end. Get it again")
 
 
 def _unwrapped(
     reading: _Reading, name: PurePath, file: IO[bytes], size_bytes: int, wrappings: int
 ) -> Iterator[tuple[PurePath, IO[bytes], int]]:
-    """Yield the files of lines that a file is or holds. It is read to its end, but for one that is not wrapped."""
+    """Yield the files of lines that a file is or holds. A packed file is read to its end."""
     if wrappings > limits.MAX_LOG_WRAPPINGS:
-        raise LogFormatError(f"{name} is packed more than {limits.MAX_LOG_WRAPPINGS} times, one in another. Unpack it")
+        raise LogFormatError(f"{name} is packed more than {limits.MAX_LOG_WRAPPINGS} times. Unpack it")
     with _damage(name):
         head = file.read(_BLOCK_SIZE_BYTES)
     whole = io.BufferedReader(_Rest(name, head, file))
@@ -215,12 +216,12 @@ def _unwrapped(
     else:
         kind = next((kind for magic, kind in _UNREAD.items() if head.startswith(magic)), None)
         if kind is not None:
-            raise LogFormatError(f"{name} is packed by {kind}, which is not read here. Unpack it")
+            raise LogFormatError(f"{name} is packed with {kind}, which cannot be read. Unpack it")
         yield name, whole, size_bytes
 
 
 class _Rest(io.RawIOBase):
-    """A stream whose first bytes were read already."""
+    """Stream whose first bytes were read already."""
 
     def __init__(self, name: PurePath, head: bytes, file: IO[bytes]) -> None:
         super().__init__()
@@ -238,7 +239,7 @@ class _Rest(io.RawIOBase):
 
 
 class _Counted(io.RawIOBase):
-    """What a decompressor gives, counted, with errors that name the file."""
+    """Stream of a decompressor that counts its bytes, with errors that name the file."""
 
     def __init__(self, reading: _Reading, name: PurePath, file: IO[bytes]) -> None:
         super().__init__()
@@ -256,7 +257,7 @@ class _Counted(io.RawIOBase):
 
 
 class _Decompressed(io.RawIOBase):
-    """Streams of bzip2 or xz, one after the other. The standard library's own has no limit on a dictionary of xz."""
+    """Concatenated streams of bzip2 or xz. The standard library's class has no limit on the memory of xz."""
 
     def __init__(self, file: IO[bytes], make: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
         super().__init__()
@@ -301,7 +302,7 @@ _COMPRESSIONS: Final[dict[bytes, Callable[[IO[bytes]], IO[bytes]]]] = {
 
 def _is_tar(name: PurePath, head: bytes) -> bool:
     if head == bytes(_BLOCK_SIZE_BYTES):
-        return ".tar" in name.name  # an archive of nothing
+        return ".tar" in name.name  # an empty archive
     try:
         tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
     except (tarfile.HeaderError, ValueError):
@@ -314,12 +315,12 @@ def _tar_entries(name: PurePath, file: IO[bytes]) -> Iterator[tuple[PurePath, IO
     with _damage(name), tarfile.open(fileobj=cast(IO[bytes], forward), mode="r:") as archive:
         entries = 0
         while (entry := archive.next()) is not None:
-            cast(Any, archive).members.clear()  # it would keep all of them
+            cast(Any, archive).members.clear()  # or it would keep all of them
             entries = _counted_entry(name, entries)
             kind = _kind_of(entry)
             if kind:
                 raise LogFormatError(
-                    f"{name} holds {kind}, {_shown(entry.name)}: an archive of logs has files and folders alone"
+                    f"{name} holds {kind}, {_shown(entry.name)}: an archive of logs must have only files and folders"
                 )
             path = _inside(name, entry.name)
             content = archive.extractfile(entry)
@@ -328,13 +329,13 @@ def _tar_entries(name: PurePath, file: IO[bytes]) -> Iterator[tuple[PurePath, IO
                 yield path, content, entry.size
             forward.begin_header()
     if forward.last_block.strip(b"\0") or not forward.last_block:
-        raise _damaged(name)  # what ends an archive is a block of zeros
+        raise _damaged(name)  # an archive ends with a block of zeros
     while file.read(_CHUNK_SIZE_BYTES):
         pass
 
 
 def _kind_of(entry: tarfile.TarInfo) -> str:
-    """Return what an entry is in words, "" for a file or a folder."""
+    """Return the kind of an entry in words, "" for a file or a folder."""
     if entry.issym() or entry.islnk():
         return "a link"
     if entry.ischr() or entry.isblk():
@@ -345,7 +346,7 @@ def _kind_of(entry: tarfile.TarInfo) -> str:
 
 
 class _Forward:
-    """A stream as `tarfile` needs it, which goes forward alone. What is read of an entry's headers is bounded."""
+    """Stream for `tarfile` that only goes forward. The bytes that are read of an entry's headers are bounded."""
 
     def __init__(self, name: PurePath, file: IO[bytes]) -> None:
         self._name, self._file, self._position = name, file, 0
@@ -354,19 +355,19 @@ class _Forward:
         self.begin_header()
 
     def begin_header(self) -> None:
-        """Read the headers of the next entry from now on."""
+        """Count the following reads as headers of the next entry."""
         self._left = limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES
 
     def begin_content(self) -> None:
-        """Read what an entry holds from now on."""
+        """Count the following reads as content of an entry."""
         self._left = 2**63
 
     def read(self, size_bytes: int) -> bytes:
         self._left -= size_bytes
         if self._left < 0:
             raise LogFormatError(
-                f"{self._name} has an entry with a header of more than {limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES:,} bytes: "
-                "no archive of logs does"
+                f"{self._name} has an entry with a header of more than {limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES:,} bytes, which "
+                "no archive of logs has. Unpack it"
             )
         found = self._file.read(size_bytes)
         self._position += len(found)
@@ -394,41 +395,41 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
             path = _inside(name, entry.filename)
             if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise LogFormatError(
-                    f"{name} holds something that is no file, {_shown(entry.filename)}: an archive of logs has files and folders alone"
+                    f"{name} holds an entry that is not a file, {_shown(entry.filename)}: an archive of logs must have only files and folders"
                 )
             if entry.flag_bits & 1:
-                raise LogFormatError(f"{name} is encrypted, as its entry {_shown(entry.filename)} is. Unpack it")
+                raise LogFormatError(f"{name} has an encrypted entry, {_shown(entry.filename)}. Unpack it")
             if entry.is_dir() or path.name.startswith("."):
                 continue
             try:
                 content = archive.open(entry)
             except (NotImplementedError, RuntimeError):
                 raise LogFormatError(
-                    f"{name} packs {_shown(entry.filename)} in a way that is not read here. Unpack it"
+                    f"{name} packs {_shown(entry.filename)} in a way that cannot be read. Unpack it"
                 ) from None
             with content:
                 stream = io.BufferedReader(_Counted(reading, path, content))
                 yield path, stream, entry.file_size
                 while stream.read(_CHUNK_SIZE_BYTES):
-                    pass  # to its checksum
+                    pass  # until its checksum is verified
 
 
 def _counted_entry(name: PurePath, entries: int) -> int:
     if entries >= limits.MAX_LOG_ARCHIVE_ENTRIES:
-        raise LogFormatError(f"{name} holds more than {limits.MAX_LOG_ARCHIVE_ENTRIES:,} entries. Give it in parts")
+        raise LogFormatError(f"{name} holds more than {limits.MAX_LOG_ARCHIVE_ENTRIES:,} entries. Import it in parts")
     return entries + 1
 
 
 def _inside(archive: PurePath, name: str) -> PurePath:
-    """Return the path of an entry below its archive. Raises LogFormatError where it leads out of it."""
+    """Return the path of an entry below its archive. Raises LogFormatError if it leads out of the archive."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise LogFormatError(
-            f"{archive} holds the entry {_shown(name)}, which leads out of the archive. Nothing was read of it"
+            f"{archive} holds the entry {_shown(name)}, which leads out of the archive. None of it was read"
         )
     return PurePath(archive, path)
 
 
 def _shown(name: str) -> str:
-    """Return the name of an entry as a message shows it."""
+    """Return the name of an entry as an error shows it."""
     return f'"{shortened(name)}"'

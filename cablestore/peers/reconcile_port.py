@@ -10,8 +10,8 @@ from cablestore.peers.link import PeerLink
 from cablestore.peers.listener import PeerListener
 from cablestore.peers.reconciler import Reconciler
 from cablestore.peers.settings import Address
-from cablestore.reconcile.framing import ReconcileFrameReader
 from cablestore.protocol.fields import sized
+from cablestore.reconcile.framing import ReconcileFrameReader
 
 
 class ReconcileConnection(PeerLink):

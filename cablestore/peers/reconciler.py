@@ -32,7 +32,16 @@ from cablestore.peers.settings import Address
 from cablestore.peers.stretches import Stretches
 from cablestore.peers.sync import Sync
 from cablestore.peers.sync_state import SyncMark
-from cablestore.reconcile.messages import HELLO, NEW_CHANNEL, Ended, Purpose, EndReason, Terms, decode_frame, encode_frame
+from cablestore.reconcile.messages import (
+    HELLO,
+    NEW_CHANNEL,
+    Ended,
+    EndReason,
+    Purpose,
+    Terms,
+    decode_frame,
+    encode_frame,
+)
 from cablestore.store.store import system_clock_ms
 
 _ALL_CHANNELS: Final = ""

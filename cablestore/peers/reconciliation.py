@@ -17,14 +17,14 @@ from cablestore.errors import (
     ReconcileLimitError,
     StorageError,
 )
-from cablestore.index.latest import NS_PER_MS
 from cablestore.index.verdict import LIES, Outcome, Verdict
 from cablestore.peers.context import PeerContext
 from cablestore.peers.intake import PostIntake
 from cablestore.peers.link import PeerLink
 from cablestore.peers.report import ReconcileReport
-from cablestore.reconcile.conversation import Arrived, Hooks, Talk
-from cablestore.reconcile.messages import Purpose, Reason, Terms
+from cablestore.protocol.keys import NS_PER_MS
+from cablestore.reconcile.conversation import ArrivedPosts, Hooks, ReconcileConversation
+from cablestore.reconcile.messages import EndReason, Purpose, Terms
 from cablestore.reconcile.sets import OrderedSet
 from cablestore.reconcile.stored_set import stored_set
 from cablestore.store.queries import Snapshot
@@ -61,14 +61,14 @@ class Reconciliation:
         self._thread = thread
         self.link: Final = link
         hooks = Hooks(self._items, context.store.post, os.urandom)
-        self.talk: Final = Talk(terms, hooks, context.dialect.name, purpose=purpose)
+        self.talk: Final = ReconcileConversation(terms, hooks, context.dialect.name, purpose=purpose)
         self.accepted = self.refused = self.unstored = 0
         self.over: Final[asyncio.Future[None]] = context.loop.create_future()
         """Done when nothing of the conversation is left."""
         self.began_s: Final = context.loop.time()
         self._progress = progress
         self._snapshot: Snapshot | None = None
-        self._jobs: asyncio.Queue[Callable[[], list[Arrived]]] = asyncio.Queue()
+        self._jobs: asyncio.Queue[Callable[[], list[ArrivedPosts]]] = asyncio.Queue()
         self._storing = 0
         self._waited_s = 0.0
         self._waits_since_s: float | None = None
@@ -94,16 +94,16 @@ class Reconciliation:
         self.gives_way = True
         self._jobs.put_nowait(self._end_for_another)
 
-    def _end_for_another(self) -> list[Arrived]:
+    def _end_for_another(self) -> list[ArrivedPosts]:
         why = "others wait, and this talk is slow or its address has more than its share"
-        self.talk.end(Reason.BUSY, why)
+        self.talk.end(EndReason.BUSY, why)
         raise PeerRefusedError("busy", f"the talk gave way to another one: {why}. What came is stored")
 
     def received(self, frame: bytes) -> None:
         """Take a frame of the peer."""
         waiting = self._jobs.qsize()
 
-        def receive() -> list[Arrived]:
+        def receive() -> list[ArrivedPosts]:
             if waiting > limits.MAX_TALK_QUEUE_FRAMES:
                 raise ReconcileError(
                     f"the peer sent {waiting} frames ahead, allowed are {limits.MAX_TALK_QUEUE_FRAMES}"
@@ -127,14 +127,14 @@ class Reconciliation:
         except CableStoreError as error:
             raise self._ended(error) from None
         except asyncio.CancelledError:
-            self._say_end(Reason.STOPPING, "the node stops")
+            self._say_end(EndReason.STOPPING, "the node stops")
             raise
         finally:
             self.link.closed.remove_done_callback(self._lost)
             if self._snapshot is not None:
                 await asyncio.shield(self._in_thread(self._snapshot.close))
 
-    async def _next(self) -> Callable[[], list[Arrived]]:
+    async def _next(self) -> Callable[[], list[ArrivedPosts]]:
         """Wait for the next job. Silence of the peer does not count while its posts are being stored."""
         silence_s = self._context.settings.talk_silence_s
         while True:
@@ -145,7 +145,7 @@ class Reconciliation:
                 if not self._storing:
                     raise SilentError(f"the peer says nothing for {silence_s:g} s. What came is stored") from None
 
-    async def _job(self) -> Callable[[], list[Arrived]]:
+    async def _job(self) -> Callable[[], list[ArrivedPosts]]:
         """Wait for a job, and count how long it is the peer's turn."""
         if not self._storing:
             self._waits_since_s = self._context.loop.time()
@@ -155,7 +155,7 @@ class Reconciliation:
             self._waited_s = self.waited_s(self._context.loop.time())
             self._waits_since_s = None
 
-    async def _do(self, job: Callable[[], list[Arrived]]) -> None:
+    async def _do(self, job: Callable[[], list[ArrivedPosts]]) -> None:
         arrived = await self._in_thread(job)
         self.link.send_frames(self.talk.output())
         for batch, posts in arrived:
@@ -165,7 +165,7 @@ class Reconciliation:
     def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         return self._context.loop.run_in_executor(self._thread, work)
 
-    def _begin(self) -> list[Arrived]:
+    def _begin(self) -> list[ArrivedPosts]:
         self.talk.begin()
         return []
 
@@ -190,7 +190,7 @@ class Reconciliation:
             self._progress(len(posts))
         self._jobs.put_nowait(lambda: self.talk.stored(batch, at_s=self._context.loop.time()))
 
-    def _refuse_to_store(self) -> list[Arrived]:
+    def _refuse_to_store(self) -> list[ArrivedPosts]:
         raise StorageError(f"posts that came could not be stored: {self._context.writes.failure}")
 
     def _lost(self, closed: asyncio.Future[str]) -> None:
@@ -199,7 +199,7 @@ class Reconciliation:
     def lose(self, why: str) -> None:
         """End the conversation after all that came, unless that was its end."""
 
-        def end() -> list[Arrived]:
+        def end() -> list[ArrivedPosts]:
             raise LostError(f"the connection ended in the middle: {why}. What came is stored")
 
         self._jobs.put_nowait(end)
@@ -207,18 +207,18 @@ class Reconciliation:
     def _ended(self, error: CableStoreError) -> CableStoreError:
         """Tell the peer why the conversation ends, unless it knows."""
         if isinstance(error, ReconcileLimitError):
-            self._say_end(Reason.LIMIT, str(error))
+            self._say_end(EndReason.LIMIT, str(error))
         elif isinstance(error, StorageError):
-            self._say_end(Reason.STORAGE, "posts cannot be stored")
+            self._say_end(EndReason.STORAGE, "posts cannot be stored")
         elif isinstance(error, PeerRefusedError):
             self.link.send_frames(self.talk.output())  # we may have been the one that refused
         elif isinstance(error, ReconcileError) and not isinstance(error, LostError):
-            self._say_end(Reason.FAULT, str(error))
+            self._say_end(EndReason.FAULT, str(error))
         elif not isinstance(error, ReconcileError):
-            self._say_end(Reason.OTHER, "the store cannot be read")
+            self._say_end(EndReason.OTHER, "the store cannot be read")
         return error
 
-    def _say_end(self, reason: Reason, text: str) -> None:
+    def _say_end(self, reason: EndReason, text: str) -> None:
         self.talk.end(reason, text)
         self.link.send_frames(self.talk.output())
 

@@ -1,7 +1,7 @@
-"""What the ten post types say: their fields, the limits on them, and their bytes (wire.md 6.2, moderation.md 5.1).
+"""Bodies of the ten post types: their fields, limits and bytes (wire.md 6.2, moderation.md 5.1).
 
-A body is what follows the header of a post. `read_body` is total: any bytes give a body or a DecodeError. Only
-post/info differs between the dialects.
+The body of a post follows its header. `read_body` is total: any bytes give a body or a DecodeError. Only post/info
+differs between the dialects.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ TYPE_NAMES: Final = {
     UNBLOCK: "unblock",
 }
 LINKABLE_TYPES: Final = frozenset({TEXT, TOPIC, JOIN, LEAVE})
-"""wire.md 5.1.2.1: the types that link to a channel's heads and become heads themselves."""
+"""Types that link to a channel's heads and become heads themselves (wire.md 5.1.2.1)."""
 MODERATION_TYPES: Final = frozenset({ROLE, MODERATION, BLOCK, UNBLOCK})
-"""The types whose body begins with a reason and a privacy (moderation.md 5.1.1)."""
+"""Types with a body that begins with a reason and a privacy (moderation.md 5.1.1)."""
 
 PUBLIC: Final = 0
 LOCAL_ONLY: Final = 1
-"""`privacy` of a moderation post: it never leaves the store of the user who wrote it (moderation.md 4.5)."""
+"""Privacy of a moderation post that never leaves the store of its author (moderation.md 4.5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """post/delete: the 32-byte hashes of own posts that are to be deleted (wire.md 6.2.3)."""
+    """post/delete: the 32-byte hashes of posts of the same author to delete (wire.md 6.2.3)."""
 
     type: ClassVar[int] = DELETE
     hashes: tuple[bytes, ...]
@@ -69,26 +69,26 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """post/info: all that a user says of itself, as pairs in the order in which they were signed (wire.md 6.2.4)."""
+    """post/info: everything that a user tells about itself, as pairs in the signed order (wire.md 6.2.4)."""
 
     type: ClassVar[int] = INFO
     pairs: tuple[tuple[str, bytes], ...]
 
     @property
     def name(self) -> str | None:
-        """The name that the user wishes to be known as, if it gives one."""
+        """The name that the user chose, None without one."""
         value = dict(self.pairs).get("name")
         return None if value is None else value.decode()
 
     @property
     def accepts_role(self) -> bool:
-        """Whether the user lets others give it moderation roles (default: yes)."""
+        """Whether the user accepts moderation roles from others. The default is yes."""
         value = dict(self.pairs).get("accept-role")
         return value is None or read_varint(value, 0)[0] != 0
 
     @classmethod
     def of(cls, *, name: str | None = None, accept_role: bool | None = None, **others: bytes) -> Info:
-        """Make the info that gives these properties."""
+        """Make an info with these properties."""
         pairs: list[tuple[str, bytes]] = []
         if name is not None:
             pairs.append(("name", name.encode()))
@@ -108,7 +108,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """post/join: membership begins (wire.md 6.2.6)."""
+    """post/join: the author joins a channel (wire.md 6.2.6)."""
 
     type: ClassVar[int] = JOIN
     channel: str
@@ -116,7 +116,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """post/leave: membership ends (wire.md 6.2.7)."""
+    """post/leave: the author leaves a channel (wire.md 6.2.7)."""
 
     type: ClassVar[int] = LEAVE
     channel: str
@@ -173,7 +173,7 @@ Body = Text | Delete | Info | Topic | Join | Leave | Role | Moderation | Block |
 
 
 def read_body(post_type: int, buffer: bytes, at: int, dialect: Dialect) -> tuple[Body, int]:
-    """Read the body of a post of this type at offset `at`; return it and the offset behind it."""
+    """Read the body of a post of this type at offset `at`. Return it and the offset after it."""
     reader = _READERS.get(post_type)
     if reader is None:
         raise UnknownPostTypeError(at, f"unknown post type {post_type}")
@@ -181,7 +181,7 @@ def read_body(post_type: int, buffer: bytes, at: int, dialect: Dialect) -> tuple
 
 
 def write_body(body: Body, dialect: Dialect) -> bytes:  # noqa: PLR0911 - one return a type
-    """Return the bytes of `body`. Limits are not checked here: what is written is read back before it is used."""
+    """Return the bytes of `body`. Limits are not checked here, because `encode_post` reads the bytes back."""
     match body:
         case Text(channel, text) | Topic(channel, text):
             return sized(channel.encode()) + sized(text.encode())
@@ -241,7 +241,7 @@ def _read_info(buffer: bytes, at: int, dialect: Dialect) -> tuple[Body, int]:
     if dialect.info_is_counted:
         count, at = read_varint(buffer, at)
         if count > len(buffer) - at:
-            raise DecodeError(at, f"{count} pairs are claimed, {len(buffer) - at} bytes are left")
+            raise DecodeError(at, f"{count} pairs are claimed, but {len(buffer) - at} bytes are left")
         for _ in range(count):
             pair, at = _read_pair(buffer, at)
             pairs.append(pair)
@@ -262,7 +262,7 @@ def _read_pair(buffer: bytes, at: int) -> tuple[tuple[str, bytes], int]:
     if key == "name":
         _check_name(value, at)
     elif key == "accept-role" and read_varint(buffer, end - len(value))[1] != end:
-        raise DecodeError(at, "the value of accept-role is exactly one varint")
+        raise DecodeError(at, "the value of accept-role must be exactly one varint")
     return (key, value), end
 
 
@@ -299,7 +299,7 @@ def _read_role(buffer: bytes, at: int, _dialect: Dialect) -> tuple[Body, int]:
     channel, at = _read_context(buffer, at)
     recipient = buffer[at : at + KEY_SIZE_BYTES]
     if len(recipient) != KEY_SIZE_BYTES:
-        raise DecodeError(at, f"the recipient has {KEY_SIZE_BYTES} bytes, {len(recipient)} are left")
+        raise DecodeError(at, f"the recipient has {KEY_SIZE_BYTES} bytes, but {len(recipient)} are left")
     role, at = read_choice(buffer, at + KEY_SIZE_BYTES, "role", 2)
     return Role(reason, privacy, channel, recipient, role), at
 

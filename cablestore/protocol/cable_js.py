@@ -1,8 +1,8 @@
-"""What cable.js cannot bear: posts and requests that make it throw, which ends the program that uses it. Pure.
+"""Posts and requests that crash cable.js: they make it throw, which ends the program that uses it. Pure.
 
-It counts bytes where the protocol counts code points, knows two keys of post/info, and keeps two names of channels for
-itself. cable.rs counts code points, so its users write such posts. To a peer that may be cable.js they are not
-given.
+cable.js counts bytes where the protocol counts code points, knows only two keys of post/info and reserves two channel
+names. cable.rs counts code points, so its users write such posts. Do not give them to a peer that may be cable.js.
+"Bears" means here that cable.js does not crash.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from cablestore.protocol.post import SIGNED_FROM, decode_post, peek_type
 from cablestore.protocol.varint import read_varint
 
 RESERVED_CHANNELS: Final = frozenset({"reqid-to-channels", "\0"})
-"""Names of channels that mean something else inside of cable-core.js: a table of requests, and the whole cabal."""
+"""Channel names that cable-core.js uses internally: a table of requests, and the whole cabal."""
 
 _ACCEPT_ROLE_VALUES: Final = (b"\x00", b"\x01")
 
 
 def bears_channel(name: str) -> bool:
-    """Tell whether cable.js bears posts in a channel and requests for it; "" is the whole cabal."""
+    """Tell whether cable.js bears posts in a channel and requests for it. "" is the whole cabal."""
     return not is_too_long(name) and name not in RESERVED_CHANNELS
 
 
 def is_too_long(channel: str) -> bool:
-    """Tell whether cable.js can neither read nor write a channel's name."""
+    """Tell whether a channel name is too long for cable.js to read or write."""
     return len(channel.encode()) > limits.MAX_CABLE_JS_CHANNEL_SIZE_BYTES
 
 
@@ -57,7 +57,7 @@ def bears_topic(topic: str) -> bool:
 
 
 def bears_info(info: Info) -> bool:
-    """Tell whether cable.js bears what a user says of itself."""
+    """Tell whether cable.js bears this post/info."""
     return all(
         len(value) <= limits.MAX_CABLE_JS_NAME_SIZE_BYTES
         if key == "name"
@@ -91,7 +91,7 @@ def _bears_reason(reason: str) -> bool:
 
 
 def bears_post(raw: bytes) -> bool:
-    """Tell whether cable.js bears a post, given its bytes. Of most posts, nothing but the channel is looked at."""
+    """Tell whether cable.js bears a post, given its bytes. For most types only the channel is read."""
     post_type = peek_type(raw)
     if post_type == DELETE:
         return True
@@ -111,7 +111,7 @@ def _channel_of(raw: bytes) -> str:
 
 
 def bearable(request: Request) -> Request | None:
-    """Return what cable.js bears of a request, None where that is nothing."""
+    """Return the part of a request that cable.js bears, None if there is none."""
     match request:
         case TimeRangeRequest(_, channel) | StateRequest(_, channel):
             return request if bears_channel(channel) else None

@@ -1,7 +1,7 @@
-"""Hashes, signatures and sealing of posts, and the key pair behind them. Pure: no files, no clock.
+"""Hashes, signatures and encryption of posts, and the key pair of a user. Pure: no files, no clock.
 
-The hash is plain BLAKE2b-256. wire.md 4.1 prints a salt and a personalization, but no published hash was made with
-them (19 of 19 match without). Signatures are Ed25519 over all that follows the signature (wire.md 4.2).
+The hash is plain BLAKE2b-256. wire.md 4.1 gives a salt and a personalization, but no published hash uses them: 19 of 19
+match without. A signature is Ed25519 over everything that follows it (wire.md 4.2).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def post_hash(raw: bytes) -> bytes:
 
 
 def is_signed(raw: bytes) -> bool:
-    """Tell whether the signature of a post (key, signature, content) is right. Never raises."""
+    """Tell whether the signature of a post (key, signature, content) is valid. Never raises."""
     try:
         sodium.crypto_sign_open(raw[KEY_SIZE_BYTES:], raw[:KEY_SIZE_BYTES])
     except (nacl.exceptions.CryptoError, ValueError):
@@ -41,12 +41,12 @@ def is_signed(raw: bytes) -> bool:
 
 
 def are_signed(raws: Sequence[bytes]) -> Sequence[bool]:
-    """Tell the same of many posts. Other threads run meanwhile, where the extension was built."""
+    """Tell for many posts whether the signature is valid. If the extension was built, other threads can run at the same time."""
     return [is_signed(raw) for raw in raws] if _ARE_SIGNED is None else list(map(bool, _ARE_SIGNED(tuple(raws))))
 
 
 def _native() -> Callable[[tuple[bytes, ...]], bytes] | None:
-    """Return the loop of `_signatures.c` over the libsodium that PyNaCl brings, None where one of them is not there."""
+    """Return the loop in `_signatures.c`, bound to the libsodium of PyNaCl. Return None if one of them is missing."""
     try:
         loop = importlib.import_module("cablestore._signatures").are_signed
         pynacl = importlib.import_module("nacl._sodium")
@@ -58,33 +58,33 @@ def _native() -> Callable[[tuple[bytes, ...]], bytes] | None:
 
 _ARE_SIGNED: Final = _native()
 VERIFIES_WITHOUT_LOCK: Final = _ARE_SIGNED is not None
-"""Whether the extension was built: threads then verify whole shares of a batch without Python's lock."""
+"""Whether the extension was built. Then threads verify many posts at a time without Python's lock."""
 
 
 def exchange_public_key(public_key: bytes) -> bytes:
-    """Convert an author's Ed25519 public key to the X25519 key that `Identity.exchange_secret` goes with.
+    """Convert the Ed25519 public key of an author to the X25519 public key of `Identity.exchange_secret`.
 
-    Raises DecodeError for bytes that are no public key.
+    Raises DecodeError if the bytes are not a public key.
     """
     try:
         return sodium.crypto_sign_ed25519_pk_to_curve25519(public_key)
     except (nacl.exceptions.CryptoError, ValueError):
-        raise DecodeError(0, "these bytes are no Ed25519 public key") from None
+        raise DecodeError(0, "these bytes are not an Ed25519 public key") from None
 
 
 @dataclass(frozen=True)
 class Identity:
-    """An Ed25519 key pair: who writes a post.
+    """An Ed25519 key pair, the author of posts.
 
-    `seed` is the 32-byte secret, `public_key` the 32 bytes that others know.
+    `seed` is the 32-byte secret, `public_key` the 32 public bytes.
     """
 
     seed: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse a seed of the wrong size."""
+        """Raise IdentityError for a seed of the wrong size."""
         if len(self.seed) != SEED_SIZE_BYTES:
-            raise IdentityError(f"an identity's seed has {SEED_SIZE_BYTES} bytes, not {len(self.seed)}")
+            raise IdentityError(f"the seed of an identity has {SEED_SIZE_BYTES} bytes, not {len(self.seed)}")
 
     @classmethod
     def generate(cls) -> Self:
@@ -93,7 +93,7 @@ class Identity:
 
     @classmethod
     def derive(cls, phrase: str, label: str) -> Self:
-        """Derive the identity that `phrase` gives to `label`: the same every time, unrelated for other labels."""
+        """Derive an identity from a phrase and a label: always the same one, unrelated to those of other labels."""
         key = hashlib.blake2b(phrase.encode(), digest_size=64, person=b"cablestore:seed").digest()
         return cls(hashlib.blake2b(label.encode(), key=key, digest_size=SEED_SIZE_BYTES).digest())
 
@@ -104,12 +104,12 @@ class Identity:
 
     @cached_property
     def exchange_secret(self) -> bytes:
-        """The identity's key for key exchange, an X25519 secret: peers see who we are (handshake.md 3.1)."""
+        """The X25519 secret of this identity. Peers recognise the identity by it (handshake.md 3.1)."""
         return sodium.crypto_sign_ed25519_sk_to_curve25519(self._secret_key)
 
     @cached_property
     def separate_exchange_secret(self) -> bytes:
-        """An X25519 secret that nobody without the seed can connect with the identity; the same every time."""
+        """Another X25519 secret, always the same. Nobody without the seed can tell that it is of this identity."""
         return hashlib.blake2b(key=self.seed, digest_size=KEY_SIZE_BYTES, person=b"cablestore:noise").digest()
 
     def sign(self, message: bytes) -> bytes:
@@ -117,22 +117,22 @@ class Identity:
         return sodium.crypto_sign(message, self._secret_key)[:SIGNATURE_SIZE_BYTES]
 
     def seal(self, raw: bytes) -> bytes:
-        """Encrypt a local-only post for the disk: nonce, then XSalsa20-Poly1305 (moderation.md 4.5.2).
+        """Encrypt a local-only post for the disk: a nonce, then XSalsa20-Poly1305 (moderation.md 4.5.2).
 
-        The nonce comes from a keyed hash of the post instead of a random source: the same post gives the same bytes,
-        and two posts never share a nonce.
+        The nonce is a keyed hash of the post, not random: the same post gives the same bytes, and two posts never have
+        the same nonce.
         """
         nonce = hashlib.blake2b(raw, key=self.seed, digest_size=NONCE_SIZE_BYTES, person=b"cablestore:nonce").digest()
         return nonce + sodium.crypto_box_afternm(raw, nonce, self._sealing_key)
 
     def unseal(self, sealed: bytes) -> bytes:
-        """Decrypt what `seal` made, or raise CorruptStoreError."""
+        """Decrypt what `seal` encrypted. Raises CorruptStoreError."""
         nonce, ciphertext = sealed[:NONCE_SIZE_BYTES], sealed[NONCE_SIZE_BYTES:]
         try:
             return sodium.crypto_box_open_afternm(ciphertext, nonce, self._sealing_key)
         except (nacl.exceptions.CryptoError, ValueError):
             raise CorruptStoreError(
-                "a local-only post cannot be decrypted: it is damaged, or the store's identity is not the one that wrote it"
+                "a local-only post cannot be decrypted: it is damaged, or another identity wrote it. Restore the store's identity file"
             ) from None
 
     @cached_property

@@ -1,8 +1,8 @@
-"""The two wires that Cable peers speak, and everything in which they differ.
+"""The two dialects of the Cable wire format, with everything in which they differ.
 
-All released implementations write an older wire than the last draft of the specification. A store is made for one of
-them: `legacy` is what cable-core.js 0.2, cable-client.js and cabin speak, `draft8` is wire.md 1.0-draft8. Posts of all
-types but post/info are the same bytes in both.
+All released implementations write an older format than the last draft of the specification. A store is made for one
+dialect: cable-core.js 0.2, cable-client.js and cabin speak `legacy`; wire.md 1.0-draft8 is `draft8`. Posts of all types
+except post/info have the same bytes in both.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Final
 from cablestore.errors import FormatError
 
 ARCHIVES_CHANNEL: Final = "cablestore-archives"
-"""Where control nodes announce history archives. Both dialects compare it by this name."""
+"""Channel in which control nodes announce history archives. The name is the same in both dialects."""
 RESERVED_CHANNELS: Final = frozenset({ARCHIVES_CHANNEL})
-"""Channels in which programs speak to programs. They are stored, named to peers and synced as any other, but people are not
-shown them."""
+"""Channels for messages between programs. They are stored, listed to peers and synced like all others, but not shown to
+people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One wire. Sizes are in bytes."""
+    """Dialect of the wire format."""
 
     name: str
     request_id_size_bytes: int
     circuit_id_size_bytes: int
     requests_have_ttl: bool
     info_is_counted: bool
-    """post/info starts with the number of its pairs; otherwise a key of length 0 ends them."""
+    """Whether post/info begins with the number of its pairs. Otherwise a key of length 0 ends them."""
     folds_channel_case: bool
-    """wire.md 5.4.1 (draft 8): "cAbAL" is the same channel as "cabal"."""
+    """Whether "cAbAL" is the same channel as "cabal" (wire.md 5.4.1, draft 8)."""
 
     def channel_id(self, name: str) -> str:
         """Return the form of a channel's name by which posts are compared, indexed and listed."""
@@ -40,7 +40,7 @@ class Dialect:
 
 @lru_cache(maxsize=4096)
 def fold_case(name: str) -> str:
-    """Fold case code point by code point, so that a folded name is never longer than the limit on names allows."""
+    """Fold the case of each code point separately, so that a folded name never exceeds the limit on names."""
     return "".join(map(_fold_codepoint, name))
 
 

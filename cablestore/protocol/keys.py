@@ -1,6 +1,6 @@
-"""The parts that keys are made of: escaped text, hex hashes, sortable timestamps, ranges.
+"""Parts of keys: escaped text, hex hashes, sortable timestamps, ranges.
 
-Keys are bytes that start with `!` and have `!` between parts, so that a range over a prefix is a range over a view.
+A key is bytes that begin with `!`, with `!` between the parts. So the keys with a common prefix are one range.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from cablestore.errors import DecodeError
 
 SEPARATOR: Final = b"!"
 TIME_DIGITS: Final = 16
-"""Of the milliseconds in a `sort_time`."""
+"""Digits of the milliseconds in a `sort_time`."""
 SORT_TIME_SIZE_BYTES: Final = TIME_DIGITS + 1 + 32
-"""A `sort_time`: digits of the time, a dot, digits of the hash."""
+"""Size of a `sort_time`: digits of the time, a dot, digits of the hash."""
+NS_PER_MS: Final = 1_000_000
+"""Posts have times in milliseconds. Waku has nanoseconds, and so have archives and reconciliation."""
 _LOW = re.compile(rb'[\x00-"]')
 _ESCAPED = re.compile(rb'"([@-b])')
 
 
 @lru_cache(maxsize=4096)
 def escape(text: str) -> bytes:
-    """Return `text` as UTF-8 without `!` inside, in the same order as the text's bytes.
+    """Return `text` as UTF-8 without `!`. Escaped texts sort like the bytes of the texts.
 
-    Bytes up to 0x22 become `"` followed by the byte plus 0x40; all others stand as they are.
+    Bytes up to 0x22 become `"` and the byte plus 0x40. All others stay the same.
     """
     return _LOW.sub(lambda match: bytes((0x22, match[0][0] + 0x40)), text.encode())
 
@@ -37,32 +39,32 @@ def unescape(part: bytes) -> str:
 def sort_time(timestamp_ms: int, hash_hex: bytes) -> bytes:
     """Return the seed's `<mono-ts>`: 16 decimal digits, `.`, the first 32 hex digits of the post's hash.
 
-    It sorts by (timestamp, hash), is unique to the post and the same on every machine.
+    It sorts by (timestamp, hash), differs for each post and is the same on every machine.
     """
     return b"%016d.%s" % (timestamp_ms, hash_hex[:32])
 
 
 def time_floor(timestamp_ms: int) -> bytes:
-    """Return the key part below every `sort_time` of this millisecond and above all of the one before."""
+    """Return a key part that sorts before every `sort_time` of this millisecond and after all of the one before."""
     return b"%016d" % timestamp_ms
 
 
 def time_of(part: bytes) -> int:
-    """Return the milliseconds that a `sort_time` part claims."""
+    """Return the milliseconds in a `sort_time`."""
     return int(part[:TIME_DIGITS])
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """Return the first key behind all that start with `prefix`, which must end in a byte below 0xff."""
+    """Return the first key after all that begin with `prefix`, which must end in a byte below 0xff."""
     return prefix[:-1] + bytes((prefix[-1] + 1,))
 
 
 def parse_hex(text: str, what: str, size_bytes: int = 32) -> bytes:
-    """Return the bytes that a person's hex digits stand for, or raise DecodeError that says what is wrong."""
+    """Return the bytes of hex digits that a person entered. Raises DecodeError, which names `what`."""
     try:
         value = bytes.fromhex(text)
     except ValueError:
-        raise DecodeError(0, f"{what} is written in hex digits, not {text!r}") from None
+        raise DecodeError(0, f"{what} must be hex digits, not {text!r}") from None
     if len(value) != size_bytes:
-        raise DecodeError(0, f"{what} has {2 * size_bytes} hex digits, not {len(text)}: {text!r}")
+        raise DecodeError(0, f"{what} must have {2 * size_bytes} hex digits, not {len(text)}: {text!r}")
     return value

@@ -1,12 +1,12 @@
-"""Messages of the Cable wire: requests and responses, in both dialects, and the frames that they travel in. Pure.
+"""Messages of the Cable wire protocol: requests and responses in both dialects, and their framing. Pure.
 
 A message is a length and that many bytes (wire.md 6.3.1):
 
     draft8: msg_type varint |                 req_id u8[8] | body
     legacy: msg_type varint | circuit_id u8[4] (zeros) | req_id u8[4] | ttl varint (requests only) | body
 
-The eight bytes behind the type line up: a legacy message has four zeros there, a request id of draft 8 is random. So
-the first message of a peer tells which wire it speaks.
+In both dialects eight bytes follow the type. A legacy message begins them with four zeros, and a request id of draft 8
+is random. So the first message of a peer tells its dialect.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from typing import Final, NamedTuple
 
 from cablestore import limits
 from cablestore.errors import DecodeError
-from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
 from cablestore.protocol.fields import counted, read_choice, read_hashes, read_sized, read_text, sized
 from cablestore.protocol.varint import MAX_VARINT_SIZE_BYTES, encode_varint, read_varint
 
 _IDS_SIZE_BYTES: Final = 8
-"""Circuit id and request id together, or the longer request id alone: the same in both dialects."""
+"""Size of circuit id and request id together. It is the same in both dialects."""
 
 
 class PostRequest(NamedTuple):
-    """Asks for posts by their hashes (wire.md 6.3.2.1)."""
+    """Request for posts by their hashes (wire.md 6.3.2.1)."""
 
     request_id: bytes
     hashes: tuple[bytes, ...]
@@ -34,12 +33,12 @@ class PostRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether it stays alive behind what is known: never."""
+        """Whether it stays open for later posts: never."""
         return False
 
 
 class CancelRequest(NamedTuple):
-    """Ends the request `cancel_id` (wire.md 6.3.2.2). Never answered."""
+    """Cancellation of the request `cancel_id` (wire.md 6.3.2.2). It gets no response."""
 
     request_id: bytes
     cancel_id: bytes
@@ -47,14 +46,14 @@ class CancelRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether it stays alive behind what is known: never."""
+        """Whether it stays open for later posts: never."""
         return False
 
 
 class TimeRangeRequest(NamedTuple):
-    """Asks for the texts and deletions of a channel, start <= timestamp < end, newest first (wire.md 6.3.2.3).
+    """Request for texts and deletions of a channel with start <= timestamp < end, newest first (wire.md 6.3.2.3).
 
-    With `time_end_ms` 0 the request stays alive for what is learned later. A `limit` of 0 is none.
+    With `time_end_ms` 0 the request stays open for later posts. A `limit` of 0 means no limit.
     """
 
     request_id: bytes
@@ -66,12 +65,12 @@ class TimeRangeRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether it stays alive behind what is known."""
+        """Whether it stays open for later posts."""
         return self.time_end_ms == 0
 
 
 class StateRequest(NamedTuple):
-    """Asks for the state of a channel, with `future` 1 also for its changes (wire.md 6.3.2.4)."""
+    """Request for the state of a channel, with `future` 1 also for its changes (wire.md 6.3.2.4)."""
 
     request_id: bytes
     channel: str
@@ -80,12 +79,12 @@ class StateRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether it stays alive behind what is known."""
+        """Whether it stays open for later posts."""
         return self.future == 1
 
 
 class ListRequest(NamedTuple):
-    """Asks for names of channels (wire.md 6.3.2.5). A `limit` of 0 is none."""
+    """Request for names of channels (wire.md 6.3.2.5). A `limit` of 0 means no limit."""
 
     request_id: bytes
     offset: int
@@ -94,12 +93,12 @@ class ListRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether it stays alive behind what is known: never."""
+        """Whether it stays open for later posts: never."""
         return False
 
 
 class ModerationRequest(NamedTuple):
-    """Asks for the moderation of the whole cabal and of channels, from `oldest_ms` on (moderation.md 5.2.1)."""
+    """Request for the moderation of the whole cabal and of channels, from `oldest_ms` on (moderation.md 5.2.1)."""
 
     request_id: bytes
     channels: tuple[str, ...]
@@ -109,26 +108,26 @@ class ModerationRequest(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether it stays alive behind what is known."""
+        """Whether it stays open for later posts."""
         return self.future == 1
 
 
 class HashResponse(NamedTuple):
-    """Hashes of posts (wire.md 6.3.3.1). None at all concludes the request."""
+    """Hashes of posts (wire.md 6.3.3.1). An empty response concludes the request."""
 
     request_id: bytes
     hashes: tuple[bytes, ...]
 
 
 class PostResponse(NamedTuple):
-    """Posts (wire.md 6.3.3.2). None at all concludes the request."""
+    """Posts (wire.md 6.3.3.2). An empty response concludes the request."""
 
     request_id: bytes
     posts: tuple[bytes, ...]
 
 
 class ListResponse(NamedTuple):
-    """Names of channels (wire.md 6.3.3.3); concludes the request."""
+    """Names of channels (wire.md 6.3.3.3). It concludes the request."""
 
     request_id: bytes
     channels: tuple[str, ...]
@@ -163,7 +162,7 @@ MESSAGE_NAMES: Final[dict[type[Message], str]] = {
 _RESPONSES: Final = (HashResponse, PostResponse, ListResponse)
 
 EXTRA_TYPE_ID: Final = 0x6361_6273
-"""The type of what stores like this one say to each other beside Cable, "cabs". Others skip types that they do not know."""
+"""Message type for what cablestores tell each other besides Cable, "cabs". Other programs skip unknown types."""
 _EXTRA_HEAD: Final = encode_varint(EXTRA_TYPE_ID)
 _EXTRA_ID_BYTE: Final = b"\xff"
 
@@ -172,25 +171,26 @@ _EXTRA_ID_BYTE: Final = b"\xff"
 
 
 class FrameReader:
-    """Cuts a stream of bytes, in whatever pieces it comes, into messages without their lengths."""
+    """Reader that cuts a stream of bytes, in pieces of any size, into messages without their lengths."""
 
-    def __init__(self, max_size_bytes: int = limits.MAX_MESSAGE_SIZE_BYTES) -> None:
+    def __init__(self, max_size_bytes: int = limits.MAX_MESSAGE_SIZE_BYTES, *, skips_empty: bool = True) -> None:
         self._max_size_bytes = max_size_bytes
+        self._skips_empty = skips_empty
         self._rest = bytearray()
         self._needed = 1
-        """Bytes with which it is worth looking again: a large message is not looked at for each of its pieces."""
+        """Number of bytes to wait for, so that a large message is not read again for each of its pieces."""
         self._empty = 0
-        """Messages of length 0 that came one after the other."""
+        """Consecutive messages of length 0."""
 
     @property
     def held_size_bytes(self) -> int:
-        """How much of a message is here that is not whole."""
+        """Bytes of the incomplete message."""
         return len(self._rest)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take the next bytes, return the messages that are whole now. Raises DecodeError; then the stream is lost.
+        """Add the next bytes and return the messages that are complete. After a DecodeError the stream is unusable.
 
-        Messages of length 0 say nothing and are passed over: cable.rs writes some lengths one too small, and the 0 that
+        With `skips_empty` messages of length 0 are passed over: cable.rs writes some lengths one too small, and the 0 that
         ends such a message comes after it.
         """
         if self._rest:
@@ -203,17 +203,19 @@ class FrameReader:
         at = 0
         while (found := self._next(data, at)) is not None:
             start, at = found
-            self._empty = self._empty + 1 if start == at else 0
+            if start < at or not self._skips_empty:
+                self._empty = 0
+                frames.append(data[start:at])
+                continue
+            self._empty += 1
             if self._empty > limits.MAX_EMPTY_MESSAGES:
                 raise DecodeError(at, f"more than {limits.MAX_EMPTY_MESSAGES} messages of length 0 follow each other")
-            if start < at:
-                frames.append(data[start:at])
         if at < len(data):
             self._rest += data[at:]
         return frames
 
     def _next(self, data: bytes, at: int) -> tuple[int, int] | None:
-        """Return where the message at `at` begins and ends, None where it is not whole."""
+        """Return the start and end of the message at `at`, None if it is incomplete."""
         self._needed = len(data) - at + 1
         if at >= len(data):
             return None
@@ -233,11 +235,11 @@ class FrameReader:
 
 
 def recognise(frame: bytes) -> Dialect:
-    """Return the dialect that a message is written in. Raises DecodeError where it is too short for any."""
+    """Return the dialect of a message. Raises DecodeError if it is too short."""
     _, at = read_varint(frame, 0)
     ids = frame[at : at + _IDS_SIZE_BYTES]
     if len(ids) < _IDS_SIZE_BYTES:
-        raise DecodeError(at, f"a message has {_IDS_SIZE_BYTES} bytes of ids behind its type, here are {len(ids)}")
+        raise DecodeError(at, f"a message has {_IDS_SIZE_BYTES} bytes of ids after its type, but {len(ids)} are left")
     return LEGACY if ids.startswith(bytes(LEGACY.circuit_id_size_bytes)) else DRAFT8
 
 
@@ -245,7 +247,7 @@ def recognise(frame: bytes) -> Dialect:
 
 
 def decode_message(frame: bytes, dialect: Dialect) -> Message | None:
-    """Decode one message without its length. Returns None for an unknown type, which is skipped (wire.md 6.3.1).
+    """Decode a message without its length. Return None for an unknown type: skip the message (wire.md 6.3.1).
 
     Raises DecodeError.
     """
@@ -255,7 +257,7 @@ def decode_message(frame: bytes, dialect: Dialect) -> Message | None:
     request_id = frame[start:end]
     if len(frame) < end:
         raise DecodeError(
-            at, f"a message has {_IDS_SIZE_BYTES} bytes of ids behind its type, here are {len(frame) - at}"
+            at, f"a message has {_IDS_SIZE_BYTES} bytes of ids after its type, but {len(frame) - at} are left"
         )
     read = _READERS.get(type_id)
     if read is None:
@@ -280,7 +282,7 @@ def _hash_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tupl
 
 
 def _post_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tuple[Message, int]:
-    """Read posts until one of length 0, or until the message ends: cable.rs writes some lengths one too small."""
+    """Read posts until a length of 0 or the end of the message: cable.rs writes some lengths one too small."""
     posts = []
     while at < len(frame):
         post, at = read_sized(frame, at, "post")
@@ -300,7 +302,9 @@ def _cancel_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) 
     ttl, at = _ttl(frame, at, dialect)
     end = at + dialect.request_id_size_bytes
     if end > len(frame):
-        raise DecodeError(at, f"the cancel id has {dialect.request_id_size_bytes} bytes, {len(frame) - at} are left")
+        raise DecodeError(
+            at, f"the cancel id has {dialect.request_id_size_bytes} bytes, but {len(frame) - at} are left"
+        )
     return CancelRequest(request_id, frame[at:end], ttl), end
 
 
@@ -341,7 +345,7 @@ def _moderation_request(frame: bytes, at: int, request_id: bytes, dialect: Diale
 
 
 def _names(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:
-    """Read names until one of length 0, or until the message ends, as with posts."""
+    """Read names until a length of 0 or the end of the message, as `_post_response` does."""
     names: list[str] = []
     while at < len(frame):
         name, at = read_text(frame, at, "channel", 0, limits.MAX_CHANNEL_CODEPOINTS)
@@ -373,14 +377,14 @@ _HEADS: Final = {
     for kind, type_id in TYPE_IDS.items()
     for dialect in (LEGACY, DRAFT8)
 }
-"""How messages begin, up to the request id."""
+"""First bytes of messages, up to the request id."""
 
 
 def encode_message(message: Message, dialect: Dialect) -> bytes:
-    """Encode a message with its length. Raises ValueError for what the dialect cannot say: ids of another size, empty names or posts."""
+    """Encode a message with its length. Raises ValueError for ids of a wrong size, and for empty names or posts."""
     _check_id(message.request_id, dialect)
     head = _HEADS[type(message), dialect.circuit_id_size_bytes] + message.request_id
-    if isinstance(message, HashResponse):  # what a node says most
+    if isinstance(message, HashResponse):  # the most frequent message of a node
         return sized(head + counted(message.hashes))
     if isinstance(message, CancelRequest):
         _check_id(message.cancel_id, dialect)
@@ -391,7 +395,9 @@ def encode_message(message: Message, dialect: Dialect) -> bytes:
 
 def _check_id(request_id: bytes, dialect: Dialect) -> None:
     if len(request_id) != dialect.request_id_size_bytes:
-        raise ValueError(f"a request id of {dialect.name} has {dialect.request_id_size_bytes} bytes: {request_id!r}")
+        raise ValueError(
+            f"a request id of {dialect.name} has {dialect.request_id_size_bytes} bytes, not {len(request_id)}"
+        )
 
 
 def _body(message: Message) -> bytes:  # noqa: PLR0911 - one case a type
@@ -415,26 +421,21 @@ def _body(message: Message) -> bytes:  # noqa: PLR0911 - one case a type
 
 
 def _ended(items: Iterable[bytes]) -> bytes:
-    """Write items, each with its length, and a length of 0. An empty one would be the end."""
+    """Write items, each with its length, then a length of 0. No item may be empty."""
     written = [sized(item) for item in items]
     if b"\x00" in written:
-        raise ValueError("an empty name or post would end the list that it stands in")
+        raise ValueError("a name or post is empty, which would end the list early")
     return b"".join([*written, b"\x00"])
 
 
 def encode_extra(content: bytes, dialect: Dialect) -> bytes:
-    """Encode what is said beside Cable to a store that was recognised, with its length. Its id means nothing."""
+    """Encode a message of type EXTRA_TYPE_ID for a recognised store, with its length. Its id has no meaning."""
     ids = bytes(dialect.circuit_id_size_bytes) + _EXTRA_ID_BYTE * dialect.request_id_size_bytes
     return sized(_EXTRA_HEAD + ids + content)
 
 
 def extra_of(frame: bytes) -> bytes | None:
-    """Return what is said beside Cable in a message without its length, None where it is another message."""
+    """Return the content of a message of type EXTRA_TYPE_ID without its length, None for other messages."""
     if not frame.startswith(_EXTRA_HEAD):
         return None
     return frame[len(_EXTRA_HEAD) + _IDS_SIZE_BYTES :]
-
-
-def hashes_size_bytes(count: int) -> int:
-    """Return how many bytes a hash response of so many hashes takes, about."""
-    return count * HASH_SIZE_BYTES + 24

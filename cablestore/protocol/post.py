@@ -1,9 +1,9 @@
-"""Posts: the signed documents of Cable, and the header that all of them share (wire.md 6.2.1).
+"""Posts: the signed documents of Cable, with the header that they all have (wire.md 6.2.1).
 
     public_key u8[32] | signature u8[64] | num_links varint | links u8[32] each | post_type varint | timestamp varint | body
 
-`decode_post` is total: any bytes give a Post or a DecodeError, and nothing is allocated from a number in them.
-Signatures are checked apart from it, by `crypto.is_signed`, because they cost thirty times more.
+`decode_post` is total: any bytes give a Post or a DecodeError, and no number in them makes it allocate memory. It does
+not verify the signature, which takes thirty times longer: `crypto.is_signed` does.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ SIGNED_FROM: Final = KEY_SIZE_BYTES + SIGNATURE_SIZE_BYTES
 
 @dataclass(slots=True, eq=False, repr=False)
 class Post:
-    """A decoded post, with the pieces that keys are made of.
+    """A decoded post, with the parts of its keys.
 
-    `raw` is the whole post, `hash` its 32-byte hash, `author` the 32-byte public key, `links` the hashes it links to,
-    `timestamp_ms` what it claims in milliseconds since 1970. `channel` is the name by which channels are compared in the
-    post's dialect, None for types without one; `body` has the name as it was signed.
+    `raw` is the whole post, `hash` its 32-byte hash, `author` the 32-byte public key, `links` the hashes to which it links,
+    `timestamp_ms` the time that it claims, in milliseconds since 1970. `channel` is the name by which channels are
+    compared in the post's dialect, None for types without a channel. `body` has the name as it was signed.
     """
 
     raw: bytes
@@ -54,25 +54,25 @@ class Post:
     author_hex: bytes
     sort_time: bytes
     channel_key: bytes
-    """The channel's name as a key part, b"" without one."""
+    """The channel's name as a key part, b"" without a channel."""
     sealed: bytes | None = None
-    """What is stored in place of `raw` when the post is local-only (moderation.md 4.5)."""
+    """The encrypted post, stored instead of `raw` if the post is local-only (moderation.md 4.5)."""
 
     def __eq__(self, other: object) -> bool:
-        """Posts are equal when their hashes are."""
+        """Compare hashes."""
         return isinstance(other, Post) and self.hash == other.hash
 
     def __repr__(self) -> str:
-        """Tell the post apart."""
+        """Return type, author and time for debugging."""
         return f"<post/{self.type_name} {self.hash.hex()[:12]} of {self.author.hex()[:8]} at {self.timestamp_ms}>"
 
     def __hash__(self) -> int:
-        """Hash like the post's hash."""
+        """Return a hash of the post's hash."""
         return hash(self.hash)
 
     @property
     def type_name(self) -> str:
-        """The type in a word: text, delete, info, ..."""
+        """The name of the type: text, delete, info, ..."""
         return TYPE_NAMES[self.type]
 
     @property
@@ -87,10 +87,10 @@ class Post:
 
 
 def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Post:
-    """Decode a whole post. Its signature is not checked. Who knows its hash already gives it as `digest`.
+    """Decode a whole post without verifying its signature. Pass `digest` if the hash is already known.
 
-    Raises UnknownPostTypeError for a type that no dialect has, and DecodeError, with offset and reason, for anything
-    that is not a well-formed post of at most `limits.MAX_POST_SIZE_BYTES`.
+    Raises UnknownPostTypeError for a type that no dialect has, and DecodeError, with offset and reason, for bytes that
+    are not a well-formed post of at most `limits.MAX_POST_SIZE_BYTES`.
     """
     if len(raw) > limits.MAX_POST_SIZE_BYTES:
         raise DecodeError(0, f"the post has {len(raw)} bytes, allowed are {limits.MAX_POST_SIZE_BYTES}")
@@ -131,10 +131,10 @@ def decode_post(raw: bytes, dialect: Dialect, digest: bytes | None = None) -> Po
 
 
 def peek_type(raw: bytes) -> int | None:
-    """Return the type that a post claims, looking at nothing else; None where it does not get that far."""
+    """Return the type of a post without decoding the rest. Return None if the bytes end before it."""
     try:
         if raw[SIGNED_FROM] < 0x80:
-            return raw[SIGNED_FROM + 1 + raw[SIGNED_FROM] * HASH_SIZE_BYTES]  # all types are one byte long
+            return raw[SIGNED_FROM + 1 + raw[SIGNED_FROM] * HASH_SIZE_BYTES]  # all types have one byte
         links, at = read_varint(raw, SIGNED_FROM)
         return raw[at + links * HASH_SIZE_BYTES]
     except (DecodeError, IndexError):
@@ -144,14 +144,16 @@ def peek_type(raw: bytes) -> int | None:
 def encode_post(
     body: Body, *, links: tuple[bytes, ...], timestamp_ms: int, identity: Identity, dialect: Dialect
 ) -> Post:
-    """Write and sign a post. Raises InvalidPostError where a limit of the protocol is broken."""
+    """Write and sign a post. Raises InvalidPostError if it exceeds a limit of the protocol."""
     try:
         content = b"".join(
             (counted(links), encode_varint(body.type), encode_varint(timestamp_ms), write_body(body, dialect))
         )
         return decode_post(identity.public_key + identity.sign(content) + content, dialect)
     except UnicodeEncodeError as error:
-        raise InvalidPostError(f"a post/{TYPE_NAMES[body.type]} holds text that UTF-8 cannot write: {error}") from None
+        raise InvalidPostError(
+            f"a post/{TYPE_NAMES[body.type]} has text that cannot be encoded as UTF-8: {error}"
+        ) from None
     except (DecodeError, ValueError) as error:
         reason = error.reason if isinstance(error, DecodeError) else str(error)
         raise InvalidPostError(f"this post/{TYPE_NAMES[body.type]} cannot be written: {reason}") from None

@@ -1,12 +1,12 @@
-"""How a store tells another one that it reconciles, in a way that no other peer notices. Pure.
+"""Recognition: how a store tells another store that it can reconcile, without any other peer noticing. Pure.
 
-The ids of the first requests that we make on a connection follow from each other: the first is random, each of the next
-is the beginning of the BLAKE2b of a fixed text and the id before it. To whoever does not compute that they are random
-ids like any others. Later ids are random again.
+The ids of the first requests on a connection are a greeting. The first id is random. Each of the next is the beginning
+of the BLAKE2b hash of a fixed text and the id before it. To a peer that does not compute this, they look like any random
+ids. Later ids are random again.
 
-Requests with a ttl do not count, because whoever forwards a request keeps its id. One that is forwarded with a ttl of 0 may
-stand between ours, so the next id is looked for behind any of the first few. That it follows by chance has a probability of
-less than 2**-64: three ids of 4 bytes have to, or two of 8, behind any of 16.
+Requests with a ttl do not count, because a peer that forwards a request keeps its id. A request forwarded with a ttl of 0
+may come between ours, so the next id may follow any of the first few. The probability of a greeting by chance is
+less than 2**-64: three ids of 4 bytes, or two of 8, would have to follow any of 16.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Final
 
 _DOMAIN: Final = b"cablestore: the request id that follows "
 _NEXT_IDS: Final = {4: 3, 8: 2}
-"""How many ids follow the first one, by their size in bytes."""
+"""Number of ids after the first one, by the size of an id in bytes."""
 _LISTENED_TO: Final = 16
 _LEGACY_CIRCUIT: Final = bytes(4)
 
 REQUESTS: Final = 1 + max(_NEXT_IDS.values())
-"""With so many requests a store has greeted, in either dialect."""
+"""Number of requests after which the greeting is complete, in either dialect."""
 
 
 def next_id(request_id: bytes) -> bytes:
-    """Return the id that follows this one."""
+    """Return the id that follows this one in a greeting."""
     return hashlib.blake2b(_DOMAIN + request_id, digest_size=32).digest()[: len(request_id)]
 
 
 class Greeter:
-    """Makes request ids: those of a greeting, then random ones. `new_id` makes random ones of a given size.
+    """Maker of request ids: those of a greeting, then random ones. `new_id` makes a random id of a given size.
 
-    Where the size changes, because the peer speaks the other dialect, it greets anew.
+    If the size changes, because the peer speaks the other dialect, the greeting starts again.
     """
 
     def __init__(self, new_id: Callable[[int], bytes]) -> None:
@@ -49,7 +49,7 @@ class Greeter:
         return self._following.pop(0) if self._following else self._new_id(size_bytes)
 
     def _new_greeting(self, size_bytes: int) -> list[bytes]:
-        """Make the ids of a greeting. None of draft 8 may begin as those of legacy do."""
+        """Make the ids of a greeting. An id of draft 8 must not begin with the zeros of legacy."""
         while True:
             ids = [self._new_id(size_bytes)]
             for _ in range(_NEXT_IDS[size_bytes]):
@@ -58,17 +58,17 @@ class Greeter:
                 return ids
 
 
-class Listener:
-    """Hears the ids of one side's requests, and whether they are a greeting."""
+class GreetingDetector:
+    """Detector of a greeting in the ids of one side's requests."""
 
     def __init__(self) -> None:
         self.has_heard = False
         self._heard = 0
         self._follows: dict[bytes, int] = {}
-        """Which id would follow one that was heard, and how many ids have followed each other before it."""
+        """Next id of each possible greeting -> how many ids of that greeting have followed its first."""
 
     def hear(self, request_id: bytes) -> None:
-        """Hear the next request that has no ttl."""
+        """Take the id of the next request without a ttl."""
         if self.has_heard or self._heard >= _LISTENED_TO:
             return
         self._heard += 1

@@ -1,8 +1,8 @@
-"""The Cable handshake and the encryption behind it (handshake.md, draft 8). Pure: bytes in, bytes out.
+"""The Cable handshake and the encryption after it (handshake.md, draft 8). Pure: bytes in, bytes out.
 
 A connection is Noise_XXpsk0_25519_ChaChaPoly_BLAKE2b with the cabal key as the pre-shared key: three handshake messages
-of 48, 96 and 64 bytes, then in both directions messages, each behind its encrypted length, and an end-of-stream marker.
-The cryptography is the library noiseprotocol's; what is here is the order of things, the cutting and the refusing.
+of 48, 96 and 64 bytes, then messages in both directions, each after its encrypted length, and an end-of-stream marker.
+The library noiseprotocol does the cryptography. This module does the order of steps, the segments and the checks.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from cablestore.protocol.crypto import KEY_SIZE_BYTES
 
 PROTOCOL_NAME: Final = b"Noise_XXpsk0_25519_ChaChaPoly_BLAKE2b"
 PROLOGUE: Final = b"CABLE/1.0"
-"""handshake.md 3.2. cable-handshake.ts uses CABLE1.0 instead. Between two that differ, message 1 fails."""
+"""Prologue of handshake.md 3.2. cable-handshake.ts uses CABLE1.0. If both sides differ, message 1 fails."""
 
 HANDSHAKE_SIZES_BYTES: Final = (48, 96, 64)
-"""Handshake messages carry keys and tags only. The initiator sends the first and the third."""
+"""Sizes of the handshake messages, which have only keys and tags. The initiator sends the first and the third."""
 
 TAG_SIZE_BYTES: Final = 16
 LENGTH_SIZE_BYTES: Final = 4
 ENCRYPTED_LENGTH_SIZE_BYTES: Final = LENGTH_SIZE_BYTES + TAG_SIZE_BYTES
 CIPHERTEXT_SIZE_BYTES: Final = 65535
-"""The most that Noise encrypts at once, tag included."""
+"""Maximum size of what Noise encrypts at once, including the tag."""
 
 SEGMENT_SIZE_BYTES: Final = CIPHERTEXT_SIZE_BYTES - TAG_SIZE_BYTES
-"""handshake.md 4.2.1: longer messages are cut into segments of this size."""
+"""Size of the segments into which longer messages are cut (handshake.md 4.2.1)."""
 
 MAX_ENCODABLE_SIZE_BYTES: Final = 4_000_000_000
-"""The longest message, tags included, that the four bytes of a length can announce, rounded down."""
+"""Size of the longest message, including tags, that four bytes of length can announce, rounded down."""
 
 END_OF_STREAM: Final = bytes(LENGTH_SIZE_BYTES)
-"""The length zero, encrypted like any other and with nothing behind it (handshake.md 4.4)."""
+"""The length zero, encrypted like any other length and followed by nothing (handshake.md 4.4)."""
 
 
 class SecureChannel:
-    """One encrypted connection, from the first byte of the handshake to the end of the stream.
+    """An encrypted connection, from the first byte of the handshake to the end of the stream.
 
-    It is fed what comes from the network and gives what to send, and knows neither sockets nor time: who owns the
-    connection sends `start`, gives everything that arrives to `receive`, waits with a time-out for `is_established`
-    and then sends what `send` encrypts. The bytes of `receive`, `send` and `finish` go out in the order in which they
-    were made. After a HandshakeError the connection is to be closed; every further call raises it again.
+    It takes bytes from the network and returns bytes to send. It has no socket and no clock. The caller sends the result
+    of `start`, passes everything that arrives to `receive`, waits with a time-out for `is_established`, and then sends
+    what `send` encrypts. The bytes from `receive`, `send` and `finish` must be sent in the order of the calls. After a
+    HandshakeError the caller must close the connection; every further call raises the error again.
 
-    Each side learns the other's static public key (`remote_static`), proven to be theirs. Which people are behind keys
-    is the caller's to decide: the handshake proves no more than that both sides hold the cabal key.
+    Each side learns the other's static public key (`remote_static`) and that the other side owns it. The handshake only
+    proves that both sides have the cabal key. The caller decides which people the keys belong to.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class SecureChannel:
         prologue: bytes = PROLOGUE,
         _ephemeral_secret: bytes | None = None,
     ) -> None:
-        """Begin a connection; nothing is sent yet.
+        """Prepare a connection. Nothing is sent yet.
 
         Args:
-            cabal_key: The 32 bytes that all members of the cabal know.
+            cabal_key: The 32 secret bytes that all members of the cabal know.
             static_secret: Our 32-byte X25519 secret: `Identity.exchange_secret` or `separate_exchange_secret`.
-            is_initiator: Whether we opened the connection. The peer must be of the other opinion.
-            max_message_size_bytes: The longest message in either direction: what one connection can hold in memory.
-            prologue: What both sides must agree on.
-            _ephemeral_secret: Only for tests that reproduce published transcripts. Used twice, it gives away messages.
+            is_initiator: Whether we opened the connection. The peer must have the opposite value.
+            max_message_size_bytes: The longest message in either direction. A connection keeps one in memory.
+            prologue: Bytes that must be the same on both sides.
+            _ephemeral_secret: Only for tests that reproduce published transcripts. Using it twice reveals messages.
         """
         for name, key in (("cabal key", cabal_key), ("static secret", static_secret)):
             if len(key) != KEY_SIZE_BYTES:
@@ -80,18 +80,18 @@ class SecureChannel:
         self.is_initiator: Final = is_initiator
         self.max_message_size_bytes: Final = max_message_size_bytes
         self.is_established = False
-        """The handshake is done and messages can be sent. The initiator's is done before its last message arrives."""
+        """Whether the handshake is done and messages can be sent. For the initiator it is done before its last message arrives."""
         self.has_ended = False
-        """The peer sent its end-of-stream marker. We may still send, and should answer with `finish`."""
+        """Whether the peer sent its end-of-stream marker. We may still send, and should answer with `finish`."""
         self.has_finished = False
-        """We sent our end-of-stream marker. The peer may still send."""
+        """Whether we sent our end-of-stream marker. The peer may still send."""
         self._failure: str | None = None
         self._remote_static = b""
         self._connection: Any = _connection(cabal_key, static_secret, prologue, is_initiator=is_initiator)
-        # The library forgets this at the end of the handshake, and it is where the peer's static key is.
+        # This has the peer's static key. The library drops it at the end of the handshake.
         self._handshake: Any = self._connection.noise_protocol.handshake_state
         if _ephemeral_secret is not None:
-            # Its own way to set this key warns, which is right outside of tests and an error within ours.
+            # The library's own way to set this key gives a warning, which our tests turn into an error.
             self._handshake.e = KeyPair25519.from_private_bytes(_ephemeral_secret)
         self._encryption: Any = None
         self._decryption: Any = None
@@ -110,16 +110,15 @@ class SecureChannel:
         return self._remote_static
 
     def start(self) -> bytes:
-        """Return what is sent before anything arrives: the initiator's first message, nothing for the responder."""
+        """Return what to send first: the first message of the initiator, nothing for the responder."""
         self._require_alive()
         return self._first
 
     def receive(self, data: bytes) -> tuple[list[bytes], bytes]:
-        """Take bytes as they come from the network, in any pieces.
+        """Take bytes from the network, in pieces of any size.
 
-        Returns the messages that are now complete, and what is to be sent back at once. Raises HandshakeError for
-        bytes that no honest peer with our cabal key sends, and for nothing else; complete messages before them in the
-        same `data` are lost with it.
+        Return the messages that are now complete, and what to send back at once. Raises only HandshakeError, for bytes
+        that no honest peer with our cabal key sends. Complete messages before them in the same `data` are lost.
         """
         self._require_alive()
         try:
@@ -135,15 +134,15 @@ class SecureChannel:
     def send(self, message: bytes) -> bytes:
         """Encrypt a message: its length, then its segments (handshake.md 4.2).
 
-        Raises ValueError before the handshake is done, after `finish`, for an empty message (which would be the end of
-        the stream) and for one beyond the channel's limit.
+        Raises ValueError before the handshake is done, after `finish`, for an empty message (it would end the stream) and
+        for a message above `max_message_size_bytes`.
         """
         self._require_open()
         if not 1 <= len(message) <= self.max_message_size_bytes:
             raise ValueError(f"a message has 1 to {self.max_message_size_bytes} bytes, not {len(message)}")
         starts = range(0, len(message), SEGMENT_SIZE_BYTES)
         total_size_bytes = len(message) + TAG_SIZE_BYTES * len(starts)
-        # The order counts: every call takes the next nonce.
+        # The order matters: every call uses the next nonce.
         parts = [self._encrypt(total_size_bytes.to_bytes(LENGTH_SIZE_BYTES, "little"))]
         parts += [self._encrypt(message[start : start + SEGMENT_SIZE_BYTES]) for start in starts]
         return b"".join(parts)
@@ -166,7 +165,7 @@ class SecureChannel:
             raise ValueError("nothing can be sent after the end-of-stream marker")
 
     def _feed(self, data: bytes) -> None:
-        """Give the parser the pieces it waits for. What is left of `data` is held: less than one piece."""
+        """Give the parser the pieces that it waits for. Keep the rest of `data`, which is less than a piece."""
         at = 0
         while at < len(data):
             end = at + self._wanted_size_bytes - len(self._held)
@@ -182,7 +181,7 @@ class SecureChannel:
             self._wanted_size_bytes = self._parser.send(piece)
 
     def _parse(self) -> Generator[int, bytes, None]:
-        """Follow the stream to its end: ask for so many bytes, get them, do what they say."""
+        """Read the stream to its end. Yield the number of bytes needed next, and get these bytes."""
         for number in (2,) if self.is_initiator else (1, 3):
             self._shake(number, (yield HANDSHAKE_SIZES_BYTES[number - 1]))
         while True:
@@ -191,14 +190,14 @@ class SecureChannel:
             if total_size_bytes == 0:
                 break
             if not (yield from self._parse_message(total_size_bytes)):
-                # "A message of length zero" can be read as a tag with nothing in it, too. It means the same.
+                # "A message of length zero" could also mean an encrypted empty message. Both end the stream.
                 break
         self.has_ended = True
         yield 1
-        raise HandshakeError("message: the peer sends on after its end-of-stream marker")
+        raise HandshakeError("message: the peer sent more after its end-of-stream marker")
 
     def _parse_message(self, total_size_bytes: int) -> Generator[int, bytes, bool]:
-        """Read one message; tell whether it holds anything. Not within `_parse`, which would keep it alive."""
+        """Read a message and tell whether it is not empty. `_parse` does not do this, because it would keep it in memory."""
         self._check_length(total_size_bytes)
         segments = []
         while total_size_bytes > 0:
@@ -211,19 +210,19 @@ class SecureChannel:
         return bool(message)
 
     def _shake(self, number: int, data: bytes) -> None:
-        """Read a handshake message, and write the next one if there is one."""
+        """Read a handshake message, and write the next one if there is a next one."""
         try:
             self._connection.read_message(data)
             if number < len(HANDSHAKE_SIZES_BYTES):
                 self._outgoing += bytes(self._connection.write_message())
         except InvalidTag:
             raise HandshakeError(
-                f"handshake message {number}: the peer does not hold the same cabal key, or speaks another version, "
-                "or what it sent was changed or repeated"
+                f"handshake message {number}: the peer does not have the same cabal key, or speaks another version, "
+                "or its message was changed or repeated"
             ) from None
         except ValueError:
-            # From the key exchange, here or in the answer: with a key of low order anybody knows the result.
-            raise HandshakeError(f"handshake message {number}: the peer's public key is not one") from None
+            # From the key exchange, here or for the answer: with a key of low order anybody knows the result.
+            raise HandshakeError(f"handshake message {number}: the peer's public key is not valid") from None
         if self._connection.handshake_finished:
             self._establish()
 
@@ -231,17 +230,17 @@ class SecureChannel:
         protocol = self._connection.noise_protocol
         self._encryption, self._decryption = protocol.cipher_state_encrypt, protocol.cipher_state_decrypt
         self._remote_static = bytes(self._handshake.rs.public_bytes)
-        # With the ephemeral keys gone, nobody who gets our static key can read this connection.
+        # Without the ephemeral keys, a thief of our static key cannot read this connection.
         self._handshake = self._connection = None
         self.is_established = True
 
     def _check_length(self, total_size_bytes: int) -> None:
-        """Refuse a length before anything is kept for it. No segment of a message is empty, the last one neither."""
+        """Check a length before memory is used for it. No segment of a message is empty, not even the last one."""
         segments = -(-total_size_bytes // CIPHERTEXT_SIZE_BYTES)
         size_bytes = total_size_bytes - TAG_SIZE_BYTES * segments
         least_bytes = (segments - 1) * SEGMENT_SIZE_BYTES + (segments > 1)
         if size_bytes < least_bytes:
-            raise HandshakeError(f"message length: no message has {total_size_bytes} bytes when encrypted")
+            raise HandshakeError(f"message length: no encrypted message has {total_size_bytes} bytes")
         if size_bytes > self.max_message_size_bytes:
             raise HandshakeError(
                 f"message length: the peer announces {size_bytes} bytes, allowed are {self.max_message_size_bytes}"
@@ -256,7 +255,7 @@ class SecureChannel:
             plaintext: bytes = self._decryption.decrypt_with_ad(None, ciphertext)
         except InvalidTag:
             raise HandshakeError(
-                f"{what}: what came is not what the peer sent next: changed, repeated or cut"
+                f"{what}: the bytes are not what the peer sent next: changed, repeated or cut"
             ) from None
         return plaintext
 

@@ -13,7 +13,7 @@ MAX_VARINT_SIZE_BYTES: Final = 10
 def encode_varint(value: int) -> bytes:
     """Encode `value` (0 to 2**64 - 1) in 1 to 10 bytes."""
     if not 0 <= value <= MAX_VARINT:
-        raise ValueError(f"a varint holds 0 to {MAX_VARINT}, not {value}")
+        raise ValueError(f"a varint is 0 to {MAX_VARINT}, not {value}")
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -25,9 +25,9 @@ def encode_varint(value: int) -> bytes:
 
 
 def read_varint(buffer: bytes, at: int) -> tuple[int, int]:
-    """Read the number at offset `at`; return it and the offset behind it.
+    """Read the number at offset `at`. Return it and the offset after it.
 
-    Raises DecodeError where the buffer ends too early, and for a number that is not minimal or has more than 64 bits.
+    Raises DecodeError if the buffer ends too early, or if the number is not minimal or has more than 64 bits.
     """
     if at >= len(buffer):
         raise DecodeError(at, "the bytes end where a varint should be")

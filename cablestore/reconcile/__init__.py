@@ -1,5 +1,5 @@
-"""Set reconciliation (WAKU-SYNC): two stores find what each lacks, for the price of the difference. Pure.
+"""Set reconciliation (WAKU-SYNC): two stores find what each lacks, at a cost that follows the difference. Pure.
 
-`session` has the conversation, over an `ordered_set` of ids and in one of the `dialects` that `codec` reads and writes.
-`transfer` has the posts that travel afterwards, `audit` finds what fingerprints by XOR can hide.
+`session` compares two sets of ids. `sets` and `stored_set` are the sets, `dialects` and `codec` the forms of the payloads.
+`conversation` moves the posts that were found missing. `audit` finds what fingerprints by XOR can hide.
 """

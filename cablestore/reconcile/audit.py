@@ -1,12 +1,12 @@
-"""An audit: do two sets hold the same, where a reconciliation found nothing more? Ours alone, `cablestore-audit/1`. Pure.
+"""Audit of two sets in which a reconciliation found no more differences. Our own protocol, `cablestore-audit/1`. Pure.
 
-Reconciliation compares XORs, and among any 257 hashes some have XOR 0: whoever gives those to one peer and not to another
-stays unseen by both. An audit compares counts and sums modulo 2**256, between cuts that are drawn by lot when it is
-asked, so nobody can have made ids for them. Only the asking side learns, and the answer does not tell it what to claim.
+A reconciliation compares XORs, and among any 257 hashes some have XOR 0. Somebody who gives such posts to only one of two
+peers makes them differ without either noticing. An audit compares counts and sums modulo 2**256 between random cuts. They
+are drawn when the audit begins, so nobody can have made ids for them. Only the side that requests the sums learns the result.
 
-    question: 1 u8 | lower bound | number of upper bounds varint | upper bounds
-    bound: time minus the bound before's varint | size u8, so many bytes of a hash
-    answer: 2 u8 | number of ranges varint | each: count varint, XOR u8[32], sum u8[32]
+    request: 1 u8 | lower bound | number of upper bounds varint | upper bounds
+    bound: difference to the time of the previous bound varint | size u8, that many bytes of a hash
+    response: 2 u8 | number of ranges varint | each: count varint, XOR u8[32], sum u8[32]
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from cablestore.errors import DecodeError, ReconcileError
 from cablestore.limits import MAX_AUDIT_CUTS
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.varint import encode_varint, read_varint
-from cablestore.reconcile.cuts import joined
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range
 from cablestore.reconcile.sets import Fingerprint, OrderedSet
+from cablestore.reconcile.splitting import ranges_between
 
 PROTOCOL: Final = "cablestore-audit/1"
-_QUESTION: Final = 1
-_ANSWER: Final = 2
+_REQUEST: Final = 1
+_RESPONSE: Final = 2
 _CUT_PREFIX_SIZE_BYTES: Final = 8
 _MIN_SEED_SIZE_BYTES: Final = 16
 
 
-class Verdict(NamedTuple):
-    """What an audit found.
+class AuditResult(NamedTuple):
+    """Result of an audit.
 
-    `differing` are the ranges in which the sides hold other ids, `hidden` those of them whose XOR is the same, so that no
-    fingerprint will ever tell. `is_by_design` is whether somebody made ids for that: there are hidden ranges, or the XOR
-    of all ranges together is the same although some differ. Of itself that does not happen.
+    `differing` are the ranges in which the sides hold different ids, `hidden` those of them with equal XOR, which no
+    fingerprint can find. `is_by_design` tells whether somebody made ids for that: there are hidden ranges, or some ranges
+    differ and the XOR of all ranges together is equal. That does not happen by chance.
     """
 
     differing: list[Range]
@@ -44,26 +44,28 @@ class Verdict(NamedTuple):
 
 
 class Audit:
-    """One question and the verdict on its answer. The side that is asked calls `answer`."""
+    """One request for sums and the judgement of its response. The other side calls `answer`."""
 
     def __init__(self, items: OrderedSet, *ranges: Range, seed: bytes, cuts: int = 64) -> None:
-        """Audit these ranges, everything when there are none, cut at `cuts` places that `seed` decides.
+        """Audit these ranges (none: everything), cut at `cuts` places that `seed` decides.
 
-        `seed` has to be new random bytes, 16 at least. To come closer to what differs, audit `Verdict.differing` again.
-        Raises ReconcileError where the ranges and cuts are more than `limits.MAX_AUDIT_CUTS`, or the seed too short.
+        `seed` must be at least 16 new random bytes. To narrow down what differs, audit `AuditResult.differing` again. Raises
+        ReconcileError if there are more than `limits.MAX_AUDIT_CUTS` bounds, or the seed is too short.
         """
         if len(seed) < _MIN_SEED_SIZE_BYTES:
-            raise ReconcileError(f"the seed has {len(seed)} bytes, {_MIN_SEED_SIZE_BYTES} random ones are needed")
+            raise ReconcileError(
+                f"the seed has {len(seed)} bytes, at least {_MIN_SEED_SIZE_BYTES} random ones are needed"
+            )
         ranges = ranges or (EVERYTHING,)
         bounds = {bound for within in ranges for bound in within} | _drawn(items, ranges, seed, cuts)
         if len(bounds) > MAX_AUDIT_CUTS:
             raise ReconcileError(f"an audit has {len(bounds)} bounds, allowed are {MAX_AUDIT_CUTS}: audit fewer ranges")
         self._items = items
-        self._ranges = joined(sorted(bounds))
+        self._ranges = ranges_between(sorted(bounds))
 
-    def question(self) -> bytes:
-        """Return what to ask the peer."""
-        out = bytearray((_QUESTION,))
+    def request(self) -> bytes:
+        """Return the request for the peer."""
+        out = bytearray((_REQUEST,))
         previous_ns = 0
         for number, bound in enumerate([self._ranges[0].lower, *(within.upper for within in self._ranges)]):
             out += encode_varint(len(self._ranges)) if number == 1 else b""
@@ -72,9 +74,9 @@ class Audit:
             previous_ns = bound.timestamp_ns
         return bytes(out)
 
-    def judge(self, answer: bytes) -> Verdict:
-        """Compare the peer's answer with what is here. Raises ReconcileError for what is no answer to the question."""
-        theirs = _read_answer(answer, len(self._ranges))
+    def judge(self, response: bytes) -> AuditResult:
+        """Compare the peer's response with our sums. Raises ReconcileError if it does not answer the request."""
+        theirs = _read_response(response, len(self._ranges))
         ours = [self._items.fingerprint(within) for within in self._ranges]
         pairs = list(zip(self._ranges, ours, theirs, strict=True))
         differing = [within for within, here, there in pairs if here != there]
@@ -82,13 +84,13 @@ class Audit:
         left = 0
         for here, there in zip(ours, theirs, strict=True):
             left ^= here.xor ^ there.xor
-        return Verdict(differing, hidden, bool(differing) and (bool(hidden) or not left))
+        return AuditResult(differing, hidden, bool(differing) and (bool(hidden) or not left))
 
 
-def answer(items: OrderedSet, question: bytes) -> bytes:
-    """Return the answer to a peer's question. Raises ReconcileError for what is none, or asks for too many ranges."""
-    ranges = _read_question(question)
-    out = bytearray((_ANSWER,)) + encode_varint(len(ranges))
+def answer(items: OrderedSet, request: bytes) -> bytes:
+    """Return the response to a peer's request. Raises ReconcileError if it is malformed or has too many ranges."""
+    ranges = _read_request(request)
+    out = bytearray((_RESPONSE,)) + encode_varint(len(ranges))
     for within in ranges:
         found = items.fingerprint(within)
         out += encode_varint(found.ids) + found.wire + found.sum.to_bytes(HASH_SIZE_BYTES, "big")
@@ -96,7 +98,7 @@ def answer(items: OrderedSet, question: bytes) -> bytes:
 
 
 def _drawn(items: OrderedSet, ranges: Sequence[Range], seed: bytes, cuts: int) -> set[Bound]:
-    """Bounds beside ids that the seed draws from all of the ranges."""
+    """Return bounds next to ids that the seed selects from all ranges."""
     counts = [items.count(within) for within in ranges]
     total = sum(counts)
     if not total:
@@ -115,9 +117,9 @@ def _drawn(items: OrderedSet, ranges: Sequence[Range], seed: bytes, cuts: int) -
     return drawn
 
 
-def _read_question(data: bytes) -> list[Range]:
+def _read_request(data: bytes) -> list[Range]:
     try:
-        lower, at = _read_bound(data, _begin(data, _QUESTION), 0)
+        lower, at = _read_bound(data, _begin(data, _REQUEST), 0)
         count, at = read_varint(data, at)
         if not 1 <= count < MAX_AUDIT_CUTS:
             raise ReconcileError(f"an audit asks for {count} ranges, allowed are 1 to {MAX_AUDIT_CUTS - 1}")
@@ -128,9 +130,9 @@ def _read_question(data: bytes) -> list[Range]:
                 raise ReconcileError(f"an audit's ranges are out of order (at byte {at})")
             bounds.append(bound)
     except DecodeError as error:
-        raise ReconcileError(f"this is no question of {PROTOCOL}: {error}") from None
+        raise ReconcileError(f"not a request of {PROTOCOL}: {error}") from None
     _check_end(data, at)
-    return joined(bounds)
+    return ranges_between(bounds)
 
 
 def _read_bound(data: bytes, at: int, previous_ns: int) -> tuple[Bound, int]:
@@ -140,34 +142,34 @@ def _read_bound(data: bytes, at: int, previous_ns: int) -> tuple[Bound, int]:
     end = at + 1 + size_bytes
     if timestamp_ns > END_NS or size_bytes > HASH_SIZE_BYTES or end > len(data):
         raise ReconcileError(
-            f"an audit's bound has a time after {END_NS} ns, or no hash of up to 32 bytes (at byte {at})"
+            f"an audit's bound must have a time up to {END_NS} ns and up to 32 bytes of a hash (at byte {at})"
         )
     return Bound(timestamp_ns, data[at + 1 : end].rstrip(b"\x00")), end
 
 
-def _read_answer(data: bytes, ranges: int) -> list[Fingerprint]:
+def _read_response(data: bytes, ranges: int) -> list[Fingerprint]:
     found = []
     try:
-        count, at = read_varint(data, _begin(data, _ANSWER))
+        count, at = read_varint(data, _begin(data, _RESPONSE))
         if count != ranges:
-            raise ReconcileError(f"an audit asked for {ranges} ranges, the answer has {count}")
+            raise ReconcileError(f"an audit asked for {ranges} ranges, the response has {count}")
         for _ in range(count):
             ids, at = read_varint(data, at)
             both = data[at : at + 2 * HASH_SIZE_BYTES]
             at += len(both)
             if len(both) < 2 * HASH_SIZE_BYTES:
-                raise ReconcileError(f"the answer to an audit ends too early (at byte {at})")
+                raise ReconcileError(f"the response to an audit ends too early (at byte {at})")
             xor_, sum_ = both[:HASH_SIZE_BYTES], both[HASH_SIZE_BYTES:]
             found.append(Fingerprint(ids, int.from_bytes(xor_, "big"), int.from_bytes(sum_, "big")))
     except DecodeError as error:
-        raise ReconcileError(f"this is no answer of {PROTOCOL}: {error}") from None
+        raise ReconcileError(f"not a response of {PROTOCOL}: {error}") from None
     _check_end(data, at)
     return found
 
 
 def _begin(data: bytes, kind: int) -> int:
     if data[:1] != bytes((kind,)):
-        raise ReconcileError(f"a message of {PROTOCOL} begins with {kind}, not with {data[:1].hex() or 'nothing'}")
+        raise ReconcileError(f"a message of {PROTOCOL} begins with {kind}, not with {data[:1].hex() or 'no byte'}")
     return 1
 
 

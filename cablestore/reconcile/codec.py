@@ -2,11 +2,11 @@
 
     header | ranges
     range: upper bound | type u8 (0 Skip, 1 Fingerprint, 2 ItemSet) | nothing, XOR u8[32], or an item set
-    bound: time minus the bound before's varint | only where that is 0: size u8, so many bytes of the hash
-    item set: count varint | each: time minus the one before's varint, hash u8[32] | reconciled u8
+    bound: difference to the time of the previous bound varint | only if that is 0: size u8, that many bytes of the hash
+    item set: count varint | each: difference to the previous time varint, hash u8[32] | reconciled u8
 
-Reading is linear and total: any bytes give a Payload or a ReconcileError, and nothing is allocated from a number in
-them. A hash in a bound stands only behind a bound of the same time, so a writer cuts at that time first.
+Reading is linear and total: any bytes give a Payload or a ReconcileError, and no number in them decides how much memory is
+allocated. A bound has a hash only after a bound of the same time, so a writer cuts at that time first.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.varint import encode_varint
 from cablestore.reconcile.dialects import SyncDialect
 from cablestore.reconcile.ids import END_NS, Bound, Range, SyncID
-from cablestore.reconcile.payload import Content, Header, ItemSet, Part, Payload, Shards, Topics
+from cablestore.reconcile.payload import Content, Header, ItemSet, Payload, PayloadPart, Shards, Topics
 
 _SKIP: Final = 0
 _FINGERPRINT: Final = 1
 _ITEM_SET: Final = 2
-_MAX_VARINT_SIZE_BYTES: Final = 9  # deployed readers look no further
+_MAX_VARINT_SIZE_BYTES: Final = 9  # deployed readers read no more
 _MIN_ITEM_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
 
 
 def encode(payload: Payload, dialect: SyncDialect) -> bytes:
-    """Return a payload's bytes. Lower bounds are not written but for the first, they have to be the upper ones before.
+    """Return a payload's bytes. Only the first lower bound is written; the others must equal the upper bounds before them.
 
-    Raises ReconcileError where bounds do not increase or ids are out of order, for a hash in a bound whose time is another
-    than the bound's before, which no dialect can say, and for a payload that is too large.
+    Raises ReconcileError if bounds do not increase, ids are out of order, the payload is too large, or a bound has a hash and
+    the bound before it another time, which no dialect can express.
     """
     if not payload.parts and not dialect.cuts_hashes:
         return b"\x00"  # nwaku's payload without ranges
@@ -48,9 +48,11 @@ def encode(payload: Payload, dialect: SyncDialect) -> bytes:
     for (_, upper), content in payload.parts:
         delta_ns = upper.timestamp_ns - previous.timestamp_ns
         if delta_ns < 0 or (delta_ns == 0 and upper.prefix <= previous.prefix):
-            raise ReconcileError(f"a range ends at {upper}, before its beginning at {previous}. Put ranges in order")
+            raise ReconcileError(f"a range ends at {upper}, not after its beginning at {previous}. Put ranges in order")
         if delta_ns and upper.prefix:
-            raise ReconcileError(f"a range ends at {upper}, behind another time: end one at that time before it")
+            raise ReconcileError(
+                f"a range ends at {upper}, after a bound of another time: end a range at that time before it"
+            )
         out += encode_varint(delta_ns)
         if not delta_ns:
             out.append(len(upper.prefix))
@@ -65,9 +67,9 @@ def encode(payload: Payload, dialect: SyncDialect) -> bytes:
 
 
 def decode(data: bytes, dialect: SyncDialect) -> Payload:
-    """Read a payload. Raises ReconcileError, with the offset, for anything that is none, or breaks a limit.
+    """Read a payload. Raises ReconcileError, with the offset, if it is malformed or breaks a limit.
 
-    Up to one byte is a payload without ranges, as deployed nodes read it.
+    No byte or one byte is a payload without ranges, as deployed nodes read it.
     """
     if len(data) > MAX_RECONCILE_FRAME_SIZE_BYTES:
         raise ReconcileError(
@@ -75,12 +77,12 @@ def decode(data: bytes, dialect: SyncDialect) -> Payload:
         )
     if len(data) <= 1:
         return Payload(None, [])
-    return _Reader(data, dialect).payload()
+    return _PayloadReader(data, dialect).payload()
 
 
 def _header(header: Header | None, dialect: SyncDialect) -> bytes:
     if not isinstance(header, dialect.header):
-        raise ReconcileError(f"a payload in {dialect.name} has {dialect.header.__name__} in its header, not {header}")
+        raise ReconcileError(f"a payload in {dialect.name} has a header of {dialect.header.__name__}, not {header}")
     if isinstance(header, Shards):
         return b"".join(map(encode_varint, (header.cluster, len(header.shards), *header.shards)))
     out = bytearray()
@@ -92,7 +94,7 @@ def _header(header: Header | None, dialect: SyncDialect) -> bytes:
 
 
 def _begin(out: bytearray, payload: Payload, dialect: SyncDialect) -> Bound:
-    """Write the first lower bound, which in the specification is an upper one of a range to skip, and return it."""
+    """Write the first lower bound and return it. In the specification it is the upper bound of a skipped range."""
     if not payload.parts:
         return Bound(0)
     first = payload.parts[0].range.lower
@@ -118,10 +120,10 @@ def _write_content(out: bytearray, content: Content) -> None:
 
 
 def write_item_set(out: bytearray, items: ItemSet) -> None:
-    """Append an item set to `out`. Raises ReconcileError for more than `limits.MAX_RECONCILE_ITEMS` ids, or out of order."""
+    """Append an item set to `out`. Raises ReconcileError for ids out of order or more than `limits.MAX_RECONCILE_ITEMS`."""
     if len(items.elements) > MAX_RECONCILE_ITEMS:
         raise ReconcileError(
-            f"{len(items.elements)} ids cannot be sent at once, {MAX_RECONCILE_ITEMS} can: reconcile a shorter time"
+            f"{len(items.elements)} ids cannot be sent at once, at most {MAX_RECONCILE_ITEMS} can: reconcile a shorter time"
         )
     out += encode_varint(len(items.elements))
     previous_ns = 0
@@ -134,8 +136,8 @@ def write_item_set(out: bytearray, items: ItemSet) -> None:
     out.append(items.reconciled)
 
 
-class _Reader:
-    """Reads one payload, from its first byte to its last."""
+class _PayloadReader:
+    """Reader of one payload, from its first byte to its last."""
 
     def __init__(self, data: bytes, dialect: SyncDialect) -> None:
         self._data = data
@@ -144,18 +146,18 @@ class _Reader:
         self._items = 0
 
     def payload(self) -> Payload:
-        """Read all."""
+        """Read the whole payload."""
         header = self._shards() if self._dialect.header is Shards else self._topics()
         previous = Bound(0)
         if not self._dialect.cuts_hashes and self._at < len(self._data):
             previous = Bound(self._time(0))
-        parts: list[Part] = []
+        parts: list[PayloadPart] = []
         while self._at < len(self._data):
             if len(parts) == MAX_RECONCILE_RANGES:
                 raise self._error(f"there are more than {MAX_RECONCILE_RANGES} ranges")
             upper = self._bound(previous)
             lower = previous if self._dialect.cuts_hashes else Bound(previous.timestamp_ns)
-            parts.append(Part(Range(lower, upper), self._content()))
+            parts.append(PayloadPart(Range(lower, upper), self._content()))
             previous = upper
         return Payload(header, parts)
 
@@ -170,13 +172,8 @@ class _Reader:
             elements.append(SyncID(timestamp_ns, self._bytes(HASH_SIZE_BYTES)))
         reconciled = self._byte()
         if reconciled > 1:
-            raise self._error(f"an item set is reconciled or not, 1 or 0, not {reconciled}")
+            raise self._error(f"the last byte of an item set must be 0 or 1, not {reconciled}")
         return ItemSet(elements, bool(reconciled))
-
-    @property
-    def at(self) -> int:
-        """The offset behind what was read."""
-        return self._at
 
     def _shards(self) -> Shards:
         cluster = self._varint()
@@ -192,7 +189,7 @@ class _Reader:
             try:
                 names.append(name.decode())
             except UnicodeDecodeError:
-                raise self._error("a topic is no UTF-8") from None
+                raise self._error("a topic is not UTF-8") from None
         return tuple(names)
 
     def _bound(self, previous: Bound) -> Bound:
@@ -215,16 +212,16 @@ class _Reader:
             return self._bytes(HASH_SIZE_BYTES)
         if kind == _ITEM_SET:
             return self.item_set()
-        raise self._error(f"a range is of type {kind}, there are 0, 1 and 2")
+        raise self._error(f"a range is of type {kind}, allowed are 0, 1 and 2")
 
     def _time(self, previous_ns: int) -> int:
         timestamp_ns = previous_ns + self._varint()
         if timestamp_ns > END_NS:
-            raise self._error(f"times add up to {timestamp_ns} ns, the last one is {END_NS}")
+            raise self._error(f"times add up to {timestamp_ns} ns, allowed are up to {END_NS}")
         return timestamp_ns
 
     def _count(self, most: int, what: str, each_size_bytes: int) -> int:
-        """Read how many of something follow; that they can is seen before anything is made for them."""
+        """Read how many of something follow. Raises ReconcileError before anything is allocated if that many cannot follow."""
         count = self._varint()
         left = len(self._data) - self._at
         if count > most or count * each_size_bytes > left:
@@ -259,11 +256,5 @@ class _Reader:
 
     def _error(self, reason: str) -> ReconcileError:
         return ReconcileError(
-            f"{reason} (at byte {self._at}, in {self._dialect.name}). The peer speaks another dialect?"
+            f"{reason} (at byte {self._at}, in {self._dialect.name}). Does the peer use another dialect?"
         )
-
-
-def read_item_set(data: bytes, dialect: SyncDialect) -> tuple[ItemSet, int]:
-    """Read the item set with which `data` begins; return it and the offset behind it. Raises ReconcileError for none."""
-    reader = _Reader(data, dialect)
-    return reader.item_set(), reader.at

@@ -1,16 +1,26 @@
-"""One conversation with one store, from its hello to its end: compare, give, take, audit. Pure: frames and the time in, frames out.
+"""One conversation with one store: compare, transfer, confirm, or audit. Frames and the time go in, frames come out. Pure.
 
-The side that begins calls `begin`. Then whatever comes goes into `receive`, posts that arrived are stored and told by
-`stored`, and what `output` returns is sent, until the talk is finished:
+The side that begins calls `begin`. Each frame that arrives goes into `receive`, which returns posts. The caller stores these
+and calls `stored`. It sends what `output` returns. Both sides go on until the conversation is finished:
 
-    hello, accepted          who wants which times and channels, and posts
-    payload ...              both in turn, until nothing differs
-    posts, stored ...        as soon as a step found them, a few batches at a time
-    given, posts ...         both have all but deletions; then deletions
-    done                     all is sent and stored; with both the talk is finished
+    initiator                                responder
+    hello             ->                                     terms: which times and channels, whether it takes posts
+                                      <-     accepted        the terms that both want
+    payload           ->
+                      ... in turn ...        payload         until the comparison (`session`) finds no more
+    posts             ->              <-     posts           as soon as a payload found them; few batches unconfirmed
+    stored            ->              <-     stored          confirms one batch
+    given             ->              <-     given           all posts but deletions are sent and stored
+    posts             ->              <-     posts           deletions
+    done              ->              <-     done            all is sent and stored; after both it is finished
 
-In an audit no posts move: the side that began asks about sums when the payloads have found all that they can find. Each error
-ends the talk. What was stored stays, and another talk finds the rest.
+Payloads and posts overlap: what a payload found is sent while the next one is computed. Frames are processed in order, and
+no more of them while too many posts wait to be sent. Deletions come last, because a deletion removes a post that the other
+side might still have to send (`outgoing`).
+
+An audit moves no posts. When the comparison finds no more, the initiator requests sums over random ranges (`audit`), then
+over those that differ, three times at most. Each error ends the conversation. What was stored stays, and the next
+conversation finds the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +31,6 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cablestore.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
-from cablestore.index.latest import NS_PER_MS
 from cablestore.limits import (
     MAX_TALK_BATCHES,
     MAX_TALK_DIFFERENCES,
@@ -30,9 +39,9 @@ from cablestore.limits import (
     MAX_TALK_UNSENT,
     TALK_PAYLOAD_SIZE_BYTES,
 )
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post
 from cablestore.reconcile.audit import Audit, answer
-from cablestore.reconcile.corrected_set import CorrectedSet
 from cablestore.reconcile.dialects import SPEC
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Range, SyncID, of_times
 from cablestore.reconcile.messages import (
@@ -40,53 +49,53 @@ from cablestore.reconcile.messages import (
     TRANSFERRING,
     VERSION,
     Accepted,
-    Answer,
+    ConversationMessage,
     Done,
     Ended,
+    EndReason,
     Given,
     Hello,
-    Message,
     PayloadFrame,
     PostsFrame,
     Purpose,
-    Question,
-    Reason,
     Stored,
+    SumsRequest,
+    SumsResponse,
     Terms,
     decode_frame,
     encode_frame,
 )
-from cablestore.reconcile.outgoing import Giving
-from cablestore.reconcile.session import Session, SessionLimits
-from cablestore.reconcile.sets import OrderedSet
+from cablestore.reconcile.outgoing import OutgoingPosts
+from cablestore.reconcile.session import ReconcileSession, SessionLimits
+from cablestore.reconcile.sets import CorrectedSet, OrderedSet
 from cablestore.reconcile.splitting import Splitting
 from cablestore.reconcile.transfer import Expected, decode_message
 
 _AUDIT_TURNS: Final = 3
 _AUDIT_RANGES: Final = 256
-"""Of the ranges that differ, so many are asked about again."""
+"""How many of the ranges that differ are audited again."""
 _SEED_SIZE_BYTES: Final = 32
 _NO_NUMBER: Final = -1
-"""Before the talk has begun."""
+"""Number before the conversation has begun."""
 DEFAULT_SPLITTING: Final = Splitting(frame_size_bytes=TALK_PAYLOAD_SIZE_BYTES, skip_equal_sets=True)
 DEFAULT_LIMITS: Final = SessionLimits(differences=MAX_TALK_DIFFERENCES)
 
 
-class Arrived(NamedTuple):
-    """Posts to be stored; then `Talk.stored` is to be told the batch."""
+class ArrivedPosts(NamedTuple):
+    """Posts that arrived. When they are stored, call `ReconcileConversation.stored` with the batch."""
 
     batch: int
     posts: list[bytes]
 
 
 @dataclass(slots=True)
-class Bytes:
-    """Sizes of frames, by what they are for."""
+class FrameSizes:
+    """Total sizes of frames, by purpose."""
 
     comparing: int = 0
     transferring: int = 0
 
-    def add(self, message: Message, size_bytes: int) -> None:
+    def add(self, message: ConversationMessage, size_bytes: int) -> None:
         """Count a frame."""
         if isinstance(message, TRANSFERRING):
             self.transferring += size_bytes
@@ -96,7 +105,7 @@ class Bytes:
 
 @dataclass(slots=True)
 class Findings:
-    """What a talk came to so far. `here_only` and `there_only` count differences; `unasked` posts that came and were not expected."""
+    """Result of a conversation so far. `here_only` and `there_only` count differences, `unasked` posts that were not expected."""
 
     rounds: int = 0
     here_only: int = 0
@@ -104,19 +113,19 @@ class Findings:
     unasked: int = 0
     posts_sent: int = 0
     posts_received: int = 0
-    sent: Bytes = field(default_factory=Bytes)
-    received: Bytes = field(default_factory=Bytes)
+    sent: FrameSizes = field(default_factory=FrameSizes)
+    received: FrameSizes = field(default_factory=FrameSizes)
     differing: list[Range] = field(default_factory=list)
-    """Of an audit: where the sides hold other posts although the reconciliation found nothing more."""
+    """Of an audit: where the sides hold different posts although the comparison found no more."""
     is_by_design: bool = False
-    """Whether the XOR of all of them together is the same: somebody made posts for that."""
+    """Of an audit: whether somebody made posts that deceive fingerprints. See `AuditResult`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What a talk needs of the store. `items` gives one state of the set, always the same one; `post` reads the present state.
+    """Functions of the store for a conversation. `items` returns a set of ids, of the same state each time.
 
-    `draw` makes so many random bytes.
+    `post` finds a post in the present state. `draw` returns this many random bytes.
     """
 
     items: Callable[[frozenset[str] | None], OrderedSet]
@@ -124,8 +133,8 @@ class Hooks:
     draw: Callable[[int], bytes]
 
 
-class Talk:
-    """One side of a conversation. `terms` is what it wants, `dialect` the name of its store's dialect."""
+class ReconcileConversation:
+    """One side of a conversation. `terms` are what it wants, `dialect` is the name of its store's dialect."""
 
     def __init__(
         self,
@@ -146,13 +155,13 @@ class Talk:
         self._splitting = splitting
         self._limits = limits
         self._number = _NO_NUMBER
-        self._session: Session | None = None
+        self._session: ReconcileSession | None = None
         self._items: OrderedSet | None = None
         self._window = EVERYTHING
         self._peer_takes = False
-        self._giving = Giving(hooks.post)
+        self._outgoing = OutgoingPosts(hooks.post)
         self._expected = Expected()
-        self._held: deque[Message] = deque()
+        self._held: deque[ConversationMessage] = deque()
         self._unstored: set[int] = set()
         self._batches = 0
         self._out: list[bytes] = []
@@ -164,75 +173,75 @@ class Talk:
         self._has_given = self._is_deleting = self._is_done = False
         self._peer_has_given = self._peer_is_done = False
 
-    # --- for whoever carries the frames ---------------------------------------------------------
+    # --- frames in and out ----------------------------------------------------------------------
 
     @property
     def is_finished(self) -> bool:
-        """Whether both sides are done: all that was found is sent and stored."""
+        """Whether both sides have sent and stored all that was found."""
         return self._is_done and self._peer_is_done
 
     @property
     def missing(self) -> int:
-        """How many posts the peer said to have that did not come."""
+        """How many posts of the peer were found and have not arrived."""
         return len(self._expected)
 
     def output(self) -> list[bytes]:
-        """Return the frames that are to be sent now."""
+        """Return the frames that must be sent now."""
         out, self._out = self._out, []
         return out
 
     def begin(self) -> None:
-        """Say hello."""
+        """Send the hello."""
         self.is_initiator = True
         self._number = max(1, int.from_bytes(self._hooks.draw(4), "big"))
         self._say(Hello(VERSION, self.purpose, self._dialect, self._terms))
 
-    def end(self, reason: Reason, text: str) -> None:
-        """Tell the peer that the talk ends here."""
+    def end(self, reason: EndReason, text: str) -> None:
+        """Tell the peer that the conversation ends, and why."""
         if self._number != _NO_NUMBER:
             self._say(Ended(reason, text))
 
-    def receive(self, frame: bytes, *, at_s: float) -> list[Arrived]:
-        """Take a frame of the peer; return posts that are to be stored. `at_s` is the time, of any clock.
+    def receive(self, frame: bytes, *, at_s: float) -> list[ArrivedPosts]:
+        """Take a frame of the peer; return the posts that must be stored. `at_s` is the time of any clock.
 
-        Raises ReconcileError where the talk cannot go on: ReconcileLimitError where it found all that it may,
-        PeerRefusedError where the peer ended it.
+        Raises ReconcileError if the conversation cannot go on: ReconcileLimitError if it found as many differences as it may,
+        PeerRefusedError if the peer ended it.
         """
         number, message = decode_frame(frame)
         if self._number == _NO_NUMBER and isinstance(message, Hello):
             self._number = number
         elif number != self._number:
-            return []  # left over of a talk that broke off
+            return []  # left over from a conversation that broke off
         self.findings.received.add(message, len(frame))
         if isinstance(message, Stored):
-            self._giving.stored(message.batch)
+            self._outgoing.stored(message.batch)
         else:
             self._held.append(message)
         return self._go_on(at_s)
 
-    def stored(self, batch: int, *, at_s: float) -> list[Arrived]:
-        """Hear that posts which arrived are stored, and go on."""
+    def stored(self, batch: int, *, at_s: float) -> list[ArrivedPosts]:
+        """Note that a batch which arrived is stored, and go on."""
         self._unstored.discard(batch)
         self._say(Stored(batch))
         return self._go_on(at_s)
 
-    # --- the way of a talk ----------------------------------------------------------------------
+    # --- the course of a conversation -----------------------------------------------------------
 
-    def _say(self, message: Message) -> None:
+    def _say(self, message: ConversationMessage) -> None:
         frame = encode_frame(self._number, message)
         self.findings.sent.add(message, len(frame))
         self._out.append(frame)
 
-    def _go_on(self, at_s: float) -> list[Arrived]:
-        """Work on what came, in its order, unless too many posts wait to be sent."""
-        arrived: list[Arrived] = []
+    def _go_on(self, at_s: float) -> list[ArrivedPosts]:
+        """Process the messages that arrived, in order, unless too many posts wait to be sent."""
+        arrived: list[ArrivedPosts] = []
         self._give()
-        while self._held and self._giving.unsent <= MAX_TALK_UNSENT:
+        while self._held and self._outgoing.unsent <= MAX_TALK_UNSENT:
             self._take(self._held.popleft(), at_s, arrived)
             self._give()
         return arrived
 
-    def _take(self, message: Message, at_s: float, arrived: list[Arrived]) -> None:
+    def _take(self, message: ConversationMessage, at_s: float, arrived: list[ArrivedPosts]) -> None:
         match message:
             case Ended(reason, text):
                 raise PeerRefusedError(reason.name.lower(), f"the peer ended the reconciliation: {text}")
@@ -248,12 +257,14 @@ class Talk:
                 self._peer_has_given = True
             case Done() if self._peer_has_given:
                 self._peer_is_done = True
-            case Question(data) if self._items is not None and self.purpose is Purpose.AUDIT and not self.is_initiator:
+            case SumsRequest(data) if (
+                self._items is not None and self.purpose is Purpose.AUDIT and not self.is_initiator
+            ):
                 self._answer(self._items, data)
-            case Answer(data) if self._audit is not None:
+            case SumsResponse(data) if self._audit is not None:
                 self._judge(self._audit, data)
             case _:
-                raise ReconcileError(f"the peer says {type(message).__name__} where that means nothing")
+                raise ReconcileError(f"the peer sent {type(message).__name__} at a time when it means nothing")
 
     def _accept(self, hello: Hello) -> None:
         reason = self._objection(hello)
@@ -261,44 +272,46 @@ class Talk:
             self._say(reason)
             raise PeerRefusedError(reason.reason.name.lower(), reason.text)
         self.purpose = hello.purpose
-        self._is_audited = True  # who is asked does not ask
+        self._is_audited = True  # only the initiator requests sums
         both = self._terms.narrowed(hello.terms)
         self._say(Accepted(both))
         self._compare(both, peer_takes=hello.terms.takes, at_s=None)
 
     def _objection(self, hello: Hello) -> Ended | None:
         if hello.version != VERSION:
-            return Ended(Reason.VERSION, f"version {hello.version} is asked for, this is version {VERSION}")
+            return Ended(EndReason.VERSION, f"version {hello.version} is requested, this is version {VERSION}")
         if hello.dialect != self._dialect:
-            said = f"a store of the dialect {hello.dialect} asks, this is one of {self._dialect}: posts differ"
-            return Ended(Reason.DIALECT, said)
+            said = (
+                f"a store of the dialect {hello.dialect} asked one of the dialect {self._dialect}: their posts differ"
+            )
+            return Ended(EndReason.DIALECT, said)
         both = self._terms.narrowed(hello.terms)
         if both.until_ms is not None and both.until_ms <= both.from_ms:
-            return Ended(Reason.NOTHING, "none of the times that are asked for is kept in step here")
+            return Ended(EndReason.NOTHING, "none of the requested times is reconciled here")
         return None
 
     def _compare(self, terms: Terms, *, peer_takes: bool, at_s: float | None) -> None:
-        """Begin to compare, on the terms that hold for both."""
+        """Begin to compare on the terms that both want."""
         if self.is_initiator and not terms.is_within(self._terms):
-            raise ReconcileError("the peer agreed to more than it was asked for")
+            raise ReconcileError("the peer agreed to more than was requested")
         if self.purpose is Purpose.AUDIT:
             self._terms, peer_takes = self._terms._replace(takes=False), False
         self._peer_takes = peer_takes
         until_ns = END_NS if terms.until_ms is None else min(terms.until_ms, END_MS) * NS_PER_MS
         window = of_times(terms.from_ms * NS_PER_MS, until_ns)
         items = self._items = self._hooks.items(terms.channels)
-        session = self._session = Session(
+        session = self._session = ReconcileSession(
             lambda _: items, SPEC, window=window, splitting=self._splitting, limits=self._limits
         )
         self._window = window
         if at_s is not None:
             self._say(PayloadFrame(session.initiate(window, at_s=at_s)))
 
-    def _payload(self, session: Session, data: bytes, at_s: float) -> None:
+    def _payload(self, session: ReconcileSession, data: bytes, at_s: float) -> None:
         findings = self.findings
         if findings.here_only + findings.there_only > self._limits.differences:
             raise ReconcileLimitError(
-                f"{findings.here_only + findings.there_only} differences are found, more than {self._limits.differences}: "
+                f"{findings.here_only + findings.there_only} differences were found, allowed are {self._limits.differences}: "
                 "reconcile again for the rest"
             )
         step = session.receive(data, at_s=at_s)
@@ -313,16 +326,16 @@ class Talk:
         if self._terms.takes:
             self._expected.add(step.need)
         if self._peer_takes:
-            self._giving.add(step.have)
+            self._outgoing.add(step.have)
 
     # --- posts ----------------------------------------------------------------------------------
 
     def _give(self) -> None:
-        """Send what may be sent, and tell when that was all."""
-        for batch in self._giving.batches():
+        """Send what may be sent, and tell the peer when that is all."""
+        for batch in self._outgoing.batches():
             self._say(batch)
-        self.findings.posts_sent = self._giving.posts
-        if self._session is None or not self._session.is_done or not self._giving.is_idle:
+        self.findings.posts_sent = self._outgoing.posts
+        if self._session is None or not self._session.is_done or not self._outgoing.is_idle:
             return
         if not self._is_audited:
             self._ask()
@@ -332,18 +345,18 @@ class Talk:
             self._say(Given())
         if self._peer_has_given and not self._is_deleting:
             self._is_deleting = True
-            self._giving.turn_to_deletions()
-            for batch in self._giving.batches():
+            self._outgoing.turn_to_deletions()
+            for batch in self._outgoing.batches():
                 self._say(batch)
-            self.findings.posts_sent = self._giving.posts
-        if self._is_deleting and self._giving.is_idle and not self._is_done:
+            self.findings.posts_sent = self._outgoing.posts
+        if self._is_deleting and self._outgoing.is_idle and not self._is_done:
             self._is_done = True
-            self._say(Done(self._giving.posts))
+            self._say(Done(self._outgoing.posts))
 
-    def _posts(self, message: PostsFrame) -> Arrived:
+    def _posts(self, message: PostsFrame) -> ArrivedPosts:
         if message.batch != self._batches or len(self._unstored) >= MAX_TALK_BATCHES:
             raise ReconcileError(
-                f"batch {message.batch} came where {self._batches} was to come, or more than {MAX_TALK_BATCHES} at once"
+                f"batch {message.batch} came: expected was {self._batches}, and at most {MAX_TALK_BATCHES} may be unconfirmed"
             )
         self._batches += 1
         self._unstored.add(message.batch)
@@ -356,34 +369,34 @@ class Talk:
                 self.findings.unasked += 1
         if self.findings.unasked > MAX_TALK_UNASKED:
             raise ReconcileError(
-                f"the peer sent {self.findings.unasked} posts that it was not asked for, allowed are {MAX_TALK_UNASKED}"
+                f"the peer sent {self.findings.unasked} posts that were not needed, allowed are {MAX_TALK_UNASKED}"
             )
         self.findings.posts_received += len(posts)
-        return Arrived(message.batch, posts)
+        return ArrivedPosts(message.batch, posts)
 
     # --- auditing -------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        """Ask about sums: of all that was compared, then of what differed."""
+        """Request sums: over all that was compared, then over the ranges that differed."""
         if self._audit is not None or self._items is None:
             return
         expected = CorrectedSet(self._items, self._have, self._need)
         ranges = self.findings.differing[:_AUDIT_RANGES] or [self._window]
         self._audit = Audit(expected, *ranges, seed=self._hooks.draw(_SEED_SIZE_BYTES))
-        self._say(Question(self._audit.question()))
+        self._say(SumsRequest(self._audit.request()))
 
     def _judge(self, audit: Audit, data: bytes) -> None:
-        verdict = audit.judge(data)
+        result = audit.judge(data)
         self._audit = None
         self._audits += 1
         findings = self.findings
-        findings.is_by_design |= verdict.is_by_design
-        if verdict.differing:
-            findings.differing = verdict.differing + findings.differing[_AUDIT_RANGES:]
-        self._is_audited = not verdict.differing or self._audits == _AUDIT_TURNS
+        findings.is_by_design |= result.is_by_design
+        if result.differing:
+            findings.differing = result.differing + findings.differing[_AUDIT_RANGES:]
+        self._is_audited = not result.differing or self._audits == _AUDIT_TURNS
 
     def _answer(self, items: OrderedSet, data: bytes) -> None:
         self._audits += 1
         if self._audits > MAX_TALK_QUESTIONS:
-            raise ReconcileError(f"the peer asks more than {MAX_TALK_QUESTIONS} questions of an audit")
-        self._say(Answer(answer(items, data)))
+            raise ReconcileError(f"the peer sent more than {MAX_TALK_QUESTIONS} sums requests")
+        self._say(SumsResponse(answer(items, data)))

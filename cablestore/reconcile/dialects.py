@@ -3,12 +3,12 @@
 | | `spec` | `nwaku-0.36` | `nwaku-0.37` |
 |---|---|---|---|
 | header | cluster and shards | the same | pubsub and content topics |
-| begins | at zero, so often with a Skip | with the first lower bound's time | the same |
-| a lower bound is | the upper bound before it | its time alone | the same |
+| the first range begins | at zero, so often with a Skip | at the time of its lower bound | the same |
+| a lower bound is | the upper bound before it | only the time of that | the same |
 | varints | minimal | any | any |
-| to others' shards or topics | a header alone | a frame without bytes | the same |
+| reply to foreign shards or topics | only a header | a frame without bytes | the same |
 
-Two peers match when their clusters and shards are the same; in `nwaku-0.37` when they have topics in common.
+Two peers match if their clusters and shards are equal; in `nwaku-0.37` if they have topics in common.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SyncDialect:
-    """One dialect.
+    """Dialect of WAKU-SYNC.
 
-    `header` is the kind of header; `cuts_hashes` whether bounds are those of the specification, which can lie between two
-    ids of one time, or those of nwaku; `is_strict` whether only minimal varints are read. Ranges of less than `min_fingerprint_ns` are never sent as fingerprints: deployed
-    nodes, which cut by time in eight, lose what is in them. `accepts_skip` tells whether an item set that is equal may be
-    answered with Skip, which the specification does not foresee.
+    `header` is the class of its headers. With `cuts_hashes` bounds can lie between two ids of one time, as in the
+    specification; in nwaku they cannot. With `is_strict` only minimal varints are read. Ranges shorter than
+    `min_fingerprint_ns` are never sent as fingerprints: deployed nodes cut them by time in eight and lose their ids. With
+    `accepts_skip` an equal item set may be answered with Skip, which the specification does not mention.
     """
 
     name: str
@@ -42,7 +42,7 @@ class SyncDialect:
 
 
 SPEC: Final = SyncDialect("spec", Shards, cuts_hashes=True, is_strict=True, min_fingerprint_ns=0, accepts_skip=False)
-"""As sync.md has it, with the count of an item set in front of it."""
+"""The dialect of sync.md, with the count of an item set before its ids."""
 
 NWAKU_036: Final = SyncDialect(
     "nwaku-0.36", Shards, cuts_hashes=False, is_strict=False, min_fingerprint_ns=8, accepts_skip=True
@@ -58,15 +58,15 @@ DIALECTS: Final = {dialect.name: dialect for dialect in (SPEC, NWAKU_036, NWAKU_
 
 
 def dialect_named(name: str) -> SyncDialect:
-    """Return the dialect of this name. Raises ReconcileError for another."""
+    """Return the dialect with this name. Raises ReconcileError if there is none."""
     try:
         return DIALECTS[name]
     except KeyError:
-        raise ReconcileError(f"no dialect is called {name!r}: there are {', '.join(DIALECTS)}") from None
+        raise ReconcileError(f"no dialect is called {name!r}: choose one of {', '.join(DIALECTS)}") from None
 
 
 def agreed(own: Header, other: Header) -> Header | None:
-    """Return what two peers with these headers reconcile, None where they have nothing in common."""
+    """Return what two peers with these headers reconcile, None if they have nothing in common."""
     if isinstance(own, Topics) and isinstance(other, Topics):
         pubsub, content = _common(own.pubsub, other.pubsub), _common(own.content, other.content)
         return None if pubsub is None or content is None else Topics(pubsub, content)
@@ -77,7 +77,7 @@ def agreed(own: Header, other: Header) -> Header | None:
 
 
 def _common(own: Sequence[T], other: Sequence[T]) -> tuple[T, ...] | None:
-    """What is in both; all of one where the other is empty, which means that it takes everything."""
+    """Return what is in both. An empty sequence means everything."""
     if not own or not other:
         return tuple(own or other)
     wanted = set(other)

@@ -1,21 +1,21 @@
-"""What two stores say to each other while they reconcile: frames, written and read. Ours alone, `cablestore-reconcile/1`. Pure.
+"""Messages of two stores that reconcile, written to frames and read from them. Our own protocol, `cablestore-reconcile/1`. Pure.
 
-A frame begins with its kind and with a number that all frames of one talk share, so that what is left over of a talk
-that broke off is known as such:
+A frame begins with its kind and the number of its conversation. The number tells apart frames that are left over from a
+conversation that broke off:
 
-    frame:      kind u8 | talk number varint | body
+    frame:      kind u8 | conversation number varint | body
     1 hello:    version varint | purpose u8 (0 reconcile, 1 audit) | dialect of the store, sized text | terms
-    2 accepted: terms that hold for both
-    3 ended:    reason varint (`Reason`) | text, sized
+    2 accepted: terms of both sides
+    3 ended:    reason varint (`EndReason`) | sized text
     4 payload:  a payload of the dialect `spec`
-    5 posts:    batch number varint | transferred messages of `spec`, each sized
+    5 posts:    batch number varint | sized transferred messages of `spec`
     6 stored:   batch number varint
-    7 given:    nothing; all posts but deletions are sent and stored
+    7 given:    empty; all posts but deletions are sent and stored
     8 done:     number of posts sent varint
-    9 question, 10 answer: of an audit
+    9 sums request, 10 sums response: of an audit
 
-A payload under the number 0, which no talk has, says that its sender's store has got a new channel. Stores that do not know
-that take it for left over.
+No conversation has the number 0. A payload with the number 0 says that the sender's store has a new channel. Stores that do
+not know this ignore it as left over.
 
     terms: takes posts u8 | from ms varint | until ms varint, 0 for no end | channels + 1 varint, 0 for all | each sized
 """
@@ -26,7 +26,6 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from cablestore.errors import DecodeError, ReconcileError
-from cablestore.index.latest import NS_PER_MS
 from cablestore.limits import (
     MAX_CHANNEL_CODEPOINTS,
     MAX_RECONCILE_TOPICS,
@@ -34,6 +33,7 @@ from cablestore.limits import (
     MAX_TALK_REASON_CODEPOINTS,
 )
 from cablestore.protocol.fields import read_choice, read_sized, read_text, sized
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.varint import encode_varint, read_varint
 from cablestore.reconcile.ids import END_NS
 
@@ -45,21 +45,21 @@ _MAX_DIALECT_CODEPOINTS: Final = 32
 
 
 class Purpose(IntEnum):
-    """What a talk is for."""
+    """Purpose of a conversation."""
 
     RECONCILE = 0
     AUDIT = 1
 
 
-class Reason(IntEnum):
-    """Why a talk does not begin, or ends before its end."""
+class EndReason(IntEnum):
+    """Reason why a conversation is refused or ends early."""
 
     OTHER = 0
     BUSY = 1
     VERSION = 2
     DIALECT = 3
     NOTHING = 4
-    """No time or nothing else is common to what both want."""
+    """The two sides want no time in common."""
     LIMIT = 5
     STORAGE = 6
     FAULT = 7
@@ -67,7 +67,7 @@ class Reason(IntEnum):
 
 
 class Terms(NamedTuple):
-    """What one side wants: times in milliseconds from inclusive to exclusive, channels or None for all, whether it takes posts."""
+    """Terms of one side: whether it takes posts, times in milliseconds from inclusive to exclusive, channels (None: all)."""
 
     takes: bool = True
     from_ms: int = 0
@@ -75,7 +75,7 @@ class Terms(NamedTuple):
     channels: frozenset[str] | None = None
 
     def narrowed(self, other: Terms) -> Terms:
-        """The part of these terms that the other side wants too."""
+        """Return the part of these terms that the other side wants too."""
         ends = [end for end in (self.until_ms, other.until_ms) if end is not None]
         channels = self.channels
         if other.channels is not None:
@@ -83,12 +83,12 @@ class Terms(NamedTuple):
         return Terms(self.takes, max(self.from_ms, other.from_ms), min(ends, default=None), channels)
 
     def is_within(self, other: Terms) -> bool:
-        """Tell whether these terms want nothing that the other ones do not."""
+        """Tell whether these terms are part of the other ones."""
         return self.narrowed(other)[1:] == self[1:]
 
 
 class Hello(NamedTuple):
-    """Begins a talk."""
+    """First message of a conversation."""
 
     version: int
     purpose: Purpose
@@ -97,61 +97,63 @@ class Hello(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """Agrees. `terms.takes` is whether the side that was asked takes posts."""
+    """Agreement to a hello. `terms.takes` tells whether the sender takes posts."""
 
     terms: Terms
 
 
 class Ended(NamedTuple):
-    """Ends the talk, or does not let it begin."""
+    """End or refusal of the conversation."""
 
-    reason: Reason
+    reason: EndReason
     text: str
 
 
 class PayloadFrame(NamedTuple):
-    """A payload of the reconciliation."""
+    """Payload of the comparison."""
 
     data: bytes
 
 
 class PostsFrame(NamedTuple):
-    """A batch of posts, as transferred messages."""
+    """Batch of posts, as transferred messages."""
 
     batch: int
     contents: tuple[bytes, ...]
 
 
 class Stored(NamedTuple):
-    """The batch is stored: the sender may send another."""
+    """Confirmation that a batch is stored. Its sender may send another."""
 
     batch: int
 
 
 class Given(NamedTuple):
-    """All posts but deletions are sent, and stored by the receiver."""
+    """Notice that all posts but deletions are sent and stored by the receiver."""
 
 
 class Done(NamedTuple):
-    """All is sent and stored."""
+    """Notice that everything is sent and stored."""
 
     posts: int
 
 
-class Question(NamedTuple):
-    """An audit's question."""
+class SumsRequest(NamedTuple):
+    """Request of an audit for the sums over some ranges."""
 
     data: bytes
 
 
-class Answer(NamedTuple):
-    """The answer to an audit's question."""
+class SumsResponse(NamedTuple):
+    """Response to a `SumsRequest`."""
 
     data: bytes
 
 
-Message = Hello | Accepted | Ended | PayloadFrame | PostsFrame | Stored | Given | Done | Question | Answer
-_KINDS: Final[dict[type[Message], int]] = {
+ConversationMessage = (
+    Hello | Accepted | Ended | PayloadFrame | PostsFrame | Stored | Given | Done | SumsRequest | SumsResponse
+)
+_KINDS: Final[dict[type[ConversationMessage], int]] = {
     Hello: 1,
     Accepted: 2,
     Ended: 3,
@@ -160,21 +162,21 @@ _KINDS: Final[dict[type[Message], int]] = {
     Stored: 6,
     Given: 7,
     Done: 8,
-    Question: 9,
-    Answer: 10,
+    SumsRequest: 9,
+    SumsResponse: 10,
 }
 HELLO: Final = bytes((_KINDS[Hello],))
-"""How the frame begins that begins a talk."""
+"""First byte of a frame that begins a conversation."""
 _NO_TALK: Final = 0
 TRANSFERRING: Final = (PostsFrame, Stored)
-"""Messages that move posts. The others compare."""
+"""Messages that transfer posts. The others compare."""
 
 
 # --- writing ------------------------------------------------------------------------------------
 
 
-def encode_frame(number: int, message: Message) -> bytes:
-    """Write a frame of the talk with this number. Raises ReconcileError for what no peer would read."""
+def encode_frame(number: int, message: ConversationMessage) -> bytes:
+    """Return the frame of a message in the conversation with this number. Raises ReconcileError if it breaks a limit."""
     frame = bytes((_KINDS[type(message)],)) + encode_varint(number) + _body(message)
     if len(frame) > MAX_TALK_FRAME_SIZE_BYTES:
         raise ReconcileError(f"a frame has {len(frame)} bytes, allowed are {MAX_TALK_FRAME_SIZE_BYTES}")
@@ -182,10 +184,10 @@ def encode_frame(number: int, message: Message) -> bytes:
 
 
 NEW_CHANNEL: Final = bytes((_KINDS[PayloadFrame], _NO_TALK))
-"""The frame that says that its sender's store has got a new channel: it can be asked for its channels."""
+"""Frame that says that the sender's store has a new channel. It can be asked for its channels then."""
 
 
-def _body(message: Message) -> bytes:  # noqa: PLR0911 - one case a kind
+def _body(message: ConversationMessage) -> bytes:  # noqa: PLR0911 - one case a kind
     match message:
         case Hello(version, purpose, dialect, terms):
             return encode_varint(version) + encode_varint(purpose) + sized(dialect.encode()) + _written(terms)
@@ -198,7 +200,7 @@ def _body(message: Message) -> bytes:  # noqa: PLR0911 - one case a kind
             return encode_varint(batch) + b"".join(map(sized, contents))
         case Stored(count) | Done(count):
             return encode_varint(count)
-        case PayloadFrame(data) | Question(data) | Answer(data):
+        case PayloadFrame(data) | SumsRequest(data) | SumsResponse(data):
             return data
     return b""
 
@@ -209,7 +211,7 @@ def _written(terms: Terms) -> bytes:
         return out + encode_varint(0)
     if len(terms.channels) > MAX_RECONCILE_TOPICS:
         raise ReconcileError(
-            f"{len(terms.channels)} channels are to be reconciled, allowed are {MAX_RECONCILE_TOPICS}: name fewer, or none for all"
+            f"{len(terms.channels)} channels are named, allowed are {MAX_RECONCILE_TOPICS}: name fewer, or none for all"
         )
     names = (sized(name.encode()) for name in sorted(terms.channels))
     return out + encode_varint(len(terms.channels) + 1) + b"".join(names)
@@ -218,22 +220,22 @@ def _written(terms: Terms) -> bytes:
 # --- reading ------------------------------------------------------------------------------------
 
 
-def decode_frame(frame: bytes) -> tuple[int, Message]:
-    """Read a frame; return the talk's number and what is said. Raises ReconcileError for any bytes that are none."""
+def decode_frame(frame: bytes) -> tuple[int, ConversationMessage]:
+    """Return the conversation number and the message of a frame. Raises ReconcileError if it is malformed."""
     if len(frame) > MAX_TALK_FRAME_SIZE_BYTES:
         raise ReconcileError(f"a frame has {len(frame)} bytes, allowed are {MAX_TALK_FRAME_SIZE_BYTES}")
     try:
         kind, at = read_varint(frame, 0)
-        number, at = read_choice(frame, at, "talk number", MAX_NUMBER)
+        number, at = read_choice(frame, at, "conversation number", MAX_NUMBER)
         message, at = _read(kind, frame, at)
     except DecodeError as error:
-        raise ReconcileError(f"this is no frame of {PROTOCOL}: {error}") from None
+        raise ReconcileError(f"not a frame of {PROTOCOL}: {error}") from None
     if at != len(frame):
         raise ReconcileError(f"{len(frame) - at} bytes follow the end of a frame of {PROTOCOL}")
     return number, message
 
 
-def _read(kind: int, frame: bytes, at: int) -> tuple[Message, int]:  # noqa: PLR0911 - one case a kind
+def _read(kind: int, frame: bytes, at: int) -> tuple[ConversationMessage, int]:  # noqa: PLR0911 - one case a kind
     match kind:
         case 1:
             return _hello(frame, at)
@@ -243,7 +245,7 @@ def _read(kind: int, frame: bytes, at: int) -> tuple[Message, int]:  # noqa: PLR
         case 3:
             reason, at = read_varint(frame, at)
             text, at = read_text(frame, at, "reason", 0, MAX_TALK_REASON_CODEPOINTS)
-            return Ended(Reason(reason) if reason in set(Reason) else Reason.OTHER, text), at
+            return Ended(EndReason(reason) if reason in set(EndReason) else EndReason.OTHER, text), at
         case 5:
             return _posts(frame, at)
         case 6 | 8:
@@ -254,10 +256,10 @@ def _read(kind: int, frame: bytes, at: int) -> tuple[Message, int]:  # noqa: PLR
         case 4:
             return PayloadFrame(frame[at:]), len(frame)
         case 9:
-            return Question(frame[at:]), len(frame)
+            return SumsRequest(frame[at:]), len(frame)
         case 10:
-            return Answer(frame[at:]), len(frame)
-    raise DecodeError(0, f"no frame is of kind {kind}")
+            return SumsResponse(frame[at:]), len(frame)
+    raise DecodeError(0, f"a frame has the unknown kind {kind}")
 
 
 def _hello(frame: bytes, at: int) -> tuple[Hello, int]:

@@ -1,7 +1,7 @@
-"""Posts that a talk gives to its peer: in batches, a few of which may be on their way, deletions behind all others. Pure.
+"""Posts that a conversation sends to its peer: in batches, a few of them unconfirmed at a time, deletions last. Pure.
 
-Deletions wait until both sides have all other posts: a post that a deletion takes away could not be sent any more, and
-the sides would remember different things of it.
+Deletions wait until both sides have all other posts. Otherwise a deletion could remove a post before it was sent, and the
+two sides would remember different things of it.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from cablestore.archive.format.message import message_of
 from cablestore.errors import ReconcileError
 from cablestore.limits import MAX_TALK_BATCHES, TALK_BATCH_SIZE_BYTES
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.post import Post
+from cablestore.protocol.waku import message_of
 from cablestore.reconcile.dialects import SPEC
 from cablestore.reconcile.ids import SyncID
 from cablestore.reconcile.messages import PostsFrame
 from cablestore.reconcile.transfer import encode_message
 
 
-class Giving:
-    """What is to be given to the peer, and what of it is on its way. `read` finds a post in the store's present state."""
+class OutgoingPosts:
+    """Posts for the peer: unsent, sent but not confirmed, deletions that wait. `read` finds a post in the present store."""
 
     def __init__(self, read: Callable[[bytes], Post | None]) -> None:
         self._read = read
@@ -31,7 +31,7 @@ class Giving:
         self._on_the_way: set[int] = set()
         self._batches = 0
         self.posts = 0
-        """How many were sent."""
+        """How many posts were sent."""
 
     @property
     def unsent(self) -> int:
@@ -40,21 +40,21 @@ class Giving:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that may be sent now is sent, and stored by the peer."""
+        """Whether the peer has stored all that may be sent now."""
         return not self._unsent and not self._on_the_way
 
     def add(self, ids: Iterable[SyncID]) -> None:
-        """Give these posts. What the store has no more by then is left out."""
+        """Send these posts. A post that the store does not have any more is left out."""
         self._unsent.extend(sync_id.hash for sync_id in ids)
 
     def turn_to_deletions(self) -> None:
-        """Send the deletions too: the peer has all other posts, and we have its."""
+        """Send the deletions too, once both sides have all other posts."""
         self._is_deleting = True
         self._unsent += self._deletions
         self._deletions.clear()
 
     def batches(self) -> Iterator[PostsFrame]:
-        """Yield what may be sent now."""
+        """Yield the batches that may be sent now."""
         while self._unsent and len(self._on_the_way) < MAX_TALK_BATCHES:
             contents = self._next_contents()
             if contents:
@@ -78,7 +78,7 @@ class Giving:
         return tuple(contents)
 
     def stored(self, batch: int) -> None:
-        """Hear that the peer has stored a batch. Raises ReconcileError for one that is not on its way."""
+        """Note that the peer has stored a batch. Raises ReconcileError if the batch is not on its way."""
         if batch not in self._on_the_way:
             raise ReconcileError(f"the peer has stored batch {batch}, which is not on its way to it")
         self._on_the_way.remove(batch)

@@ -1,8 +1,29 @@
-"""A reconciliation with one peer, from its first payload to its last, without I/O (WAKU-SYNC, "Message Flow"). Pure.
+"""The comparison of two sets of ids, from its first payload to its last (WAKU-SYNC, "Message Flow"). Pure.
 
-Both sides have a Session over one state of their set. One calls `initiate`; what the other sends goes into `receive`,
-what comes out of it goes to the other, until both are done. What a step found stays found when a session breaks off: a
-new one, over sets that have what was transferred, finds the rest.
+Two stores hold nearly the same posts. Each post has an id: its time and its hash. All ids have one order, so a *range*
+(the ids between two bounds) means the same on both sides. Its *fingerprint* (the XOR of the hashes in it) tells in 32 bytes
+whether both sides hold the same ids in it. Ranges that differ are cut into smaller ones, until so few ids are left that the
+ids themselves are sent. With parts of three ids, where only one side has `k`:
+
+    our ids        |a b c|d e f|g h i|j k l|
+    we send        the fingerprint of everything
+    the peer sends it differs: the fingerprints of 4 parts
+    we send        3 are equal: Skip; of the 4th all our ids
+    the peer sends all its ids of the 4th, "reconciled"; both sides know the difference now
+
+Up to 16 ids are sent as ids; a larger range is cut into 8 parts with equally many ids (`splitting`). So the bytes grow with
+the number of differences, times the logarithm of the size of the sets. A million equal ids cost one fingerprint. The store
+keeps sums over ranges, so that a fingerprint needs few reads (`stored_set`).
+
+    payload in -> decode -> ReconcileSession -> Replier -> encode -> payload out
+                                 |                 |
+                           limits, ids found     OrderedSet
+
+Each side has a ReconcileSession over one state of its set. One side calls `initiate`. Each received payload goes into
+`receive`, and its `SessionStep` has the reply and the ids that only one side has. Both go on until they are done. Found ids
+remain valid if a session breaks off: transfer them, then a new session finds the rest.
+
+Fingerprints by XOR can be deceived by a peer that chooses hashes. See `audit`.
 """
 
 from __future__ import annotations
@@ -13,7 +34,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from cablestore.errors import ReconcileError
-from cablestore.index.collector import without_collector
+from cablestore.index.batches import gc_paused
 from cablestore.limits import (
     MAX_RECONCILE_DIFFERENCES,
     MAX_RECONCILE_ROUNDS,
@@ -25,14 +46,14 @@ from cablestore.reconcile.dialects import SyncDialect, agreed
 from cablestore.reconcile.ids import EVERYTHING, Range, SyncID
 from cablestore.reconcile.payload import Header, Payload
 from cablestore.reconcile.sets import OrderedSet
-from cablestore.reconcile.splitting import Replier, Reply, Splitting
+from cablestore.reconcile.splitting import PayloadReply, Replier, Splitting
 
 
-class Step(NamedTuple):
-    """What one payload came to.
+class SessionStep(NamedTuple):
+    """Result of one received payload.
 
-    `reply` goes to the peer, None where it expects none. `have` are ids that we have and the peer lacks, `need` those
-    that it has and we lack; each id comes once in a session.
+    `reply` goes to the peer; None if it expects none. `have` are the ids that we have and the peer lacks, `need` those that it
+    has and we lack. Each id comes once in a session.
     """
 
     reply: bytes | None
@@ -42,7 +63,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """What a session may cost before it ends in an error. See `cablestore.limits`."""
+    """Limits of a session. Above one of them it ends in an error. See `cablestore.limits`."""
 
     rounds: int = MAX_RECONCILE_ROUNDS
     size_bytes: int = MAX_RECONCILE_SESSION_SIZE_BYTES
@@ -54,11 +75,11 @@ DEFAULT_SPLITTING = Splitting()
 DEFAULT_LIMITS = SessionLimits()
 
 
-class Session:
-    """One side of one reconciliation.
+class ReconcileSession:
+    """One side of one comparison.
 
-    `items` gives one state of the set, of what the header says that both sides keep: it is asked again only when the
-    peer's topics turn out to be fewer. `window` is what a side that did not begin lets itself be asked about.
+    `items` returns one state of the set of what a header names. It is called again only if the peer keeps fewer topics.
+    `window` is the range that a side that did not begin answers about.
     """
 
     def __init__(
@@ -88,59 +109,64 @@ class Session:
         self.is_done = False
         self.is_mismatch = False
         if not isinstance(self._header, dialect.header):
-            raise ReconcileError(f"{dialect.name} has {dialect.header.__name__} in its headers, not {self._header}")
+            raise ReconcileError(f"{dialect.name} has a header of {dialect.header.__name__}, not {self._header}")
         if not dialect.cuts_hashes and (window.lower.prefix or window.upper.prefix):
-            raise ReconcileError(f"{dialect.name} has no bounds within one time: reconcile from time to time")
+            raise ReconcileError(
+                f"{dialect.name} has no bounds within one time: choose ranges from one time to another"
+            )
 
     def initiate(self, *ranges: Range, at_s: float, whole: bool = False) -> bytes:
-        """Return the first payload, about ranges that follow each other; about everything when none is given.
+        """Return the first payload. It is about these ranges, in order, or about the whole window.
 
-        With `whole` it has all ids of the ranges, which finds what fingerprints can hide. `at_s` is the time, of any clock.
-        Raises ReconcileError for ranges out of order or that the dialect cannot say, and for ids that fill more than a frame.
+        With `whole` it has all ids of the ranges, which finds what fingerprints can hide. `at_s` is the time of any clock.
+        Raises ReconcileError for ranges that are out of order or that the dialect cannot express, and for more ids than fit
+        into a frame.
         """
         ranges = ranges or (self._window,)
         if any(lower.upper > upper.lower for lower, upper in pairwise(ranges)):
             raise ReconcileError("the ranges overlap or are out of order. Put them in order")
         if not self._dialect.cuts_hashes and any(bound.prefix for within in ranges for bound in within):
-            raise ReconcileError(f"{self._dialect.name} has no bounds within one time: reconcile from time to time")
+            raise ReconcileError(
+                f"{self._dialect.name} has no bounds within one time: choose ranges from one time to another"
+            )
         self._check(0, at_s)
         if self.rounds or self.sent_size_bytes:
             raise ReconcileError("the session has begun already. Make another one")
         self._window = Range(ranges[0].lower, ranges[-1].upper)
         return self._written(self._answering(self._header).opening(ranges, whole=whole))
 
-    def receive(self, data: bytes, *, at_s: float) -> Step:
-        """Take the peer's payload. `at_s` is the time, of the same clock as at the beginning.
+    def receive(self, data: bytes, *, at_s: float) -> SessionStep:
+        """Take the peer's payload. `at_s` is the time of the clock that was used at the beginning.
 
-        Raises ReconcileError for what is no payload of the dialect, and where a limit is reached; the session is over then.
+        Raises ReconcileError if it is not a payload of the dialect, or a limit is reached. Then the session is over.
         """
         self._check(len(data), at_s)
         self.rounds += 1
         try:
-            with without_collector():
+            with gc_paused():
                 return self._received(decode(data, self._dialect), data)
         except ReconcileError:
             self.is_done = True
             raise
 
-    def _received(self, payload: Payload, data: bytes) -> Step:
+    def _received(self, payload: Payload, data: bytes) -> SessionStep:
         both = self._header if payload.header is None else agreed(self._header, payload.header)
         if payload.is_final:
             self.is_done = True
-            # Nwaku says that nothing is left with one byte, and that nothing matches with none.
+            # In nwaku one byte says that nothing is left, no byte that nothing matches.
             self.is_mismatch = both is None or not (data or self._dialect.cuts_hashes)
-            return Step(None, [], [])
+            return SessionStep(None, [], [])
         if both is None:
             self.is_done = self.is_mismatch = True
             refusal = encode(Payload(self._header, []), self._dialect) if self._dialect.cuts_hashes else b""
             self.sent_size_bytes += len(refusal)
-            return Step(refusal, [], [])
+            return SessionStep(refusal, [], [])
         reply = self._answering(both).reply(payload.parts)
         have = self._first_seen(reply.have, self._have)
         need = self._first_seen(reply.need, self._need)
         written = self._written(reply)
         self.is_done = not reply.parts
-        return Step(written, have, need)
+        return SessionStep(written, have, need)
 
     def _answering(self, both: Header) -> Replier:
         if self._replier is None or both != self._agreed:
@@ -148,13 +174,13 @@ class Session:
             self._replier = Replier(self._items(both), self._window, self._dialect, self._splitting)
         return self._replier
 
-    def _written(self, reply: Reply) -> bytes:
+    def _written(self, reply: PayloadReply) -> bytes:
         data = encode(Payload(self._header, reply.parts), self._dialect)
         self.sent_size_bytes += len(data)
         return data
 
     def _check(self, size_bytes: int, at_s: float) -> None:
-        """Raise ReconcileError where the session is over, or may not go on."""
+        """Raise ReconcileError if the session is over or a limit is reached."""
         if self.is_done:
             raise ReconcileError("the session is over. Make another one")
         if self._started_at_s is None:
@@ -171,12 +197,12 @@ class Session:
             if spent > allowed:
                 self.is_done = True
                 raise ReconcileError(
-                    f"the session came to {spent} {what}, allowed are {allowed}. Transfer what was found and begin another"
+                    f"the session came to {spent} {what}, allowed are {allowed}. Transfer what was found and begin another session"
                 )
 
     @staticmethod
     def _first_seen(ids: Sequence[SyncID], seen: set[SyncID]) -> list[SyncID]:
-        """Those of the ids that no step before had."""
+        """Return those of the ids that no earlier step had."""
         new = [sync_id for sync_id in ids if sync_id not in seen]
         seen.update(new)
         return new

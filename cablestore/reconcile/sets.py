@@ -1,22 +1,31 @@
-"""What reconciliation asks of a set of ids: one state of it, in order, with fingerprints of any range. Pure.
+"""Ordered sets of ids with fingerprints of any range: the interface, a set in memory, a corrected set. Pure.
 
-A session asks one set from its first payload to its last, so an implementation is a snapshot: whatever is stored
-meanwhile, its answers stay the same. All four questions should cost O(log n), and `items` what it returns.
+A session asks the same set from its first payload to its last. So an implementation is a snapshot: its answers stay the
+same when posts are stored meanwhile. `items` should cost as much as it returns, the other calls O(log n).
+
+`MemorySet` keeps its ids in chunks that never change: to add or discard an id replaces one chunk. So a snapshot is the list of
+the present chunks and the running sums over them, which are 30,000 numbers of each kind for a million ids.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from functools import lru_cache, reduce
+from itertools import accumulate
+from operator import add, xor
+from typing import Final, NamedTuple, Protocol
 
+from cablestore.index.tree import SUM_MODULUS
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
-from cablestore.reconcile.ids import Bound, Range, SyncID
+from cablestore.reconcile.ids import Bound, Range, SyncID, bound_between, checked, id_of, key_of
 
 
 class Fingerprint(NamedTuple):
-    """What stands for the ids of a range: how many `ids` there are, the XOR of their hashes, and the sum modulo 2**256.
+    """Fingerprint of the ids of a range: their number `ids`, the XOR of their hashes, and the sum modulo 2**256.
 
-    Hashes count as numbers, their first byte as the highest. Only the XOR is sent in a reconciliation (WAKU-SYNC). It
-    is linear: of any 257 hashes some have XOR 0. The sum stays here, for audits.
+    Hashes are read as big-endian numbers. A reconciliation sends only the XOR (WAKU-SYNC). XOR is linear: among any 257
+    hashes some have XOR 0. Audits use the sum.
     """
 
     ids: int
@@ -25,19 +34,19 @@ class Fingerprint(NamedTuple):
 
     @property
     def wire(self) -> bytes:
-        """The 32 bytes that are sent: the XOR, 32 zero bytes for no ids."""
+        """The 32 bytes that are sent: the XOR, which is zero for no ids."""
         return self.xor.to_bytes(HASH_SIZE_BYTES, "big")
 
 
 class OrderedSet(Protocol):
-    """One state of a set of ids."""
+    """State of a set of ids at one moment."""
 
     def count(self, within: Range) -> int:
         """Return how many ids the range has."""
         ...
 
     def fingerprint(self, within: Range) -> Fingerprint:
-        """Return what stands for the ids of the range."""
+        """Return the fingerprint of the ids of the range."""
         ...
 
     def items(self, within: Range) -> list[SyncID]:
@@ -45,12 +54,201 @@ class OrderedSet(Protocol):
         ...
 
     def select(self, within: Range, k: int) -> SyncID:
-        """Return the id before which k others are in the range, the first one for 0; IndexError where there is none."""
+        """Return the id number k of the range, counted from 0. Raises IndexError if there is none."""
         ...
 
     def cut(self, within: Range, k: int, slack: int) -> Bound:
-        """Return a bound inside of the range with k ids of it below, or up to `slack` more or less where that is found sooner.
+        """Return a bound inside the range with k of its ids below, or up to `slack` more or fewer if that is found sooner.
 
-        `k` is at least 1 and less than the range has.
+        `k` is at least 1 and less than the number of ids in the range.
         """
         ...
+
+
+_CHUNK_IDS: Final = 32
+_KEY_SIZE_BYTES: Final = 8 + HASH_SIZE_BYTES
+_BOUNDS_REMEMBERED: Final = 256  # cutting a range asks about the same bounds several times
+
+
+class _Chunk:
+    """Chunk of sorted keys, joined in one bytes object, which keeps them together in memory."""
+
+    __slots__ = ("_joined", "_parts", "count", "first", "sum", "xor")
+
+    def __init__(self, keys: list[bytes]) -> None:
+        self.first = keys[0]
+        self.count = len(keys)
+        self._joined = b"".join(keys)
+        self._parts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+        hashes = self._hashes()
+        self.xor = reduce(xor, hashes)
+        self.sum = sum(hashes)
+
+    def key(self, at: int) -> bytes:
+        """Return the key at an index."""
+        return self._joined[at * _KEY_SIZE_BYTES : (at + 1) * _KEY_SIZE_BYTES]
+
+    def keys(self, start: int = 0, end: int | None = None) -> list[bytes]:
+        """Return the keys from one index to another."""
+        return [self.key(at) for at in range(start, self.count if end is None else end)]
+
+    def place(self, key: bytes) -> int:
+        """Return how many keys are less than this one."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self.key(middle) < key:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _hashes(self) -> list[int]:
+        starts = range(_KEY_SIZE_BYTES - HASH_SIZE_BYTES, len(self._joined), _KEY_SIZE_BYTES)
+        return [int.from_bytes(self._joined[at : at + HASH_SIZE_BYTES], "big") for at in starts]
+
+    @property
+    def parts(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """XOR and sum of the first 0, 1, 2... hashes, computed when first needed: most chunks are never cut."""
+        if self._parts is None:
+            hashes = self._hashes()
+            # Tuples of numbers, because the garbage collector visits lists again and again.
+            self._parts = tuple(accumulate(hashes, xor, initial=0)), tuple(accumulate(hashes, add, initial=0))
+        return self._parts
+
+
+class MemorySet:
+    """Mutable set of ids in memory. Reconciliation uses a `snapshot` of it."""
+
+    def __init__(self, ids: Iterable[SyncID] = ()) -> None:
+        keys = sorted({key_of(checked(sync_id)) for sync_id in ids})
+        self._chunks = _chunks(keys)
+        self._firsts = [chunk.first for chunk in self._chunks]
+
+    def add(self, sync_id: SyncID) -> bool:
+        """Add an id; return whether it is new. Raises ReconcileError if no range can hold it."""
+        key = key_of(checked(sync_id))
+        at = max(bisect_right(self._firsts, key) - 1, 0)
+        keys = self._chunks[at].keys() if self._chunks else []
+        place = bisect_left(keys, key)
+        if place < len(keys) and keys[place] == key:
+            return False
+        self._replace(at, [*keys[:place], key, *keys[place:]])
+        return True
+
+    def discard(self, sync_id: SyncID) -> bool:
+        """Remove an id; return whether it was there."""
+        key = key_of(checked(sync_id))
+        at = bisect_right(self._firsts, key) - 1
+        if at < 0:
+            return False
+        keys = self._chunks[at].keys()
+        place = bisect_left(keys, key)
+        if place == len(keys) or keys[place] != key:
+            return False
+        self._replace(at, keys[:place] + keys[place + 1 :])
+        return True
+
+    def snapshot(self) -> MemorySetSnapshot:
+        """Return the present state, which later changes do not affect."""
+        return MemorySetSnapshot(list(self._chunks), list(self._firsts))
+
+    def _replace(self, at: int, keys: list[bytes]) -> None:
+        """Replace the chunk at an index by chunks of these keys."""
+        chunks = _chunks(keys) if len(keys) > 2 * _CHUNK_IDS else [_Chunk(keys)] if keys else []
+        self._chunks[at : at + 1] = chunks
+        self._firsts[at : at + 1] = [chunk.first for chunk in chunks]
+
+
+class MemorySetSnapshot:
+    """Snapshot of a `MemorySet`: an `OrderedSet`."""
+
+    def __init__(self, chunks: list[_Chunk], firsts: list[bytes]) -> None:
+        self._chunks = chunks
+        self._firsts = firsts
+        self._counts = list(accumulate((chunk.count for chunk in chunks), initial=0))
+        self._xors = list(accumulate((chunk.xor for chunk in chunks), xor, initial=0))
+        self._sums = list(accumulate((chunk.sum for chunk in chunks), add, initial=0))
+        self._place = lru_cache(_BOUNDS_REMEMBERED)(self._find_place)
+        self._below = lru_cache(_BOUNDS_REMEMBERED)(self._add_up)
+
+    def count(self, within: Range) -> int:
+        """Return how many ids the range has."""
+        return self._rank(within.upper) - self._rank(within.lower)
+
+    def fingerprint(self, within: Range) -> Fingerprint:
+        """Return the fingerprint of the ids of the range."""
+        lower_count, lower_xor, lower_sum = self._below(within.lower)
+        upper_count, upper_xor, upper_sum = self._below(within.upper)
+        return Fingerprint(upper_count - lower_count, upper_xor ^ lower_xor, (upper_sum - lower_sum) % SUM_MODULUS)
+
+    def items(self, within: Range) -> list[SyncID]:
+        """Return the ids of the range, in order."""
+        first, first_place = self._place(within.lower)
+        last, last_place = self._place(within.upper)
+        if first == last:
+            return list(map(id_of, self._chunks[first].keys(first_place, last_place))) if self._chunks else []
+        keys = self._chunks[first].keys(first_place)
+        for chunk in self._chunks[first + 1 : last]:
+            keys += chunk.keys()
+        keys += self._chunks[last].keys(0, last_place)
+        return list(map(id_of, keys))
+
+    def select(self, within: Range, k: int) -> SyncID:
+        """Return the id number k of the range. Raises IndexError if there is none."""
+        rank = self._rank(within.lower) + k
+        if k < 0 or rank >= self._rank(within.upper):
+            raise IndexError(f"the range has no id number {k}")
+        at = bisect_right(self._counts, rank) - 1
+        return id_of(self._chunks[at].key(rank - self._counts[at]))
+
+    def cut(self, within: Range, k: int, slack: int) -> Bound:  # noqa: ARG002 - the exact cut is found as fast
+        """Return the shortest bound with k ids of the range below it."""
+        return bound_between(self.select(within, k - 1), self.select(within, k))
+
+    def _find_place(self, bound: Bound) -> tuple[int, int]:
+        """Return the chunk in which a bound falls, and how many of its ids lie below the bound."""
+        key = key_of(bound)
+        at = max(bisect_right(self._firsts, key) - 1, 0)
+        return at, self._chunks[at].place(key) if self._chunks else 0
+
+    def _rank(self, bound: Bound) -> int:
+        at, place = self._place(bound)
+        return self._counts[at] + place
+
+    def _add_up(self, bound: Bound) -> tuple[int, int, int]:
+        """Return count, XOR and sum of all ids below a bound."""
+        at, place = self._place(bound)
+        if not place:
+            return self._counts[at], self._xors[at], self._sums[at]
+        xors, sums = self._chunks[at].parts
+        return self._counts[at] + place, self._xors[at] ^ xors[place], self._sums[at] + sums[place]
+
+
+def _chunks(keys: list[bytes]) -> list[_Chunk]:
+    return [_Chunk(keys[at : at + _CHUNK_IDS]) for at in range(0, len(keys), _CHUNK_IDS)]
+
+
+class CorrectedSet:
+    """Our set as corrected by a reconciliation, so what the peer's set should be: `items` without `have`, with `need`.
+
+    Only the fingerprints are corrected. All else, such as where ranges are cut, is that of `items`.
+    """
+
+    def __init__(self, items: OrderedSet, have: Iterable[SyncID], need: Iterable[SyncID]) -> None:
+        self._items = items
+        self._have = MemorySet(have).snapshot()
+        self._need = MemorySet(need).snapshot()
+        self.count = items.count
+        self.items = items.items
+        self.select = items.select
+        self.cut = items.cut
+
+    def fingerprint(self, within: Range) -> Fingerprint:
+        """Return the fingerprint that the peer should have for the range."""
+        ours, less, more = (known.fingerprint(within) for known in (self._items, self._have, self._need))
+        return Fingerprint(
+            ours.ids - less.ids + more.ids,
+            ours.xor ^ less.xor ^ more.xor,
+            (ours.sum - less.sum + more.sum) % SUM_MODULUS,
+        )

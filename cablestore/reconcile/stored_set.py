@@ -1,7 +1,7 @@
 """The set of ids that a store holds: one state of it, read through the sums that the store keeps (`cablestore.views.sync`).
 
-Nodes are read as they are needed and remembered. All sets have the same nodes, so that several of them, those of the
-channels that a reconciliation is about, are gone down together like one.
+The sums are a tree per set, and there is a set per channel. A node is named by the first digits of its posts' keys, so all trees
+have the same nodes, and the trees of several channels are read like one. A node is read when it is needed, then remembered.
 """
 
 from __future__ import annotations
@@ -15,12 +15,20 @@ from operator import add, xor
 from typing import Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.latest import NS_PER_MS
 from cablestore.index.reader import Reader
-from cablestore.index.tree import LAST_LEVEL, LENGTHS, SUM_MODULUS, Part, decode_parts, split_root, total_of, with_tail
+from cablestore.index.tree import (
+    LAST_LEVEL,
+    LENGTHS,
+    SUM_MODULUS,
+    NodePart,
+    decode_parts,
+    split_root,
+    total_of,
+    with_tail,
+)
 from cablestore.index.view import Tree
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
-from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, TIME_DIGITS, time_floor
+from cablestore.protocol.keys import NS_PER_MS, SORT_TIME_SIZE_BYTES, TIME_DIGITS, time_floor
 from cablestore.reconcile.ids import Bound, Range, SyncID, bound_between
 from cablestore.reconcile.sets import Fingerprint, OrderedSet
 from cablestore.views.sync import TREE, posts_in, sets_of
@@ -28,33 +36,33 @@ from cablestore.views.sync import TREE, posts_in, sets_of
 _HASH_DIGITS: Final = 32
 _RECORD_SIZE_BYTES: Final = SORT_TIME_SIZE_BYTES + HASH_SIZE_BYTES
 _POSTS_HELD: Final = 500_000
-"""Posts that a session remembers: 40 MB, and as much for sums where they were asked for."""
+"""How many posts a session remembers: 40 MB, and as much again for their sums if those were needed."""
 _POSTS_FORGOTTEN: Final = 50_000
-"""So many at a time, when there are more."""
+"""How many posts are forgotten at a time when there are more."""
 _POSTS_OF_BRANCH: Final = 16
-"""What a node takes whose parts are added up, as so many posts do."""
+"""How many posts take as much memory as a branch."""
 _POSTS_AT_ONCE: Final = 512
 _BOUNDS_REMEMBERED: Final = 1_024
 
 Sets = Sequence[tuple[bytes, int]]
-"""Sets, and how many posts each of them has somewhere."""
+"""Names of sets, and how many posts each of them has in a node."""
 
 
 def stored_set(reader: Reader, channels: frozenset[str] | None = None) -> OrderedSet:
-    """Return the ids of all live posts of this state that may travel, or of those of some channels and of none.
+    """Return the ids of all live posts of this state that may be sent, or of those in some channels or in no channel.
 
-    What belongs to no channel comes along with any: names of people, deletions, moderation. An id is
+    Posts in no channel belong to every selection: names of people, deletions, moderation. An id is
     (timestamp_ms * 1,000,000, hash of the post).
     """
     return StoredSet(reader, sets_of(channels))
 
 
 class _Place(NamedTuple):
-    """A bound as it compares with <mono-ts>, which has half of the hash, and with <mono-ts> and hash, as far as it goes."""
+    """Bound in two forms: one compares with <mono-ts>, which has half of the hash, one with <mono-ts> and hash."""
 
     mono_ts: bytes
     record: bytes
-    """The same, with the rest of the hash."""
+    """The same with the rest of the hash."""
 
     @classmethod
     def of(cls, bound: Bound) -> _Place:
@@ -67,20 +75,20 @@ class _Place(NamedTuple):
         return cls(mono_ts, mono_ts + bound.prefix if len(mono_ts) == SORT_TIME_SIZE_BYTES else mono_ts)
 
     def lies_within(self, node: bytes) -> bool:
-        """Tell whether posts of a node can lie on both sides of the place."""
+        """Tell whether a node can have posts on both sides of the place."""
         return self.mono_ts.startswith(node) and bool(self.mono_ts[len(node) :].strip(b"0"))
 
 
 class _Branch:
-    """A node whose parts are added up: the lists of sums have one entry more than there are parts."""
+    """Node with running sums over its parts. The lists of sums have one entry more than there are parts."""
 
     __slots__ = ("ids", "name", "names", "nodes", "sets", "sums", "xors")
 
-    def __init__(self, name: bytes, parts: Sequence[Part], sets: Sequence[Sets]) -> None:
+    def __init__(self, name: bytes, parts: Sequence[NodePart], sets: Sequence[Sets]) -> None:
         self.name = name
         self.names = [name + part.label for part in parts]
         self.sets = sets
-        """Of each part, in which sets it has how many posts."""
+        """For each part: the sets that have posts in it, and how many."""
         self.nodes: list[_Branch | _Leaf | None] = [None] * len(parts)
         """The parts that were read."""
         self.ids = list(accumulate((part.posts for part in parts), initial=0))
@@ -88,15 +96,15 @@ class _Branch:
         self.sums = list(accumulate((part.sum for part in parts), add, initial=0))
 
     def part_of(self, place: _Place) -> int:
-        """Return the number of the part in which a place lies, or of the first one behind it."""
+        """Return the number of the part in which a place lies, or of the first one after it."""
         at = bisect_left(self.names, place.mono_ts)
         return at - 1 if at and place.mono_ts.startswith(self.names[at - 1]) else at
 
 
 class _Leaf:
-    """A node whose posts were read, and are added up one by one where that is asked for.
+    """Node whose posts were read. Running sums over them are computed when first needed.
 
-    `records` has <mono-ts> and hash of each, one behind the other: as objects of their own they take three times as much.
+    `records` has <mono-ts> and hash of each post, joined in one bytes object, which takes a third of the memory.
     """
 
     __slots__ = ("_parts", "records")
@@ -114,7 +122,7 @@ class _Leaf:
         return bisect_left(range(len(self.records) // _RECORD_SIZE_BYTES), place.record, key=self.record)
 
     def sums_below(self, at: int) -> tuple[int, int]:
-        """XOR and sum of the first so many hashes."""
+        """Return XOR and sum of the first `at` hashes."""
         if self._parts is None:
             places = range(SORT_TIME_SIZE_BYTES, len(self.records), _RECORD_SIZE_BYTES)
             numbers = [int.from_bytes(self.records[place : place + HASH_SIZE_BYTES], "big") for place in places]
@@ -123,7 +131,7 @@ class _Leaf:
 
 
 class _Step(NamedTuple):
-    """A node on the way down, and what all posts before it come to."""
+    """Node on the way down, with count, XOR and sum of all posts before it."""
 
     node: _Branch
     ids: int
@@ -132,7 +140,7 @@ class _Step(NamedTuple):
 
 
 class StoredSet:
-    """The union of sets of a store."""
+    """Union of sets of a store: an `OrderedSet`."""
 
     def __init__(self, reader: Reader, names: Sequence[bytes], tree: Tree = TREE) -> None:
         self._reader = reader
@@ -140,12 +148,12 @@ class StoredSet:
         self._names = tuple(names)
         self._below = lru_cache(_BOUNDS_REMEMBERED)(self._add_up)
         self._reads: list[tuple[_Branch, slice, int]] = []
-        """The parts of nodes that are remembered, in the order in which they were read, and what each takes."""
+        """The parts of nodes that are remembered, in the order of reading, and how many posts each has."""
         self._held_posts = 0
-        self._tails: dict[bytes, Part] = {}
+        self._tails: dict[bytes, NodePart] = {}
         self._root = self._read_root()
         self._path = [_Step(self._root, 0, 0, 0)]
-        """The way down to where the last answer was found: the next one is mostly near."""
+        """The way down to the last answer. The next answer is usually near."""
 
     # --- questions -----------------------------------------------------------------------------
 
@@ -154,7 +162,7 @@ class StoredSet:
         return self._below(within.upper).ids - self._below(within.lower).ids
 
     def fingerprint(self, within: Range) -> Fingerprint:
-        """Return what stands for the ids of the range."""
+        """Return the fingerprint of the ids of the range."""
         lower, upper = self._below(within.lower), self._below(within.upper)
         return Fingerprint(upper.ids - lower.ids, upper.xor ^ lower.xor, (upper.sum - lower.sum) % SUM_MODULUS)
 
@@ -169,21 +177,21 @@ class StoredSet:
         return list(map(_id_of, found))
 
     def select(self, within: Range, k: int) -> SyncID:
-        """Return the id before which k others are in the range; IndexError where there is none."""
+        """Return the id number k of the range. Raises IndexError if there is none."""
         rank = self._below(within.lower).ids + k
         if k < 0 or rank >= self._below(within.upper).ids:
             raise IndexError(f"the range has no id number {k}")
         return self._id(rank)
 
     def cut(self, within: Range, k: int, slack: int) -> Bound:
-        """Return a bound with about k ids of the range below it, where a node begins if one does within `slack` ids."""
+        """Return a bound with about k ids of the range below it: the beginning of a node if one is within `slack` ids."""
         rank = self._below(within.lower).ids + k
         node, start = self._root, 0
         while slack:
             at = bisect_right(node.ids, rank - start) - 1
-            before, behind = rank - start - node.ids[at], start + node.ids[at + 1] - rank
-            nearest = at if before <= behind else at + 1
-            if min(before, behind) <= slack and nearest < len(node.names):
+            before, after = rank - start - node.ids[at], start + node.ids[at + 1] - rank
+            nearest = at if before <= after else at + 1
+            if min(before, after) <= slack and nearest < len(node.names):
                 found = _beginning_of(node.names[nearest])
                 if within.lower < found < within.upper:
                     return found
@@ -197,7 +205,7 @@ class StoredSet:
     # --- going down ----------------------------------------------------------------------------
 
     def _id(self, rank: int) -> SyncID:
-        """Return the id before which so many others are."""
+        """Return the id at this rank."""
         path = self._path
         while not 0 <= rank - path[-1].ids < path[-1].node.ids[-1]:
             path.pop()
@@ -210,7 +218,7 @@ class StoredSet:
         return _id_of(part.record(rank - start - node.ids[at]))
 
     def _add_up(self, bound: Bound) -> Fingerprint:
-        """Return what all ids below a bound come to. The sum is not reduced."""
+        """Return the fingerprint of all ids below a bound. Its sum is not reduced."""
         place = _Place.of(bound)
         path = self._path
         while not place.mono_ts.startswith(path[-1].node.name):
@@ -234,7 +242,7 @@ class StoredSet:
         return _Step(part, ids + node.ids[at], xor_ ^ node.xors[at], sum_ + node.sums[at])
 
     def _collect(self, node: _Branch | _Leaf, lower: _Place, upper: _Place, found: list[bytes]) -> None:
-        """Append the posts of a node from one place to another."""
+        """Append the records of a node from one place to another."""
         if isinstance(node, _Leaf):
             found += map(node.record, range(node.number_below(lower), node.number_below(upper)))
             return
@@ -257,7 +265,7 @@ class StoredSet:
         return found
 
     def _make_room(self) -> None:
-        """Forget nodes when posts have become too many: those read last, for a payload goes from the first post to the last."""
+        """Forget the nodes read last if there are too many posts: a payload goes from the first post to the last."""
         if self._held_posts > _POSTS_HELD:
             while self._held_posts > _POSTS_HELD - _POSTS_FORGOTTEN:
                 node, parts, posts = self._reads.pop()
@@ -265,13 +273,13 @@ class StoredSet:
                 self._held_posts -= posts
 
     def _remember(self, node: _Branch, parts: slice, read: list[_Branch | _Leaf | None], posts: int) -> None:
-        """Remember parts of a node, which take as much as so many posts."""
+        """Remember parts of a node, which take as much memory as `posts` posts."""
         node.nodes[parts] = read
         self._reads.append((node, parts, posts))
         self._held_posts += posts
 
     def _read_leaves(self, node: _Branch) -> None:
-        """Read all posts of a node at once: to find the first one of a range takes as long as to read a hundred."""
+        """Read all posts of a node at once: finding the first post of a range takes as long as reading a hundred."""
         totals: Counter[bytes] = Counter()
         for sets in node.sets:
             totals.update(dict(sets))
@@ -306,12 +314,12 @@ class StoredSet:
             found.append(decode_parts(value or b"", 0))
         return self._branch(b"", found, [(name, 0) for name in self._names])
 
-    def _branch(self, node: bytes, found: list[list[Part]], sets: Sets) -> _Branch:
+    def _branch(self, node: bytes, found: list[list[NodePart]], sets: Sets) -> _Branch:
         """Return the node that has these parts in these sets."""
         if len(found) == 1:
             parts, name = found[0], sets[0][0]
             return _Branch(node, parts, [((name, part.posts),) for part in parts])
-        by_label: defaultdict[bytes, list[tuple[bytes, Part]]] = defaultdict(list)
+        by_label: defaultdict[bytes, list[tuple[bytes, NodePart]]] = defaultdict(list)
         for (name, _), parts in zip(sets, found, strict=True):
             for part in parts:
                 by_label[part.label].append((name, part))
@@ -322,25 +330,25 @@ class StoredSet:
             [tuple((name, part.posts) for name, part in by_label[label]) for label in labels],
         )
 
-    def _parts(self, name: bytes, node: bytes, posts: int) -> list[Part]:
-        """Return the parts of a node in one set: from its row, or from its posts where those are too few for one."""
+    def _parts(self, name: bytes, node: bytes, posts: int) -> list[NodePart]:
+        """Return the parts of a node in one set: from its row, or from its posts if those are too few for a row."""
         level = LENGTHS.index(len(node))
         if posts > self._tree.leaf_rows:
             value = self._reader.get(self._tree.prefix + name + b"!" + node + b"~")
             return decode_parts(with_tail(value, node, posts, self._tails[name]), level)
-        at, behind = LENGTHS[level], LENGTHS[level + 1]
+        at, end = LENGTHS[level], LENGTHS[level + 1]
         records = posts_in(self._reader, name, node, posts)
-        numbered = groupby(records, lambda record: record[at:behind])
+        numbered = groupby(records, lambda record: record[at:end])
         return [
             total_of(
-                label, [Part(label, 1, n := int.from_bytes(one[SORT_TIME_SIZE_BYTES:], "big"), n) for one in group]
+                label, [NodePart(label, 1, n := int.from_bytes(one[SORT_TIME_SIZE_BYTES:], "big"), n) for one in group]
             )
             for label, group in numbered
         ]
 
 
 def _beginning_of(node: bytes) -> Bound:
-    """Return the bound below all that a node can hold."""
+    """Return the bound below all posts that a node can have."""
     digits = node[TIME_DIGITS + 1 :]
     prefix = bytes.fromhex((digits + b"0" * (len(digits) % 2)).decode())
     return Bound(int(node[:TIME_DIGITS].ljust(TIME_DIGITS, b"0")) * NS_PER_MS, prefix.rstrip(b"\0"))

@@ -1,11 +1,11 @@
-"""Posts on their way to a peer that lacks them (WAKU-SYNC, "Transfer Protocol"): a Waku message and its topic. Pure.
+"""Transfer of posts to a peer that lacks them: a Waku message and its topic (WAKU-SYNC, "Transfer Protocol"). Pure.
 
-A post travels as in archives, as the payload of a 14/WAKU2-MESSAGE. Deployed nodes have the two fields around it in the
-other order, and require both; in WAKU-SYNC both are optional, and a topic that is left out is empty. Which hash an id has is not a matter of the codec:
+A post travels as in archives, as the payload of a 14/WAKU2-MESSAGE. Deployed nodes write the two fields in the other order
+and require both. In WAKU-SYNC both are optional, and a missing topic is empty. The hash of an id depends on the peer:
 
-* between stores like this one, the post's own (`post_id`). It is the key under which the post is found and the hash that
-  ingest computes anyway; it covers all that is signed, and does not change when a topic is written otherwise.
-* with Waku nodes, the message's deterministic hash (`waku_id`), because they compute it from what they receive.
+* Between stores like this one it is the hash of the post (`post_id`). The post is stored under it, ingest computes it anyway,
+  it covers all that is signed, and it does not change if a topic is written in another way.
+* With Waku nodes it is the deterministic hash of the message (`waku_id`), because they compute it from what they receive.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from cablestore.archive.format.message import PUBSUB_TOPIC, Message, message_hash
-from cablestore.archive.format.protobuf import fields, parsed, written
-from cablestore.archive.proto import waku_pb2
 from cablestore.errors import ArchiveError, ReconcileError
-from cablestore.index.latest import NS_PER_MS
 from cablestore.limits import MAX_TRANSFER_FRAME_SIZE_BYTES, MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES
 from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.keys import NS_PER_MS
+from cablestore.protocol.protobuf import fields
 from cablestore.protocol.varint import encode_varint
+from cablestore.protocol.waku import PUBSUB_TOPIC, WakuMessage, decode_waku, encode_waku, message_hash
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import SyncID
 
@@ -30,7 +29,7 @@ _SIZED: Final = 2  # the wire type of strings, bytes and messages
 
 @dataclass(frozen=True, slots=True)
 class TransferForm:
-    """How WakuMessageAndTopic is written: the numbers of its fields, how long a frame may be, and whether it has to have a topic."""
+    """Wire form of WakuMessageAndTopic: numbers of its fields, maximum size of a frame, whether a topic is required."""
 
     message_field: int
     topic_field: int
@@ -46,7 +45,7 @@ FORMS: Final = {
 
 
 class Transferred(NamedTuple):
-    """What a frame had: the payload, which is a post, its topics and its time in nanoseconds, as the sender says."""
+    """Content of a frame: the payload, which is a post, and its topics and time in nanoseconds as the sender says."""
 
     payload: bytes
     content_topic: str
@@ -57,18 +56,18 @@ class Transferred(NamedTuple):
 
     @property
     def post_id(self) -> SyncID:
-        """The id of the payload as a post. That the post is of this time is for ingest to see."""
+        """Id of the payload as a post. Ingest checks whether the post has this time."""
         return SyncID(self.timestamp_ns, post_hash(self.payload))
 
     @property
     def waku_id(self) -> SyncID:
-        """The id of the message among Waku nodes."""
+        """Id of the message among Waku nodes."""
         hash_ = message_hash(self.pubsub_topic, self.payload, self.content_topic, self.meta, self.timestamp_ns)
         return SyncID(self.timestamp_ns, hash_)
 
 
 class Expected:
-    """The ids that a session found to be needed. Nothing else is taken from its peer, and nothing twice."""
+    """Ids that a session found to be needed. Nothing else is taken from the peer, and nothing twice."""
 
     def __init__(self, need: Iterable[SyncID] = ()) -> None:
         self._need = set(need)
@@ -77,11 +76,11 @@ class Expected:
         return len(self._need)
 
     def add(self, need: Iterable[SyncID]) -> None:
-        """Expect more, found by a later step."""
+        """Expect more ids, found by a later step."""
         self._need.update(need)
 
     def take(self, sync_id: SyncID) -> bool:
-        """Tell whether this was expected, and expect it no more."""
+        """Tell whether an id was expected, and stop expecting it."""
         if sync_id not in self._need:
             return False
         self._need.remove(sync_id)
@@ -93,33 +92,30 @@ def post_id(digest: bytes, timestamp_ms: int) -> SyncID:
     return SyncID(timestamp_ms * NS_PER_MS, digest)
 
 
-def waku_id(message: Message) -> SyncID:
-    """Return the id of a post towards Waku nodes."""
+def waku_id(message: WakuMessage) -> SyncID:
+    """Return the id of a post among Waku nodes."""
     return SyncID(message.timestamp_ns, message.hash)
 
 
-def encode_message(message: Message, dialect: SyncDialect) -> bytes:
-    """Return the content of the frame in which a post travels. Raises ReconcileError where the dialect's are too short."""
-    waku = waku_pb2.WakuMessage(
-        payload=message.payload, content_topic=message.content_topic, timestamp=message.timestamp_ns
-    )
-    return wrap(written(waku), PUBSUB_TOPIC, dialect)
+def encode_message(message: WakuMessage, dialect: SyncDialect) -> bytes:
+    """Return the content of the frame for a message. Raises ReconcileError if it is too large for the dialect."""
+    return wrap(encode_waku(message), PUBSUB_TOPIC, dialect)
 
 
 def wrap(waku_message: bytes, pubsub_topic: str, dialect: SyncDialect) -> bytes:
-    """Put the bytes of a WakuMessage and its pubsub topic into a frame's content. Raises ReconcileError for more than fits."""
+    """Return the content of a frame with this WakuMessage and topic. Raises ReconcileError if it is too large."""
     form = FORMS[dialect.name]
     parts = sorted(((form.message_field, waku_message), (form.topic_field, pubsub_topic.encode())))
     content = b"".join(encode_varint(number << 3 | _SIZED) + encode_varint(len(part)) + part for number, part in parts)
     if len(content) > form.max_size_bytes:
         raise ReconcileError(
-            f"a message takes {len(content)} bytes, {dialect.name} allows {form.max_size_bytes}. Leave it out"
+            f"a message takes {len(content)} bytes, {dialect.name} allows {form.max_size_bytes}. Do not send it"
         )
     return content
 
 
 def decode_message(content: bytes, dialect: SyncDialect) -> Transferred:
-    """Read a frame's content; one of `spec` may have no topic. Raises ReconcileError for one that is too large or not well-formed."""
+    """Read a frame's content. In `spec` the topic may be missing. Raises ReconcileError if it is too large or malformed."""
     form = FORMS[dialect.name]
     if len(content) > form.max_size_bytes:
         raise ReconcileError(f"a message takes {len(content)} bytes, {dialect.name} allows {form.max_size_bytes}")
@@ -128,15 +124,19 @@ def decode_message(content: bytes, dialect: SyncDialect) -> Transferred:
         message = found.get(form.message_field)
         topic = found.get(form.topic_field, None if form.has_topic else b"")
         if not isinstance(message, bytes):
-            raise ReconcileError(f"a transferred frame has no message where {dialect.name} has it")
+            raise ReconcileError(f"a transferred frame has no message in the field that {dialect.name} uses")
         if not isinstance(topic, bytes):
-            raise ReconcileError(f"a transferred frame has no topic where {dialect.name} has it")
-        waku = parsed(waku_pb2.WakuMessage, message)
-        meta = waku.meta if waku.HasField("meta") else None
+            raise ReconcileError(f"a transferred frame has no topic in the field that {dialect.name} uses")
+        waku = decode_waku(message)
         return Transferred(
-            waku.payload, waku.content_topic, topic.decode(), waku.timestamp, meta, is_ephemeral=waku.ephemeral
+            waku.payload,
+            waku.content_topic,
+            topic.decode(),
+            waku.timestamp_ns,
+            waku.meta,
+            is_ephemeral=waku.is_ephemeral,
         )
     except UnicodeDecodeError:
-        raise ReconcileError("the topic of a transferred message is no UTF-8") from None
+        raise ReconcileError("the topic of a transferred message is not UTF-8") from None
     except ArchiveError as error:
-        raise ReconcileError(f"this is no transferred message of {dialect.name}: {error}") from None
+        raise ReconcileError(f"not a transferred message of {dialect.name}: {error}") from None

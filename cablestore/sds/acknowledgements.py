@@ -1,8 +1,8 @@
-"""Own messages until somebody has them: acknowledged by histories and filters, or sent again (SDS, "Review ACK Status"). Pure.
+"""Own messages until they are acknowledged by histories or filters; until then they are sent again (SDS, "Review ACK Status"). Pure.
 
-A causal history acknowledges what it names, and more: whoever names a message has delivered all that it depends on, so the
-own messages among its dependencies are acknowledged too. Those that others' messages depend on were acknowledged when
-these came; nothing else has to be searched for.
+A causal history acknowledges what it names and more: a member that names a message has delivered all its dependencies, so the
+own messages among these are acknowledged too. Own messages that messages of others depend on were acknowledged when those
+came, so only dependencies of own messages have to be followed.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from cablestore.limits import MAX_SDS_REVIEWED, MAX_SDS_TIMERS
 from cablestore.sds import missing
 from cablestore.sds.bloom import ForeignFilter, positions
 from cablestore.sds.effects import Acknowledged, PossiblyAcknowledged, Reason, Unacknowledged
-from cablestore.sds.message import Message
+from cablestore.sds.message import SdsMessage
 from cablestore.sds.outbox import tell, tell_send
-from cablestore.sds.records import Outgoing, Place, outgoing_of
-from cablestore.sds.state import State
+from cablestore.sds.records import MessageState, Outgoing, outgoing_of
+from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import id_of, place_of, time_part
 
 _MOST_MEMBERS: Final = 8
-"""Filters of so many members are counted; they add nothing after that."""
+"""How many members' filters are counted. More add nothing."""
 
 
-def sent(state: State, place: bytes, now_ms: int) -> None:
+def sent(state: ChannelState, place: bytes, now_ms: int) -> None:
     """Put a new own message into the outgoing buffer."""
     outgoing = Outgoing(due_ms=now_ms + state.settings.resend.after_ms(1))
     state.outgoing.put(place, outgoing.packed())
@@ -32,7 +32,7 @@ def sent(state: State, place: bytes, now_ms: int) -> None:
     state.counters.outgoing += 1
 
 
-def review(state: State, message: Message, now_ms: int) -> None:
+def review(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
     """Note which own messages a received one acknowledges."""
     if not state.counters.outgoing:
         return
@@ -45,13 +45,13 @@ def review(state: State, message: Message, now_ms: int) -> None:
             _review_filter(state, foreign, message.sender_id, now_ms)
 
 
-def _acknowledge(state: State, message_id: str) -> None:
-    """Take a message out of the outgoing buffer, and those own ones that it depends on."""
+def _acknowledge(state: ChannelState, message_id: str) -> None:
+    """Remove a message from the outgoing buffer, and the own messages that it depends on."""
     pending = [message_id]
     while pending and state.counters.outgoing:
         message_id = pending.pop()
         known = state.known(message_id)
-        if known is None or known.place is not Place.LOGGED:
+        if known is None or known.state is not MessageState.LOGGED:
             continue
         place = place_of(known.lamport_ms, message_id)
         row = state.outgoing.get(place)
@@ -59,16 +59,16 @@ def _acknowledge(state: State, message_id: str) -> None:
             continue
         _remove(state, place, outgoing_of(row))
         tell(state, Acknowledged(message_id))
-        pending += [entry.message_id for entry in state.held(place).message.causal_history]
+        pending += [entry.message_id for entry in state.kept(place).message.causal_history]
 
 
-def _remove(state: State, place: bytes, outgoing: Outgoing) -> None:
+def _remove(state: ChannelState, place: bytes, outgoing: Outgoing) -> None:
     state.outgoing.delete(place)
     state.set_timer(state.resend, place, outgoing.due_ms, None)
     state.counters.outgoing -= 1
 
 
-def _review_filter(state: State, foreign: ForeignFilter, sender_id: str, now_ms: int) -> None:
+def _review_filter(state: ChannelState, foreign: ForeignFilter, sender_id: str, now_ms: int) -> None:
     member = hashlib.blake2b(sender_id.encode(), digest_size=8).digest()
     words, rate = foreign.words, None
     for place, found in _reviewed(state, foreign):
@@ -81,10 +81,10 @@ def _review_filter(state: State, foreign: ForeignFilter, sender_id: str, now_ms:
                 _note_possibly(state, place, outgoing_of(row), member, rate, now_ms)
 
 
-def _reviewed(state: State, foreign: ForeignFilter) -> list[tuple[bytes, tuple[int, ...]]]:
-    """Return own messages to hold against a filter, with the positions of their ids.
+def _reviewed(state: ChannelState, foreign: ForeignFilter) -> list[tuple[bytes, tuple[int, ...]]]:
+    """Return own messages to compare with a filter, with the positions of their ids.
 
-    The filters of one write are held against the same ones; of many those of the next write against the ones behind them.
+    All filters of one write are compared with the same messages. If there are too many, the next write takes the next ones.
     """
     counters = state.counters
     key = (counters.outgoing, foreign.bits, foreign.hashes)
@@ -103,8 +103,10 @@ def _reviewed(state: State, foreign: ForeignFilter) -> list[tuple[bytes, tuple[i
     return found
 
 
-def _note_possibly(state: State, place: bytes, outgoing: Outgoing, member: bytes, rate: float, now_ms: int) -> None:
-    """Note that a member's filter has the message. Filters of one member are mostly the same bits: they count once."""
+def _note_possibly(
+    state: ChannelState, place: bytes, outgoing: Outgoing, member: bytes, rate: float, now_ms: int
+) -> None:
+    """Note that a member's filter has the message. Filters of one member are mostly equal, so they count once."""
     if rate >= 1.0 or member in outgoing.members or len(outgoing.members) >= _MOST_MEMBERS:
         return
     due_ms = outgoing.due_ms
@@ -122,8 +124,8 @@ def _note_possibly(state: State, place: bytes, outgoing: Outgoing, member: bytes
     tell(state, PossiblyAcknowledged(id_of(place), len(outgoing.members), outgoing.doubt))
 
 
-def resend_due(state: State, now_ms: int) -> None:
-    """Send again what is due, or give it up after so many times (SDS, "Periodic Outgoing Buffer Sweep")."""
+def resend_due(state: ChannelState, now_ms: int) -> None:
+    """Send again what is due, or give it up after too many attempts (SDS, "Periodic Outgoing Buffer Sweep")."""
     settings = state.settings
     for part, _ in state.resend.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         place = part[8:]

@@ -1,14 +1,14 @@
-"""Bloom filters of message ids: sizes, bits, and their bytes on the wire in either dialect (SDS, "Participant state"). Pure.
+"""Bloom filters of message ids: parameters, bits, their bytes in either dialect, our own filter (SDS, "Participant state"). Pure.
 
-Here the bits are bytes, bit p in byte p // 8 with the value 1 << p % 8, as many bytes as on the wire. There, in words of
-eight bytes, `spec` turns each word around; `nim` puts them into a document beside their parameters.
+In memory bit p is in byte p // 8 with the value 1 << p % 8, in as many bytes as on the wire. On the wire they are words of
+eight bytes. `spec` reverses the bytes of each word. `nim` writes a document of the words and their parameters.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -25,7 +25,7 @@ _DESCRIPTION_FIELDS: Final = (2, 3, 4, 5)
 
 
 class Shape(Protocol):
-    """What decides where an id's bits are."""
+    """Numbers that decide where the bits of an id are."""
 
     @property
     def bits(self) -> int:
@@ -38,11 +38,11 @@ class Shape(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FilterParameters:
-    """A filter for about `capacity` ids, which takes one of 1 / `error` others for one of them then.
+    """Parameters of a filter for about `capacity` ids; `error` is its false positive rate at capacity.
 
-    `bits` and `hashes` follow as both deployed implementations compute them; `size_bytes` is that of its words. On the
-    wire that is all in `spec`, in `nim` 16 bytes or so describe them. The defaults are those of both implementations.
-    Raises SdsError for a filter that cannot be, or breaks a limit.
+    `bits` and `hashes` are computed as in both deployed implementations. `size_bytes` is the size of the words. That is all on
+    the wire in `spec`; `nim` adds about 16 bytes of description. The defaults are those of both implementations. Raises
+    SdsError for values that are impossible or break a limit.
     """
 
     capacity: int = 10_000
@@ -54,7 +54,7 @@ class FilterParameters:
     def __post_init__(self) -> None:
         if self.capacity < 1 or not 0.0 < self.error < 1.0:
             raise SdsError(
-                f"a filter is for one id at least, with an error between 0 and 1, not {self.capacity} and {self.error}"
+                f"a filter must be for at least one id, with an error between 0 and 1, not {self.capacity} and {self.error}"
             )
         bits_per_id = math.ceil(-math.log(self.error) / math.log(2) ** 2)
         hashes = max(1, math.floor(math.log(2) * bits_per_id + 0.5))
@@ -73,7 +73,7 @@ class FilterParameters:
 
 
 def size_of(bits: int) -> int:
-    """Return how many bytes the words of so many bits have; there is one word more than needed where they fill all."""
+    """Return the size of the words for this many bits. There is one word more than needed if the bits fill all words."""
     return (1 + bits // _WORD_BITS) * _WORD_SIZE_BYTES
 
 
@@ -88,7 +88,7 @@ def positions(message_id: str, shape: Shape, dialect: SdsDialect) -> tuple[int, 
 def to_wire(bits: bytes, parameters: FilterParameters, dialect: SdsDialect) -> bytes:
     """Return a filter's bytes on the wire. `bits` has `parameters.size_bytes` bytes; raises SdsError for others."""
     if len(bits) != parameters.size_bytes:
-        raise SdsError(f"the filter has {len(bits)} bytes, with these parameters it has {parameters.size_bytes}")
+        raise SdsError(f"the filter has {len(bits)} bytes, with these parameters it must have {parameters.size_bytes}")
     if not dialect.describes_filter:
         return _turned(bits)
     document = bytearray(encode_varint(_WORDS_FIELD << 3 | 2) + encode_varint(len(bits)))
@@ -99,37 +99,12 @@ def to_wire(bits: bytes, parameters: FilterParameters, dialect: SdsDialect) -> b
     return bytes(document)
 
 
-class BloomFilter:
-    """A filter that ids are put into."""
-
-    def __init__(self, parameters: FilterParameters, bits: bytes | None = None) -> None:
-        """Make an empty one, or one with these bits. Raises SdsError where they are not as many as the parameters say."""
-        self.parameters = parameters
-        self._bits = bytearray(parameters.size_bytes) if bits is None else bytearray(bits)
-        if len(self._bits) != parameters.size_bytes:
-            raise SdsError(f"the filter has {len(self._bits)} bytes, with these parameters {parameters.size_bytes}")
-
-    def add(self, found: Iterable[int]) -> None:
-        """Put in the id whose `positions` these are."""
-        for position in found:
-            self._bits[position >> 3] |= 1 << (position & 7)
-
-    def contains(self, found: Iterable[int]) -> bool:
-        """Tell whether the id whose `positions` these are may be in it: it is not where this says so."""
-        return _contains(self._bits, found)
-
-    @property
-    def bits(self) -> bytes:
-        """The bits, `parameters.size_bytes` bytes."""
-        return bytes(self._bits)
-
-
 @dataclass(frozen=True, slots=True)
 class ForeignFilter:
-    """A filter that came with a message.
+    """Filter that came with a message.
 
-    It is asked with positions of its own shape: `positions(message_id, foreign, dialect)`. In `spec` that is the shape that
-    it was read with, in `nim` whatever the peer has chosen. `words` are as in this module.
+    It must be asked with positions of its own shape: `positions(message_id, foreign, dialect)`. In `spec` that is the shape
+    that it was read with, in `nim` the shape that the peer has chosen. `words` are as in this module.
     """
 
     words: bytes
@@ -138,10 +113,10 @@ class ForeignFilter:
 
     @classmethod
     def read(cls, data: bytes | None, parameters: FilterParameters, dialect: SdsDialect) -> ForeignFilter | None:
-        """Read a message's filter; None where there is none, or it is of another size than ours or broken.
+        """Read a message's filter. Return None if there is none, its size is not ours, or it is malformed.
 
-        Nothing is raised, for whatever bytes: a message is taken without its filter. In `spec` a filter tells nothing
-        about itself, and only one of exactly our size is believed to be one.
+        No bytes make it raise: the message is then taken without its filter. In `spec` a filter does not describe itself, so
+        only one of exactly our size is accepted.
         """
         if not data or len(data) > MAX_SDS_FILTER_SIZE_BYTES + _WORD_BITS:
             return None
@@ -162,22 +137,18 @@ class ForeignFilter:
         return cls(words, bits, hashes)
 
     def contains(self, found: Iterable[int]) -> bool:
-        """Tell whether the id whose `positions` these are may be in it; they have to be below `bits`."""
-        return _contains(self.words, found)
+        """Tell whether the id with these `positions` may be in it. They must be below `bits`."""
+        return all(self.words[position >> 3] >> (position & 7) & 1 for position in found)
 
     @property
     def share_set(self) -> float:
-        """How many of its bits are set, from 0 to 1. Half of them are at capacity; of a filter that says yes to all, 1."""
+        """Share of its bits that are set, from 0 to 1. It is one half at capacity, 1 for a filter that matches everything."""
         return min(1.0, int.from_bytes(self.words, "little").bit_count() / self.bits)
 
     @property
     def false_positive_rate(self) -> float:
-        """How probable it is that an id which was never put in seems to be in it, by the bits that are set."""
+        """Probability that an id which was never added seems to be in it, by the bits that are set."""
         return self.share_set**self.hashes
-
-
-def _contains(bits: bytes | bytearray, found: Iterable[int]) -> bool:
-    return all(bits[position >> 3] >> (position & 7) & 1 for position in found)
 
 
 def _turned(bits: bytes) -> bytes:
@@ -187,7 +158,7 @@ def _turned(bits: bytes) -> bytes:
 
 
 def _document(data: bytes) -> tuple[bytes, list[int]] | None:
-    """Read nim-sds' document: the words, and capacity, error in millionths, hashes and bits."""
+    """Return the parts of a nim-sds document, None if it is malformed: words, and capacity, error in millionths, hashes, bits."""
     words = b""
     numbers = dict.fromkeys(_DESCRIPTION_FIELDS, 0)
     at = 0
@@ -205,3 +176,98 @@ def _document(data: bytes) -> tuple[bytes, list[int]] | None:
     except DecodeError:
         return None
     return words, list(numbers.values())
+
+
+BLOCK_SIZE_BYTES: Final = 512
+"""Size of the blocks that are written when a bit in them was set: 10 ids and 100 ids touch about as many."""
+
+_SLOTS: Final = (0, 1)
+
+
+def block_part(slot: int, block: int) -> bytes:
+    """Return the part of the key of a block of one of the two generations."""
+    return bytes((slot,)) + block.to_bytes(2, "big")
+
+
+class RollingFilter:
+    """Bloom filter of the newest ids that keeps one size (SDS, "Participant state": rolled over at capacity).
+
+    Two generations have the same shape. The newer one takes ids until it has half of the capacity. Then the older one is
+    discarded and the next one begins. The union of both goes on the wire. It has the last capacity / 2 to capacity ids: none of
+    them is missing, and there are never more than the parameters allow, so its false positive rate is at most theirs.
+    """
+
+    def __init__(
+        self,
+        parameters: FilterParameters,
+        dialect: SdsDialect,
+        *,
+        newer_slot: int = 0,
+        newer_count: int = 0,
+        read_block: Callable[[bytes], bytes | None] = lambda _: None,
+    ) -> None:
+        """Read the blocks with `read_block`. Blocks that it does not find are empty."""
+        self._parameters = parameters
+        self._dialect = dialect
+        self._half = max(1, parameters.capacity // 2)
+        self.newer_slot = newer_slot
+        self.newer_count = newer_count
+        """How many ids the newer generation has."""
+        self._generations = [bytearray(parameters.size_bytes) for _ in _SLOTS]
+        self._changed: set[tuple[int, int]] = set()
+        for slot in _SLOTS:
+            for block in range(self.blocks):
+                row = read_block(block_part(slot, block))
+                if row is not None:
+                    at = block * BLOCK_SIZE_BYTES
+                    self._generations[slot][at : at + len(row)] = row
+        self._union = self._united()
+        self._wire: bytes | None = None
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks a generation has."""
+        return -(-self._parameters.size_bytes // BLOCK_SIZE_BYTES)
+
+    def add(self, message_id: str) -> None:
+        """Add an id. If the newer generation is full, discard the older one and begin the next."""
+        if self.newer_count >= self._half:
+            self._roll()
+        self._wire = None
+        newer, slot = self._generations[self.newer_slot], self.newer_slot
+        union, changed = self._union, self._changed
+        for position in positions(message_id, self._parameters, self._dialect):
+            at, bit = position >> 3, 1 << (position & 7)
+            newer[at] |= bit
+            union[at] |= bit
+            changed.add((slot, at // BLOCK_SIZE_BYTES))
+        self.newer_count += 1
+
+    def contains(self, message_id: str) -> bool:
+        """Tell whether an id may be in it. Its false positive rate is at most that of the parameters."""
+        union = self._union
+        return all(union[at >> 3] >> (at & 7) & 1 for at in positions(message_id, self._parameters, self._dialect))
+
+    def wire(self) -> bytes:
+        """Return the bytes that go with a message. Their number is always the same."""
+        if self._wire is None:
+            self._wire = to_wire(bytes(self._union), self._parameters, self._dialect)
+        return self._wire
+
+    def changed_blocks(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the blocks that changed since the last call, with the parts of their keys."""
+        for slot, block in sorted(self._changed):
+            at = block * BLOCK_SIZE_BYTES
+            yield block_part(slot, block), bytes(self._generations[slot][at : at + BLOCK_SIZE_BYTES])
+        self._changed.clear()
+
+    def _roll(self) -> None:
+        self.newer_slot = 1 - self.newer_slot
+        self.newer_count = 0
+        self._generations[self.newer_slot] = bytearray(self._parameters.size_bytes)
+        self._changed |= {(self.newer_slot, block) for block in range(self.blocks)}
+        self._union = self._united()
+
+    def _united(self) -> bytearray:
+        first, second = (int.from_bytes(generation, "little") for generation in self._generations)
+        return bytearray((first | second).to_bytes(self._parameters.size_bytes, "little"))

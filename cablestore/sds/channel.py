@@ -1,7 +1,26 @@
-"""One channel's events: what is sent, received and due (SDS, "Protocol Steps", "SDS Repair"). Pure.
+"""Events of one channel: what is sent, received and due (SDS, "Protocol Steps", "SDS Repair"). Pure.
 
-A Channel is a few events over one state of the database; `rows` is all that they change, for one atomic write. Thrown
-away, nothing happened. What they lead to stands in the outbox, in the same write.
+A causal log orders the messages of a channel without a server. Each message names the newest messages that its sender had, its
+*causal history*. A receiver puts a message into its log when all that the message names is in the log. Until then the message
+waits and the named ones are missing, so gaps are noticed:
+
+    m1 <--- m2 <--- m4 <--- m5      m2 and m3 name m1, m4 names both, m5 names m4
+     ^               |              a member with m5 in its log has all five
+     +----- m3 <-----+
+
+    received -> is all that it names in the log? -> yes -> log -> delivered; what waited for it follows
+                                                 -> no  -> waits; missing: retrieve, request a repair, at last give up
+
+The log's order is (Lamport time, id). The Lamport time of a message is the present time, but later than each message that
+its sender had. So all members end with the same messages in the same order, in whatever order these arrive.
+
+Own messages are sent again until they are acknowledged. A message that names an own message shows that its
+sender has that. A Bloom filter of the newest ids goes with each message and shows, with some doubt, what else its sender has. If nobody writes, sync
+messages without content carry histories and requests (`history`).
+
+Everything is an event: send, receive, retrieved, met, tick. A ChannelTransaction is one or more events over one state of
+the database. `rows` returns all their changes for one atomic write; without that write nothing happened. What the
+application must do is in the outbox, in the same write, until it is confirmed.
 """
 
 from __future__ import annotations
@@ -11,56 +30,56 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from cablestore.errors import SdsError
-from cablestore.index.reader import Source
+from cablestore.index.database import Source
 from cablestore.limits import MAX_SDS_LAMPORT_AHEAD_MS, MAX_SDS_UNMET
 from cablestore.sds import acknowledgements, delivery, history, missing, repair_answers
+from cablestore.sds.bloom import RollingFilter
 from cablestore.sds.codec import decode, encode
-from cablestore.sds.delivery import Arrival
+from cablestore.sds.delivery import DeliveryResult
 from cablestore.sds.effects import Effect, Reason
-from cablestore.sds.message import HistoryEntry, Kind, Message, message_id_of
+from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage, message_id_of
 from cablestore.sds.outbox import effect_of, tell_ephemeral, tell_send, tell_send_other
-from cablestore.sds.records import Counters, Held, Place
-from cablestore.sds.rolling import RollingFilter
+from cablestore.sds.records import Counters, KeptMessage, MessageState
 from cablestore.sds.settings import Settings
-from cablestore.sds.state import State
+from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import place_of
 
 _DEFAULT: Final = Settings()
 _REFUSALS: Final = {
-    Arrival.NO_ROOM: "too many messages wait, and most of them are its sender's: it may come again later",
-    Arrival.TOO_MANY_UNMET: (
-        f"it depends on more than {MAX_SDS_UNMET} messages that are not here (MAX_SDS_UNMET): it may come again after them"
+    DeliveryResult.NO_ROOM: "too many messages wait, most of them from its sender: send it again later",
+    DeliveryResult.TOO_MANY_UNMET: (
+        f"it depends on more than {MAX_SDS_UNMET} messages that are not here (MAX_SDS_UNMET): send it again after them"
     ),
 }
 
 
-class Verdict(Enum):
-    """What became of bytes that were received."""
+class ReceiveResult(Enum):
+    """Result of receiving bytes."""
 
     __hash__ = object.__hash__
 
     DELIVERED = "delivered"
     WAITING = "waiting"
-    """Something it depends on is missing."""
+    """Something that it depends on is missing."""
     DUPLICATE = "duplicate"
     OWN = "own"
-    """Sent by ourselves, and ignored."""
+    """Sent by ourselves; ignored."""
     SYNC = "sync"
     EPHEMERAL = "ephemeral"
     REFUSED = "refused"
-    """Malformed, of another channel, beyond a limit: see the reason."""
+    """Malformed, of another channel or beyond a limit; see the reason."""
 
 
 class Received(NamedTuple):
-    """What became of received bytes. `message_id` is None where they are no message."""
+    """Result of receiving bytes, with its reason. `message_id` is None if they are not a message."""
 
-    verdict: Verdict
+    verdict: ReceiveResult
     message_id: str | None
     reason: str | None = None
 
 
-class Channel:
-    """Events of one channel over one state. Time and randomness are arguments; times are milliseconds since 1970."""
+class ChannelTransaction:
+    """Events of one channel over one state. Time and randomness are arguments. Times are milliseconds since 1970."""
 
     def __init__(
         self,
@@ -70,29 +89,29 @@ class Channel:
         settings: Settings = _DEFAULT,
         rolling: RollingFilter | None = None,
     ) -> None:
-        """Begin. `rolling` is the filter that the same writer's last write left: see `State`."""
-        self.state: Final = State(source, channel_id, sender_id, settings, rolling)
+        """Begin over one state. `rolling` is the filter that the same writer's last write left: see `ChannelState`."""
+        self.state: Final = ChannelState(source, channel_id, sender_id, settings, rolling)
 
     # --- events ---------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Make the channel's row, and its filter anew where its parameters are not those that it was kept with."""
+        """Make the channel's row. Make its filter again if its parameters have changed."""
         if self.counters.logged:
             _ = self.state.filter
 
     def send(
         self, content: bytes, now_ms: int, *, message_id: str | None = None, retrieval_hint: bytes | None = None
-    ) -> Message:
-        """Write a message into the log and have it sent. `retrieval_hint` is given with its id in later histories.
+    ) -> SdsMessage:
+        """Write a message into the log and send it. `retrieval_hint` goes with its id in later histories.
 
-        Raises SdsError where the content is empty or too large, or the id is in the log or waiting already.
+        Raises SdsError if the content is empty or too large, or the id is in the log or waiting already.
         """
         state = self.state
         if not content:
-            raise SdsError("a message without content is a sync message, which `tick` sends: send some content")
+            raise SdsError("a message to send must have content: `tick` sends those without content, the sync messages")
         lamport_ms = max(now_ms, state.counters.lamport_ms + 1)
         new_id = message_id or message_id_of(state.sender_id, state.channel_id, lamport_ms, content)
-        message = Message(
+        message = SdsMessage(
             new_id,
             state.channel_id,
             state.sender_id,
@@ -100,40 +119,40 @@ class Channel:
             causal_history=history.history(state),
             content=content,
         )
-        encode(message, state.settings.dialect)  # what cannot be sent is refused before anything changes
+        encode(message, state.settings.dialect)  # raises before anything changes
         if state.is_here(new_id):
             raise SdsError(f"message {new_id!r} is here already: send each message once")
-        place = delivery.log_own(state, Held(message, retrieval_hint), lamport_ms)
+        place = delivery.log_own(state, KeptMessage(message, retrieval_hint), lamport_ms)
         state.counters.lamport_ms = lamport_ms
         state.filter.add(new_id)
         acknowledgements.sent(state, place, now_ms)
         tell_send(state, place, Reason.NEW, missing.take_requests(state, new_id, now_ms))
         return message
 
-    def send_ephemeral(self, content: bytes) -> Message:
-        """Have a message sent that stands in no log and of which nobody makes sure that it arrives."""
+    def send_ephemeral(self, content: bytes) -> SdsMessage:
+        """Send a message that no log keeps. It is not sent again if it is lost."""
         state = self.state
         message_id = message_id_of(state.sender_id, state.channel_id, None, content)
-        message = Message(message_id, state.channel_id, state.sender_id, content=content)
+        message = SdsMessage(message_id, state.channel_id, state.sender_id, content=content)
         encode(message, state.settings.dialect)
         tell_send_other(state, message, Reason.EPHEMERAL)
         return message
 
     def receive(self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None) -> Received:
-        """Take what the transport brought. Never raises for what is in it. `retrieval_hint` is where it can be had again."""
+        """Take bytes from the transport. No content makes it raise. `retrieval_hint` tells where to retrieve it again."""
         return self._receive(data, now_ms, retrieval_hint, retrieved=False)
 
     def retrieved(self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None) -> Received:
-        """Take what was retrieved from a store: as `receive`, but its requests are past, and own messages count too."""
+        """Take bytes retrieved from a store: as `receive`, but ignore old requests, and take own messages too."""
         return self._receive(data, now_ms, retrieval_hint, retrieved=True)
 
     def met(self, message_ids: Iterable[str]) -> None:
-        """Take dependencies as met that are known to be elsewhere, or not to be had. Should one come, it is delivered."""
+        """Treat dependencies as met that are stored elsewhere or cannot be retrieved. One that arrives is still delivered."""
         for message_id in message_ids:
             delivery.give_up(self.state, message_id)
 
     def tick(self, now_ms: int, random: Callable[[], float]) -> None:
-        """Do what is due. `random` returns numbers from 0 to below 1. Call it about every second, or at `due_ms`."""
+        """Do what is due. `random` returns numbers from 0 to below 1. Call this about every second, or at `due_ms`."""
         delivery.lost_due(self.state, now_ms)
         missing.retrieve_due(self.state, now_ms)
         acknowledgements.resend_due(self.state, now_ms)
@@ -144,59 +163,61 @@ class Channel:
         try:
             message = decode(data, self.state.settings.dialect)
         except SdsError as error:
-            return Received(Verdict.REFUSED, None, str(error))
+            return Received(ReceiveResult.REFUSED, None, str(error))
         return self._take(message, now_ms, hint, retrieved=retrieved)
 
-    def _take(self, message: Message, now_ms: int, hint: bytes | None, *, retrieved: bool) -> Received:
+    def _take(self, message: SdsMessage, now_ms: int, hint: bytes | None, *, retrieved: bool) -> Received:
         state, message_id = self.state, message.message_id
         reason = self._refusal(message, now_ms)
         if reason is not None:
-            return Received(Verdict.REFUSED, message_id, reason)
+            return Received(ReceiveResult.REFUSED, message_id, reason)
         repair_answers.answered(state, message_id)
         if message.sender_id == state.sender_id and not retrieved and missing.find(state, message_id) is None:
-            return Received(Verdict.OWN, message_id)
+            return Received(ReceiveResult.OWN, message_id)
         if message.lamport_ms is None:
             tell_ephemeral(state, message)
-            return Received(Verdict.EPHEMERAL, message_id)
+            return Received(ReceiveResult.EPHEMERAL, message_id)
         acknowledgements.review(state, message, now_ms)
         if not retrieved:
-            history.heard(state, message, now_ms)
+            history.note_named(state, message, now_ms)
             repair_answers.note_requests(state, message, now_ms)
-        if message.kind is Kind.SYNC:
-            delivery.sync_came(state, message, now_ms)
-            return Received(Verdict.SYNC, message_id)
+        if message.kind is MessageKind.SYNC:
+            delivery.take_sync(state, message, now_ms)
+            return Received(ReceiveResult.SYNC, message_id)
         if state.is_here(message_id):
-            return Received(Verdict.DUPLICATE, message_id)
-        return self._arrived(Held(message, hint), message.lamport_ms, now_ms)
+            return Received(ReceiveResult.DUPLICATE, message_id)
+        return self._arrived(KeptMessage(message, hint), message.lamport_ms, now_ms)
 
-    def _arrived(self, held: Held, lamport_ms: int, now_ms: int) -> Received:
-        message_id = held.message.message_id
-        arrival = delivery.take(self.state, held, lamport_ms, now_ms)
-        if arrival not in {Arrival.DELIVERED, Arrival.WAITING}:
-            return Received(Verdict.REFUSED, message_id, _REFUSALS[arrival])
+    def _arrived(self, kept: KeptMessage, lamport_ms: int, now_ms: int) -> Received:
+        message_id = kept.message.message_id
+        result = delivery.take(self.state, kept, lamport_ms, now_ms)
+        if result not in {DeliveryResult.DELIVERED, DeliveryResult.WAITING}:
+            return Received(ReceiveResult.REFUSED, message_id, _REFUSALS[result])
         self.state.filter.add(message_id)
-        return Received(Verdict.DELIVERED if arrival is Arrival.DELIVERED else Verdict.WAITING, message_id)
+        return Received(
+            ReceiveResult.DELIVERED if result is DeliveryResult.DELIVERED else ReceiveResult.WAITING, message_id
+        )
 
-    def _refusal(self, message: Message, now_ms: int) -> str | None:
+    def _refusal(self, message: SdsMessage, now_ms: int) -> str | None:
         if message.channel_id != self.state.channel_id:
             return f"it is for channel {message.channel_id!r}, not {self.state.channel_id!r}"
         lamport_ms = message.lamport_ms
         if lamport_ms is not None and lamport_ms > now_ms + MAX_SDS_LAMPORT_AHEAD_MS:
             return (
                 f"its Lamport time {lamport_ms} is {lamport_ms - now_ms} ms ahead of the clock, "
-                f"{MAX_SDS_LAMPORT_AHEAD_MS} are allowed: look at the clock, here and there"
+                f"{MAX_SDS_LAMPORT_AHEAD_MS} are allowed: check the clocks on both sides"
             )
         check = self.state.settings.check
-        return None if check is None or message.kind is not Kind.CONTENT else check(message)
+        return None if check is None or message.kind is not MessageKind.CONTENT else check(message)
 
-    # --- what comes of them ---------------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------------
 
     def rows(self) -> dict[bytes, bytes | None]:
-        """Return all that these events change, None for rows that go: to be written at once, or not at all."""
+        """Return all changes of these events, None for deleted rows. Write them all at once, or not at all."""
         return self.state.rows()
 
     def effects(self) -> Iterator[tuple[int, Effect]]:
-        """Yield what these events led to, with their numbers in the outbox."""
+        """Yield the effects of these events, with their numbers in the outbox."""
         yield from self.outbox(self.state.first_effect - 1)
 
     def outbox(self, after: int = 0, most: int | None = None) -> Iterator[tuple[int, Effect]]:
@@ -210,7 +231,7 @@ class Channel:
             yield int.from_bytes(part, "big"), effect_of(state, row)
 
     def confirm(self, sequence: int) -> None:
-        """Forget the effects up to this number: they were handled."""
+        """Remove the effects up to this number from the outbox: they were handled."""
         counters = self.state.counters
         last = min(sequence, counters.next_effect - 1)
         for number in range(counters.confirmed + 1, last + 1):
@@ -221,51 +242,51 @@ class Channel:
 
     @property
     def counters(self) -> Counters:
-        """The Lamport clock and how much is where."""
+        """The Lamport clock and the counts of messages."""
         return self.state.counters
 
     def has(self, message_id: str) -> bool:
         """Tell whether a message is in the log."""
         known = self.state.known(message_id)
-        return known is not None and known.place is Place.LOGGED
+        return known is not None and known.state is MessageState.LOGGED
 
     def is_waiting(self, message_id: str) -> bool:
-        """Tell whether a message is here and waits for what it depends on."""
+        """Tell whether a message is here and waits for its dependencies."""
         known = self.state.known(message_id)
-        return known is not None and known.place is Place.WAITING
+        return known is not None and known.state is MessageState.WAITING
 
-    def message(self, message_id: str) -> Message | None:
-        """Return a message of the log, without its filter; None where it is not there."""
+    def message(self, message_id: str) -> SdsMessage | None:
+        """Return a message of the log without its filter, None if it is not in the log."""
         known = self.state.known(message_id)
-        if known is None or known.place is not Place.LOGGED:
+        if known is None or known.state is not MessageState.LOGGED:
             return None
-        return self.state.held(place_of(known.lamport_ms, message_id)).message
+        return self.state.kept(place_of(known.lamport_ms, message_id)).message
 
     def encoded(self, message_id: str) -> bytes | None:
-        """Return the bytes of a message of the log, without a filter; None where it is not there. Stores answer with them."""
+        """Return the bytes of a message of the log without its filter, None if it is not in the log. Stores answer with them."""
         message = self.message(message_id)
         return None if message is None else encode(message, self.state.settings.dialect)
 
-    def log(self, after: Message | None = None, *, reverse: bool = False) -> Iterator[Message]:
-        """Yield the log in its order, or backwards from its end; in its order from behind a message on."""
+    def log(self, after: SdsMessage | None = None, *, reverse: bool = False) -> Iterator[SdsMessage]:
+        """Yield the log in its order, from the first message or after `after`; or backwards from its end."""
         start = b"" if after is None else place_of(after.lamport_ms or 0, after.message_id) + b"\0"
         for place, row in self.state.log.rows(start, reverse=reverse):
             yield self.state.read(place, row).message
 
-    def log_from(self, lamport_ms: int) -> Iterator[Message]:
+    def log_from(self, lamport_ms: int) -> Iterator[SdsMessage]:
         """Yield the log in its order, from a Lamport time on."""
         for place, row in self.state.log.rows(place_of(lamport_ms, "")):
             yield self.state.read(place, row).message
 
     def missing(self, after: str = "") -> Iterator[HistoryEntry]:
-        """Yield what others named and is not here, in order of ids, those after `after`."""
+        """Yield the missing messages, which others named, in order of ids, after `after`."""
         for part, _ in self.state.missing.rows(after.encode() + b"\0" if after else b""):
             gap = missing.find(self.state, part.decode())
             if gap is not None:
                 yield gap.entry
 
     def due_ms(self) -> int | None:
-        """Return when `tick` has something to do, None for never. 0 before the first tick."""
+        """Return when `tick` has something to do, None for never, 0 before the first tick."""
         due = [int.from_bytes(first[0][:8], "big") for table in self.state.timers() if (first := table.first())]
         if self.state.settings.sync_interval_ms is not None:
             due.append(self.counters.sync_ms)

@@ -1,7 +1,7 @@
 """Messages to bytes and back, in either dialect (SDS, "Wire protocol"; protobuf without groups). Pure.
 
-Reading is linear and total: any bytes give a Message or an SdsError, and no number in them makes anything large. Unknown
-fields are skipped, of a field that stands twice the last counts. Whatever is in the filter's field, the message is read.
+Reading is linear and total: any bytes give an SdsMessage or an SdsError, and no number in them decides how much memory is
+allocated. Unknown fields are skipped. If a field comes twice, the last counts. A malformed filter does not spoil the message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cablestore.limits import (
 )
 from cablestore.protocol.varint import MAX_VARINT, encode_varint, read_varint
 from cablestore.sds.dialects import SdsDialect
-from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.message import HistoryEntry, SdsMessage
 
 T = TypeVar("T", bytes, str)
 
@@ -33,13 +33,13 @@ _ENTRY_HINT: Final = 2
 _ENTRY_SENDER: Final = 3
 
 Fields = list[tuple[int, int | bytes]]
-"""Numbers of fields and what they hold: a number, or bytes."""
+"""Numbers of fields, each with its value: a number or bytes."""
 
 
-def encode(message: Message, dialect: SdsDialect) -> bytes:
+def encode(message: SdsMessage, dialect: SdsDialect) -> bytes:
     """Return a message's bytes, its fields in the order of their numbers.
 
-    Raises SdsError for a message that breaks a limit, or lacks what the dialect needs: no ephemeral one travels in `nim`.
+    Raises SdsError for a message that breaks a limit or lacks what the dialect needs: `nim` has no ephemeral messages.
     """
     _check(message, dialect)
     numbers = dialect.fields
@@ -69,35 +69,37 @@ def encode(message: Message, dialect: SdsDialect) -> bytes:
     return data
 
 
-def decode(data: bytes, dialect: SdsDialect) -> Message:
-    """Read a message. Raises SdsError, with a reason, for anything that is none or breaks a limit."""
+def decode(data: bytes, dialect: SdsDialect) -> SdsMessage:
+    """Read a message. Raises SdsError, with a reason, if it is malformed or breaks a limit."""
     if len(data) > MAX_SDS_MESSAGE_SIZE_BYTES:
         raise SdsError(
             f"a message has {len(data)} bytes, {MAX_SDS_MESSAGE_SIZE_BYTES} are allowed: ask for less content"
         )
     try:
-        message = _Reader(dialect).message(data)
+        message = _MessageReader(dialect).message(data)
         _check(message, dialect)
     except DecodeError as error:
-        raise SdsError(f"{error}, which no message has in {dialect.name}. The sender speaks another dialect?") from None
+        raise SdsError(f"{error}, in {dialect.name}. Does the sender use another dialect?") from None
     return message
 
 
-def _check(message: Message, dialect: SdsDialect) -> None:
-    """Hold a message to what is needed and allowed in either direction."""
+def _check(message: SdsMessage, dialect: SdsDialect) -> None:
+    """Raise SdsError if a message, read or to be written, lacks what is needed or breaks a limit."""
     if not message.message_id or not message.channel_id:
-        raise SdsError(f"a message has an id and a channel, not {message.message_id!r} and {message.channel_id!r}")
+        raise SdsError(
+            f"a message must have an id and a channel, not {message.message_id!r} and {message.channel_id!r}"
+        )
     if dialect.needs_sender and not message.sender_id:
-        raise SdsError(f"the message {message.message_id!r} has no sender, in {dialect.name} it needs one")
+        raise SdsError(f"the message {message.message_id!r} has no sender, which it needs in {dialect.name}")
     if message.lamport_ms is None:
         if dialect.needs_lamport:
-            raise SdsError(f"the message {message.message_id!r} has no Lamport time, in {dialect.name} it needs one")
+            raise SdsError(f"the message {message.message_id!r} has no Lamport time, which it needs in {dialect.name}")
         if not message.content:
             raise SdsError(
-                f"the message {message.message_id!r} has neither content nor a Lamport time: it says nothing"
+                f"the message {message.message_id!r} has neither content nor a Lamport time: it needs one of them"
             )
     elif not 0 <= message.lamport_ms <= MAX_VARINT:
-        raise SdsError(f"a Lamport time is from 0 to {MAX_VARINT}, not {message.lamport_ms}")
+        raise SdsError(f"a Lamport time must be from 0 to {MAX_VARINT}, not {message.lamport_ms}")
     for entries, most, what in (
         (message.causal_history, MAX_SDS_HISTORY, "a causal history"),
         (message.repair_request, MAX_SDS_REPAIR_REQUESTS, "a repair request"),
@@ -109,7 +111,7 @@ def _check(message: Message, dialect: SdsDialect) -> None:
 
 
 def _said(value: T | None, dialect: SdsDialect) -> T | None:
-    """What a field says: nothing where it is empty and the dialect has that mean so."""
+    """Return the value of a field, None if it is empty and that means unset in the dialect."""
     return None if dialect.empty_is_unset and not value else value
 
 
@@ -121,7 +123,7 @@ def _text(text: str, what: str) -> bytes:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
-        raise SdsError(f"the {what}'s id {text[:100]!r} is no text that UTF-8 can write: {error.reason}") from None
+        raise SdsError(f"the {what}'s id {text[:100]!r} is not text that UTF-8 can encode: {error.reason}") from None
     _check_size(data, MAX_SDS_ID_SIZE_BYTES, f"a {what}'s id")
     return data
 
@@ -142,15 +144,15 @@ def _entry(entry: HistoryEntry, dialect: SdsDialect) -> bytes:
     return data
 
 
-class _Reader:
-    """Reads one message, and counts its fields."""
+class _MessageReader:
+    """Reader of one message, which counts its fields."""
 
     def __init__(self, dialect: SdsDialect) -> None:
         self._dialect = dialect
         self._left = MAX_SDS_FIELDS
 
-    def message(self, data: bytes) -> Message:
-        """Read all of it."""
+    def message(self, data: bytes) -> SdsMessage:
+        """Read the whole message."""
         numbers = self._dialect.fields
         found: dict[int, int | bytes] = {}
         history: list[HistoryEntry] = []
@@ -166,8 +168,8 @@ class _Reader:
             raise self._error("there is no content, not even an empty one")
         lamport_ms = found.get(numbers.lamport_ms)
         if isinstance(lamport_ms, bytes):
-            raise self._error("a Lamport time is a number, not text or bytes")
-        return Message(
+            raise self._error("the Lamport time is not a number but text or bytes")
+        return SdsMessage(
             self._text(found.get(numbers.message_id), "message") or "",
             self._text(found.get(numbers.channel_id), "channel") or "",
             self._text(found.get(numbers.sender_id), "sender") or "",
@@ -198,7 +200,7 @@ class _Reader:
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise self._error(f"the {what}'s id {data[:100]!r} is no UTF-8") from None
+            raise self._error(f"the {what}'s id {data[:100]!r} is not UTF-8") from None
 
     def _bytes(self, value: int | bytes | None, what: str) -> bytes | None:
         return None if value is None else _said(self._sized(value, f"the {what}"), self._dialect)
@@ -209,7 +211,7 @@ class _Reader:
         return value
 
     def _fields(self, data: bytes) -> Fields:
-        """Read the fields of a document. Those of a fixed size, which no message has, are skipped."""
+        """Return the fields of a document. Those of a fixed size, which no message has, are skipped."""
         fields: Fields = []
         at = 0
         while at < len(data):
@@ -228,11 +230,11 @@ class _Reader:
             else:
                 size_bytes = _FIXED_SIZES_BYTES.get(kind, 0)
             if not number or (not size_bytes and kind != _SIZED) or size_bytes > len(data) - at:
-                raise self._error(f"there is no field at byte {start}, but {data[start : start + 4].hex()}")
+                raise self._error(f"there is no field at byte {start}: {data[start : start + 4].hex()}")
             if kind == _SIZED:
                 fields.append((number, data[at : at + size_bytes]))
             at += size_bytes
         return fields
 
     def _error(self, reason: str) -> SdsError:
-        return SdsError(f"{reason}, which no message has in {self._dialect.name}. The sender speaks another dialect?")
+        return SdsError(f"{reason}, in {self._dialect.name}. Does the sender use another dialect?")

@@ -1,12 +1,12 @@
-"""Messages into the log: at once, or when all that they depend on is there (SDS, "Receive Message", "Deliver Message"). Pure.
+"""Delivery into the log: at once, or when all dependencies are there (SDS, "Receive Message", "Deliver Message"). Pure.
 
-A message waits with a row for each dependency that is not in the log. An arrival unlocks whoever waits for it; of those
-that can be delivered the first in the log's order goes first, so nothing comes before what it depends on.
+A waiting message has a row for each dependency that is not in the log. A message that enters the log removes these rows of
+those that wait for it. Messages without such rows are delivered in the log's order, so none comes before its dependencies.
 
-An honest message is later than all that it names: its sender's clock is. A dependency that turns out not to be earlier is
-none, and so no circle of messages waits for itself.
+An honest message is later than all that it names, because its sender's clock is. A dependency that is not earlier is ignored,
+so no circle of messages waits for itself.
 
-When there is no room, messages of the sender that holds most go (`shares`). One that others wait for is missed again then.
+When there is no room, messages of the sender with the most are dropped (`shares`). One that others wait for is missing again.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from cablestore.limits import (
 )
 from cablestore.sds import history, missing, shares, sync_ids
 from cablestore.sds.effects import Lost
-from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.outbox import tell, tell_delivered
-from cablestore.sds.records import Held, Known, Place, gap_of
+from cablestore.sds.records import KeptMessage, Known, MessageState, gap_of
 from cablestore.sds.shares import Claim
-from cablestore.sds.state import State
+from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import id_of, lamport_of, place_of, sized_prefix, time_part
 
 _LAST_MS: Final = 2**64 - 2
-"""Later than all Lamport times that are taken."""
+"""Later than all Lamport times that are accepted."""
 _FREED_PART: Final = 8
-"""Where there is no room, so much of it is freed at once: to find who holds most costs a look at all."""
+"""Fraction of the room that is freed at once: finding the largest sender costs a look at all messages."""
 
 
-class Arrival(Enum):
-    """What became of a message that was not here."""
+class DeliveryResult(Enum):
+    """Result of taking a message that was not here."""
 
     __hash__ = object.__hash__
 
@@ -50,71 +50,73 @@ class Arrival(Enum):
     TOO_MANY_UNMET = "too many unmet"
 
 
-def take(state: State, held: Held, lamport_ms: int, now_ms: int) -> Arrival:
-    """Deliver a message with content, or have it wait. Its id is not in the log and not waiting."""
-    message = held.message
+def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -> DeliveryResult:
+    """Deliver a message with content, or make it wait. Its id must not be in the log or waiting."""
+    message = kept.message
     known = state.known(message.message_id)
     is_named = known is not None and known.is_named
     place = place_of(lamport_ms, message.message_id)
     unmet = _unmet(state, message, lamport_ms)
     if not unmet:
         is_awaited = _has_come(state, message.message_id, known)
-        _enter(state, place, held, is_named=is_named)
+        _enter(state, place, kept, is_named=is_named)
         tell_delivered(state, place)
         if is_awaited:
             _deliver(state, _released(state, message.message_id))
-        return Arrival.DELIVERED
+        return DeliveryResult.DELIVERED
     if len(unmet) > MAX_SDS_UNMET:
-        missing_of_sync(state, message, now_ms)
-        return Arrival.TOO_MANY_UNMET
-    row = held.packed()
+        _note_missing(state, message, now_ms)
+        return DeliveryResult.TOO_MANY_UNMET
+    row = kept.packed()
     claim = Claim(place, shares.share_of(state, message.sender_id), len(row))
     gone = _without_room(state, claim, sum(known is None for _, known in unmet))
     for each in sorted(gone - {place}, reverse=True):
         _drop(state, each, now_ms)
     if place in gone:
-        return Arrival.NO_ROOM
+        return DeliveryResult.NO_ROOM
     if gone:
-        return take(state, held, lamport_ms, now_ms)  # it may depend on one that went
+        return take(state, kept, lamport_ms, now_ms)  # it may depend on one that was dropped
     is_awaited = _has_come(state, message.message_id, known)
     _wait(state, place, row, unmet, is_named=is_named, now_ms=now_ms)
-    if is_awaited:  # those that are not later than it do not depend on it, whatever they say
+    if is_awaited:  # messages that are not later than it do not depend on it, whatever they name
         _deliver(state, _released(state, message.message_id, until_lamport_ms=lamport_ms))
         known = state.known(message.message_id)
-        if known is not None and known.place is Place.LOGGED:  # it closed a circle, and waited for itself alone
-            return Arrival.DELIVERED
-    return Arrival.WAITING
+        if (
+            known is not None and known.state is MessageState.LOGGED
+        ):  # it was part of a circle and waited only for itself
+            return DeliveryResult.DELIVERED
+    return DeliveryResult.WAITING
 
 
-def log_own(state: State, held: Held, lamport_ms: int) -> bytes:
-    """Put an own new message into the log, and return its place."""
-    message_id = held.message.message_id
+def log_own(state: ChannelState, kept: KeptMessage, lamport_ms: int) -> bytes:
+    """Put an own new message into the log; return its place."""
+    message_id = kept.message.message_id
     known = state.known(message_id)
     is_awaited = _has_come(state, message_id, known)
     place = place_of(lamport_ms, message_id)
-    _enter(state, place, held, is_named=known is not None and known.is_named)
+    _enter(state, place, kept, is_named=known is not None and known.is_named)
     if is_awaited:
         _deliver(state, _released(state, message_id))
     return place
 
 
-def _has_come(state: State, message_id: str, known: Known | None) -> bool:
-    """Note that a message is missed or lost no more. Tells whether it was missed."""
+def _has_come(state: ChannelState, message_id: str, known: Known | None) -> bool:
+    """Note that a message is no longer missing or lost. Return whether it was missing."""
     state.counters.lost -= known is not None and known.is_lost
     return missing.close(state, message_id) is not None
 
 
-def sync_came(state: State, message: Message, now_ms: int) -> None:
-    """Note what a sync message names and is not here. Who names the sync message itself does not wait for it."""
-    missing_of_sync(state, message, now_ms)
+def take_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
+    """Note the missing messages that a sync message names. No message waits for the sync message itself."""
+    _note_missing(state, message, now_ms)
     if state.settings.dialect.logs_sync and not state.is_here(message.message_id):
         _has_come(state, message.message_id, state.known(message.message_id))
         sync_ids.remember(state, message)
         _deliver(state, _released(state, message.message_id))
 
 
-def missing_of_sync(state: State, message: Message, now_ms: int) -> None:
-    """Note what a message names that does not wait for it. Such gaps take half of the room at most."""
+def _note_missing(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
+    """Note the missing messages that a message names without waiting for them. They take at most half of the room."""
     entries = {entry.message_id: entry for entry in message.causal_history if state.known(entry.message_id) is None}
     new = [each for each in entries.values() if missing.find(state, each.message_id) is None][:MAX_SDS_UNMET]
     surplus = state.counters.told + len(new) - MAX_SDS_MISSING // 2
@@ -129,21 +131,21 @@ def missing_of_sync(state: State, message: Message, now_ms: int) -> None:
         missing.note(state, entry, now_ms, told_by=message.sender_id)
 
 
-def lost_due(state: State, now_ms: int) -> None:
-    """Give up what has been missing for too long, and deliver what waits for it."""
+def lost_due(state: ChannelState, now_ms: int) -> None:
+    """Give up messages that were missing for too long, and deliver what waits for them."""
     for part, _ in state.lost.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         gap = give_up(state, part[8:].decode(), is_lost=True)
         if gap is not None:
             tell(state, Lost(gap))
 
 
-def give_up(state: State, message_id: str, *, is_lost: bool = False) -> HistoryEntry | None:
-    """Take a dependency that is not here as met. Returns what was known of it if somebody missed it."""
+def give_up(state: ChannelState, message_id: str, *, is_lost: bool = False) -> HistoryEntry | None:
+    """Treat a dependency that is not here as met. Return its entry if it was missing."""
     known = state.known(message_id)
     if known is not None:
         return None
     gap = missing.close(state, message_id)
-    state.put_known(message_id, Known(Place.GIVEN_UP, is_lost=is_lost))
+    state.put_known(message_id, Known(MessageState.GIVEN_UP, is_lost=is_lost))
     state.counters.lost += is_lost
     if gap is None:
         return None
@@ -151,31 +153,31 @@ def give_up(state: State, message_id: str, *, is_lost: bool = False) -> HistoryE
     return gap.entry
 
 
-def _unmet(state: State, message: Message, lamport_ms: int) -> list[tuple[HistoryEntry, Known | None]]:
-    """Return the dependencies that are not in the log, with what is known of them."""
+def _unmet(state: ChannelState, message: SdsMessage, lamport_ms: int) -> list[tuple[HistoryEntry, Known | None]]:
+    """Return the dependencies that are not in the log, with their state."""
     unmet: dict[str, tuple[HistoryEntry, Known | None]] = {}
     for entry in message.causal_history:
         known = state.known(entry.message_id)
         if known is None:
             if entry.message_id != message.message_id:
                 unmet[entry.message_id] = (entry, None)
-        elif known.place is Place.WAITING and known.lamport_ms < lamport_ms:
+        elif known.state is MessageState.WAITING and known.lamport_ms < lamport_ms:
             unmet[entry.message_id] = (entry, known)
     return list(unmet.values())
 
 
-def _enter(state: State, place: bytes, held: Held, *, is_named: bool) -> None:
-    """Put a message into the log, by its place."""
-    message_id, lamport_ms = held.message.message_id, lamport_of(place)
-    state.put_logged(place, held.packed())
-    state.put_known(message_id, Known(Place.LOGGED, lamport_ms))
+def _enter(state: ChannelState, place: bytes, kept: KeptMessage, *, is_named: bool) -> None:
+    """Put a message into the log at its place."""
+    message_id, lamport_ms = kept.message.message_id, lamport_of(place)
+    state.put_logged(place, kept.packed())
+    state.put_known(message_id, Known(MessageState.LOGGED, lamport_ms))
     state.counters.lamport_ms = max(state.counters.lamport_ms, lamport_ms)
-    history.logged(state, place, held.message, is_named=is_named)
-    shares.note_sender(state, held.message.sender_id)
+    history.logged(state, place, kept.message, is_named=is_named)
+    shares.note_sender(state, kept.message.sender_id)
 
 
 def _wait(
-    state: State,
+    state: ChannelState,
     place: bytes,
     row: bytes,
     unmet: list[tuple[HistoryEntry, Known | None]],
@@ -186,28 +188,28 @@ def _wait(
     state.waiting.put(place, row)
     state.counters.waiting += 1
     state.counters.waiting_size_bytes += len(row)
-    state.put_known(id_of(place), Known(Place.WAITING, lamport_of(place), len(unmet), is_named))
+    state.put_known(id_of(place), Known(MessageState.WAITING, lamport_of(place), len(unmet), is_named))
     for entry, known in unmet:
         state.needs.put(sized_prefix(entry.message_id) + place, b"")
         if known is None:
             missing.note(state, entry, now_ms)
 
 
-def _needs_of(state: State, message_id: str, last_ms: int = _LAST_MS) -> Iterator[bytes]:
-    """Yield the place of each message up to a Lamport time that waits for this one."""
+def _needs_of(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> Iterator[bytes]:
+    """Yield the places of the messages that wait for this one, up to a Lamport time."""
     prefix = sized_prefix(message_id)
     for part, _ in state.needs.rows(prefix, prefix + place_of(last_ms + 1, "")):
         yield part[len(prefix) :]
 
 
-def _released(state: State, message_id: str, *, until_lamport_ms: int | None = None) -> list[bytes]:
-    """Take the needs of a message away; return the places of those that now wait for nothing."""
+def _released(state: ChannelState, message_id: str, *, until_lamport_ms: int | None = None) -> list[bytes]:
+    """Remove a dependency from those that wait for it; return the places of those that now wait for nothing."""
     free = []
     last_ms = _LAST_MS if until_lamport_ms is None else until_lamport_ms
     for place in list(_needs_of(state, message_id, last_ms)):
         state.needs.delete(sized_prefix(message_id) + place)
         waiter = state.known(id_of(place))
-        if waiter is None or waiter.place is not Place.WAITING:
+        if waiter is None or waiter.state is not MessageState.WAITING:
             continue
         state.put_known(id_of(place), waiter._replace(unmet=waiter.unmet - 1))
         if waiter.unmet == 1:
@@ -215,29 +217,29 @@ def _released(state: State, message_id: str, *, until_lamport_ms: int | None = N
     return free
 
 
-def _deliver(state: State, free: list[bytes]) -> None:
-    """Deliver waiting messages that wait for nothing, and those that wait for them."""
+def _deliver(state: ChannelState, free: list[bytes]) -> None:
+    """Deliver messages that wait for nothing any more, then those that wait for these."""
     heapify(free)
     while free:
         place = heappop(free)
         message_id = id_of(place)
-        held = state.held_waiting(place)
+        kept = state.kept_waiting(place)
         known = state.known(message_id)
         _stop_waiting(state, place)
-        _enter(state, place, held, is_named=known is not None and known.is_named)
+        _enter(state, place, kept, is_named=known is not None and known.is_named)
         tell_delivered(state, place)
         for released in _released(state, message_id):
             heappush(free, released)
 
 
-def _stop_waiting(state: State, place: bytes) -> None:
+def _stop_waiting(state: ChannelState, place: bytes) -> None:
     state.counters.waiting -= 1
     state.counters.waiting_size_bytes -= len(state.waiting.take(place))
     state.waiting.delete(place)
 
 
-def _without_room(state: State, new: Claim, new_gaps: int) -> set[bytes]:
-    """Return the places of the waiting messages that go so that a new one fits, or its own place where it goes itself."""
+def _without_room(state: ChannelState, new: Claim, new_gaps: int) -> set[bytes]:
+    """Return the places of the waiting messages to drop so that a new one fits; its own place if it is one of them."""
     counters = state.counters
     gone: set[bytes] = set()
     for used, most, size, claims in (
@@ -251,17 +253,17 @@ def _without_room(state: State, new: Claim, new_gaps: int) -> set[bytes]:
     return gone
 
 
-def _claims_of_waiting(state: State) -> Iterator[Claim]:
+def _claims_of_waiting(state: ChannelState) -> Iterator[Claim]:
     return (claim._replace(size=1) for claim in _claims_of_bytes(state))
 
 
-def _claims_of_bytes(state: State) -> Iterator[Claim]:
+def _claims_of_bytes(state: ChannelState) -> Iterator[Claim]:
     for place, row in state.waiting.rows():
         yield Claim(place, shares.share_of(state, state.read(place, row).message.sender_id), len(row))
 
 
-def _claims_of_missing(state: State) -> Iterator[Claim]:
-    """Yield how many gaps each waiting message holds: those of which it is the first that waits for them."""
+def _claims_of_missing(state: ChannelState) -> Iterator[Claim]:
+    """Yield how many gaps each waiting message claims: those for which it is the first that waits."""
     held: Counter[bytes] = Counter()
     for part, _ in state.missing.rows():
         first = next(_needs_of(state, part.decode()), None)
@@ -270,30 +272,30 @@ def _claims_of_missing(state: State) -> Iterator[Claim]:
     return (claim._replace(size=held[claim.key]) for claim in _claims_of_bytes(state))
 
 
-def _claims_of_gaps(state: State) -> Iterator[Claim]:
-    """Yield the gaps that only sync messages named."""
+def _claims_of_gaps(state: ChannelState) -> Iterator[Claim]:
+    """Yield the claims of gaps that only sync messages named."""
     for part, row in state.missing.rows():
         told_by = gap_of(row).told_by
         if told_by is not None:
             yield Claim(part, shares.share_of(state, told_by), 1)
 
 
-def _drop(state: State, place: bytes, now_ms: int) -> None:
-    """Forget a waiting message, and what only it waited for. Where others wait for it, it is missed again."""
-    message_id, held = id_of(place), state.held_waiting(place)
+def _drop(state: ChannelState, place: bytes, now_ms: int) -> None:
+    """Drop a waiting message and the gaps that only it waited for. If others wait for it, it is missing again."""
+    message_id, kept = id_of(place), state.kept_waiting(place)
     known = state.known(message_id)
     is_named = known is not None and known.is_named
     _stop_waiting(state, place)
-    for dependency in {entry.message_id for entry in held.message.causal_history}:
+    for dependency in {entry.message_id for entry in kept.message.causal_history}:
         need = sized_prefix(dependency) + place
         if state.needs.get(need) is not None:
             state.needs.delete(need)
             if next(_needs_of(state, dependency), None) is None:
                 missing.close(state, dependency)
-    if is_named:  # it was given up before it came, so nobody has to wait for it
-        state.put_known(message_id, Known(Place.GIVEN_UP, is_named=True))
+    if is_named:  # it was given up before it came, so nothing has to wait for it
+        state.put_known(message_id, Known(MessageState.GIVEN_UP, is_named=True))
         _deliver(state, _released(state, message_id))
         return
     state.ids.delete(message_id.encode())
     if next(_needs_of(state, message_id), None) is not None:
-        missing.note(state, held.entry, now_ms)
+        missing.note(state, kept.entry, now_ms)

@@ -4,13 +4,13 @@
 |---|---|---|
 | sender, message, channel | fields 1, 2, 3 | 7, 1, 4 |
 | Lamport time, history, filter, repairs, content | 10, 11, 12, 13, 20 | 2, 3, 6, 13, 5 |
-| without a sender, time or content | no sender: refused | no time or content: refused; content may be empty |
+| required | a sender | a time and content, which may be empty |
 | ids in a filter | MurmurHash3 of 32 bits | FarmHash of 64 bits |
 | a filter's bytes | words of 64 bits, high byte first | words, low byte first, with the filter's parameters |
 | repair | SHA-256 | FarmHash |
-| sync messages | in no log | in the logs of members, which name them |
+| sync messages | in no log | in the logs of members, which name them in histories |
 
-They do not understand each other: all members of a channel speak one.
+The two are incompatible: all members of a channel must use the same one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cablestore.sds.hashes import javascript_hash, nim_hash, sha256_hash
 
 
 class FieldNumbers(NamedTuple):
-    """The numbers of a message's protobuf fields. Those of a history entry are 1, 2 and 3 in all dialects."""
+    """Numbers of a message's protobuf fields. Those of a history entry are 1, 2 and 3 in all dialects."""
 
     sender_id: int
     message_id: int
@@ -38,13 +38,13 @@ class FieldNumbers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SdsDialect:
-    """One dialect.
+    """Dialect of SDS.
 
-    `filter_hash` places ids in filters, `repair_hash` chooses who repairs, and when; both may be negative. With
-    `describes_filter` a filter's words are low byte first, in a document that names their parameters; without, they are
-    high byte first and nothing is beside them. `needs_sender` and `needs_lamport` tell what no message is without;
-    `empty_is_unset` that an empty field means none, and that content stands in any message. With `logs_sync` members put
-    sync messages into their logs and name them in histories.
+    `filter_hash` decides the bits of ids in filters, `repair_hash` who repairs and when. Both may be negative. With
+    `describes_filter` a filter is a document with its parameters and its words, low byte first; without, it is only the words,
+    high byte first. `needs_sender` and `needs_lamport` tell what each message must have. With `empty_is_unset` an empty field
+    means none, and each message must have a content field. With `logs_sync` members put sync messages into their logs and
+    name them in histories.
     """
 
     name: str
@@ -78,7 +78,7 @@ SPEC: Final = SdsDialect(
     empty_is_unset=False,
     logs_sync=False,
 )
-"""The specification's, which names no hashes: they and the filter's bytes are those of @waku/sds."""
+"""The dialect of the specification. It defines no hashes: these and the filter's bytes are those of @waku/sds."""
 
 NIM: Final = SdsDialect(
     "nim",
@@ -100,14 +100,14 @@ NIM: Final = SdsDialect(
     empty_is_unset=True,
     logs_sync=True,
 )
-"""nim-sds, as logos-delivery runs it."""
+"""The dialect of nim-sds as used in logos-delivery."""
 
 DIALECTS: Final = {dialect.name: dialect for dialect in (SPEC, NIM)}
 
 
 def dialect_named(name: str) -> SdsDialect:
-    """Return the dialect of this name. Raises SdsError for another."""
+    """Return the dialect with this name. Raises SdsError if there is none."""
     try:
         return DIALECTS[name]
     except KeyError:
-        raise SdsError(f"no dialect is called {name!r}: there are {', '.join(DIALECTS)}") from None
+        raise SdsError(f"no dialect is called {name!r}: choose one of {', '.join(DIALECTS)}") from None

@@ -1,7 +1,7 @@
-"""What comes out of a channel for the application to do or to know, and how it stands in the outbox. Pure.
+"""Effects of a channel: what the application must do or should know, and their codes in the outbox. Pure.
 
-The outbox has no bytes that stand elsewhere: a message of the log is named by its place, and gets its filter when it is
-read, so that what is sent tells what is here at that moment.
+The outbox repeats no bytes of the log. It names a message of the log by its place, and adds the filter when the effect is read,
+so that the filter is that of the moment of sending.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.message import HistoryEntry, SdsMessage
 
 
 class Reason(Enum):
-    """Why a message is sent."""
+    """Reason for sending a message."""
 
     __hash__ = object.__hash__
 
@@ -22,14 +22,14 @@ class Reason(Enum):
     RESEND = "resend"
     """Nobody acknowledged it."""
     REPAIR = "repair"
-    """Somebody misses it, whoever wrote it."""
+    """Another member requested it; anybody may have written it."""
     SYNC = "sync"
     EPHEMERAL = "ephemeral"
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Broadcast these bytes in the channel."""
+    """Request to broadcast these bytes in the channel."""
 
     message_id: str
     reason: Reason
@@ -38,31 +38,31 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """A member's message is in the log, and all that it depends on is. Own messages are in the log when they are sent.
+    """Delivery of a member's message: it and all its dependencies are in the log. Own messages are there when they are sent.
 
-    It belongs where the order of (Lamport time, id) puts it, which may be before messages that were delivered earlier.
+    Its place is given by (Lamport time, id) and may be before messages that were delivered earlier.
     """
 
-    message: Message
+    message: SdsMessage
 
 
 @dataclass(frozen=True, slots=True)
 class DeliverEphemeral:
-    """A member's message that is in no log."""
+    """Delivery of a member's message that is in no log."""
 
-    message: Message
+    message: SdsMessage
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Somebody else has this own message."""
+    """Notice that another member has this own message."""
 
     message_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class PossiblyAcknowledged:
-    """The filters of `members` members have this own message; `doubt` is how probable it is that none of them has it."""
+    """Notice that the filters of this many members have this own message. `doubt` is the probability that none has it."""
 
     message_id: str
     members: int
@@ -71,7 +71,7 @@ class PossiblyAcknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Unacknowledged:
-    """This own message was sent `sent` times, nobody acknowledged it, and it is not sent again by itself."""
+    """Notice that this own message was sent `sent` times without acknowledgement. It is not sent again by itself."""
 
     message_id: str
     sent: int
@@ -80,14 +80,14 @@ class Unacknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Somebody named a message that is not here: retrieve it, if there is where from. Comes once for each gap."""
+    """Notice that another member named a message that is not here: retrieve it if you can. Comes once for each gap."""
 
     entry: HistoryEntry
 
 
 @dataclass(frozen=True, slots=True)
 class Retrieve:
-    """The same message is still missing: retrieve it, for the `attempt`-th time. `Missing` was the first."""
+    """Request to retrieve a message that is still missing, for the `attempt`-th time. `Missing` was the first."""
 
     entry: HistoryEntry
     attempt: int
@@ -95,14 +95,14 @@ class Retrieve:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A missing message was given up; what depends on it is delivered without it. Should it come, it is delivered."""
+    """Notice that a missing message was given up. What depends on it is delivered without it. It is delivered if it comes."""
 
     entry: HistoryEntry
 
 
 @dataclass(frozen=True, slots=True)
 class RepairRequested:
-    """The message with this id asks the others for repairs."""
+    """Notice that the message with this id requests repairs from the others."""
 
     message_id: str
     entries: tuple[HistoryEntry, ...]
@@ -120,7 +120,7 @@ Effect = (
     | Lost
     | RepairRequested
 )
-"""What stands in the outbox."""
+"""Entry of the outbox."""
 
 SEND_LOGGED: Final = 1
 SEND_OTHER: Final = 2
@@ -133,4 +133,4 @@ MISSING: Final = 8
 RETRIEVE: Final = 9
 LOST: Final = 10
 REPAIR_REQUESTED: Final = 11
-"""What the rows of the outbox begin with."""
+"""Codes with which rows of the outbox begin."""

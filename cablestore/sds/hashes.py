@@ -1,6 +1,6 @@
-"""The hashes that deployed nodes put ids into filters and response groups with. Pure.
+"""Hashes with which deployed nodes put ids into filters and response groups. Pure.
 
-All are public functions without a key: whoever chooses ids can make them collide.
+All are public functions without a key, so a member that chooses ids can make them collide.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _C2: Final = 0x1B873593
 def javascript_hash(text: str) -> int:
     """Return MurmurHash3 x86_32 with seed 0, signed, as @waku/sds computes it.
 
-    It hashes one UTF-16 unit of each character, the first, where a byte should be. For text in ASCII, which ids are, and
-    in Latin-1 that is MurmurHash3 of the bytes.
+    It hashes the first UTF-16 unit of each character in place of a byte. For text in ASCII, which ids are, and in Latin-1 that
+    is MurmurHash3 of the bytes.
     """
     if text.isascii():
         return mmh3.hash(text)
@@ -34,7 +34,7 @@ def javascript_hash(text: str) -> int:
 def nim_hash(text: str) -> int:
     """Return FarmHash's 64-bit fingerprint of UTF-8, signed: `hash(string)` of Nim from 2.2 on, which nim-sds uses.
 
-    Raises UnicodeEncodeError for text that UTF-8 cannot write, SdsError where FarmHash is not installed.
+    Raises UnicodeEncodeError for text that UTF-8 cannot encode, SdsError if FarmHash is not installed.
     """
     found = _farmhash()(text.encode())
     return found - (1 << 64) if found >> 63 else found
@@ -51,15 +51,15 @@ def _farmhash() -> Callable[[bytes], int]:
 
 
 def sha256_hash(text: str) -> int:
-    """Return the first eight bytes of SHA-256 of UTF-8, without a sign: what @waku/sds repairs with.
+    """Return the first eight bytes of SHA-256 of UTF-8, unsigned, as @waku/sds uses it for repairs.
 
-    Raises UnicodeEncodeError for text that UTF-8 cannot write.
+    Raises UnicodeEncodeError for text that UTF-8 cannot encode.
     """
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
 def _murmur3(units: list[int]) -> int:
-    """MurmurHash3 x86_32 of units that may be wider than the bytes it is made for: what sticks out is mixed in."""
+    """Return MurmurHash3 x86_32 of units that may be wider than bytes: their upper bits are mixed in."""
     hash_ = 0
     whole = len(units) // 4 * 4
     for at in range(0, whole, 4):

@@ -1,9 +1,9 @@
 """Causal histories, and sync messages that carry them when nothing else does (SDS, "Periodic Sync Message"). Pure.
 
-A history names the newest messages of the log. When many write at once some are never among the newest of anybody who
-writes next, and a member that missed such a one would never hear of it. So a history also names loose ends: messages of
-the log that no message of the log names. Everything in a log can be reached from its loose ends, and equal logs have equal
-ones. A loose end is told in sync messages until a member other than its sender told it within the last interval.
+A history names the newest messages of the log. When many write at once, some messages are never among the newest of the next
+writer, and a member that missed one would never notice. So a history also names *loose ends*: messages of the log that no
+message of the log names. All messages of a log can be reached from its loose ends, and equal logs have equal loose ends. Sync
+messages name a loose end until a member other than its sender has named it within the last interval.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Final
 
 from cablestore.sds import missing, sync_ids
 from cablestore.sds.effects import Reason
-from cablestore.sds.message import HistoryEntry, Message, message_id_of
+from cablestore.sds.message import HistoryEntry, SdsMessage, message_id_of
 from cablestore.sds.outbox import tell_send_other
-from cablestore.sds.records import Loose, Place, loose_of
-from cablestore.sds.state import State
+from cablestore.sds.records import LooseEnd, MessageState, loose_end_of
+from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import place_of
 
 _LOOSE_ENDS_READ: Final = 1_024
-"""Loose ends that a sync message is chosen from."""
+"""How many loose ends are read to choose from for a sync message."""
 
 
-def history(state: State) -> tuple[HistoryEntry, ...]:
+def history(state: ChannelState) -> tuple[HistoryEntry, ...]:
     """Return what a new message depends on, oldest first."""
     newest, most = state.newest(), state.settings.loose_ends
     if sum(state.loose.get(place) is not None for place in newest) == state.counters.loose:
@@ -34,21 +34,21 @@ def history(state: State) -> tuple[HistoryEntry, ...]:
     return entries(state, [*others, *newest])
 
 
-def entries(state: State, places: Iterable[bytes]) -> tuple[HistoryEntry, ...]:
-    """Return entries for messages of the log, in its order. Senders are named for repairs only, which use them."""
-    found = [state.held(place).entry for place in sorted(places)]
+def entries(state: ChannelState, places: Iterable[bytes]) -> tuple[HistoryEntry, ...]:
+    """Return entries for messages of the log, in its order. They have senders only if repairs are on."""
+    found = [state.kept(place).entry for place in sorted(places)]
     if state.settings.repair is None:
         found = [replace(entry, sender_id=None) for entry in found]
     return tuple(found)
 
 
-def logged(state: State, place: bytes, message: Message, *, is_named: bool) -> None:
-    """Note what a message that came into the log names, and that nobody names it yet, unless somebody does."""
+def logged(state: ChannelState, place: bytes, message: SdsMessage, *, is_named: bool) -> None:
+    """Note a message that entered the log: it is a loose end unless `is_named`, and those that it names are none any more."""
     for entry in message.causal_history:
         known = state.known(entry.message_id)
         if known is None:
             continue
-        if known.place is Place.GIVEN_UP:
+        if known.state is MessageState.GIVEN_UP:
             state.put_known(entry.message_id, known._replace(is_named=True))
         elif state.counters.loose:
             named = place_of(known.lamport_ms, entry.message_id)
@@ -56,31 +56,31 @@ def logged(state: State, place: bytes, message: Message, *, is_named: bool) -> N
                 state.loose.delete(named)
                 state.counters.loose -= 1
     if not is_named:
-        state.loose.put(place, Loose(0, message.sender_id).packed())
+        state.loose.put(place, LooseEnd(0, message.sender_id).packed())
         state.counters.loose += 1
 
 
-def heard(state: State, message: Message, now_ms: int) -> None:
-    """Note which loose ends a received message told to everybody."""
+def note_named(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
+    """Note which loose ends a received message named."""
     if not state.counters.loose:
         return
     for entry in message.causal_history:
         known = state.known(entry.message_id)
-        if known is not None and known.place is Place.LOGGED:
+        if known is not None and known.state is MessageState.LOGGED:
             place = place_of(known.lamport_ms, entry.message_id)
             row = state.loose.get(place)
             if row is not None:
-                _told(state, place, loose_of(row), message.sender_id, now_ms)
+                _note_named(state, place, loose_end_of(row), message.sender_id, now_ms)
 
 
-def _told(state: State, place: bytes, loose: Loose, by: str, now_ms: int) -> None:
-    """Note that a member told a loose end. Its sender does not count: whether others have it is what is to be told."""
+def _note_named(state: ChannelState, place: bytes, loose: LooseEnd, by: str, now_ms: int) -> None:
+    """Note that a member named a loose end. Its sender does not count: it does not show that others have it."""
     if by != loose.sender_id:
         state.loose.put(place, loose._replace(named_ms=now_ms).packed())
 
 
-def sync_due(state: State, now_ms: int, random: Callable[[], float]) -> None:
-    """Send a sync message when it is time, if there is something that nobody told of late, or repairs to ask for."""
+def sync_due(state: ChannelState, now_ms: int, random: Callable[[], float]) -> None:
+    """Send a sync message when it is due and there are loose ends that nobody named lately or repairs to request."""
     counters, interval_ms = state.counters, state.settings.sync_interval_ms
     if interval_ms is None:
         return
@@ -90,38 +90,38 @@ def sync_due(state: State, now_ms: int, random: Callable[[], float]) -> None:
     if now_ms < counters.sync_ms:
         return
     counters.sync_ms = now_ms + int(interval_ms * (1 + random()))
-    untold = _untold(state, now_ms - interval_ms)
-    if untold or missing.has_requests(state, now_ms):
+    unnamed = _unnamed(state, now_ms - interval_ms)
+    if unnamed or missing.has_requests(state, now_ms):
         most = state.settings.loose_ends_of_sync
-        start = int(random() * len(untold)) if len(untold) > most else 0
-        _sync(state, (untold[start:] + untold[:start])[:most], now_ms)
+        start = int(random() * len(unnamed)) if len(unnamed) > most else 0
+        _sync(state, (unnamed[start:] + unnamed[:start])[:most], now_ms)
 
 
-def _untold(state: State, since_ms: int) -> list[bytes]:
-    """Return the loose ends that nobody else told since then. Own ones that are still sent again need no other word."""
-    untold = []
+def _unnamed(state: ChannelState, since_ms: int) -> list[bytes]:
+    """Return the loose ends that nobody named since then, without own messages that are still sent again."""
+    unnamed = []
     for place, row in state.loose.some(b"", None, _LOOSE_ENDS_READ):
-        loose = loose_of(row)
+        loose = loose_end_of(row)
         is_resent = loose.sender_id == state.sender_id and state.outgoing.get(place) is not None
         if loose.named_ms <= since_ms and not is_resent:
-            untold.append(place)
-    return untold
+            unnamed.append(place)
+    return unnamed
 
 
-def _sync(state: State, untold: list[bytes], now_ms: int) -> None:
+def _sync(state: ChannelState, unnamed: list[bytes], now_ms: int) -> None:
     counters = state.counters
     counters.lamport_ms = max(now_ms, counters.lamport_ms + 1)
     message_id = message_id_of(state.sender_id, state.channel_id, counters.lamport_ms, b"")
-    message = Message(
+    message = SdsMessage(
         message_id,
         state.channel_id,
         state.sender_id,
         counters.lamport_ms,
-        causal_history=entries(state, {*untold, *state.newest()}),
+        causal_history=entries(state, {*unnamed, *state.newest()}),
         repair_request=missing.take_requests(state, message_id, now_ms),
     )
     tell_send_other(state, message, Reason.SYNC)
     if state.settings.dialect.logs_sync:
         sync_ids.remember(state, message)
-    for place in untold:
-        _told(state, place, loose_of(state.loose.take(place)), state.sender_id, now_ms)
+    for place in unnamed:
+        _note_named(state, place, loose_end_of(state.loose.take(place)), state.sender_id, now_ms)

@@ -1,8 +1,8 @@
-"""The causal logs of a store: channels kept in a LevelDB of their own, in its folder `sds`, one atomic write for each event.
+"""The causal logs of a store: channels in a LevelDB of their own, in its folder `sds`, with one atomic write for each event.
 
-The application sends, hands over what the transport brings, ticks every second, and in between takes effects out of the
-outbox, does what they say and confirms them. After a crash it goes on there: an effect that was handled and not confirmed
-comes once more, no other one does, and none is lost. Nothing is in the outbox before what led to it is on the disk.
+The application calls `send`, `receive` and, every second, `tick`. It takes effects out of the outbox, does what they say and
+confirms them. An effect gets into the outbox in the same write as the event that caused it. So after a crash none is lost,
+and only those come again that were handled and not confirmed.
 """
 
 from __future__ import annotations
@@ -11,38 +11,39 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from cablestore.errors import NotAStoreError, SdsError, StorageError, StoreLockedError
+from cablestore.errors import CorruptStoreError, NotAStoreError, SdsError, StorageError, StoreLockedError
 from cablestore.files import lock
+from cablestore.index.database import Database, SnapshotSource
 from cablestore.index.folder import CAUSAL_LOGS
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
-from cablestore.index.reader import Database, SnapshotSource
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
-from cablestore.sds.channel import Channel, Received
+from cablestore.protocol.keys import after_prefix
+from cablestore.sds.bloom import RollingFilter
+from cablestore.sds.channel import ChannelTransaction, Received
 from cablestore.sds.effects import Effect
-from cablestore.sds.message import HistoryEntry, Message
-from cablestore.sds.records import Counters
-from cablestore.sds.rolling import RollingFilter
+from cablestore.sds.message import HistoryEntry, SdsMessage
+from cablestore.sds.records import Counters, counters_of
 from cablestore.sds.settings import Settings
-from cablestore.sds.status import ChannelStatus, channel_statuses
-from cablestore.sds.tables import channel_ids
+from cablestore.sds.tables import STATE, Table, channel_ids, channel_prefix
 
-T = TypeVar("T", Message, HistoryEntry)
+T = TypeVar("T", SdsMessage, HistoryEntry)
 
 _OWNER: Final = "owner"
 _DEFAULT: Final = Settings()
 
 _open_here: Final[WeakValueDictionary[Path, CausalLog]] = WeakValueDictionary()
-"""The logs that this process has open, for commands that find the folder locked by it."""
+"""Logs that this process has open, for commands that find the folder locked by it."""
 
 
 class CausalLog:
-    """Causal logs in one database. Thread-safe within its process; one process at a time has it open."""
+    """Causal logs in one database. Threads may share them; one process at a time can open them."""
 
     def __init__(self, database: Database, lock: int | None = None) -> None:
         """Use `open` or `in_memory`."""
@@ -55,10 +56,10 @@ class CausalLog:
 
     @classmethod
     def open(cls, store_folder: Path | str, *, create: bool = True, tuning: Tuning | None = None) -> Self:
-        """Open the causal logs of the store in a folder, making them where there are none and `create` allows it.
+        """Open the causal logs of the store in a folder. With `create` they are made if there are none.
 
-        The store itself need not be open. Raises StoreLockedError where they are open already, NotAStoreError where there
-        are none, StorageError where the disk refuses or is damaged.
+        The store itself need not be open. Raises StoreLockedError if they are open already, NotAStoreError if there are none,
+        StorageError if reading or writing fails.
         """
         path = _path_of(store_folder)
         if not create and not path.is_dir():
@@ -78,47 +79,49 @@ class CausalLog:
 
     @classmethod
     def in_memory(cls, database: Database | None = None) -> Self:
-        """Keep logs in memory, for tests and throwaway clients; or in a database that somebody else closes."""
+        """Keep logs in memory, for tests and short-lived clients, or in a database that the caller closes."""
         return cls(database or MemoryDB())
 
     @classmethod
     def open_here(cls, store_folder: Path | str) -> CausalLog | None:
-        """Return the causal logs of a store that this process has open, None where it has not."""
+        """Return the causal logs of a store if this process has them open, else None."""
         found = _open_here.get(_path_of(store_folder))
         return None if found is None or found._lock is None else found  # noqa: SLF001 - of the same class
 
     def channel(self, channel_id: str, sender_id: str, settings: Settings = _DEFAULT) -> LogChannel:
-        """Return a channel in which we write as `sender_id`, making it where there is none.
+        """Return the channel in which we write as `sender_id`. It is made if there is none.
 
-        Raises SdsError where the log belongs to another sender, or the channel is open with other settings.
+        Raises SdsError if the log belongs to another sender, or the channel is open with other settings.
         """
         if not channel_id or not sender_id:
-            raise SdsError("a channel and its sender have ids that are not empty")
+            raise SdsError("the ids of a channel and of its sender must not be empty")
         with self._writing:
             known = self._channels.get(channel_id)
             if known is None:
                 known = LogChannel(self, channel_id, sender_id, settings)
-                with self._turn(known, sync=True) as turn:  # refuses another sender
-                    turn.open()
+                with self._transaction(known, sync=True) as transaction:  # raises for another sender
+                    transaction.open()
                 self._channels[channel_id] = known
             elif (known.sender_id, known.settings) != (sender_id, settings):
-                raise SdsError(f"channel {channel_id!r} is open already, with another sender or other settings")
+                raise SdsError(
+                    f"channel {channel_id!r} is open already with another sender or other settings: use the same"
+                )
             return known
 
     def channel_ids(self) -> list[str]:
-        """Return the ids of the channels that something is kept of."""
+        """Return the ids of the channels in the database."""
         with self._database.snapshot() as source:
             return list(channel_ids(source))
 
     def status(self) -> list[ChannelStatus]:
-        """Return how much is where in each channel, also in those that are not open."""
+        """Return the status of each channel, also of those that are not open."""
         return channel_statuses(self._database)
 
     @contextmanager
     def batch(self, *, sync: bool = True) -> Iterator[None]:
-        """Put all events of this thread inside a `with`, in any channels, into one write: all of them or none.
+        """Write all events of this thread inside the `with`, in any channels, at once: all of them or none.
 
-        With `sync` it returns when they are on the disk. Where the body raises nothing is written. A batch in a batch is
+        With `sync` they are on disk at the end of the `with`. If its body raises, nothing is written. A batch inside a batch is
         part of it.
         """
         with self._writing:
@@ -132,52 +135,52 @@ class CausalLog:
                     rows = self._batch.rows()
                 if rows:
                     self._database.write(rows, sync=sync)
-                for channel_id, turn in self._batch.turns.items():
-                    if turn.state.kept_filter is not None:
-                        self._filters[channel_id] = turn.state.kept_filter
+                for channel_id, transaction in self._batch.transactions.items():
+                    if transaction.state.kept_filter is not None:
+                        self._filters[channel_id] = transaction.state.kept_filter
             except BaseException:
                 if self._batch is not None:
-                    for channel_id in self._batch.turns:
+                    for channel_id in self._batch.transactions:
                         self._filters.pop(channel_id, None)  # it has ids that were not written
                 raise
             finally:
                 self._batch = None
 
     @contextmanager
-    def _turn(self, channel: LogChannel, *, sync: bool) -> Iterator[Channel]:
-        """Yield the channel for an event. What goes wrong in the middle of one spoils the batch."""
+    def _transaction(self, channel: LogChannel, *, sync: bool) -> Iterator[ChannelTransaction]:
+        """Yield the transaction of a channel for an event. An error in the middle of an event spoils the batch."""
         with self.batch(sync=sync):
             batch = self._batch
             assert batch is not None  # noqa: S101 - tells mypy what `batch` does
-            turn = batch.turns.get(channel.channel_id)
-            if turn is None:
-                turn = batch.turns[channel.channel_id] = self._begin(batch.source, channel)
+            transaction = batch.transactions.get(channel.channel_id)
+            if transaction is None:
+                transaction = batch.transactions[channel.channel_id] = self._begin(batch.source, channel)
             try:
-                yield turn
+                yield transaction
             except SdsError:
-                raise  # comes before anything changes
+                raise  # raised before anything changes
             except BaseException:
                 batch.is_spoilt = True
                 raise
 
     @contextmanager
-    def _reading(self, channel: LogChannel) -> Iterator[Channel]:
-        """Yield the channel as it was last written. Inside of a batch nothing is read: it may never be written."""
+    def _reading(self, channel: LogChannel) -> Iterator[ChannelTransaction]:
+        """Yield a transaction over what was last written. Raises SdsError inside a batch, which may never be written."""
         with self._writing:
             if self._batch is not None:
-                raise SdsError("a batch is under way: read the channel before it or after it")
+                raise SdsError("the channel cannot be read inside a batch: read it before or after")
             with self._database.snapshot() as source:
-                turn = self._begin(source, channel)
-                yield turn
-                if turn.state.kept_filter is not None and not turn.rows():
-                    self._filters[channel.channel_id] = turn.state.kept_filter
+                transaction = self._begin(source, channel)
+                yield transaction
+                if transaction.state.kept_filter is not None and not transaction.rows():
+                    self._filters[channel.channel_id] = transaction.state.kept_filter
 
-    def _begin(self, source: SnapshotSource, channel: LogChannel) -> Channel:
+    def _begin(self, source: SnapshotSource, channel: LogChannel) -> ChannelTransaction:
         rolling = self._filters.get(channel.channel_id)
-        return Channel(source, channel.channel_id, channel.sender_id, channel.settings, rolling)
+        return ChannelTransaction(source, channel.channel_id, channel.sender_id, channel.settings, rolling)
 
     def close(self) -> None:
-        """Wait for the event under way, then close. In the outbox stands what is not confirmed."""
+        """Wait for the present event, then close. Effects that are not confirmed stay in the outbox."""
         with self._writing:
             self._database.close()
             if self._lock is not None:
@@ -185,35 +188,33 @@ class CausalLog:
                 self._lock = None
 
     def __enter__(self) -> Self:
-        """Return the logs."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Close them."""
         self.close()
 
 
 class _Batch:
-    """Events that are written together: a Channel for each channel, over one state."""
+    """Events that are written together: one ChannelTransaction for each channel, over one state."""
 
     def __init__(self, source: SnapshotSource) -> None:
         self.source: Final = source
-        self.turns: Final[dict[str, Channel]] = {}
+        self.transactions: Final[dict[str, ChannelTransaction]] = {}
         self.is_spoilt = False
 
     def rows(self) -> dict[bytes, bytes | None]:
         if self.is_spoilt:
-            raise StorageError("an event of this batch broke off in the middle, so nothing of the batch was written")
+            raise StorageError("an event of this batch failed in the middle, so nothing of the batch was written")
         rows: dict[bytes, bytes | None] = {}
-        for turn in self.turns.values():
-            rows.update(turn.rows())
+        for transaction in self.transactions.values():
+            rows.update(transaction.rows())
         return rows
 
 
 class LogChannel:
-    """One channel of the log. Each call is one atomic write, on the disk when it returns, or part of a `batch`.
+    """Channel of a causal log. Each event is one atomic write, on disk when the call returns, or part of a `batch`.
 
-    Times are milliseconds since 1970. Everything that follows from a call stands in the outbox.
+    Times are milliseconds since 1970. The effects of a call are in the outbox.
     """
 
     def __init__(self, log: CausalLog, channel_id: str, sender_id: str, settings: Settings) -> None:
@@ -233,108 +234,110 @@ class LogChannel:
         message_id: str | None = None,
         retrieval_hint: bytes | None = None,
         sync: bool = True,
-    ) -> Message:
-        """Write a message into the log and have it sent: see `Channel.send`."""
-        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001 - a log and its channels are one
-            return turn.send(content, now_ms, message_id=message_id, retrieval_hint=retrieval_hint)
+    ) -> SdsMessage:
+        """Write a message into the log and send it: see `ChannelTransaction.send`."""
+        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001 - a log and its channels are one
+            return transaction.send(content, now_ms, message_id=message_id, retrieval_hint=retrieval_hint)
 
-    def send_ephemeral(self, content: bytes, *, sync: bool = True) -> Message:
-        """Have a message sent that is kept nowhere: see `Channel.send_ephemeral`."""
-        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
-            return turn.send_ephemeral(content)
+    def send_ephemeral(self, content: bytes, *, sync: bool = True) -> SdsMessage:
+        """Send a message that no log keeps: see `ChannelTransaction.send_ephemeral`."""
+        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+            return transaction.send_ephemeral(content)
 
     def receive(self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True) -> Received:
-        """Take what the transport brought. Never raises for what is in it."""
-        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
-            return turn.receive(data, now_ms, retrieval_hint=retrieval_hint)
+        """Take bytes from the transport. No content makes it raise."""
+        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+            return transaction.receive(data, now_ms, retrieval_hint=retrieval_hint)
 
     def receive_all(self, data: Iterable[bytes], now_ms: int, *, sync: bool = True) -> list[Received]:
-        """Take many messages, a thousand in one write. What was written before an error stays."""
+        """Take many messages, up to a thousand in one write. What was written before an error stays."""
         found: list[Received] = []
         pending = iter(data)
         while batch := list(islice(pending, MAX_SDS_BATCH)):
-            with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
-                found += [turn.receive(each, now_ms) for each in batch]
+            with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+                found += [transaction.receive(each, now_ms) for each in batch]
         return found
 
     def retrieved(
         self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True
     ) -> Received:
-        """Take what was retrieved from a store: see `Channel.retrieved`."""
-        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
-            return turn.retrieved(data, now_ms, retrieval_hint=retrieval_hint)
+        """Take bytes retrieved from a store: see `ChannelTransaction.retrieved`."""
+        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+            return transaction.retrieved(data, now_ms, retrieval_hint=retrieval_hint)
 
     def met(self, message_ids: Iterable[str], *, sync: bool = True) -> None:
-        """Take dependencies as met: see `Channel.met`."""
-        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
-            turn.met(message_ids)
+        """Treat dependencies as met: see `ChannelTransaction.met`."""
+        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+            transaction.met(message_ids)
 
     def tick(self, now_ms: int, random: Callable[[], float], *, sync: bool = True) -> None:
-        """Do what is due: see `Channel.tick`."""
-        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
-            turn.tick(now_ms, random)
+        """Do what is due: see `ChannelTransaction.tick`."""
+        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+            transaction.tick(now_ms, random)
 
     def confirm(self, sequence: int, *, sync: bool = True) -> None:
-        """Forget the effects up to this number: they were handled. Without `sync` they may come again after a power cut."""
-        with self._log._turn(self, sync=sync) as turn:  # noqa: SLF001
-            turn.confirm(sequence)
+        """Remove handled effects up to this number. Without `sync` they may come again after a power failure."""
+        with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
+            transaction.confirm(sequence)
 
     # --- reading ----------------------------------------------------------------------------------
 
     def outbox(self, after: int = 0, most: int = MAX_SDS_EFFECTS_READ) -> list[tuple[int, Effect]]:
-        """Return the first effects with numbers above `after` that are not confirmed, in the order in which they arose."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return list(turn.outbox(after, min(most, MAX_SDS_EFFECTS_READ)))
+        """Return the first unconfirmed effects with numbers above `after`, in order."""
+        with self._log._reading(self) as transaction:  # noqa: SLF001
+            return list(transaction.outbox(after, min(most, MAX_SDS_EFFECTS_READ)))
 
-    def log(self, after: Message | None = None) -> Iterator[Message]:
-        """Yield the log in its order, from the first message on or from the one after `after`.
+    def log(self, after: SdsMessage | None = None) -> Iterator[SdsMessage]:
+        """Yield the log in its order, from the first message or after `after`.
 
-        A thousand are read at a time. What comes into the log meanwhile, after the last one yielded, is yielded too.
+        A thousand messages are read at a time. Those that enter the log meanwhile, after the last yielded one, are yielded too.
         """
-        yield from self._paged(lambda turn, last: turn.log(last), after)
+        yield from self._paged(lambda transaction, last: transaction.log(last), after)
 
-    def log_from(self, lamport_ms: int) -> Iterator[Message]:
+    def log_from(self, lamport_ms: int) -> Iterator[SdsMessage]:
         """Yield the log in its order, from a Lamport time on: see `log`."""
-        yield from self._paged(lambda turn, last: turn.log_from(lamport_ms) if last is None else turn.log(last), None)
+        yield from self._paged(
+            lambda transaction, last: transaction.log_from(lamport_ms) if last is None else transaction.log(last), None
+        )
 
-    def newest(self, most: int = 50) -> list[Message]:
+    def newest(self, most: int = 50) -> list[SdsMessage]:
         """Return the last messages of the log, the last one first."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return list(islice(turn.log(reverse=True), most))
+        with self._log._reading(self) as transaction:  # noqa: SLF001
+            return list(islice(transaction.log(reverse=True), most))
 
-    def message(self, message_id: str) -> Message | None:
-        """Return a message of the log, None where it is not there."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return turn.message(message_id)
+    def message(self, message_id: str) -> SdsMessage | None:
+        """Return a message of the log, None if it is not in the log."""
+        with self._log._reading(self) as transaction:  # noqa: SLF001
+            return transaction.message(message_id)
 
     def encoded(self, message_id: str) -> bytes | None:
-        """Return the bytes of a message of the log, None where it is not there: what a store answers retrieval with."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return turn.encoded(message_id)
+        """Return the bytes of a message of the log, None if it is not in the log. A store answers retrieval with them."""
+        with self._log._reading(self) as transaction:  # noqa: SLF001
+            return transaction.encoded(message_id)
 
     def missing(self) -> Iterator[HistoryEntry]:
-        """Yield what others named and is not here, in order of ids, a thousand read at a time."""
-        yield from self._paged(lambda turn, last: turn.missing(last.message_id if last else ""), None)
+        """Yield the missing messages, which others named, in order of ids. A thousand are read at a time."""
+        yield from self._paged(lambda transaction, last: transaction.missing(last.message_id if last else ""), None)
 
-    def _paged(self, read: Callable[[Channel, T | None], Iterator[T]], last: T | None) -> Iterator[T]:
-        """Yield what `read` yields of a turn after the last one before it, page by page, so that memory does not grow."""
+    def _paged(self, read: Callable[[ChannelTransaction, T | None], Iterator[T]], last: T | None) -> Iterator[T]:
+        """Yield what `read` yields after `last`, page by page, so that memory does not grow."""
         while True:
-            with self._log._reading(self) as turn:  # noqa: SLF001
-                page = list(islice(read(turn, last), MAX_SDS_BATCH))
+            with self._log._reading(self) as transaction:  # noqa: SLF001
+                page = list(islice(read(transaction, last), MAX_SDS_BATCH))
             yield from page
             if len(page) < MAX_SDS_BATCH:
                 return
             last = page[-1]
 
     def counters(self) -> Counters:
-        """Return the Lamport clock and how much is where."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return turn.counters
+        """Return the Lamport clock and the counts of messages."""
+        with self._log._reading(self) as transaction:  # noqa: SLF001
+            return transaction.counters
 
     def due_ms(self) -> int | None:
         """Return when `tick` has something to do."""
-        with self._log._reading(self) as turn:  # noqa: SLF001
-            return turn.due_ms()
+        with self._log._reading(self) as transaction:  # noqa: SLF001
+            return transaction.due_ms()
 
 
 def _path_of(store_folder: Path | str) -> Path:
@@ -342,10 +345,65 @@ def _path_of(store_folder: Path | str) -> Path:
 
 
 def _acquire(path: Path) -> int:
-    """Take the lock before LevelDB is asked: its own refusal of a second open drops the first one's lock."""
+    """Lock the folder before LevelDB opens it: if LevelDB refuses a second open, it drops the lock of the first."""
     return lock(
         path / _OWNER,
         lambda _: StoreLockedError(
-            f"the causal logs at {path} are open already. One process at a time can have them open: close them there first"
+            f"the causal logs at {path} are open already, and one process at a time can open them: close them there first"
         ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatus:
+    """Status of a channel: how many messages are in which state, and what the application has to do."""
+
+    channel: str
+    sender: str
+    """The id under which we write."""
+    dialect: str
+    messages: int
+    """In the log."""
+    waiting: int
+    """Received, but a dependency is missing."""
+    missing: int
+    """Named by others and not here."""
+    unacknowledged: int
+    """Own ones that are not acknowledged and are sent again."""
+    lost: int
+    """Given up because they could not be retrieved."""
+    effects: int
+    """In the outbox, not confirmed by the application."""
+    lamport_ms: int
+    """The Lamport clock, close to milliseconds since 1970."""
+    disk_size_bytes: int
+    """Approximate size; the last writes may not be counted."""
+
+
+def channel_statuses(database: Database) -> list[ChannelStatus]:
+    """Return the status of each channel, in the order of their ids. This reads one row per channel."""
+    with database.snapshot() as source:
+        return [_status(database, channel_id, Table(source, channel_id, STATE)) for channel_id in channel_ids(source)]
+
+
+def _status(database: Database, channel_id: str, table: Table) -> ChannelStatus:
+    row = table.get(b"")
+    if row is None:
+        raise CorruptStoreError(
+            f"the causal log of channel {channel_id!r} has no state. Remove the folder sds and fetch its channels again"
+        )
+    counters = counters_of(row)
+    prefix = channel_prefix(channel_id)
+    return ChannelStatus(
+        channel=channel_id,
+        sender=counters.sender_id,
+        dialect=counters.dialect,
+        messages=counters.logged,
+        waiting=counters.waiting,
+        missing=counters.missing,
+        unacknowledged=counters.outgoing,
+        lost=counters.lost,
+        effects=counters.next_effect - 1 - counters.confirmed,
+        lamport_ms=counters.lamport_ms,
+        disk_size_bytes=database.approximate_size_bytes(prefix, after_prefix(prefix)),
     )

@@ -1,4 +1,4 @@
-"""One message of a causal log, of which kind it is, and the id that it is given (SDS, "Message"). Pure."""
+"""Messages of a causal log, their kinds and their ids (SDS, "Message"). Pure."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from cablestore.errors import SdsError
 
 _PERSON: Final = b"cablestore/sds"
 _DIGEST_SIZE_BYTES: Final = 20
-"""Whole characters of five bits, without padding."""
+"""A multiple of five bits, so that base32 needs no padding."""
 
 
-class Kind(Enum):
-    """What a message is for."""
+class MessageKind(Enum):
+    """Kind of a message."""
 
     CONTENT = "content"
     """It has content and a place in the log."""
 
     SYNC = "sync"
-    """It tells what its sender has, and is kept by nobody."""
+    """It has no content, tells what its sender has, and is not kept."""
 
     EPHEMERAL = "ephemeral"
-    """It has content, and nobody makes sure that it arrives."""
+    """It has content, and is not sent again if it is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A message that another one depends on, or that is to be repaired.
+    """Name of a message in a causal history or a repair request.
 
-    `retrieval_hint` helps to fetch it, in whatever way the application agreed on; `sender_id` is who wrote it, which a
-    repair needs (SDS-R).
+    `retrieval_hint` helps to fetch it, in a way that the application defines. `sender_id` is its author, which a repair needs
+    (SDS-R).
     """
 
     message_id: str
@@ -42,12 +42,12 @@ class HistoryEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One message.
+class SdsMessage:
+    """Message of a causal log.
 
-    `lamport_ms` is its Lamport time, close to milliseconds since 1970, None for an ephemeral message; `causal_history` the
-    messages it depends on, oldest first; `bloom_filter` the ids its sender has, in the bytes of the wire; `repair_request`
-    what its sender misses; `content` None or empty, with a Lamport time, for a sync message.
+    `lamport_ms` is its Lamport time, close to milliseconds since 1970; None for an ephemeral message. `causal_history` are the
+    messages that it depends on, oldest first. `bloom_filter` has the ids that its sender has, as on the wire.
+    `repair_request` is what its sender misses. A sync message has a Lamport time and no content: None or empty.
     """
 
     message_id: str
@@ -60,23 +60,21 @@ class Message:
     content: bytes | None = None
 
     @property
-    def kind(self) -> Kind:
-        """Of which kind it is, by the fields that are set, as @waku/sds tells."""
+    def kind(self) -> MessageKind:
+        """Kind of the message by the fields that are set, as in @waku/sds."""
         if self.lamport_ms is None:
-            return Kind.EPHEMERAL
-        return Kind.CONTENT if self.content else Kind.SYNC
+            return MessageKind.EPHEMERAL
+        return MessageKind.CONTENT if self.content else MessageKind.SYNC
 
 
 def message_id_of(sender_id: str, channel_id: str, lamport_ms: int | None, content: bytes) -> str:
-    """Return a message's id: 32 characters, BLAKE2b-160 over all that makes it unique, each with its length.
+    """Return a message's id: 32 characters, BLAKE2b-160 over sender, channel, time and content, each after its length.
 
-    They are digits and letters from a to v (RFC 4648's base32hex in lower case), which sort as their bytes do in every
-    implementation, also in those that sort ids as text. Nobody who receives an id can tell what it was made from, so
-    it has as many bits as keep ids from being equal by chance.
+    The characters are 0 to 9 and a to v (RFC 4648's base32hex in lower case). They sort like their bytes, also in
+    implementations that sort ids as text. 160 bits make equal ids by chance impossible in practice.
 
-    Two people who write the same have different ids, and so has one who writes it twice. For an ephemeral message, which
-    has no time of its own, `lamport_ms` is None: those of one sender with the same content share an id. Raises SdsError
-    for text that UTF-8 cannot write, and a time beyond 64 bits.
+    The same content by two senders, or twice by one sender, has different ids. `lamport_ms` is None for an ephemeral message:
+    equal ones of one sender share an id. Raises SdsError for text that UTF-8 cannot encode and for a time beyond 64 bits.
     """
     digest = hashlib.blake2b(digest_size=_DIGEST_SIZE_BYTES, person=_PERSON)
     try:
@@ -84,9 +82,9 @@ def message_id_of(sender_id: str, channel_id: str, lamport_ms: int | None, conte
         for part in (sender_id.encode(), channel_id.encode(), time, content):
             digest.update(len(part).to_bytes(8, "big") + part)
     except UnicodeEncodeError as error:
-        raise SdsError(f"an id is no text that UTF-8 can write: {error.reason}. Choose another") from None
+        raise SdsError(f"an id is not text that UTF-8 can encode: {error.reason}. Choose another one") from None
     except OverflowError:
         raise SdsError(
-            f"a Lamport time has 64 bits and no sign, {lamport_ms} does not fit: look at the clock"
+            f"a Lamport time must fit into 64 bits without sign, {lamport_ms} does not: check the clock"
         ) from None
     return base64.b32hexencode(digest.digest()).decode().lower()

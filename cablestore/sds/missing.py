@@ -1,8 +1,8 @@
-"""Messages that others named and that are not here: retrieved, asked for, given up (SDS, "Incoming Buffer Sweep"; SDS-R). Pure.
+"""Missing messages, which others named: retrieved, requested, given up (SDS, "Incoming Buffer Sweep"; SDS-R). Pure.
 
-A repair is asked for at T_req. Should nobody answer, it is asked for again, later each time; should another member ask
-for the same, ours waits as if we had asked. The specification forgets the request in both cases, and with it the message
-when the answer is lost.
+A repair is requested at T_req. If nobody answers, it is requested again after growing pauses. If another member requests the
+same, our request waits as if we had made it. The specification drops the request in both cases, so that the message is lost
+if the answer is lost.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from cablestore.sds.message import HistoryEntry
 from cablestore.sds.outbox import tell
 from cablestore.sds.records import Gap, gap_of
 from cablestore.sds.repair import request_delay_ms
-from cablestore.sds.state import State
+from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import time_part
 
 
-def find(state: State, message_id: str) -> Gap | None:
-    """Return the gap of this id, None where nobody misses it."""
+def find(state: ChannelState, message_id: str) -> Gap | None:
+    """Return the gap with this id, None if the message is not missing."""
     row = state.missing.get(message_id.encode()) if state.counters.missing else None
     return None if row is None else gap_of(row)
 
 
-def note(state: State, entry: HistoryEntry, now_ms: int, *, told_by: str | None = None) -> None:
-    """Note that a message is missing, and tell so once. A later entry may say more of it than the first.
+def note(state: ChannelState, entry: HistoryEntry, now_ms: int, *, told_by: str | None = None) -> None:
+    """Note that a message is missing, and tell the application once. A later entry may add its hint or sender.
 
-    `told_by` is the sender of a sync message that names it; without one a message waits for it.
+    `told_by` is the sender of a sync message that names it; None if a message waits for it.
     """
     gap = find(state, entry.message_id)
     if gap is not None:
@@ -51,7 +51,7 @@ def note(state: State, entry: HistoryEntry, now_ms: int, *, told_by: str | None 
     tell(state, Missing(entry))
 
 
-def _note_again(state: State, gap: Gap, entry: HistoryEntry, *, is_awaited: bool) -> None:
+def _note_again(state: ChannelState, gap: Gap, entry: HistoryEntry, *, is_awaited: bool) -> None:
     known, before = gap.entry, gap.packed()
     gap.entry = HistoryEntry(
         entry.message_id, known.retrieval_hint or entry.retrieval_hint, known.sender_id or entry.sender_id
@@ -63,8 +63,8 @@ def _note_again(state: State, gap: Gap, entry: HistoryEntry, *, is_awaited: bool
         state.missing.put(entry.message_id.encode(), gap.packed())
 
 
-def close(state: State, message_id: str) -> Gap | None:
-    """Forget a gap, because the message came or nobody waits for it any more. Returns it, None where there is none."""
+def close(state: ChannelState, message_id: str) -> Gap | None:
+    """Remove a gap, because the message came or nothing waits for it. Return it, None if there was none."""
     gap = find(state, message_id)
     if gap is not None:
         part = message_id.encode()
@@ -77,8 +77,8 @@ def close(state: State, message_id: str) -> Gap | None:
     return gap
 
 
-def retrieve_due(state: State, now_ms: int) -> None:
-    """Ask the application again for what is still missing."""
+def retrieve_due(state: ChannelState, now_ms: int) -> None:
+    """Ask the application again to retrieve what is still missing."""
     for part, _ in state.retrieve.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         gap = gap_of(state.missing.take(part[8:]))
         before_ms = gap.retrieve_ms
@@ -89,13 +89,13 @@ def retrieve_due(state: State, now_ms: int) -> None:
         tell(state, Retrieve(gap.entry, gap.retrieved))
 
 
-def has_requests(state: State, now_ms: int) -> bool:
-    """Tell whether some T_req is over."""
+def has_requests(state: ChannelState, now_ms: int) -> bool:
+    """Tell whether a T_req has passed."""
     return bool(state.counters.missing and state.request.some(b"", time_part(now_ms + 1), 1))
 
 
-def take_requests(state: State, message_id: str, now_ms: int) -> tuple[HistoryEntry, ...]:
-    """Return what the message with this id asks for, the most overdue first, and note that it was asked for."""
+def take_requests(state: ChannelState, message_id: str, now_ms: int) -> tuple[HistoryEntry, ...]:
+    """Return the repairs that the message with this id requests, the most overdue first, and note the requests."""
     settings = state.settings
     if settings.repair is None or not state.counters.missing:
         return ()
@@ -110,21 +110,21 @@ def take_requests(state: State, message_id: str, now_ms: int) -> tuple[HistoryEn
     return tuple(entries)
 
 
-def requested_by_another(state: State, message_id: str, now_ms: int) -> None:
-    """Wait for the answer that another member asked for."""
+def requested_by_another(state: ChannelState, message_id: str, now_ms: int) -> None:
+    """Postpone our request: another member has made it."""
     gap = find(state, message_id)
     if gap is not None and gap.request_ms is not None:
         _move_request(state, gap, now_ms + state.settings.repair_backoff.after_ms(max(1, gap.requested)))
 
 
-def _move_request(state: State, gap: Gap, from_ms: int) -> None:
+def _move_request(state: ChannelState, gap: Gap, from_ms: int) -> None:
     part, before_ms = gap.entry.message_id.encode(), gap.request_ms
     gap.request_ms = from_ms + _request_delay_ms(state, gap.entry.message_id)
     state.missing.put(part, gap.packed())
     state.set_timer(state.request, part, before_ms, gap.request_ms)
 
 
-def _request_delay_ms(state: State, message_id: str) -> int:
+def _request_delay_ms(state: ChannelState, message_id: str) -> int:
     parameters = state.settings.repair
     if parameters is None:
         return 0

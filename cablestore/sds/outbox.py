@@ -23,12 +23,12 @@ from cablestore.sds.effects import (
     Send,
     Unacknowledged,
 )
-from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.records import entries_of, entry_parts
-from cablestore.sds.state import State
+from cablestore.sds.state import ChannelState
 
 Told = Acknowledged | PossiblyAcknowledged | Unacknowledged | Missing | Retrieve | Lost | RepairRequested
-"""Effects without a message of their own: all of it stands in the row."""
+"""Effects without a message of their own: the row has all of it."""
 
 _CODES: Final[dict[type, int]] = {
     Acknowledged: effects.ACKNOWLEDGED,
@@ -41,7 +41,7 @@ _CODES: Final[dict[type, int]] = {
 }
 
 
-def tell(state: State, effect: Told) -> None:
+def tell(state: ChannelState, effect: Told) -> None:
     """Put an effect into the outbox."""
     parts: list[Any]
     if isinstance(effect, Missing | Lost):
@@ -59,38 +59,38 @@ def tell(state: State, effect: Told) -> None:
     state.append_effect(pack([_CODES[type(effect)], *parts]))
 
 
-def tell_delivered(state: State, place: bytes) -> None:
-    """Put the delivery of the message at this place of the log into the outbox."""
+def tell_delivered(state: ChannelState, place: bytes) -> None:
+    """Put the delivery of the message at a place of the log into the outbox."""
     state.append_effect(pack([effects.DELIVER, place]))
 
 
-def tell_ephemeral(state: State, message: Message) -> None:
+def tell_ephemeral(state: ChannelState, message: SdsMessage) -> None:
     """Put the delivery of an ephemeral message into the outbox."""
     state.append_effect(pack([effects.DELIVER_EPHEMERAL, message.sender_id, message.message_id, message.content]))
 
 
-def tell_send(state: State, place: bytes, reason: Reason, requests: tuple[HistoryEntry, ...] = ()) -> None:
-    """Have the message at this place of the log sent."""
+def tell_send(state: ChannelState, place: bytes, reason: Reason, requests: tuple[HistoryEntry, ...] = ()) -> None:
+    """Put the sending of the message at a place of the log into the outbox."""
     state.append_effect(pack([effects.SEND_LOGGED, reason.value, place, entry_parts(requests)]))
 
 
-def tell_send_other(state: State, message: Message, reason: Reason) -> None:
-    """Have a message sent that is in no log."""
+def tell_send_other(state: ChannelState, message: SdsMessage, reason: Reason) -> None:
+    """Put the sending of a message that is in no log into the outbox."""
     history, requests = entry_parts(message.causal_history), entry_parts(message.repair_request)
     parts = [message.message_id, message.lamport_ms, history, requests, message.content]
     state.append_effect(pack([effects.SEND_OTHER, reason.value, *parts]))
 
 
-def effect_of(state: State, row: bytes) -> Effect:
-    """Return the effect of a row, what it names taken from the state."""
+def effect_of(state: ChannelState, row: bytes) -> Effect:
+    """Return the effect of a row, with the messages that it names read from the state."""
     code, *parts = unpack(row)
     if code == effects.SEND_LOGGED:
         reason, place, requests = parts
-        message = replace(state.held(place).message, repair_request=entries_of(requests))
+        message = replace(state.kept(place).message, repair_request=entries_of(requests))
         return _send(state, message, Reason(reason))
     if code == effects.SEND_OTHER:
         reason, message_id, lamport_ms, history, requests, content = parts
-        message = Message(
+        message = SdsMessage(
             message_id,
             state.channel_id,
             state.sender_id,
@@ -101,15 +101,15 @@ def effect_of(state: State, row: bytes) -> Effect:
         )
         return _send(state, message, Reason(reason))
     if code == effects.DELIVER:
-        return Deliver(state.held(parts[0]).message)
+        return Deliver(state.kept(parts[0]).message)
     if code == effects.DELIVER_EPHEMERAL:
         sender_id, message_id, content = parts
-        return DeliverEphemeral(Message(message_id, state.channel_id, sender_id, content=content))
+        return DeliverEphemeral(SdsMessage(message_id, state.channel_id, sender_id, content=content))
     return _told(code, parts)
 
 
-def _send(state: State, message: Message, reason: Reason) -> Send:
-    """Make the bytes. With others' messages goes no filter: theirs is gone, and ours would be taken for theirs."""
+def _send(state: ChannelState, message: SdsMessage, reason: Reason) -> Send:
+    """Return the effect with its bytes. Messages of others have no filter: theirs is gone, ours would be taken for theirs."""
     if message.sender_id == state.sender_id and reason is not Reason.EPHEMERAL:
         message = replace(message, bloom_filter=state.filter.wire())
     return Send(message.message_id, reason, encode(message, state.settings.dialect))
@@ -129,4 +129,6 @@ def _told(code: int, parts: list[Any]) -> Effect:
         return Retrieve(entry, parts[1])
     if code in {effects.MISSING, effects.LOST}:
         return (Missing if code == effects.MISSING else Lost)(entry)
-    raise CorruptStoreError(f"a row of the outbox has the kind {code}: a newer version of cablestore wrote it")
+    raise CorruptStoreError(
+        f"a row of the outbox has the unknown kind {code}: use the newer version of cablestore that wrote it"
+    )

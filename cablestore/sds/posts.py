@@ -1,10 +1,10 @@
 """A causal log whose messages are posts of a store: the id of a message is its post's hash in hex, delivery is ingest.
 
-A post's hash does not depend on who sends it, so whoever has a post may answer for it. What surrounds the post in a
-message (its place in the log, what it names) is not signed: a channel is for members who trust each other that far.
+The hash of a post does not depend on the sender, so any member that has the post may send it for a repair. What surrounds the
+post in a message (its place in the log, what it names) is not signed. A channel is for members who trust each other that far.
 
-Who was away for long gets the posts by reconciliation, or from archives, and then their places in the log: outlines, the
-messages without their posts, from any member. Nobody broadcasts anything again.
+A member that was away for long gets the posts by reconciliation or from archives. Then it gets their places in the log from any
+member, as *outlines*: messages without their posts. Nothing is broadcast again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.protocol.body import JOIN, TEXT, TOPIC
 from cablestore.protocol.crypto import HASH_SIZE_BYTES, post_hash
 from cablestore.protocol.post import Post
-from cablestore.sds.channel import Received, Verdict
+from cablestore.sds.channel import Received, ReceiveResult
 from cablestore.sds.codec import decode, encode
 from cablestore.sds.effects import Deliver, Effect, Missing, Retrieve
 from cablestore.sds.log import CausalLog, LogChannel
-from cablestore.sds.message import Message
+from cablestore.sds.message import SdsMessage
 from cablestore.sds.settings import Settings
 from cablestore.store.store import CableStore
 
@@ -31,45 +31,49 @@ _DEFAULT: Final = Settings()
 
 
 def causal_log(store: CableStore) -> CausalLog:
-    """Open the causal logs of an open store, in its folder; of a store in memory, in memory.
+    """Open the causal logs of an open store: in its folder, or in memory for a store in memory.
 
-    Close them before the store. Raises StoreLockedError where they are open already.
+    Close them before the store. Raises StoreLockedError if they are open already.
     """
     return CausalLog.in_memory() if store.path is None else CausalLog.open(store.path)
 
 
 class CaughtUp(NamedTuple):
-    """What became of outlines: how many messages are in the log now that were not, and how many lack their post here."""
+    """Result of taking outlines: how many messages entered the log, and how many have no post here."""
 
     taken: int
     without_post: int
 
 
-def check_post(message: Message) -> str | None:
-    """Say what is wrong with a message that should be a post under its hash, None for nothing."""
+def check_post(message: SdsMessage) -> str | None:
+    """Return what is wrong with a message that should be a post under its hash, None if nothing is."""
     digest = post_hash(message.content or b"").hex()
-    return None if digest == message.message_id else f"its id is {message.message_id!r}, its post's hash {digest}"
+    return (
+        None
+        if digest == message.message_id
+        else f"its id is {message.message_id!r}, the hash of its post is {digest}: they must be equal"
+    )
 
 
 class PostChannel:
-    """A channel of posts over a store. The application broadcasts what `outbox` says and confirms it."""
+    """Channel whose messages are posts of a store. The application broadcasts what `outbox` says and confirms it."""
 
     def __init__(
         self, store: CableStore, log: CausalLog, channel_id: str, sender_id: str, settings: Settings = _DEFAULT
     ) -> None:
-        """Open the channel; `settings.check` becomes `check_post`."""
+        """Open the channel. `settings.check` is replaced by `check_post`."""
         self._store = store
         self._log = log
         self.channel: Final[LogChannel] = log.channel(channel_id, sender_id, replace(settings, check=check_post))
 
     def send(self, post: Post, now_ms: int, *, retrieval_hint: bytes | None = None) -> bool:
-        """Have a post of the store sent. False where the log has it, so that a send that was cut short can be repeated.
+        """Send a post of the store. Return False if the log has it, so that an interrupted send can be repeated.
 
-        The post/join with which its author came into the channel to write it is sent before it, in the same write. Raises
-        SdsError for a post that never leaves its author's store.
+        A text or topic links to the post/join of its author. If the log does not have the join, it is sent first, in the same
+        write. Raises SdsError for a post that must not leave its author's store.
         """
         if post.is_local_only:
-            raise SdsError(f"post {post.hash.hex()} is local-only: it is not for others")
+            raise SdsError(f"post {post.hash.hex()} is local-only: it must not be sent")
         if self.channel.message(post.hash.hex()) is not None:
             return False
         joins = self._unsent_joins(post)
@@ -80,21 +84,21 @@ class PostChannel:
         return True
 
     def _unsent_joins(self, post: Post) -> list[Post]:
-        """Return the joins of its author that a text or a topic is linked to and the log does not have."""
+        """Return the joins of its author that a text or topic links to and the log does not have."""
         linked = [self._store.post(digest) for digest in post.links] if post.type in (TEXT, TOPIC) else []
         joins = [each for each in linked if each is not None and each.type == JOIN and each.author == post.author]
         return [join for join in joins if self.channel.message(join.hash.hex()) is None]
 
     def receive(self, data: bytes, now_ms: int) -> Received:
-        """Take what the transport brought. A message whose id is not its post's hash is refused."""
+        """Take bytes from the transport. A message whose id is not the hash of its post is refused."""
         return self.channel.receive(data, now_ms)
 
     def outbox(self, most: int = MAX_SDS_EFFECTS_READ) -> list[tuple[int, Effect]]:
         """Store the posts that were delivered, and return the effects as `LogChannel.outbox` does.
 
-        Posts are in the store, on the disk, when this returns, so before their effects are confirmed. After a crash in
-        between they are stored again, which changes nothing. What is missing in the log and is in the store, because it
-        came another way, is taken as met: nobody has to send again what reconciliation or an archive brought.
+        The posts are in the store, on disk, when this returns, so before their effects are confirmed. After a crash in between
+        they are stored again, which changes nothing. A missing message whose post is in the store already, from a
+        reconciliation or an archive, is treated as met, so that nobody has to send it again.
         """
         effects = self.channel.outbox(most=most)
         posts = [effect.message.content or b"" for _, effect in effects if isinstance(effect, Deliver)]
@@ -107,33 +111,33 @@ class PostChannel:
         return effects
 
     def confirm(self, sequence: int) -> None:
-        """Forget the effects up to this number: they were handled."""
+        """Remove the effects up to this number from the outbox: they were handled."""
         self.channel.confirm(sequence)
 
     def caught_up(self) -> int:
-        """Take as met whatever is missing in the log and has come into the store. Returns how many messages that were.
+        """Treat missing messages as met whose posts are in the store. Return how many they were.
 
-        For after a reconciliation, or the import of an archive.
+        Call this after a reconciliation or the import of an archive.
         """
         here = [entry.message_id for entry in self.channel.missing() if self._is_stored(entry.message_id)]
         self.channel.met(here)
         return len(here)
 
     def outlines(self, from_ms: int = 0, after: bytes | None = None, most: int = MAX_SDS_BATCH) -> list[bytes]:
-        """Return messages of the log without their posts, in its order, for a member that has the posts or most of them.
+        """Return messages of the log without their posts, in its order, for a member that has most of the posts.
 
-        From a Lamport time on, in milliseconds, or from behind `after`, the last outline of the page before. The bytes are
-        those of a message in the channel's dialect, without content and filter.
+        They begin at a Lamport time in milliseconds, or after `after`, the last outline of the previous page. The bytes are those
+        of a message in the channel's dialect, without content and filter.
         """
         dialect = self.channel.settings.dialect
         found = self.channel.log_from(from_ms) if after is None else self.channel.log(decode(after, dialect))
         return [encode(replace(message, content=None), dialect) for message in islice(found, most)]
 
     def take_outlines(self, outlines: Iterable[bytes], now_ms: int) -> CaughtUp:
-        """Put posts of the store into the log, where a member's outlines say that they belong; a thousand in one write.
+        """Put posts of the store into the log at the places in a member's outlines, up to a thousand in one write.
 
-        What is here already is left as it is, what has no post here is left out: the log asks for it when somebody names
-        it. Raises SdsError, before anything of that page changes, for what is no message of the channel's dialect.
+        Messages that are here already stay as they are. Those without a post here are left out: the log requests them when a
+        message names them. Raises SdsError if an outline is malformed, before anything of its page changes.
         """
         taken = without_post = 0
         pending = iter(outlines)
@@ -145,7 +149,7 @@ class PostChannel:
                         without_post += 1
                     else:
                         verdict = self.channel.retrieved(data, now_ms).verdict
-                        taken += verdict in {Verdict.DELIVERED, Verdict.WAITING}
+                        taken += verdict in {ReceiveResult.DELIVERED, ReceiveResult.WAITING}
         return CaughtUp(taken, without_post)
 
     def _with_post(self, outline: bytes) -> bytes | None:
@@ -155,13 +159,13 @@ class PostChannel:
         return None if post is None else encode(replace(message, content=post.raw), dialect)
 
     def answer(self, message_id: str) -> bytes | None:
-        """Return the message with this id for somebody who retrieves it, None where the log does not have it."""
+        """Return the message with this id for a member that retrieves it, None if it is not in the log."""
         return self.channel.encoded(message_id)
 
     def retrieve(self, message_id: str, ask: Callable[[str], bytes | None], now_ms: int) -> Received | None:
-        """Get a missing message from a store, `ask` being its `answer`. None where it does not have it.
+        """Get a missing message from a store, whose `answer` is `ask`. Return None if the store does not have it.
 
-        Whatever it answers is checked like all that is received.
+        The answer is checked like all that is received.
         """
         data = ask(message_id)
         return None if data is None else self.channel.retrieved(data, now_ms)

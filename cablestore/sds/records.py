@@ -1,4 +1,4 @@
-"""What the rows of a channel hold, as values and as bytes. Pure."""
+"""Rows of a channel, as values and as bytes. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
 from cablestore.index.packing import pack, unpack
-from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.message import HistoryEntry, SdsMessage
 
 _KNOWN: Final = struct.Struct(">cQIB")
 _LOOSE: Final = struct.Struct(">Q")
@@ -18,30 +18,30 @@ _NAMED: Final = 1
 _LOST: Final = 2
 
 
-class Place(Enum):
-    """Where a message is that has a row."""
+class MessageState(Enum):
+    """State of a message id that has a row."""
 
     __hash__ = object.__hash__
 
     LOGGED = b"L"
     WAITING = b"W"
     GIVEN_UP = b"X"
-    """Not here, and nobody waits for it any more."""
+    """Not here, and nothing waits for it any more."""
     SYNC = b"S"
-    """A sync message, which stands in no log. Nobody waits for it."""
+    """A sync message, which is in no log. Nothing waits for it."""
 
 
-_PLACES: Final = {place.value: place for place in Place}
+_STATES: Final = {state.value: state for state in MessageState}
 
 
 class Known(NamedTuple):
-    """What is known of an id.
+    """State of one message id.
 
-    `unmet` counts what a waiting message still waits for. `is_named` says that a message of the log named it before it
-    came, which happens to one that was given up; `is_lost` that one was given up because it could not be had.
+    `unmet` counts what a waiting message still waits for. `is_named`: a message of the log named it before it came, which is
+    possible after it was given up. `is_lost`: it was given up because it could not be retrieved.
     """
 
-    place: Place
+    state: MessageState
     lamport_ms: int = 0
     unmet: int = 0
     is_named: bool = False
@@ -50,18 +50,20 @@ class Known(NamedTuple):
     def packed(self) -> bytes:
         """Return the row."""
         marks = self.is_named * _NAMED | self.is_lost * _LOST
-        return _KNOWN.pack(self.place.value, self.lamport_ms, self.unmet, marks)
+        return _KNOWN.pack(self.state.value, self.lamport_ms, self.unmet, marks)
 
 
 def known_of(row: bytes | None) -> Known | None:
-    """Return what a row says, None where there is none."""
+    """Return the state in a row, None if there is no row."""
     if row is None:
         return None
     try:
-        place, lamport_ms, unmet, marks = _KNOWN.unpack(row)
-        return Known(_PLACES[place], lamport_ms, unmet, bool(marks & _NAMED), bool(marks & _LOST))
+        state, lamport_ms, unmet, marks = _KNOWN.unpack(row)
+        return Known(_STATES[state], lamport_ms, unmet, bool(marks & _NAMED), bool(marks & _LOST))
     except (struct.error, KeyError):
-        raise CorruptStoreError(f"a row of an id in the causal log holds {row!r}") from None
+        raise CorruptStoreError(
+            f"a row of an id in the causal log is damaged: {row!r}. Remove the folder sds and fetch its channels again"
+        ) from None
 
 
 def entry_parts(entries: Iterable[HistoryEntry]) -> list[list[str | bytes | None]]:
@@ -74,10 +76,10 @@ def entries_of(parts: Iterable[list[Any]]) -> tuple[HistoryEntry, ...]:
     return tuple([HistoryEntry(*part) for part in parts])
 
 
-class Held(NamedTuple):
-    """A message that is kept: without its filter and requests, which are out of date, and with its own retrieval hint."""
+class KeptMessage(NamedTuple):
+    """Message in the log or waiting, with its retrieval hint, without its filter and requests, which are out of date."""
 
-    message: Message
+    message: SdsMessage
     retrieval_hint: bytes | None = None
 
     def packed(self) -> bytes:
@@ -87,32 +89,32 @@ class Held(NamedTuple):
 
     @property
     def entry(self) -> HistoryEntry:
-        """How a causal history names it."""
+        """Entry that names it in a causal history."""
         return HistoryEntry(self.message.message_id, self.retrieval_hint, self.message.sender_id)
 
 
-def held_of(row: bytes, message_id: str, channel_id: str, lamport_ms: int) -> Held:
+def kept_of(row: bytes, message_id: str, channel_id: str, lamport_ms: int) -> KeptMessage:
     """Return the message of a row."""
     sender_id, history, content, hint = unpack(row)
-    message = Message(
+    message = SdsMessage(
         message_id, channel_id, sender_id, lamport_ms, causal_history=entries_of(history), content=content
     )
-    return Held(message, hint)
+    return KeptMessage(message, hint)
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """An own message that nobody acknowledged. `doubt` is how probable it is that all its filters were wrong."""
+    """Own message that is not acknowledged. `doubt` is the probability that all filters which had it were wrong."""
 
     sent: int = 1
     due_ms: int = 0
     members: list[bytes] = field(default_factory=list)
-    """Whose filters had it: 8 bytes of a hash of each."""
+    """Members whose filters had it: 8 bytes of a hash of each."""
     doubt: float = 1.0
 
     @property
     def is_possibly_acknowledged(self) -> bool:
-        """Whether some filter had it."""
+        """Whether a filter had it."""
         return bool(self.members)
 
     def packed(self) -> bytes:
@@ -121,13 +123,13 @@ class Outgoing:
 
 
 def outgoing_of(row: bytes) -> Outgoing:
-    """Return what a row says."""
+    """Return the value of a row."""
     return Outgoing(*unpack(row))
 
 
 @dataclass(slots=True)
 class Gap:
-    """A message that others named and that is not here, with the times at which something is done about it."""
+    """Missing message, with the times of the next attempts to get it."""
 
     entry: HistoryEntry
     retrieve_ms: int
@@ -138,7 +140,7 @@ class Gap:
     requested: int
     """How often a repair was requested."""
     told_by: str | None = None
-    """Whose sync message named it. None: a message waits for it."""
+    """Sender of the sync message that named it. None: a message waits for it."""
 
     def packed(self) -> bytes:
         """Return the row."""
@@ -147,13 +149,13 @@ class Gap:
 
 
 def gap_of(row: bytes) -> Gap:
-    """Return what a row says."""
+    """Return the value of a row."""
     message_id, hint, sender_id, *parts = unpack(row)
     return Gap(HistoryEntry(message_id, hint, sender_id), *parts)
 
 
-class Loose(NamedTuple):
-    """A message of the log that no other one names: when a member other than its sender last named it in a message."""
+class LooseEnd(NamedTuple):
+    """Message of the log that no other one names, and when a member other than its sender last named it."""
 
     named_ms: int
     sender_id: str
@@ -163,14 +165,14 @@ class Loose(NamedTuple):
         return _LOOSE.pack(self.named_ms) + self.sender_id.encode()
 
 
-def loose_of(row: bytes) -> Loose:
-    """Return what a row says."""
-    return Loose(_LOOSE.unpack_from(row)[0], row[_LOOSE.size :].decode())
+def loose_end_of(row: bytes) -> LooseEnd:
+    """Return the value of a row."""
+    return LooseEnd(_LOOSE.unpack_from(row)[0], row[_LOOSE.size :].decode())
 
 
 @dataclass(slots=True)
 class Counters:
-    """The one row that every event changes. Counts are of rows in the tables."""
+    """Counters of a channel, in the one row that every event changes. They count rows of the tables."""
 
     sender_id: str
     dialect: str
@@ -179,26 +181,26 @@ class Counters:
     newer_slot: int = 0
     newer_count: int = 0
     lamport_ms: int = 0
-    """The seed begins with the present time; so does this: no message of ours has less than the present time."""
+    """The specification begins with the present time. So do we: no own message has less than the present time."""
     next_effect: int = 1
     confirmed: int = 0
-    """The last effect that the application handled: what was deleted up to there need not be gone through."""
+    """The last effect that the application handled. The deleted rows up to there are not scanned."""
     logged: int = 0
     outgoing: int = 0
     waiting: int = 0
     waiting_size_bytes: int = 0
     missing: int = 0
     lost: int = 0
-    """Given up because they could not be had; one that comes after all is lost no more."""
+    """Given up because they could not be retrieved. One that comes later is not lost any more."""
     loose: int = 0
     answers: int = 0
     sync_ms: int = 0
     """When a sync message is due, 0 before the first tick."""
     reviewed: bytes = b""
-    """The place up to which own messages were held against the last filter."""
+    """The place up to which own messages were compared with the last filter."""
     senders: int = 0
     told: int = 0
-    """Of the missing, those that only sync messages named."""
+    """Those of the missing ones that only sync messages named."""
 
     def packed(self) -> bytes:
         """Return the row."""
@@ -207,11 +209,11 @@ class Counters:
 
 _COUNTER_NAMES: Final = tuple(each.name for each in fields(Counters))
 _FIRST_COUNTERS: Final = _COUNTER_NAMES.index("senders")
-"""As many had the first version that kept logs."""
+"""Number of counters in the first version that kept logs."""
 
 
 def counters_of(row: bytes) -> Counters:
-    """Return what a row says."""
+    """Return the value of a row."""
     values = unpack(row)
     if not isinstance(values, list) or not _FIRST_COUNTERS <= len(values) <= len(_COUNTER_NAMES):
         raise CorruptStoreError(

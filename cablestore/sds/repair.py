@@ -1,6 +1,6 @@
-"""Who repairs a missing message, and when: delays and response groups (SDS, "SDS Repair"). Pure.
+"""Delays and response groups: which members repair a missing message, and when (SDS, "SDS Repair"). Pure.
 
-All follow from ids by a hash, so that members do not ask, or answer, all at once; nobody has to tell anybody.
+Both follow from a hash of ids. So members do not ask or answer all at once, without any messages to agree on that.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _PARTICIPANTS_PER_GROUP: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class RepairParameters:
-    """What all members of a channel have to agree on.
+    """Parameters of repairs, the same for all members of a channel.
 
-    A message is asked for `t_min_ms` to `t_max_ms` after it was missed, and answered within `t_max_ms`, by one of `groups`
-    groups. The defaults are those of @waku/sds. Raises SdsError where they allow no time.
+    A repair is requested `t_min_ms` to `t_max_ms` after the message was missed, and answered within `t_max_ms` by one of
+    `groups` groups. The defaults are those of @waku/sds. Raises SdsError for values that are impossible.
     """
 
     t_min_ms: int = 30_000
@@ -29,20 +29,20 @@ class RepairParameters:
     def __post_init__(self) -> None:
         if not (0 <= self.t_min_ms < self.t_max_ms and self.groups >= 1):
             raise SdsError(
-                f"repairs between {self.t_min_ms} and {self.t_max_ms} ms in {self.groups} groups cannot be: "
-                "the first time is to be below the second, and one group is the least"
+                f"repairs between {self.t_min_ms} and {self.t_max_ms} ms in {self.groups} groups are impossible: "
+                "the first time must be below the second, and there must be at least one group"
             )
 
 
 def groups_for(participants: int) -> int:
-    """Return how many response groups a channel of about so many participants has."""
+    """Return how many response groups a channel with about this many participants needs."""
     return participants // _PARTICIPANTS_PER_GROUP + 1
 
 
 def request_delay_ms(participant_id: str, message_id: str, parameters: RepairParameters, dialect: SdsDialect) -> int:
-    """Return how long this participant waits until it asks for a message that it misses: T_req less the current time.
+    """Return how long this participant waits until it requests a missing message: T_req minus the current time.
 
-    At least `t_min_ms`, less than `t_max_ms`.
+    It is at least `t_min_ms` and less than `t_max_ms`.
     """
     span_ms = parameters.t_max_ms - parameters.t_min_ms
     return abs(dialect.repair_hash(participant_id + message_id)) % span_ms + parameters.t_min_ms
@@ -51,9 +51,9 @@ def request_delay_ms(participant_id: str, message_id: str, parameters: RepairPar
 def response_delay_ms(
     participant_id: str, sender_id: str, message_id: str, parameters: RepairParameters, dialect: SdsDialect
 ) -> int:
-    """Return how long this participant waits until it answers a request: T_resp less the current time.
+    """Return how long this participant waits until it answers a request: T_resp minus the current time.
 
-    `sender_id` is who wrote the message: nothing, for itself. Less than `t_max_ms`.
+    `sender_id` is the author of the message, who does not wait at all. The delay is less than `t_max_ms`.
     """
     distance = abs(dialect.repair_hash(participant_id) ^ dialect.repair_hash(sender_id))
     return distance * abs(dialect.repair_hash(message_id)) % parameters.t_max_ms
@@ -62,6 +62,6 @@ def response_delay_ms(
 def is_in_response_group(
     participant_id: str, sender_id: str, message_id: str, parameters: RepairParameters, dialect: SdsDialect
 ) -> bool:
-    """Tell whether this participant is to answer requests for a message. Who wrote it always is."""
+    """Tell whether this participant must answer requests for a message. Its author always must."""
     own = abs(dialect.repair_hash(participant_id + message_id))
     return own % parameters.groups == abs(dialect.repair_hash(sender_id + message_id)) % parameters.groups

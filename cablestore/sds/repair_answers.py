@@ -1,37 +1,37 @@
-"""Repairs that others ask for: answered from the log at T_resp, unless somebody else is faster (SDS-R). Pure."""
+"""Repairs that others request: answered from the log at T_resp, unless another member was faster (SDS-R). Pure."""
 
 from __future__ import annotations
 
 from cablestore.limits import MAX_SDS_ANSWERS, MAX_SDS_TIMERS
 from cablestore.sds import missing
 from cablestore.sds.effects import Reason
-from cablestore.sds.message import Message
+from cablestore.sds.message import SdsMessage
 from cablestore.sds.outbox import tell_send
-from cablestore.sds.records import Place
+from cablestore.sds.records import MessageState
 from cablestore.sds.repair import is_in_response_group, response_delay_ms
-from cablestore.sds.state import State
+from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import place_of, time_part
 
 
-def note_requests(state: State, message: Message, now_ms: int) -> None:
-    """Note what a received message asks for, where it is in the log and ours to answer.
+def note_requests(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
+    """Note the requests of a received message for messages that are in the log and that we must answer.
 
-    Who wrote it is known from the log, whatever the request says.
+    The author of a requested message is taken from the log, not from the request.
     """
     if state.settings.repair is None:
         return
     for entry in message.repair_request:
         missing.requested_by_another(state, entry.message_id, now_ms)
         known = state.known(entry.message_id)
-        if known is not None and known.place is Place.LOGGED:
+        if known is not None and known.state is MessageState.LOGGED:
             _note(state, entry.message_id, known.lamport_ms, now_ms)
 
 
-def _note(state: State, message_id: str, lamport_ms: int, now_ms: int) -> None:
+def _note(state: ChannelState, message_id: str, lamport_ms: int, now_ms: int) -> None:
     part, counters, parameters = message_id.encode(), state.counters, state.settings.repair
     if parameters is None or counters.answers >= MAX_SDS_ANSWERS or state.answers.get(part) is not None:
         return
-    sender_id = state.held(place_of(lamport_ms, message_id)).message.sender_id
+    sender_id = state.kept(place_of(lamport_ms, message_id)).message.sender_id
     who = (state.sender_id, sender_id, message_id, parameters, state.settings.dialect)
     if not is_in_response_group(*who):
         return
@@ -41,26 +41,26 @@ def _note(state: State, message_id: str, lamport_ms: int, now_ms: int) -> None:
     counters.answers += 1
 
 
-def answered(state: State, message_id: str) -> None:
-    """Forget a request: somebody else sent the message."""
+def answered(state: ChannelState, message_id: str) -> None:
+    """Remove a request: another member sent the message."""
     part = message_id.encode()
     row = state.answers.get(part) if state.counters.answers else None
     if row is not None:
         _forget(state, part, row)
 
 
-def _forget(state: State, part: bytes, due: bytes) -> None:
+def _forget(state: ChannelState, part: bytes, due: bytes) -> None:
     state.answers.delete(part)
     state.answer.delete(due + part)
     state.counters.answers -= 1
 
 
-def answer_due(state: State, now_ms: int) -> None:
-    """Send what is due."""
+def answer_due(state: ChannelState, now_ms: int) -> None:
+    """Send the repairs that are due."""
     for part, _ in state.answer.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         due, message_part = part[:8], part[8:]
         _forget(state, message_part, due)
         message_id = message_part.decode()
         known = state.known(message_id)
-        if known is not None and known.place is Place.LOGGED:
+        if known is not None and known.state is MessageState.LOGGED:
             tell_send(state, place_of(known.lamport_ms, message_id), Reason.REPAIR)

@@ -1,4 +1,4 @@
-"""How a channel behaves: what its members have to agree on, and each one's patience. Pure."""
+"""Settings of a channel: what its members must agree on, and the times and limits of each member. Pure."""
 
 from __future__ import annotations
 
@@ -10,85 +10,91 @@ from cablestore.errors import SdsError
 from cablestore.limits import MAX_SDS_HISTORY, MAX_SDS_REPAIR_REQUESTS
 from cablestore.sds.bloom import FilterParameters
 from cablestore.sds.dialects import SPEC, SdsDialect
-from cablestore.sds.message import Message
+from cablestore.sds.message import SdsMessage
 from cablestore.sds.repair import RepairParameters
 
 _MINUTE_MS: Final = 60_000
 _MOST_DOUBLINGS: Final = 32
 
 COMPACT_FILTER: Final = FilterParameters(1_000, 0.001)
-"""For the 1,000 newest messages: 1,880 bytes on the wire. All members have to use it."""
+"""Filter for the 1,000 newest messages: 1,880 bytes on the wire. All members must use it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Times between attempts: the first, doubled each time, never longer than the last."""
+    """Pauses between attempts: `first_ms`, doubled each time, up to `longest_ms`."""
 
     first_ms: int
     longest_ms: int
 
     def __post_init__(self) -> None:
         if not 1 <= self.first_ms <= self.longest_ms:
-            raise SdsError(f"a backoff goes from 1 ms or more upward, not from {self.first_ms} to {self.longest_ms}")
+            raise SdsError(
+                f"a backoff must go from at least 1 ms up to as much or more, not from {self.first_ms} to {self.longest_ms}"
+            )
 
     def after_ms(self, attempts: int) -> int:
-        """Return how long to wait after so many attempts, at least one."""
+        """Return how long to wait after this many attempts, at least one."""
         return min(self.first_ms << min(attempts - 1, _MOST_DOUBLINGS), self.longest_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a channel. `dialect`, `check`, `filter` and `repair` are the same for all members, the rest is each one's own.
+    """Settings of a channel. All members must have the same `dialect`, `check`, `filter` and `repair`; the rest is each one's own.
 
     Every time is in milliseconds.
     """
 
     dialect: SdsDialect = SPEC
-    check: Callable[[Message], str | None] | None = None
-    """Says what is wrong with a received message that has content, None for nothing; what is wrong is refused."""
+    check: Callable[[SdsMessage], str | None] | None = None
+    """Returns what is wrong with a received message that has content, None if nothing is. A wrong one is refused."""
     filter: FilterParameters = field(default_factory=FilterParameters)
     repair: RepairParameters | None = field(default_factory=RepairParameters)
-    """None: no repairs are asked for, and none answered."""
+    """None: no repairs are requested or answered."""
     repairs_per_message: int = 3
     repair_backoff: Backoff = Backoff(120_000, 3_600_000)
     """Added to T_req when a request was not answered."""
 
     history_length: int = 2
-    """Of the newest messages in the log, how many a causal history names."""
+    """How many of the newest messages in the log a causal history names."""
     loose_ends: int = 16
-    """How many more it names of those that no message of the log has named so far, the oldest first."""
+    """How many loose ends it names besides: messages that no message of the log names, the oldest first."""
     loose_ends_of_sync: int = 100
     """The same for sync messages."""
 
     resend: Backoff = Backoff(30_000, 10 * _MINUTE_MS)
-    """When a message is sent again that nobody acknowledged."""
+    """When an unacknowledged message is sent again."""
     resend_possibly: Backoff = Backoff(2 * _MINUTE_MS, 20 * _MINUTE_MS)
     """The same for one that was possibly acknowledged."""
     resends: int = 10
-    """After so many the message is given up. It stays in the log, where sync messages name it and repairs find it."""
+    """How often it is sent again before it is given up. It stays in the log: sync messages name it, repairs find it."""
     filters_that_acknowledge: int | None = None
-    """Filters of so many different members acknowledge a message; None: only a causal history does."""
+    """Filters of this many different members acknowledge a message; None: only a causal history does."""
     most_doubt: float = 1e-6
-    """How probable it may be at most that all of these were wrong."""
+    """Maximum probability that all of these were wrong."""
 
     retrieve: Backoff = Backoff(10_000, 10 * _MINUTE_MS)
     """When the application is asked again to retrieve a missing message."""
     lost_after_ms: int | None = 24 * 60 * _MINUTE_MS
-    """When a missing message is given up, and those that depend on it are delivered without it; None: never."""
+    """When a missing message is given up and those that depend on it are delivered without it; None: never."""
 
     sync_interval_ms: int | None = 30_000
-    """A sync message is sent after this time or up to twice of it, if there is something to tell; None: never."""
+    """A sync message is sent after one to two times this interval, if there is something to tell; None: never."""
 
     def __post_init__(self) -> None:
-        self.dialect.filter_hash("")  # a hash that is not installed is missed now, and not in the middle of a channel
+        self.dialect.filter_hash("")  # raises now, not later, if the hash is not installed
         longest = self.history_length + max(self.loose_ends, self.loose_ends_of_sync)
         if self.history_length < 1 or min(self.loose_ends, self.loose_ends_of_sync) < 0 or longest > MAX_SDS_HISTORY:
-            raise SdsError(f"a causal history names 1 to {MAX_SDS_HISTORY} messages, these settings allow {longest}")
+            raise SdsError(
+                f"a causal history must name 1 to {MAX_SDS_HISTORY} messages, these settings allow {longest}"
+            )
         if not 0 <= self.repairs_per_message <= MAX_SDS_REPAIR_REQUESTS:
-            raise SdsError(f"a message requests 0 to {MAX_SDS_REPAIR_REQUESTS} repairs, not {self.repairs_per_message}")
+            raise SdsError(
+                f"a message must request 0 to {MAX_SDS_REPAIR_REQUESTS} repairs, not {self.repairs_per_message}"
+            )
         if self.resends < 0 or (self.filters_that_acknowledge or 1) < 1:
-            raise SdsError("a channel resends 0 times or more, and one filter at least acknowledges")
+            raise SdsError("`resends` must be 0 or more, `filters_that_acknowledge` None or 1 or more")
         for name in ("lost_after_ms", "sync_interval_ms"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise SdsError(f"{name} is None or at least 1 ms, not {value}")
+                raise SdsError(f"{name} must be None or at least 1 ms, not {value}")

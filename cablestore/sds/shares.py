@@ -1,7 +1,7 @@
-"""Whose share of a channel's room is how full, and what goes when there is no room: who holds most loses first. Pure.
+"""Shares of a channel's room, and what is dropped when there is no room: the largest share loses first. Pure.
 
-Each sender whose messages came into the log has a share, up to MAX_SDS_SHARES of them. All others have one share
-together: a name costs nothing, so invented names hold no more than one member does.
+Each sender whose messages entered the log has its own share, up to MAX_SDS_SHARES senders. All others have one share together:
+names cost nothing, so invented names must not get more room than one member.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 from cablestore.limits import MAX_SDS_SHARES
-from cablestore.sds.state import State
+from cablestore.sds.state import ChannelState
 
 STRANGERS: Final = ""
-"""The share of all senders that have none of their own."""
+"""Share of all senders without their own."""
 
 
 class Claim(NamedTuple):
-    """What one message or gap holds: `size` of what there is too little of. `key` is its place or id."""
+    """Claim of one message or gap to `size` units of the room. `key` is its place or id."""
 
     key: bytes
     share: str
     size: int
 
 
-def note_sender(state: State, sender_id: str) -> None:
-    """Give a sender, whose message came into the log, a share of its own while there are some."""
+def note_sender(state: ChannelState, sender_id: str) -> None:
+    """Give a sender whose message entered the log its own share, if one is left."""
     counters, part = state.counters, sender_id.encode()
     if counters.senders < MAX_SDS_SHARES and part and state.senders.get(part) is None:
         state.senders.put(part, b"")
         counters.senders += 1
 
 
-def share_of(state: State, sender_id: str) -> str:
-    """Return the share that a sender's messages count to."""
+def share_of(state: ChannelState, sender_id: str) -> str:
+    """Return the share to which a sender's messages belong."""
     has_own = sender_id == state.sender_id or state.senders.get(sender_id.encode()) is not None
     return sender_id if has_own else STRANGERS
 
 
 def losers(claims: Iterable[Claim], surplus: int) -> set[bytes]:
-    """Return the keys that go so that `surplus` becomes free: always of the fullest share, its largest, its last first."""
+    """Return the keys to drop so that `surplus` becomes free: from the fullest share its largest claims, the last first."""
     held: defaultdict[str, int] = defaultdict(int)
     sizes: defaultdict[str, list[tuple[int, bytes]]] = defaultdict(list)
     for key, share, size in claims:

@@ -1,4 +1,4 @@
-"""The state of one channel as an event finds it, and all that events change in it, until it is written at once. Pure."""
+"""State of one channel during events: what was stored before, and all changes until they are written at once. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from itertools import islice
 from typing import Final
 
 from cablestore.errors import SdsError
-from cablestore.index.reader import Source
+from cablestore.index.database import Source
 from cablestore.sds import tables
-from cablestore.sds.records import Counters, Held, Known, Place, counters_of, held_of, known_of
-from cablestore.sds.rolling import RollingFilter
+from cablestore.sds.bloom import RollingFilter
+from cablestore.sds.records import Counters, KeptMessage, Known, MessageState, counters_of, kept_of, known_of
 from cablestore.sds.settings import Settings
 from cablestore.sds.tables import Table, id_of, lamport_of, time_part
 
@@ -18,11 +18,11 @@ _ONLY: Final = b""
 """The key part of a table's only row."""
 
 
-class State:
-    """One channel over one state of the database.
+class ChannelState:
+    """State of one channel, over one state of the database.
 
-    `rolling` is the channel's filter as the same writer left it with its last write; without it the filter is read. It is
-    changed: whoever does not write what came of it must not use it again.
+    `rolling` is the channel's filter after the last write of the same writer. Without it the filter is read. Events change it:
+    a caller that does not write the rows must not use it again.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class State:
         self._filter = rolling
         self._newest: list[bytes] | None = None
         self.reviewed: tuple[tuple[int, int, int], list[tuple[bytes, tuple[int, ...]]]] | None = None
-        """What filters are held against in this write: see `acknowledging`."""
+        """Own messages that filters are compared with in this write: see `acknowledgements`."""
         self._check_sender()
 
     def _table(self, source: Source, name: bytes) -> Table:
@@ -87,7 +87,7 @@ class State:
 
     @property
     def filter(self) -> RollingFilter:
-        """The filter of received ids. Where it was kept with other parameters it is made anew, of the newest of the log."""
+        """The filter of received ids. If its parameters have changed, it is made again from the newest messages of the log."""
         if self._filter is None:
             counters, settings = self.counters, self.settings
             shape = (settings.dialect.name, settings.filter.bits, settings.filter.hashes)
@@ -118,29 +118,29 @@ class State:
     # --- ids and messages --------------------------------------------------------------------------
 
     def known(self, message_id: str) -> Known | None:
-        """Return what is known of an id."""
+        """Return the state of an id, None if it has none."""
         return known_of(self.ids.get(message_id.encode()))
 
     def is_here(self, message_id: str) -> bool:
-        """Tell whether a message is in the log, or waits."""
+        """Tell whether a message is in the log or waiting."""
         known = self.known(message_id)
-        return known is not None and known.place in {Place.LOGGED, Place.WAITING}
+        return known is not None and known.state in {MessageState.LOGGED, MessageState.WAITING}
 
     def put_known(self, message_id: str, known: Known) -> None:
-        """Note what is known of an id."""
+        """Set the state of an id."""
         self.ids.put(message_id.encode(), known.packed())
 
-    def held(self, place: bytes) -> Held:
+    def kept(self, place: bytes) -> KeptMessage:
         """Return the message at a place of the log."""
         return self.read(place, self.log.take(place))
 
-    def held_waiting(self, place: bytes) -> Held:
+    def kept_waiting(self, place: bytes) -> KeptMessage:
         """Return the waiting message at a place."""
         return self.read(place, self.waiting.take(place))
 
-    def read(self, place: bytes, row: bytes) -> Held:
-        """Return the message of a row of the log, or of those that wait."""
-        return held_of(row, id_of(place), self.channel_id, lamport_of(place))
+    def read(self, place: bytes, row: bytes) -> KeptMessage:
+        """Return the message of a row of the log or of the waiting ones."""
+        return kept_of(row, id_of(place), self.channel_id, lamport_of(place))
 
     def newest(self) -> list[bytes]:
         """Return the places of the newest messages of the log, oldest first: those that a causal history names."""
@@ -166,21 +166,21 @@ class State:
 
     @staticmethod
     def set_timer(timers: Table, part: bytes, before_ms: int | None, due_ms: int | None) -> None:
-        """Move what is due at one time to another; None is never."""
+        """Move a timer from one time to another; None is never."""
         if before_ms is not None and before_ms != due_ms:
             timers.delete(time_part(before_ms) + part)
         if due_ms is not None:
             timers.put(time_part(due_ms) + part, b"")
 
     def append_effect(self, row: bytes) -> None:
-        """Put an effect behind the others of the outbox."""
+        """Append an effect to the outbox."""
         self.outbox.put(self.counters.next_effect.to_bytes(8, "big"), row)
         self.counters.next_effect += 1
 
     # --- the write -------------------------------------------------------------------------------------
 
     def rows(self) -> dict[bytes, bytes | None]:
-        """Return everything that changed, for one atomic write, and the filter's blocks with it."""
+        """Return all changes, with the filter's blocks, for one atomic write."""
         if self._filter is not None:
             self.counters.newer_slot = self._filter.newer_slot
             self.counters.newer_count = self._filter.newer_count
@@ -196,7 +196,7 @@ class State:
 
     @property
     def kept_filter(self) -> RollingFilter | None:
-        """The filter, if it was needed, for the state after this one is written."""
+        """The filter, if it was needed, for the state after the write."""
         return self._filter
 
     def timers(self) -> Iterator[Table]:

@@ -1,6 +1,6 @@
-"""The rows of one channel: their keys, and changes to them laid over a state of the database until they are written. Pure.
+"""The rows of one channel: their keys, and changes over a state of the database until they are written. Pure.
 
-A key is `!`, the escaped id of the channel, `!`, the table, `!`, and a part that sorts as the table is read.
+A key is `!`, the escaped id of the channel, `!`, the table, `!`, and a part that sorts in the order in which the table is read.
 """
 
 from __future__ import annotations
@@ -9,41 +9,41 @@ from collections.abc import Iterator
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Source
 from cablestore.index.overlay import Overlay
-from cablestore.index.reader import Source
 from cablestore.protocol.keys import SEPARATOR, after_prefix, escape, unescape
 
 TIME_SIZE_BYTES: Final = 8
 
 STATE: Final = b"state"
-"""One row: counters, the Lamport clock, with whom and how the channel was opened."""
+"""One row: counters, the Lamport clock, and the sender and the filter with which the channel was opened."""
 LOG: Final = b"sorted"
-"""place -> message: the log in its order. It is read from its end, which LevelDB finds from the row behind: that is always
-STATE. Were it a table of which rows are deleted, thousands of deleted ones would be gone through each time."""
+"""place -> message: the log in its order. It is read from its end, which LevelDB finds from the row after it, always STATE. If
+rows of the next table were deleted, each read would scan thousands of deleted rows."""
 IDS: Final = b"ids"
-"""id -> what is known of it: logged, waiting, or given up."""
+"""id -> its state: logged, waiting or given up."""
 OUTGOING: Final = b"outgoing"
-"""place -> attempts and filters: own messages that are not acknowledged."""
+"""place -> attempts and filters: own messages without acknowledgement."""
 WAITING: Final = b"waiting"
-"""place -> message: received, and something it depends on is not in the log."""
+"""place -> message: received, but a dependency is not in the log."""
 NEEDS: Final = b"needs"
-"""id, place of one that waits for it: who is unlocked by an arrival."""
+"""id, place of a message that waits for it."""
 MISSING: Final = b"missing"
-"""id -> its entry and timers: named by others, and not here."""
+"""id -> its entry and timers: named by others and not here."""
 LOOSE: Final = b"loose"
-"""place -> when somebody named it, and its sender: in the log, and named by no message of the log."""
+"""place -> when a member named it, and its sender: in the log, and named by no message of the log."""
 ANSWERS: Final = b"answers"
-"""id -> when its repair is to be answered."""
+"""id -> when its repair must be answered."""
 FILTER: Final = b"filter"
 """slot, block number -> 512 bytes of a generation of the filter."""
 OUTBOX: Final = b"outbox"
 """sequence number -> effect that the application has not confirmed."""
 SENDERS: Final = b"senders"
-"""sender: whose messages came into the log, and who has a share of the room."""
+"""sender: a member whose messages entered the log and who has its own share of the room."""
 SYNC_IDS: Final = b"sync-ids"
-"""share, place of a sync message: the newest of each share."""
+"""share, place of a sync message; the newest ones of each share."""
 RESEND: Final = b"due-resend"
-"""time, place: the timers, one table for each kind."""
+"""time, place: timers, one table for each kind."""
 RETRIEVE: Final = b"due-retrieve"
 LOST: Final = b"due-lost"
 REQUEST: Final = b"due-request"
@@ -72,12 +72,12 @@ ALL: Final = (
 
 
 def time_part(time_ms: int) -> bytes:
-    """Return a time as it sorts."""
+    """Return a time as bytes that sort like it."""
     return time_ms.to_bytes(TIME_SIZE_BYTES, "big")
 
 
 def place_of(lamport_ms: int, message_id: str) -> bytes:
-    """Return where a message stands in the log: by Lamport time, then by the bytes of its id (SDS, "Resolve Conflicts")."""
+    """Return the place of a message in the log: its Lamport time, then the bytes of its id (SDS, "Resolve Conflicts")."""
     return lamport_ms.to_bytes(TIME_SIZE_BYTES, "big") + message_id.encode()
 
 
@@ -87,12 +87,12 @@ def lamport_of(place: bytes) -> int:
 
 
 def id_of(place: bytes) -> str:
-    """Return the id of the message at a place, or of what a timer is for."""
+    """Return the message id of a place or of the part of a timer."""
     return place[TIME_SIZE_BYTES:].decode()
 
 
 def sized_prefix(name: str) -> bytes:
-    """Return what keys of one id or sender begin with: the name with its length, so that none is part of another."""
+    """Return the prefix of the keys of one id or sender: its length and the name, so that none is the prefix of another."""
     encoded = name.encode()
     return len(encoded).to_bytes(2, "big") + encoded
 
@@ -107,12 +107,12 @@ def channel_ids(source: Source) -> Iterator[str]:
 
 
 def channel_prefix(channel_id: str) -> bytes:
-    """Return what all keys of a channel begin with."""
+    """Return the prefix of all keys of a channel."""
     return SEPARATOR + escape(channel_id) + SEPARATOR
 
 
 class Table:
-    """The rows of one kind. Each table has changes of its own, so that sorting those of one costs the others nothing."""
+    """Rows of one kind. Each table has its own changes, so that sorting them costs the other tables nothing."""
 
     __slots__ = ("_overlay", "_prefix", "_size", "_stop", "changes", "get_row")
 
@@ -125,7 +125,7 @@ class Table:
         self.get_row: Final = self._overlay.get
 
     def get(self, part: bytes) -> bytes | None:
-        """Return the row at a part, None where there is none."""
+        """Return the row at a part, None if there is none."""
         return self.get_row(self._prefix + part)
 
     def put(self, part: bytes, value: bytes) -> None:
@@ -137,11 +137,11 @@ class Table:
         self.changes[self._prefix + part] = None
 
     def take(self, part: bytes) -> bytes:
-        """Return a row that has to be there."""
+        """Return a row that must exist. Raises CorruptStoreError if it does not."""
         row = self.get(part)
         if row is None:
             raise CorruptStoreError(
-                f"the causal log names a row {part[:80]!r} of {self._prefix.decode()} that it does not have. "
+                f"the causal log has no row {part[:80]!r} of {self._prefix.decode()}, which another row names. "
                 "Remove the folder sds and fetch the channel from its members"
             )
         return row
@@ -149,14 +149,14 @@ class Table:
     def rows(
         self, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False, most: int = 0
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield parts and rows from `start` to below `stop`; who takes `most` of them says so. Nothing may change meanwhile."""
+        """Yield parts and rows from `start` to below `stop`. `most` is a hint. Do not change the table while iterating."""
         prefix, size = self._prefix, self._size
         last = self._stop if stop is None else prefix + stop
         for key, value in self._overlay.scan(prefix + start, last, reverse=reverse, at_once=most):
             yield key[size:], value
 
     def some(self, start: bytes, stop: bytes | None, most: int) -> list[tuple[bytes, bytes]]:
-        """Return the first rows of a range, at most so many: they may be changed while they are gone through."""
+        """Return at most `most` rows of a range. The table may be changed while iterating over them."""
         found = []
         for row in self.rows(start, stop, most=most):
             found.append(row)

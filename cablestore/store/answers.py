@@ -1,7 +1,7 @@
-"""Answers to the requests of Cable peers, from one state of the store. Pure; the wire is not spoken here.
+"""Answers to the requests of Cable peers, from one state of the store. Pure; messages are not encoded here.
 
-Every function yields as it reads, so that memory does not grow with what is asked for. Local-only posts are never given
-away: their bytes stand under a prefix that nothing here reads, and the views that are asked have no rows of them.
+Every function yields as it reads, so memory does not grow with the answer. Local-only posts are never part of an
+answer: their bytes are stored under a prefix that nothing here reads, and the views that are read have no rows of them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from cablestore.protocol.post import Post
 from cablestore.views import activity, channel_topic, membership, messages, moderation, user_info
 
 _ENDLESS: Final = sys.maxsize
-"""More than any store holds. A peer's number may be greater still, and Python's own limit is this one."""
+"""Python's limit for a count. No store holds as much, but a peer may send a greater number."""
 
 _ROWS_AT_ONCE: Final = 1000
 
 
 def post_request(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the bytes of the requested posts that are here, in the order of the request (wire.md 6.3.2.1)."""
+    """Yield the bytes of the requested posts that are stored, in the order of the request (wire.md 6.3.2.1)."""
     for digest in hashes:
         raw = reader.get(data_key(digest.hex().encode()))
         if raw is not None:
@@ -37,7 +37,7 @@ def channel_time_range(
 ) -> Iterator[bytes]:
     """Yield the hashes of a channel's texts and deletions with time_start <= timestamp < time_end (wire.md 6.3.2.3).
 
-    Newest first, at most `limit`. A `time_end_ms` of 0 is no end, a `limit` of 0 no limit.
+    Newest first, at most `limit`. A `time_end_ms` of 0 means no end, a `limit` of 0 no limit.
     """
     end_ms = time_end_ms if time_end_ms > 0 else None
     channel = reader.dialect.channel_id(channel)
@@ -48,9 +48,9 @@ def channel_time_range(
 def channel_state(reader: Reader, channel: str, *, is_spared: bool = False) -> Iterator[bytes]:
     """Yield the hashes that describe a channel now (wire.md 5.4.4, 6.3.2.4).
 
-    The latest post/topic; then for each user who was ever in the channel the latest post/join or post/leave, and for
-    members the latest post/info. Each costs one row, whatever the length of the history. With `is_spared`, topics and infos
-    that end cable.js are left out.
+    The latest post/topic first; then the latest post/join or post/leave of each user that was ever in the channel, and
+    the latest post/info of each member. Each costs one row, however long the history is. With `is_spared`, topics and
+    infos that make cable.js crash are left out.
     """
     channel = reader.dialect.channel_id(channel)
     topic = channel_topic.latest(reader, channel)
@@ -70,7 +70,7 @@ def _bears_info_of(reader: Reader, author: bytes) -> bool:
 
 
 def is_bearable(reader: Reader, digest: bytes) -> bool:
-    """Tell whether cable.js bears a post, as far as it is here."""
+    """Tell whether cable.js can read a post. A post that is not stored passes."""
     raw = reader.get(data_key(digest.hex().encode()))
     return raw is None or cable_js.bears_post(raw)
 
@@ -78,7 +78,7 @@ def is_bearable(reader: Reader, digest: bytes) -> bool:
 def channel_list(reader: Reader, offset: int = 0, limit: int = 0) -> Iterator[str]:
     """Yield the names of known channels, sorted by their bytes (wire.md 6.3.2.5).
 
-    The first `offset` are skipped, at most `limit` given; a `limit` of 0 is no limit.
+    The first `offset` names are skipped, and at most `limit` follow; a `limit` of 0 means no limit.
     """
     names = (name for name, _ in activity.channels(reader))
     offset = min(offset, _ENDLESS)
@@ -88,16 +88,16 @@ def channel_list(reader: Reader, offset: int = 0, limit: int = 0) -> Iterator[st
 def moderation_state(reader: Reader, channels: Iterable[str], oldest_ms: int = 0) -> Iterator[bytes]:
     """Yield the hashes that describe the moderation of channels and of the whole cabal now (moderation.md 5.2.1.1).
 
-    First every post/block and post/unblock, whatever `oldest_ms` says. Then, of the whole cabal and of each channel, the
-    relevant roles and actions with timestamp >= `oldest_ms`: each user's latest role for a recipient, unless the recipient
-    takes none (4.2.3, 4.2.4), and the actions that their authors have not undone for all of their targets (4.4.2). An
-    action that says again what an older one says undoes nothing: both are given. All that this needs to know is in the
-    keys, so no post is read: a row for each post since `oldest_ms`, and a look-up for each target until one is found for
-    which it counts. Each part is oldest first, the order in which the posts are to be applied (4.2.5, 4.4.4). Each hash
-    comes once.
+    First every post/block and post/unblock, regardless of `oldest_ms`. Then, of the whole cabal and of each channel,
+    the relevant roles and actions with timestamp >= `oldest_ms`: each user's latest role for a recipient, unless the
+    recipient accepts none (4.2.3, 4.2.4), and the actions that their authors have not undone for all of their targets
+    (4.4.2). An action that repeats an older one undoes nothing: both are yielded. The keys hold all that is needed, so
+    no post is read: one row for each post since `oldest_ms`, and one look-up for each target until one is found for
+    which the action counts. Each part is oldest first, the order in which posts must be applied (4.2.5, 4.4.4). Each
+    hash comes once.
 
-    Whom to answer is for the caller to know: it should be a member of one of the channels, and a post/block with notify=0
-    is not for those whom it blocks (5.1.4).
+    The caller decides which peer gets the answer: it should be a member of one of the channels, and a post/block with
+    notify=0 must not reach the users that it blocks (5.1.4).
     """
     yield from moderation.blocks(reader)
     for channel in dict.fromkeys(("", *map(reader.dialect.channel_id, channels))):
@@ -109,8 +109,8 @@ def moderation_state(reader: Reader, channels: Iterable[str], oldest_ms: int = 0
 def concerns_moderation(post: Post, channels: frozenset[str], oldest_ms: int, dialect: Dialect) -> bool:
     """Tell whether a new post is what a live Moderation State Request asks for (moderation.md 5.2.1.1, future = 1).
 
-    By type, channel and time, the same as `moderation_state`; whether it has been undone since or its recipient takes no
-    roles, `is_relevant_moderation` knows.
+    It selects by type, channel and time as `moderation_state` does. `is_relevant_moderation` tells whether the post has
+    been undone since or its recipient accepts no roles.
     """
     if post.type not in MODERATION_TYPES or post.is_local_only:
         return False
@@ -120,7 +120,7 @@ def concerns_moderation(post: Post, channels: frozenset[str], oldest_ms: int, di
 
 
 def is_relevant_moderation(reader: Reader, post: Post) -> bool:
-    """Tell whether the post, stored or not, is one that `moderation_state` gives for its channel and time."""
+    """Tell whether `moderation_state` yields the post, stored or not, for its channel and time."""
     if post.type in (BLOCK, UNBLOCK):
         return not post.is_local_only
     act = moderation.act_of(post)
@@ -128,7 +128,7 @@ def is_relevant_moderation(reader: Reader, post: Post) -> bool:
 
 
 def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield those hashes of a response that the store lacks and that it did not see deleted itself, each once."""
+    """Yield the hashes of a response that the store lacks and did not see deleted itself, each once."""
     for digest in dict.fromkeys(hashes):
         if not reader.has(digest.hex().encode()) and not is_deleted_here(reader, digest):
             yield digest
@@ -137,14 +137,14 @@ def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]
 def is_deleted_here(reader: Reader, digest: bytes) -> bool:
     """Tell whether this store saw a post deleted: it is not requested, and not passed from one peer to another.
 
-    A deletion that waits for its target does not count: anyone can write one, and who wrote the target is not known yet.
-    Nor does what other stores tell of a dead post: nobody signed it.
+    A deletion that waits for its target does not count: anyone can write one, and the author of the target is not known
+    yet. Nor does what other stores say of a deleted post: nobody signed it.
     """
     return reader.is_witnessed(digest)
 
 
 def time_of(reader: Reader, digest: bytes) -> int | None:
-    """Return the time that a post claims, also one that this store saw deleted; None where it is unknown."""
+    """Return the time that a post claims, None if unknown. A post that this store saw deleted has one too."""
     post = reader.post(digest)
     if post is not None:
         return post.timestamp_ms

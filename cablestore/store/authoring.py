@@ -1,71 +1,32 @@
-"""Posts of one's own, as chat clients write them: what is said, and what goes with it (links, time, signature, seal)."""
+"""Own posts as chat clients write them: the body, and what goes with it (links, time, signature, seal)."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import islice
 
 from cablestore import limits
+from cablestore.errors import InvalidPostError
 from cablestore.index.reader import Reader
-from cablestore.protocol.body import Body, Info, Join, Leave, Text, Topic
+from cablestore.protocol.body import DELETE, Body, Join, Leave, Text, Topic
 from cablestore.protocol.post import Post, encode_post
-from cablestore.store.key_file import Owner
+from cablestore.store.key_file import StoreIdentity
 from cablestore.views import author, links, membership
 
 
-class Authoring(ABC):
-    """Something that can write posts under an identity of its own. With `sync` they are on the disk on return."""
-
-    @abstractmethod
-    def write(self, body: Body, *, sync: bool = True) -> Post:
-        """Sign and store a post, linked to what is the latest of its channel here.
-
-        A text or a topic by who is no member of the channel is preceded by a post/join, in the same write (wire.md 5.4.3).
-        """
-
-    def text(self, channel: str, text: str, *, sync: bool = True) -> Post:
-        """Write a message of at most 4096 bytes to a channel."""
-        return self.write(Text(channel, text), sync=sync)
-
-    def topic(self, channel: str, topic: str, *, sync: bool = True) -> Post:
-        """Set a channel's topic; "" clears it."""
-        return self.write(Topic(channel, topic), sync=sync)
-
-    def join(self, channel: str, *, sync: bool = True) -> Post:
-        """Become a member of a channel."""
-        return self.write(Join(channel), sync=sync)
-
-    def leave(self, channel: str, *, sync: bool = True) -> Post:
-        """Cease to be a member of a channel."""
-        return self.write(Leave(channel), sync=sync)
-
-    def info(
-        self,
-        *,
-        name: str | None = None,
-        accept_role: bool | None = None,
-        others: Mapping[str, bytes] | None = None,
-        sync: bool = True,
-    ) -> Post:
-        """Say all that there is to say of oneself: what is left out is back at its default (wire.md 6.2.4)."""
-        known = Info.of(name=name, accept_role=accept_role)
-        return self.write(Info((*known.pairs, *(others or {}).items())), sync=sync)
-
-
 class Composer:
-    """Makes posts of a store's owner. `clock` returns milliseconds since 1970."""
+    """Maker of posts under a store's own identity. `clock` returns milliseconds since 1970."""
 
-    def __init__(self, owner: Owner, clock: Callable[[], int]) -> None:
-        self._owner = owner
+    def __init__(self, store_identity: StoreIdentity, clock: Callable[[], int]) -> None:
+        self._identity = store_identity
         self._clock = clock
         self._last_ms: int | None = None
 
     def compose(self, reader: Reader, body: Body) -> list[Post]:
-        """Return signed posts that belong into one write, in their order: the last is the one that `body` is for.
+        """Return signed posts that belong into one write, in order. The last one has the given `body`.
 
-        It is linked to the heads of its channel, and dated now or just after the last own post. Before a text or a topic
-        by who is no member stands a post/join, a millisecond earlier (wire.md 5.4.3).
+        It links to the heads of its channel, and is dated now or just after the last own post. If the author of a text
+        or a topic is not a member, a post/join comes first, one millisecond earlier (wire.md 5.4.3).
         """
         heads: tuple[bytes, ...] = ()
         if isinstance(body, Text | Topic | Join | Leave):
@@ -78,23 +39,31 @@ class Composer:
         return [self._signed(reader, body, heads, self._time_ms(reader, self._clock()))]
 
     def written(self, post: Post) -> None:
-        """Date the next post behind this one, which is stored now."""
+        """Note that a post is stored: the next one is dated after it."""
         self._last_ms = post.timestamp_ms
 
     def _is_member(self, reader: Reader, channel: str) -> bool:
-        own = membership.of_user(reader, channel, self._owner.identity.public_key)
+        own = membership.of_user(reader, channel, self._identity.identity.public_key)
         return own is not None and own.is_member
 
     def _signed(self, reader: Reader, body: Body, heads: tuple[bytes, ...], timestamp_ms: int) -> Post:
-        identity = self._owner.identity
+        identity = self._identity.identity
         post = encode_post(body, links=heads, timestamp_ms=timestamp_ms, identity=identity, dialect=reader.dialect)
         if post.is_local_only:
             post.sealed = identity.seal(post.raw)
         return post
 
     def _time_ms(self, reader: Reader, now_ms: int) -> int:
-        """Return now, or one millisecond after the last own post where the clock has not gone on since."""
+        """Return now, or one millisecond after the last own post if the clock has not advanced since."""
         if self._last_ms is None:
-            self._last_ms = author.latest_time(reader, self._owner.identity.public_key)
-        behind_ms = self._last_ms - now_ms
-        return self._last_ms + 1 if 0 <= behind_ms < limits.MAX_OWN_CLOCK_STEP_MS else now_ms
+            self._last_ms = author.latest_time(reader, self._identity.identity.public_key)
+        lag_ms = self._last_ms - now_ms
+        return self._last_ms + 1 if 0 <= lag_ms < limits.MAX_OWN_CLOCK_STEP_MS else now_ms
+
+
+def require_deletable(post: Post, public_key: bytes) -> None:
+    """Raise InvalidPostError for a post that a user cannot delete: one of another author, or a deletion."""
+    if post.author != public_key:
+        raise InvalidPostError(f"the post {post.hash.hex()} is by {post.author.hex()}: only its author can delete it")
+    if post.type == DELETE:
+        raise InvalidPostError(f"the post {post.hash.hex()} is a post/delete, and a deletion cannot be deleted")

@@ -1,16 +1,16 @@
-"""Causal order: messages never before what they answer, whatever the clocks of their authors say. Computed when read.
+"""Causal order: no message comes before one that it answers, even if clocks of authors are wrong. Computed when read.
 
-The pairwise rule of wire.md 5.1.3 is not transitive, so it is no order (A links to B, times A=1, B=10, C=5: A > B > C > A).
-This one is, and it agrees with every link. A post's place is
+The pairwise rule of wire.md 5.1.3 is not transitive, so it is not an order (A links to B, times A=1, B=10, C=5:
+A > B > C > A). The order here is transitive and agrees with every link. A post's place is
 
-1. its effective time: the greatest timestamp among it and all that it reaches by links,
-2. its steps from there: 0 where its own timestamp is that time, else one more than the furthest link of that time,
+1. its effective time: the greatest timestamp among the post and all that it reaches by links,
+2. its steps from there: 0 if its own timestamp is that time, else one more than the furthest link of that time,
 3. its hash.
 
-Where clocks agree this is order by (timestamp, hash).
+If clocks agree, this is the order by (timestamp, hash).
 
 Ancestors are followed back to `skew_ms` before the window. The order is exact unless a post's ancestor claims a time
-after the post's own and can be reached only through posts that claim to be older than that.
+after the post's own and can be reached only through posts that claim to be older than the followed range.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def causal_order(
 ) -> list[bytes]:
     """Return `hashes`, posts of one window that begins at `start_ms`, in causal order, oldest first.
 
-    At most `limits.MAX_CAUSAL_POSTS` posts and ancestors are held; ancestors beyond are treated as unknown.
+    At most `limits.MAX_CAUSAL_POSTS` posts and ancestors are kept in memory; further ancestors count as unknown.
     """
     nodes = _history(reader, hashes, start_ms - skew_ms)
     places: dict[bytes, tuple[int, int]] = {}
@@ -41,7 +41,7 @@ def causal_order(
 
 
 def _history(reader: Reader, hashes: list[bytes], oldest_ms: int) -> dict[bytes, _Node]:
-    """Load the posts and what they reach, deleted posts included, until `oldest_ms`."""
+    """Load the posts and what they reach, back to `oldest_ms`, deleted posts included."""
     nodes: dict[bytes, _Node] = {}
     upcoming = list(reversed(hashes))
     while upcoming and len(nodes) < limits.MAX_CAUSAL_POSTS:
@@ -66,7 +66,7 @@ def _load(reader: Reader, digest: bytes) -> _Node | None:
 
 
 def _place(digest: bytes, nodes: dict[bytes, _Node], places: dict[bytes, tuple[int, int]]) -> None:
-    """Work out (effective time, steps) of a post after all that it links to, without recursion."""
+    """Compute (effective time, steps) of a post, after those of all that it links to. Without recursion."""
     stack = [digest]
     while stack:
         current = stack[-1]

@@ -1,4 +1,4 @@
-"""Intake: what happens to posts from outside before they are planned. Decoding, refusing, verifying."""
+"""Intake of posts from outside, before they are planned: decode, refuse, verify."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from cablestore import limits
 from cablestore.errors import DecodeError, InvalidPostError, UnknownPostTypeError
 from cablestore.index.batches import batches
-from cablestore.index.signatures import Verifier, Verifying
+from cablestore.index.signatures import SignatureVerifier, VerifyingBatch
 from cablestore.index.verdict import Outcome, Verdict
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.dialect import Dialect
@@ -17,28 +17,28 @@ from cablestore.protocol.post import Post, decode_post
 
 _REASONS: Final = {
     Verdict.DELETED: "its author deleted it",
-    Verdict.BAD_SIGNATURE: "its signature is not its author's",
+    Verdict.BAD_SIGNATURE: "its signature does not match its author's key",
     Verdict.LOCAL_ONLY: "its author marked it as never to be sent",
 }
 
 
 @dataclass(slots=True)
-class Batch:
-    """Posts on their way in. `outcomes` has a place for each, None while a post of `posts` is still to be planned."""
+class IntakeBatch:
+    """Posts on their way into the store. `outcomes` has one entry for each, None for those in `posts`."""
 
     posts: list[Post] = field(default_factory=list)
     outcomes: list[Outcome | None] = field(default_factory=list)
-    verifying: list[Verifying] = field(default_factory=list)
-    """What verifies the signatures of `posts`, lot by lot; empty where they are believed."""
+    verifying: list[VerifyingBatch] = field(default_factory=list)
+    """Verifications of `posts` under way, in order; empty if signatures are trusted."""
 
     def signed(self) -> list[bool]:
-        """Wait for the signatures: whether that of each of `posts` is right."""
+        """Wait for the verification. Return for each of `posts` whether its signature is valid."""
         if not self.verifying:
             return [True] * len(self.posts)
         return [is_right for lot in self.verifying for is_right in lot.results()]
 
     def check(self, signed: list[bool]) -> None:
-        """Raise InvalidPostError where one of all these posts cannot be stored for what it is."""
+        """Raise InvalidPostError if any post of the batch must be refused."""
         wrong = [outcome for outcome in self.outcomes if outcome is not None]
         for post, is_right in zip(self.posts, signed, strict=True):
             if not is_right:
@@ -49,7 +49,7 @@ class Batch:
             )
 
     def settle(self, verdicts: list[Verdict]) -> list[Outcome]:
-        """Return the outcome of every post, given the verdicts on `posts`."""
+        """Return the outcome of every post of the batch, given the verdicts on `posts`."""
         pairs = zip(self.posts, verdicts, strict=True)
         found = (Outcome(post.hash, verdict, _REASONS.get(verdict, "")) for post, verdict in pairs)
         return [outcome or next(found) for outcome in self.outcomes]
@@ -57,16 +57,16 @@ class Batch:
 
 @dataclass(slots=True)
 class Intake:
-    """Turns bytes into batches of posts. `identity` returns the store's own, if there is one."""
+    """Maker of batches from bytes. `identity` returns the store's own identity, if there is one."""
 
     dialect: Dialect
-    verifier: Verifier
+    verifier: SignatureVerifier
     clock: Callable[[], int]
     identity: Callable[[], Identity | None]
 
-    def decode(self, raws: list[bytes]) -> Batch:
-        """Decode posts and refuse what cannot be stored. Nothing in a post raises."""
-        batch = Batch()
+    def decode(self, raws: list[bytes]) -> IntakeBatch:
+        """Decode posts and refuse those that cannot be stored. No post makes it raise."""
+        batch = IntakeBatch()
         newest_ms = self.clock() + limits.MAX_FUTURE_MS
         for raw in raws:
             try:
@@ -83,9 +83,9 @@ class Intake:
             batch.outcomes.append(refusal)
         return batch
 
-    def admit(self, posts: Iterable[Post]) -> Batch:
-        """Refuse what cannot be stored of posts that are decoded already. The others are verified while more are read."""
-        batch = Batch()
+    def admit(self, posts: Iterable[Post]) -> IntakeBatch:
+        """Refuse decoded posts that cannot be stored. The others are verified while more are read."""
+        batch = IntakeBatch()
         newest_ms = self.clock() + limits.MAX_FUTURE_MS
         for lot in batches(posts, lambda post: len(post.raw)):
             taken = []
@@ -99,12 +99,12 @@ class Intake:
             batch.verifying.append(self.verifier.start([post.raw for post in taken]))
         return batch
 
-    def verify(self, batch: Batch) -> None:
+    def verify(self, batch: IntakeBatch) -> None:
         """Begin to verify the signatures of a batch."""
         batch.verifying = [self.verifier.start([post.raw for post in batch.posts])]
 
     def appraise(self, raws: list[bytes], is_deleted: Callable[[bytes], bool]) -> list[Outcome]:
-        """Tell what posts are that go from one peer to another and are not stored. Those that are ACCEPTED may go on."""
+        """Judge posts that are passed from one peer to another and not stored. ACCEPTED ones may be passed on."""
         batch = self.decode(raws)
         self.verify(batch)
         verdicts = []
@@ -119,7 +119,7 @@ class Intake:
 
     def _refusal(self, post: Post, newest_ms: int) -> Outcome | None:
         if post.timestamp_ms >= newest_ms:
-            reason = f"dated {post.timestamp_ms}, accepted are posts dated before {newest_ms}"
+            reason = f"it is dated {post.timestamp_ms}; posts must be dated before {newest_ms}"
             return Outcome(post.hash, Verdict.TOO_FAR_AHEAD, reason)
         if post.is_local_only:
             identity = self.identity()

@@ -1,4 +1,4 @@
-"""Who writes in a store, and its key file: the seed in 64 hex digits and a line feed, mode 0600."""
+"""Identity of a store and its key file: the seed in 64 hex digits and a line feed, mode 0600."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from cablestore.protocol.keys import parse_hex
 MODE: Final = 0o600
 
 
-class Owner:
-    """Who writes in a store. The key file in `folder`, None for a store in memory, is made when it is first needed."""
+class StoreIdentity:
+    """Identity under which a store writes. Its key file in `folder` is made when it is first needed.
+
+    A store in memory has no folder and no key file.
+    """
 
     def __init__(self, identity: Identity | None, folder: Path | None) -> None:
         self._identity = identity
@@ -28,7 +31,7 @@ class Owner:
 
     @property
     def identity(self) -> Identity:
-        """The identity; there is one from now on."""
+        """The identity. It is made if there is none."""
         with self._identifying:
             identity = self.known()
             if identity is None:
@@ -37,20 +40,20 @@ class Owner:
             return identity
 
     def known(self) -> Identity | None:
-        """Return the identity if there is one, without making it."""
+        """Return the identity if there is one; make none."""
         if self._identity is None and self._path is not None and self._path.exists():
             self._identity = load_identity(self._path)
         return self._identity
 
     def become(self, identity: Identity) -> None:
-        """Write as `identity` from now on. Raises IdentityError where there is another already."""
+        """Write as `identity` from now on. Raises IdentityError if the store has another one."""
         with self._identifying:
             known = self.known()
             if known is None:
                 self._keep(identity)
             elif known != identity:
                 raise IdentityError(
-                    f"the store has the identity {known.public_key.hex()} already. Posts that it sealed would be lost with "
+                    f"the store already has the identity {known.public_key.hex()}. Posts that it sealed would be lost with "
                     "another key: use a new store"
                 )
 
@@ -60,26 +63,31 @@ class Owner:
         self._identity = identity
 
     def unseal(self, sealed: bytes) -> bytes:
-        """Decrypt a local-only post. Raises IdentityError where there is no identity."""
+        """Decrypt a local-only post. Raises IdentityError if there is no identity."""
         identity = self.known()
         return _no_identity(sealed) if identity is None else identity.unseal(sealed)
 
 
 def unseal_of(identity: Identity | None, folder: Path) -> Callable[[bytes], bytes]:
-    """Return what decrypts the local-only posts of the closed store in a folder, in other processes too."""
-    known = Owner(identity, folder).known()
+    """Return a function that decrypts the local-only posts of a closed store. It can be pickled."""
+    known = StoreIdentity(identity, folder).known()
     return _no_identity if known is None else known.unseal
+
+
+def unseal_with(key_file: Path, sealed: bytes) -> bytes:
+    """Decrypt a local-only post with the identity in a key file."""
+    return load_identity(key_file).unseal(sealed)
 
 
 def _no_identity(_: bytes) -> NoReturn:
     raise IdentityError(
-        "the store holds local-only posts but no identity to read them with: put its key file back. If it is lost, "
+        "the store has local-only posts, but no identity to decrypt them: put its key file back. If that is lost, "
         "`cablestore export` brings all other posts into a new store"
     )
 
 
 def save_identity(identity: Identity, path: Path) -> None:
-    """Write a key file that did not exist before, mode 0600, on disk when this returns."""
+    """Write a new key file, mode 0600. It is on the disk when this returns."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
     except FileExistsError:
@@ -87,7 +95,7 @@ def save_identity(identity: Identity, path: Path) -> None:
     except OSError as error:
         raise IdentityError(f"the identity cannot be written to {path}: {error.strerror}") from None
     with os.fdopen(descriptor, "w") as file:
-        os.fchmod(descriptor, MODE)  # whatever the umask says
+        os.fchmod(descriptor, MODE)  # regardless of the umask
         file.write(identity.seed.hex() + "\n")
         file.flush()
         os.fsync(descriptor)
@@ -96,7 +104,7 @@ def save_identity(identity: Identity, path: Path) -> None:
 def load_identity(path: Path) -> Identity:
     """Read a key file: a seed (64 hex digits), or a libsodium secret key (128, seed and public key).
 
-    Raises IdentityError where it is missing, malformed, or readable by others.
+    Raises IdentityError if it is missing, malformed, or readable by others.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -115,7 +123,7 @@ def parse_identity(text: str) -> Identity:
             secret = parse_hex(text, "a secret key", 2 * SEED_SIZE_BYTES)
             identity = Identity(secret[:SEED_SIZE_BYTES])
             if identity.public_key != secret[SEED_SIZE_BYTES:]:
-                raise IdentityError("the two halves of the secret key do not belong together")
+                raise IdentityError("the seed and the public key in the secret key do not match")
             return identity
         return Identity(parse_hex(text, "an identity", SEED_SIZE_BYTES))
     except DecodeError as error:

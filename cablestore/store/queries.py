@@ -1,4 +1,4 @@
-"""Reading: what chat clients ask of a store, in their terms. `Snapshot` reads one state, `CableStore` the present one."""
+"""Queries of chat clients, in their terms. `Snapshot` reads one state, `CableStore` the present one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ import blake3
 from cablestore import limits
 from cablestore.errors import CorruptStoreError
 from cablestore.index import arrival_log
-from cablestore.index.arrival_log import Kind
+from cablestore.index.arrival_log import EventKind
+from cablestore.index.database import Row, SnapshotSource
+from cablestore.index.engine import Engine
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
-from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, Reader, Row, SnapshotSource, data_key
-from cablestore.index.sizes import Size
+from cablestore.index.meta import SIZES_KEY, Size, decode_sizes
+from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, Reader, data_key
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TYPE_NAMES, Info, Text
 from cablestore.protocol.dialect import RESERVED_CHANNELS
@@ -30,9 +32,9 @@ from cablestore.views import author as author_view
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A post/text, resolved: `name` is what its author wishes to be known as, or the public key in hex.
+    """A post/text with the name of its author: the one that it chose, or its public key in hex.
 
-    `cursor` is the message's place in its channel: give it to `messages` to go on from here.
+    `cursor` is the message's place in its channel: pass it to `messages` to continue from here.
     """
 
     hash: bytes
@@ -46,7 +48,7 @@ class Message:
 
 
 class Page(NamedTuple):
-    """Messages in the order that was asked for, and the cursor of the next page, None at the end."""
+    """Messages in the requested order, and the cursor of the next page, None at the end."""
 
     messages: list[Message]
     cursor: str | None
@@ -54,7 +56,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user: 32-byte public key, name (public key in hex without one), and all that it says of itself."""
+    """A user: 32-byte public key, name (the public key in hex if it chose none), and its latest post/info."""
 
     public_key: bytes
     name: str
@@ -63,7 +65,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel: its topic ("" without one), how many are in it, and how many live posts of each type it has."""
+    """A channel: its topic ("" if it has none), its number of members, and its number of live posts of each type."""
 
     name: str
     topic: str
@@ -72,17 +74,17 @@ class Channel:
 
 
 class Event(NamedTuple):
-    """One entry of the arrival log. `post` is None when the store no longer has it."""
+    """One entry of the arrival log. `post` is None if the store no longer has it."""
 
     sequence: int
-    kind: Kind
+    kind: EventKind
     hash: bytes
     post: Post | None
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Numbers that cost nothing to read. `views` has rows and bytes by view; `days` posts by day (milliseconds, posts)."""
+    """Numbers of a store. `views` has (rows, bytes) by view, `days` has (milliseconds, posts) by day."""
 
     posts: dict[str, int]
     channels: int
@@ -92,26 +94,26 @@ class Stats:
     days: list[tuple[int, int]]
 
 
-class Reads(ABC):
-    """The read methods. All times are milliseconds since 1970, all hashes and keys raw 32 bytes."""
+class Queries(ABC):
+    """Read methods of a store. All times are milliseconds since 1970, all hashes and keys are raw 32 bytes."""
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Reader]:
         """Return a reader of one state, open within the context."""
 
     def post(self, digest: bytes) -> Post | None:
-        """Return the post with this hash, the store's own local-only ones included, or None."""
+        """Return the post with this hash, or None. The store's own local-only posts are found too."""
         with self._reading() as reader:
             return reader.post(digest)
 
     def hashes_starting(self, hex_digits: str, limit: int = 10) -> list[bytes]:
-        """Return up to `limit` hashes of posts here that start with these hex digits, for people who copy a few."""
+        """Return up to `limit` hashes of stored posts that start with these hex digits, for abbreviated input."""
         with self._reading() as reader:
             rows = zip(range(limit), reader.prefix(data_key(hex_digits.encode("ascii", "replace"))), strict=False)
             return [bytes.fromhex(key[len(DATA_PREFIX) :].decode()) for _, (key, _) in rows]
 
     def deletion(self, digest: bytes) -> Tombstone | None:
-        """Return what deleted a post, None for one that is not known to be deleted. It may be another store's word alone."""
+        """Return the tombstone of a deleted post, None if there is none. Another store may be its only source."""
         with self._reading() as reader:
             return reader.burial(digest)
 
@@ -132,7 +134,7 @@ class Reads(ABC):
     ) -> Page:
         """Return up to `limit` messages (at most `limits.MAX_PAGE_MESSAGES`) of a channel by time, start <= time < end.
 
-        `cursor` goes on behind a message: towards older ones with `newest_first`, towards newer ones without.
+        `cursor` continues after a message: towards older ones with `newest_first`, towards newer ones without.
         """
         limit = max(1, min(limit, limits.MAX_PAGE_MESSAGES))
         with self._reading() as reader:
@@ -152,7 +154,7 @@ class Reads(ABC):
     def causal_messages(
         self, channel: str, start_ms: int, end_ms: int | None = None, *, skew_ms: int = limits.CAUSAL_SKEW_MS
     ) -> list[Message]:
-        """Return the messages of a window in causal order, none before one that it links to: see `cablestore.store.causal_order`.
+        """Return the messages of a window in causal order: none before one that it links to (`store.causal_order`).
 
         At most `limits.MAX_CAUSAL_POSTS`, the newest.
         """
@@ -165,9 +167,9 @@ class Reads(ABC):
             return [_message(reader, _must_have(reader, digest), names) for digest in ordered]
 
     def channels(self, *, with_reserved: bool = False) -> Iterator[Channel]:
-        """Yield the channels that people are shown, sorted by the bytes of their names.
+        """Yield the channels that a client shows, sorted by the bytes of their names.
 
-        Those in `dialect.RESERVED_CHANNELS` are left out unless asked for; peers are told of all: `answers.channel_list`.
+        Those in `dialect.RESERVED_CHANNELS` are left out unless `with_reserved`. Peers get all: `answers.channel_list`.
         """
         with self._reading() as reader:
             for name, counts in activity.channels(reader):
@@ -177,7 +179,7 @@ class Reads(ABC):
                 yield Channel(name, topic[0] if topic else "", membership.count(reader, name), _by_name(counts))
 
     def joined_channels(self, public_key: bytes) -> Iterator[str]:
-        """Yield the channels that a user is in, those left out in which programs speak to programs."""
+        """Yield the channels of which a user is a member, without the reserved ones."""
         with self._reading() as reader:
             for name, _ in activity.channels(reader):
                 if name in RESERVED_CHANNELS:
@@ -187,25 +189,25 @@ class Reads(ABC):
                     yield name
 
     def members(self, channel: str) -> Iterator[User]:
-        """Yield who is in a channel, in order of public keys."""
+        """Yield the members of a channel, in order of public keys."""
         with self._reading() as reader:
             for member in membership.of_channel(reader, reader.dialect.channel_id(channel)):
                 if member.is_member:
                     yield _user(reader, member.author)
 
     def users(self) -> Iterator[User]:
-        """Yield everyone who wrote a post, in order of public keys."""
+        """Yield all authors of posts, in order of public keys."""
         with self._reading() as reader:
             for public_key in author_view.authors(reader):
                 yield _user(reader, public_key)
 
     def user(self, public_key: bytes) -> User:
-        """Return a user; one who never said a word has its key for a name."""
+        """Return a user. One that is unknown has its key as its name."""
         with self._reading() as reader:
             return _user(reader, public_key)
 
     def topic_of(self, channel: str) -> str:
-        """Return a channel's topic, "" where there is none."""
+        """Return a channel's topic, "" if it has none."""
         with self._reading() as reader:
             topic = channel_topic.latest(reader, reader.dialect.channel_id(channel))
             return topic[0] if topic else ""
@@ -213,7 +215,7 @@ class Reads(ABC):
     def posts_by(
         self, public_key: bytes, *, post_type: int | None = None, channel: str | None = None
     ) -> Iterator[Post]:
-        """Yield the posts of an author, by type and then time: of one type, or of one channel, or both."""
+        """Yield the posts of an author by type and then time: all, or those of one type, one channel, or both."""
         with self._reading() as reader:
             if channel is None:
                 hashes = author_view.hashes(reader, public_key, post_type)
@@ -229,19 +231,19 @@ class Reads(ABC):
                 yield reader.unseal(sealed)
 
     def heads(self, channel: str) -> list[bytes]:
-        """Return the posts of a channel that none of it links to: what a new post links to (wire.md 5.1.2.1)."""
+        """Return the hashes of a channel's heads, which no post links to and a new post does (wire.md 5.1.2.1)."""
         with self._reading() as reader:
             return list(links.heads(reader, reader.dialect.channel_id(channel)))
 
     def missing(self, channel: str) -> Iterator[bytes]:
-        """Yield the hashes that posts of a channel link to and the store has never seen."""
+        """Yield the hashes that posts of a channel link to and that the store has never seen."""
         with self._reading() as reader:
             for digest in links.missing(reader, reader.dialect.channel_id(channel)):
                 if reader.post(digest) is None and reader.burial(digest) is None:
                     yield digest
 
     def links(self, digest: bytes) -> tuple[bytes, ...]:
-        """Return the hashes that a post links to, also when it is deleted; () where it is unknown."""
+        """Return the hashes that a post links to, () if it is unknown. A deleted post has its links still."""
         with self._reading() as reader:
             post = reader.post(digest)
             if post is not None:
@@ -255,13 +257,13 @@ class Reads(ABC):
             return list(links.linking(reader, digest))
 
     def events(self, after: int = 0, limit: int = limits.MAX_EVENTS_READ) -> list[Event]:
-        """Return the entries of the arrival log behind number `after`, oldest first."""
+        """Return the entries of the arrival log after number `after`, oldest first."""
         with self._reading() as reader:
             found = zip(range(min(limit, limits.MAX_EVENTS_READ)), arrival_log.entries(reader, after), strict=False)
             return [Event(*entry, reader.post(entry.hash)) for _, entry in found]
 
     def dump(self) -> Iterator[Row]:
-        """Yield every row that follows from posts and tombstones, in key order: all but the arrival log and local rows."""
+        """Yield every row that follows from posts and tombstones, in key order: not the arrival log and local rows."""
         with self._reading() as reader:
             start = b""
             for prefix in (arrival_log.PREFIX, LOCAL_PREFIX):
@@ -277,10 +279,10 @@ class Reads(ABC):
         return hasher.hexdigest()
 
 
-class Snapshot(Reads):
-    """One state of a store, unchanged by what is stored meanwhile. Close it, or use it in a `with`.
+class Snapshot(Queries):
+    """One state of a store, which later writes do not change. Close it, or use it in a `with`.
 
-    `reader` is what the functions in `cablestore.store.answers` take.
+    The functions in `cablestore.store.answers` take its `reader`.
     """
 
     def __init__(self, source: SnapshotSource, reader: Reader) -> None:
@@ -288,19 +290,34 @@ class Snapshot(Reads):
         self.reader = reader
 
     def __enter__(self) -> Self:
-        """Return the snapshot."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Close the snapshot."""
         self.close()
 
     def close(self) -> None:
-        """Let go of the state; reads after this raise StoreClosedError."""
+        """Release the state; reads after this raise StoreClosedError."""
         self._source.close()
 
     def _reading(self) -> AbstractContextManager[Reader]:
         return contextlib.nullcontext(self.reader)
+
+
+def stats_of(engine: Engine, reader: Reader) -> Stats:
+    """Return the numbers of a store. They are kept in rows: no post is read."""
+    days = list(activity.days(reader))
+    disk_size_bytes = {
+        view.name: sum(engine.approximate_size_bytes(prefix, after_prefix(prefix)) for prefix in view.prefixes)
+        for view in engine.catalog.views
+    }
+    return Stats(
+        posts=_by_name([sum(counts) for counts in zip(*(counts for _, counts in days), strict=True)]),
+        channels=sum(name not in RESERVED_CHANNELS for name, _ in activity.channels(reader)),
+        views=decode_sizes(reader.get(SIZES_KEY)),
+        disk_size_bytes=disk_size_bytes,
+        last_sequence=engine.next_sequence - 1,
+        days=[(day_ms, sum(counts)) for day_ms, counts in days],
+    )
 
 
 def _by_name(counts: list[int]) -> dict[str, int]:
@@ -317,7 +334,7 @@ def _must_have(reader: Reader, digest: bytes) -> Post:
     post = reader.post(digest)
     if post is None:
         raise CorruptStoreError(
-            f"a view names the post {digest.hex()}, which the store does not hold. Run `cablestore check`, then `rebuild`"
+            f"a view names the post {digest.hex()}, which is not stored. Run `cablestore check`, then `cablestore rebuild`"
         )
     return post
 
@@ -325,7 +342,8 @@ def _must_have(reader: Reader, digest: bytes) -> Post:
 def _message(reader: Reader, post: Post, names: dict[bytes, str]) -> Message:
     if not isinstance(post.body, Text):
         raise CorruptStoreError(
-            f"the post {post.hash.hex()} stands among messages. Run `cablestore check`, then `rebuild`"
+            f"a view lists the post {post.hash.hex()} as a message, but it is a post/{post.type_name}. Run `cablestore check`, then "
+            "`cablestore rebuild`"
         )
     name = names.get(post.author)
     if name is None:

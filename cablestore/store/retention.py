@@ -1,6 +1,7 @@
-"""Retention: which posts to discard so that a store stays small (wire.md 5.1.5). Pure; the store does the discarding.
+"""Retention: which posts to discard so that a store stays small (wire.md 5.1.5). Pure; the store discards them.
 
-No post/delete is ever named: without it, what it deleted could come back, and nobody else would believe the deletion.
+No post/delete is ever chosen: without it, the posts that it deleted could come back, and no peer would believe the
+deletion.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 
-from cablestore.index.reader import Reader, Row
+from cablestore.index.database import Row
+from cablestore.index.reader import Reader
 from cablestore.index.view import ALL_TYPES
 from cablestore.limits import STATE_POSTS_KEPT
 from cablestore.protocol.body import DELETE, TEXT, TOPIC
@@ -19,10 +21,20 @@ from cablestore.views import author as author_view
 from cablestore.views import channel_state, messages, user_info
 
 
-def older_than(reader: Reader, before_ms: int) -> Iterator[bytes]:
-    """Yield the hashes of texts dated before `before_ms`, and of state posts so old that newer ones stand for them.
+def chosen(reader: Reader, before_ms: int | None, keep_newest: int | None, by_author: bytes | None) -> Iterator[bytes]:
+    """Yield the hashes that the given rules choose, one rule after the other; None is no rule."""
+    if before_ms is not None:
+        yield from older_than(reader, before_ms)
+    if keep_newest is not None:
+        yield from beyond_newest(reader, keep_newest)
+    if by_author is not None:
+        yield from written_by(reader, by_author)
 
-    Of each user's joins, leaves and infos, and of each channel's topics, the latest three stay (wire.md 5.1.5.1).
+
+def older_than(reader: Reader, before_ms: int) -> Iterator[bytes]:
+    """Yield the hashes of texts dated before `before_ms`, and of state posts before it that newer ones supersede.
+
+    The latest three of each user's joins, leaves and infos, and of each channel's topics, stay (wire.md 5.1.5.1).
     """
     for channel in messages.channels(reader):
         for place, digest in messages.texts(reader, channel, newest_first=False):
@@ -41,7 +53,7 @@ def beyond_newest(reader: Reader, keep: int) -> Iterator[bytes]:
 
 
 def written_by(reader: Reader, author: bytes) -> Iterator[bytes]:
-    """Yield the hashes of all that one author wrote, deletions left out."""
+    """Yield the hashes of all posts of one author except deletions."""
     for post_type in sorted(ALL_TYPES - {DELETE}):
         yield from author_view.hashes(reader, author, post_type)
 
@@ -50,7 +62,7 @@ def _superseded(rows: Iterable[Row], before_ms: int) -> Iterator[bytes]:
     """Yield the hashes of rows dated before `before_ms` that are not among the latest three of their group."""
     for group_key, group in groupby(rows, key=lambda row: row[0].rsplit(b"!", 1)[0]):
         if group_key.endswith((b"!%d" % TEXT, b"!%d" % TOPIC)) and group_key.startswith(channel_state.MEMBER_PREFIX):
-            continue  # texts are named by channel, topics of all authors together
+            continue  # `older_than` chooses texts by channel, and topics of all authors together
         latest: deque[Row] = deque()
         for row in group:
             latest.append(row)

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_export_damage import with_manifest
-from test_irc_formats import SAMPLES, laid
+from exporting import with_manifest
+from irc_logs import SAMPLES, laid
 
-from cablestore import CableStore, CorruptExportError, ExportError
+from cablestore import CableStore
+from cablestore.errors import CorruptExportError, ExportError
 from cablestore.export.manifest import read_manifest
 
 Run = Callable[..., tuple[int, str, str]]

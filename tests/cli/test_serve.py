@@ -279,19 +279,19 @@ def test_a_disk_that_is_full_is_told_everywhere(tmp_path: Path, serving: Callabl
     with limited("sync", one.address, "--create", "-s", str(tmp_path / "b")) as syncing:
         _, errors = syncing.communicate(timeout=LIMIT_S)
         assert syncing.returncode == 3
-        assert "the disk refused" in errors
+        assert "could not be written to the disk" in errors
         assert "Traceback" not in errors
     arguments = ["--create", "-s", str(tmp_path / "c"), "--connect", one.address, "--metrics", HERE, "--json"]
     with limited("serve", *arguments) as two:
         assert two.stdout is not None
         url = f"http://{json.loads(two.stdout.readline())['metrics']}/healthz"
         wait_until(lambda: fetch(url)[0] == 503)
-        assert "the disk refused" in fetch(url)[1]
+        assert "writing failed" in fetch(url)[1]
         two.terminate()
         _, errors = two.communicate(timeout=LIMIT_S)
         assert two.returncode == 0
     failed = [line for line in map(json.loads, errors.splitlines()) if line["event"] == "posts could not be stored"]
-    assert "the disk refused" in failed[0]["reason"]
+    assert "writing failed" in failed[0]["reason"]
     assert cablestore("sync", one.address, store=tmp_path / "c").returncode == 0
     assert digest(tmp_path / "c") == digest_of_served(one)
 

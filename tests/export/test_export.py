@@ -20,22 +20,9 @@ from hypothesis import strategies as st
 from people import ANN, BOB, START_MS, raws
 from waiting import LIMIT_S
 
-from cablestore import (
-    DRAFT8,
-    LEGACY,
-    CableStore,
-    CorruptExportError,
-    Dialect,
-    Post,
-    Segment,
-    Text,
-    Tombstone,
-    encode_post,
-    limits,
-    read_manifest,
-    verify_export,
-)
-from cablestore.export import sort
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, Text, Tombstone, encode_post, limits
+from cablestore.errors import CorruptExportError
+from cablestore.export import Segment, read_manifest, sort, verify_export
 from cablestore.export.manifest import read_arrivals, read_posts
 from cablestore.export.records import records_of
 from cablestore.export.segment import SegmentWriter

@@ -12,12 +12,8 @@ from exporting import export, some_posts, stored
 from history import AUTHORS, NOW_MS, Model
 from waiting import LIMIT_S
 
-from cablestore import (
-    DRAFT8,
-    CableStore,
-    read_manifest,
-    verify_export,
-)
+from cablestore import DRAFT8, CableStore
+from cablestore.export import read_manifest, verify_export
 
 
 def test_export_verify_and_import_by_command(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:

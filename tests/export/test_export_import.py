@@ -19,8 +19,6 @@ from cablestore import (
     LEGACY,
     CableStore,
     Dialect,
-    ExportError,
-    Filters,
     Join,
     Post,
     Role,
@@ -29,9 +27,9 @@ from cablestore import (
     Tombstone,
     decode_post,
     encode_post,
-    read_manifest,
-    verify_export,
 )
+from cablestore.errors import ExportError
+from cablestore.export import Filters, read_manifest, verify_export
 from cablestore.export.manifest import filters_of
 from cablestore.export.writer import ExportWriter
 from cablestore.protocol.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, MODERATION, ROLE, UNBLOCK, Delete
@@ -98,7 +96,7 @@ def test_another_dialect_is_refused_before_anything_is_stored(tmp_path: Path) ->
     export([ANN.text("default", "x")], tmp_path / "legacy", LEGACY)
     export([], tmp_path / "draft8", DRAFT8)
     with in_memory(LEGACY) as store:
-        with pytest.raises(ExportError, match="dialect draft8, expected is legacy"):
+        with pytest.raises(ExportError, match="dialect draft8, expected legacy"):
             store.import_exports([tmp_path / "legacy", tmp_path / "draft8"])
         assert store.stats().posts == {}
 

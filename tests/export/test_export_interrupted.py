@@ -14,15 +14,9 @@ from history import AUTHORS, Model
 from people import ANN, raws
 from waiting import LIMIT_S
 
-from cablestore import (
-    LEGACY,
-    CableStore,
-    CorruptStoreError,
-    ExportError,
-    Filters,
-    read_manifest,
-    verify_export,
-)
+from cablestore import LEGACY, CableStore
+from cablestore.errors import CorruptStoreError, ExportError
+from cablestore.export import Filters, read_manifest, verify_export
 from cablestore.export.manifest import read_arrivals
 from cablestore.index.reader import data_key
 from cablestore.protocol.body import DELETE
@@ -175,7 +169,8 @@ def test_two_exports_into_one_folder(tmp_path: Path) -> None:
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from cablestore import CableStore, StorageError
+from cablestore import CableStore
+from cablestore.errors import StorageError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with CableStore.open(sys.argv[1], create=False) as store:

@@ -10,7 +10,8 @@ from statistics import fmean
 import pytest
 from make_export import make_exports
 
-from cablestore import LEGACY, CableStore, Delete, Post, Text, decode_post, verify_export
+from cablestore import LEGACY, CableStore, Delete, Post, Text, decode_post
+from cablestore.export import verify_export
 from cablestore.export.manifest import read_manifest, read_posts, read_tombstones
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import DELETE

@@ -16,8 +16,9 @@ from people import ANN, BOB, CYD, Person, raws
 
 from cablestore import CableStore, Dialect, Post
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row, Source
 from cablestore.index.memory import MemoryDB
-from cablestore.index.reader import Reader, Row, Source
+from cablestore.index.reader import Reader
 from cablestore.index.view import Catalog, Census, decode_number
 from cablestore.store.queries import Snapshot
 from cablestore.views import CATALOG, links, membership

@@ -10,9 +10,10 @@ import msgpack
 import pytest
 from people import ANN, BOB, raws
 
-from cablestore import CableStore, CableStoreError, CorruptStoreError
+from cablestore import CableStore, CableStoreError
+from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.reader import Row
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_bytes_that_are_another_post(folder: Path) -> None:
     key = next(k for k, _ in rows(folder) if k.startswith(b"!data!"))
     change(folder, **{key.decode(): ANN.text("default", "something else").raw})
     (folder / "other").touch()
-    assert any("whose bytes do not give its hash" in problem for problem in problems(folder))
+    assert any("whose bytes do not match its hash" in problem for problem in problems(folder))
 
 
 def test_bytes_that_are_no_post(folder: Path) -> None:

@@ -18,12 +18,12 @@ from stores import scratch_folder, store_of
 from cablestore import CableStoreError, Dialect, Post
 from cablestore.index.batches import batches
 from cablestore.index.check import CheckReport, check
+from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, combine
 from cablestore.index.folder import FORMAT
 from cablestore.index.memory import MemoryDB
-from cablestore.index.meta import KEY as META_KEY
-from cablestore.index.meta import meta_row
-from cablestore.index.reader import Reader, Row
+from cablestore.index.meta import META_KEY, meta_row
+from cablestore.index.reader import Reader
 from cablestore.index.rebuild import rebuild
 from cablestore.index.runs import Sorter, choose_boundaries, cut
 from cablestore.views import CATALOG

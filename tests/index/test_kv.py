@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from waiting import LIMIT_S
 
 from cablestore.errors import CorruptStoreError, StorageError, StoreClosedError
+from cablestore.index.database import Database
 from cablestore.index.leveldb import LevelDB, Tuning, join_tables
 from cablestore.index.memory import MemoryDB
 from cablestore.index.overlay import Overlay
-from cablestore.index.reader import Database
 
 keys = st.text("abc!", min_size=1, max_size=3).map(str.encode)
 changes = st.dictionaries(keys, st.one_of(st.none(), st.binary(max_size=2)), max_size=8)

@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 from folders import SUPPORT
 from people import ANN, raws
+from store_commands import COMMANDS
 
-from cablestore import CableStore, MissingDatabaseError, NotAStoreError
+from cablestore import CableStore
+from cablestore.errors import MissingDatabaseError, NotAStoreError
 from cablestore.index.leveldb import LevelDB
 from cablestore.protocol.dialect import DRAFT8
-from cablestore.store.generations import list_generations, open_folder, recover
+from cablestore.store.closed import ClosedStore, locked_folder
 
 Run = Callable[..., tuple[int, str, str]]
 FIRST, NINTH = "generation-000001", "generation-000009"
@@ -66,31 +68,6 @@ LOSSES = [
     names_an_unfinished_one,
     has_no_header,
 ]
-COMMANDS = [
-    "init",
-    "identity",
-    "post default x",
-    "channels",
-    "log default",
-    "stats",
-    "check",
-    "rebuild",
-    "dump",
-    "prune --keep 1",
-    "compact",
-    "export OUT",
-    "import EXPORT",
-    "import-irc LOG",
-    "generations",
-    "generations --remove kept",
-    "generations --back-to generation-000001",
-    "serve --listen 127.0.0.1:0",
-    "serve --create --listen 127.0.0.1:0",
-    "sync 127.0.0.1:1",
-    "sds status",
-    "archive create OUT",
-    "archive announce magnet:?xt=urn:btih:" + "0" * 40,
-]
 
 
 def content_of(folder: Path) -> dict[str, bytes | None]:
@@ -130,7 +107,11 @@ def test_no_reindexing_takes_it_for_a_new_store(run: Run, folder: Path, tmp_path
 
 def test_an_open_in_a_program_is_refused_too(folder: Path) -> None:
     names_another(folder)
-    for attempt in (CableStore.open, CableStore.rebuild_closed, CableStore.check_closed, list_generations):
+
+    def generations(path: Path) -> object:
+        return ClosedStore(path).generations()
+
+    for attempt in (CableStore.open, CableStore.rebuild_closed, CableStore.check_closed, generations):
         with pytest.raises(MissingDatabaseError, match=rf"names {NINTH}, .*is not there.*{FIRST} \([\d,]+ bytes\)"):
             attempt(folder)
     with pytest.raises(MissingDatabaseError):
@@ -209,7 +190,7 @@ def test_a_recovered_store_is_another_one_for_exports(folder: Path) -> None:
     """Its arrival log need not be the one that exports of the lost database go by."""
     known = json.loads((folder / "STORE").read_text())["store"]
     names_another(folder)
-    recover(folder, FIRST)
+    ClosedStore(folder).recover(FIRST)
     assert json.loads((folder / "STORE").read_text())["store"] != known
 
 
@@ -218,10 +199,10 @@ def test_what_cannot_be_recovered(run: Run, folder: Path) -> None:
     before = content_of(folder)
     for name, reason in (
         (NINTH, "unfinished"),
-        ("generation-000005", "is not there"),
-        ("../elsewhere", "is not there"),
-        ("", "is not there"),
-        ("lock", "is not there"),
+        ("generation-000005", "there is no generation"),
+        ("../elsewhere", "there is no generation"),
+        ("", "there is no generation"),
+        ("lock", "there is no generation"),
     ):
         status, _, complaint = run("generations", "--recover", name, "-s", folder)
         assert status == 2
@@ -266,7 +247,7 @@ def test_what_is_merely_not_named_is_never_removed(run: Run, folder: Path) -> No
         assert run("rebuild", "-s", folder)[0] == 0
         assert content_of(kept) == before
         assert CableStore.check_closed(folder).is_clean
-    found = {each.name: each.state for each in list_generations(folder)}
+    found = {each.name: each.state for each in ClosedStore(folder).generations()}
     assert found == {NINTH: "unnamed", "generation-000012": "unnamed", "generation-000014": "live"}
     status, said, _ = run("generations", "-s", folder)
     assert status == 0
@@ -283,7 +264,7 @@ def test_what_is_merely_not_named_is_never_removed(run: Run, folder: Path) -> No
 def test_numbers_of_damaged_databases_are_not_given_again(folder: Path) -> None:
     (folder / "damaged-000041").mkdir()
     CableStore.rebuild_closed(folder)
-    assert [each.name for each in list_generations(folder)] == ["generation-000042"]
+    assert [each.name for each in ClosedStore(folder).generations()] == ["generation-000042"]
 
 
 def test_a_kept_generation_that_is_not_there_is_listed_as_missing(folder: Path) -> None:
@@ -291,7 +272,7 @@ def test_a_kept_generation_that_is_not_there_is_listed_as_missing(folder: Path) 
     header = json.loads((folder / "STORE").read_text())
     (folder / "STORE").write_text(json.dumps(header | {"generation": "generation-000002", "kept": [FIRST]}))
     (folder / FIRST).rename(folder / "generation-000002")
-    assert {each.name: each.state for each in list_generations(folder)} == {
+    assert {each.name: each.state for each in ClosedStore(folder).generations()} == {
         FIRST: "missing",
         "generation-000002": "live",
     }
@@ -344,8 +325,8 @@ if work == "init":
 elif work == "rebuild":
     CableStore.rebuild_closed(path)
 elif work == "remove":
-    from cablestore.store.generations import remove_generation
-    remove_generation(path, "kept")
+    from cablestore.store.closed import ClosedStore
+    ClosedStore(path).remove("kept")
 print(steps)
 """
 
@@ -397,7 +378,7 @@ def test_a_rebuild_that_was_killed_at_any_step_leaves_no_second_database(folder:
 
 
 def test_a_removal_that_was_killed_at_any_step_leaves_a_whole_database_or_none(folder: Path) -> None:
-    with open_folder(folder) as opened:
+    with locked_folder(folder) as opened:
         name = opened.begin()
         shutil.copytree(folder / FIRST, folder / name, dirs_exist_ok=True)
         opened.activate(name, keep=True)
@@ -419,12 +400,12 @@ def test_a_removal_that_was_killed_at_any_step_leaves_a_whole_database_or_none(f
 
 def test_a_lost_header_between_two_databases_costs_neither(folder: Path) -> None:
     """Killed when the header names the new database and the old one is still there; then the header is lost."""
-    with open_folder(folder) as opened:
+    with locked_folder(folder) as opened:
         name = opened.begin()
         shutil.copytree(folder / FIRST, folder / name, dirs_exist_ok=True)
         opened.activate(name)
     (folder / "STORE").unlink()
-    recover(folder, FIRST)
+    ClosedStore(folder).recover(FIRST)
     for _ in range(2):
         assert CableStore.check_closed(folder).is_clean
-        assert {each.name for each in list_generations(folder)} == {FIRST, name}
+        assert {each.name for each in ClosedStore(folder).generations()} == {FIRST, name}

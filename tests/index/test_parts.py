@@ -20,15 +20,16 @@ from people import ANN, START_MS
 from reindexing import conversation, digest_of, store_at
 from waiting import LIMIT_S, wait_until
 
-from cablestore import LEGACY, CableStore, StorageError, encode_post, limits
-from cablestore.index import check_parts, copies, rebuild_parts
+from cablestore import LEGACY, CableStore, encode_post, limits
+from cablestore.errors import StorageError
+from cablestore.index import parallel
 from cablestore.index.check import CheckReport
+from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB, link_database
-from cablestore.index.processes import processes
-from cablestore.index.reader import Row
+from cablestore.index.processes import process_pool
 from cablestore.index.rebuild import RebuildReport
 from cablestore.protocol.body import LOCAL_ONLY, Block
-from cablestore.store.generations import open_folder
+from cablestore.store.closed import locked_folder
 
 POSTS = conversation(1500)
 
@@ -36,9 +37,8 @@ POSTS = conversation(1500)
 @pytest.fixture(autouse=True)
 def _small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a thousand posts come in several ranges of hashes and many buckets."""
-    monkeypatch.setattr(copies, "PARTITION_POSTS", 200)
-    for module in (rebuild_parts, check_parts):
-        monkeypatch.setattr(module, "MAX_BUCKET_SIZE_BYTES", 60_000)
+    monkeypatch.setattr(parallel, "PARTITION_POSTS", 200)
+    monkeypatch.setattr(parallel, "MAX_BUCKET_SIZE_BYTES", 60_000)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def database_of(folder: Path) -> Path:
-    with open_folder(folder) as opened:
+    with locked_folder(folder) as opened:
         return opened.database_path
 
 
@@ -157,13 +157,13 @@ def test_what_is_large_is_shared_out(folder: Path, monkeypatch: pytest.MonkeyPat
 
     def told(number: int | None, *rest: Any) -> AbstractContextManager[Executor]:
         pools.append(number)
-        return processes(number, *rest)
+        return process_pool(number, *rest)
 
-    monkeypatch.setattr(rebuild_parts, "processes_for", told)
+    monkeypatch.setattr(parallel, "process_pool", told)
     assert limits.SHARED_OUT_FROM_SIZE_BYTES > 2**25
     CableStore.rebuild_closed(folder)
     assert pools == []
-    monkeypatch.setattr(copies, "SHARED_OUT_FROM_SIZE_BYTES", 100_000)
+    monkeypatch.setattr(parallel, "SHARED_OUT_FROM_SIZE_BYTES", 100_000)
     CableStore.rebuild_closed(folder, processes=1)
     assert pools == []
     CableStore.rebuild_closed(folder)
@@ -288,10 +288,10 @@ def test_processes_end_with_the_one_that_started_them(folder: Path, script: Path
 INTERRUPTED = ("interrupted; what was stored stays stored", 130)
 COMMAND = """
 import sys
-from cablestore.index import copies
+from cablestore.index import parallel
 from cablestore.__main__ import main
-copies.PARTITION_POSTS = 50
-copies.SHARED_OUT_FROM_SIZE_BYTES = 1
+parallel.PARTITION_POSTS = 50
+parallel.SHARED_OUT_FROM_SIZE_BYTES = 1
 main()
 """
 
@@ -363,7 +363,7 @@ def has_begun(job: subprocess.Popen[str], folder: Path) -> bool:
 
 
 def test_equal_bytes_have_equal_hashes_in_all_processes_of_a_pool() -> None:
-    with processes(2) as pool:
+    with process_pool(2) as pool:
         found = list(pool.map(_hash_and_pid, range(8)))
     assert len({pid for _, pid in found}) == 2
     assert len({digest for digest, _ in found}) == 1

@@ -15,9 +15,10 @@ import pytest
 from archives import KEY, bring, plan_of
 from folders import TESTS
 
-from cablestore import CableStore, verify_export
+from cablestore import CableStore
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.errors import OutdatedViewError
+from cablestore.export import verify_export
 
 ARCHIVES = sorted((TESTS / "released").glob("*.tar.xz"))
 Run = Callable[..., tuple[int, str, str]]
@@ -55,12 +56,20 @@ def dead_in(store: CableStore) -> list[list[str]]:
     return sorted(key.removeprefix(prefix).decode().split("!") for key, _ in store.dump() if key.startswith(prefix))
 
 
-def test_a_store_is_rebuilt_and_says_what_it_said(released: Path) -> None:
-    with pytest.raises(OutdatedViewError, match="rebuild"):
-        CableStore.open(released / "store")
-    with CableStore.open(released / "store", rebuild_outdated=True) as store:
-        expected = expected_in(released)
+def test_a_store_is_rebuilt_where_its_views_are_outdated_and_says_what_it_said(released: Path) -> None:
+    """Nothing but 0.6.0 has outdated views; since 0.7.0 the rows are the same."""
+    expected = expected_in(released)
+    is_outdated = "dump" not in expected
+    if is_outdated:
+        with pytest.raises(OutdatedViewError, match="rebuild"):
+            CableStore.open(released / "store")
+    with CableStore.open(released / "store", rebuild_outdated=is_outdated) as store:
         found = found_in(store)
+        if not is_outdated:
+            assert store.dump_digest() == expected["dump"]
+            with store.snapshot() as snapshot:
+                local = [[key.hex(), value.hex()] for key, value in snapshot.reader.prefix(b"!local!")]
+            assert local == expected["local"] != []
         assert {name: expected[name] for name in found} == found
         assert dead_in(store) == sorted(stone[:2] for stone in expected["tombstones"])
         assert store.check(signatures=True).is_clean

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
+from heapq import merge
 from operator import xor
 
 import pytest
@@ -14,28 +15,35 @@ from people import ANN
 
 from cablestore import CableStore
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row
 from cablestore.index.memory import MemoryDB
-from cablestore.index.reader import Reader, Row
+from cablestore.index.reader import Reader
 from cablestore.index.tree import (
     LAST_LEVEL,
     LENGTHS,
     SUM_MODULUS,
-    all_items,
     changed,
     decode_parts,
+    items_in,
     split_root,
     tree_rows,
     with_tail,
 )
-from cablestore.index.view import Catalog
+from cablestore.index.view import Catalog, Tree
 from cablestore.protocol.body import Text
 from cablestore.protocol.dialect import LEGACY
-from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, sort_time
+from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, after_prefix, sort_time
 from cablestore.views import CATALOG
 from cablestore.views.sync import ID_PREFIX, LAST_MS, SUM_PREFIX, TREE
 
 SMALL = replace(TREE, leaf_rows=2)
 SETS = (b"", b'"', b"default")
+
+
+def all_items(reader: Reader, tree: Tree) -> Iterator[Row]:
+    """Yield all items of all sets in order."""
+    return merge(*(items_in(reader.blocks(prefix, after_prefix(prefix)), prefix) for prefix in tree.sources))
+
 
 hashes = st.one_of(
     st.binary(min_size=32, max_size=32),

@@ -13,7 +13,7 @@ from people import ANN, BOB
 
 from cablestore import CableStore, Verdict
 from cablestore.index import signatures as verify_module
-from cablestore.index.signatures import Verifier
+from cablestore.index.signatures import SignatureVerifier
 from cablestore.protocol import crypto
 from cablestore.protocol.crypto import are_signed, is_signed
 
@@ -72,7 +72,7 @@ def test_other_threads_run_while_the_extension_verifies() -> None:
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 def test_every_signature_gets_its_answer(threads: int) -> None:
     rng = random.Random(threads)
-    verifier = Verifier(threads)
+    verifier = SignatureVerifier(threads)
     for number in [*range(12), 99, 100, 101, 120]:
         right = [rng.random() < 0.8 for _ in range(number)]
         raws = [raw if is_right else damaged(raw, 50, 1) for raw, is_right in zip(POSTS, right, strict=False)]

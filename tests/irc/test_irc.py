@@ -9,10 +9,11 @@ from pathlib import Path
 import blake3
 import pytest
 
-from cablestore import LEGACY, CableStore, Identity, LogFormatError, Verdict, limits
-from cablestore.cli.demo_data import sample
+from cablestore import LEGACY, CableStore, Identity, Verdict, limits
+from cablestore.cli.demo import sample
+from cablestore.errors import LogFormatError
 from cablestore.irc.importer import ImportReport, LogFile, find_logs, import_logs, posts_of
-from cablestore.irc.posts import Cast
+from cablestore.irc.posts import NickKeys
 from cablestore.protocol.body import JOIN, LEAVE, TEXT, TOPIC
 
 PHRASE = "a phrase"
@@ -223,9 +224,9 @@ def test_archives_folders_and_an_explicit_channel(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("2022-01-31.log", "Dear diary,\nnothing happened.\n", "is no chat log that is known here"),
+        ("2022-01-31.log", "Dear diary,\nnothing happened.\n", "is not a chat log of a known format"),
         ("nodate.log", "[00:00] <ann> x\n", "has no date"),
-        ("2022-02-31.log", "[00:00] <ann> x\n", "has no real date"),
+        ("2022-02-31.log", "[00:00] <ann> x\n", "has an impossible date"),
     ],
 )
 def test_what_is_no_log(tmp_path: Path, name: str, text: str, reason: str) -> None:
@@ -285,7 +286,7 @@ MADE = {
 
 def digest_of(logs: list[LogFile]) -> str:
     made = blake3.blake3()
-    for post in posts_of(logs, Cast(PHRASE), LEGACY, ImportReport()):
+    for post in posts_of(logs, NickKeys(PHRASE), LEGACY, ImportReport()):
         made.update(post.hash)
     return made.hexdigest()
 

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_irc_formats import PHRASE, imported, laid
+from irc_logs import PHRASE, imported, laid
 
-from cablestore import CableStore, LogFormatError, limits
-from cablestore.cli.demo_data import sample
+from cablestore import CableStore, limits
+from cablestore.cli.demo import sample
+from cablestore.errors import LogFormatError
 from cablestore.irc.importer import find_logs, import_logs
 
 Run = Callable[..., tuple[int, str, str]]
@@ -295,7 +296,7 @@ def test_options_that_are_nonsense(tmp_path: Path, run: Run, option: str, value:
 def test_other_archives_are_named(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "2013-01-07.7z"
     file.write_bytes(b"7z\xbc\xaf\x27\x1c" + bytes(100))
-    assert "packed by 7z" in refused(run, tmp_path, file)
+    assert "packed with 7z" in refused(run, tmp_path, file)
 
 
 def test_a_log_without_a_channel_asks_for_one(tmp_path: Path, run: Run) -> None:

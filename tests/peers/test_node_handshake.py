@@ -12,7 +12,8 @@ from nacl.public import PrivateKey
 from peering import HOST, QUICK, is_refused, memory, network, soon, until, with_key
 from people import ANN
 
-from cablestore import LEGACY, Identity, NodeError
+from cablestore import LEGACY, Identity
+from cablestore.errors import NodeError
 from cablestore.peers import Address, Node
 from cablestore.protocol.crypto import exchange_public_key
 from cablestore.protocol.message import ListRequest, encode_message

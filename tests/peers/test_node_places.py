@@ -11,8 +11,8 @@ import pytest
 from by_hand import on_loop
 from peering import HOST, memory, until
 from people import ANN, START_MS
+from reconcile_peer import Peer, attacked
 from talking import hello
-from test_node_reconcile_hostile import Peer, attacked
 
 from cablestore import limits
 from cablestore.peers import Address, Node

@@ -5,59 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from by_hand import CABAL_KEY, assert_nothing_is_left, on_loop
+from by_hand import CABAL_KEY, on_loop
 from peering import HOST, memory, network, run, soon, until
 from people import ANN, BOB, START_MS, Person, raws
+from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
 from talking import conversation, hello, two_halves, with_stores
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
-from cablestore.errors import NodeError
-from cablestore.errors import PeerRefusedError, ReconcileError
-from cablestore.peers import Address, Node, NodeSettings, ReconcileReport
+from cablestore.errors import NodeError, PeerRefusedError, ReconcileError
+from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.metrics import OUTCOMES
 from cablestore.peers.sync import CollectedAnswer
 from cablestore.protocol.message import TimeRangeRequest
 from cablestore.store.store import system_clock_ms
 
-ONLY: NodeSettings = NodeSettings(channels=frozenset({"no such channel"}), list_every_s=600)
 WAYS = pytest.mark.parametrize("over_cable", [False, True], ids=["own port", "beside Cable"])
 KEYS = pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
-
-
-@asynccontextmanager
-async def two_nodes(
-    *stores: CableStore, key: bytes | None = None, over_cable: bool = False, settings: NodeSettings | None = None
-) -> AsyncIterator[tuple[Node, Node, Address]]:
-    """The first one listens. When both have stopped, nothing of them is left and both stores are whole."""
-    chosen = replace(settings or NodeSettings(), cabal_key=key)
-    async with Node(stores[0], chosen) as one, Node(stores[1], chosen) as other:
-        listens = one.listen if over_cable else one.reconcile_port.listen
-        yield one, other, await listens(Address(HOST, 0))
-    for node in (one, other):
-        assert_nothing_is_left(node)
-    for store in stores:
-        report = await asyncio.to_thread(store.check)
-        assert report.is_clean, [str(problem) for problem in report.problems]
-        store.close()
-
-
-def are_alike(*nodes: Node) -> bool:
-    return len({node.store.dump_digest() for node in nodes}) == 1
 
 
 def counted(node: Node, name: str, **labels: str) -> float:
     found = node.metrics.registry.get_sample_value(f"cablestore_reconcile_{name}", labels)
     return found or 0.0
-
-
-async def once(node: Node, address: Address, **named: Any) -> ReconcileReport:
-    return await soon(node.reconcile_once(address, **named))
 
 
 # --- it works ---------------------------------------------------------------------------------------
@@ -213,54 +185,6 @@ async def test_all_is_reconciled_once_a_day_with_a_peer() -> None:
 # --- cut connections ---------------------------------------------------------------------------------
 
 
-class Cutter:
-    """A wire to a node that breaks after so many bytes in either direction."""
-
-    def __init__(self, to: Address) -> None:
-        self.to = to
-        self.left = 2**60
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Address:
-        self._server = await asyncio.start_server(self._taken, HOST, 0)
-        return Address(*self._server.sockets[0].getsockname()[:2])
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _taken(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = await asyncio.open_connection(*self.to)
-        writers = (writer, there[1])
-        for source, target in ((reader, there[1]), (there[0], writer)):
-            task = asyncio.ensure_future(self._pump(source, target, writers))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _pump(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, writers: tuple[asyncio.StreamWriter, ...]
-    ) -> None:
-        try:
-            while self.left > 0 and (data := await source.read(4096)):
-                target.write(data[: max(0, self.left)])
-                self.left -= len(data)
-        except OSError:
-            pass
-        finally:
-            for writer in writers:
-                writer.transport.abort() if self.left <= 0 else writer.close()
-
-
-async def is_whole(node: Node, address: Address, over_cable: bool) -> bool:
-    try:
-        await once(node, address, over_cable=over_cable)
-    except (NodeError, ReconcileError):
-        return False
-    return True
-
-
 @WAYS
 @KEYS
 @pytest.mark.parametrize("seed", [1, 2])
@@ -296,7 +220,7 @@ async def test_stores_of_the_other_dialect_are_refused(over_cable: bool) -> None
     with memory("a") as store, memory("b", DRAFT8) as foreign:
         async with Node(store, ONLY) as one, Node(foreign, ONLY) as other:
             address = await (one.listen if over_cable else one.reconcile_port.listen)(Address(HOST, 0))
-            with pytest.raises(PeerRefusedError, match="of the dialect draft8 asks, this is one of legacy"):
+            with pytest.raises(PeerRefusedError, match="of the dialect draft8 asked one of the dialect legacy"):
                 await once(other, address, over_cable=over_cable)
 
 

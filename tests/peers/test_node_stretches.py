@@ -12,7 +12,7 @@ import pytest
 from by_hand import CABAL_KEY, on_loop
 from peering import run, until
 from people import ANN, BOB, raws
-from test_node_reconcile import ONLY, Cutter, are_alike, is_whole, once, two_nodes
+from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
 
 from cablestore import CableStore, Post
 from cablestore.peers import Address, Node

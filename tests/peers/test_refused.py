@@ -12,11 +12,13 @@ from pathlib import Path
 import click
 import pytest
 from people import ANN, BOB, raws
-from test_lost_database import COMMANDS
+from store_commands import COMMANDS
 
-from cablestore import CableStore, IdentityError, Tuning
+from cablestore import CableStore
 from cablestore.cli import cli
+from cablestore.errors import IdentityError
 from cablestore.index.rebuild import RebuildReport
+from cablestore.store import Tuning
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -101,7 +103,8 @@ def test_too_many_open_files_are_no_damage(folder: Path) -> None:
         store.compact()
     code = """
 import resource, sys
-from cablestore import CableStore, CorruptStoreError, StorageError
+from cablestore import CableStore
+from cablestore.errors import CorruptStoreError, StorageError
 store = CableStore.open(sys.argv[1])
 hold = []
 try:
@@ -223,7 +226,7 @@ def test_a_rebuild_that_cannot_know_says_at_least(run: Run, folder: Path) -> Non
         os.truncate(table, table.stat().st_size // 2)
     status, said, _ = run("rebuild", "-s", folder)
     assert status == 1
-    assert "how many posts were lost is not known" in said
+    assert "the number of lost posts is unknown" in said
 
 
 def test_posts_that_vanished_without_a_trace_are_counted(folder: Path) -> None:

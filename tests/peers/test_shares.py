@@ -9,8 +9,8 @@ import pytest
 from cablestore import limits
 from cablestore.errors import CorruptExportError
 from cablestore.export.segment import SegmentWriter
-from cablestore.index.copies import partitions_for
 from cablestore.index.derive import Derivation
+from cablestore.index.parallel import partitions_for
 from cablestore.index.runs import Sorter
 from cablestore.views import CATALOG
 

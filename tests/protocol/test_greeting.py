@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cablestore import DRAFT8, LEGACY, Dialect
 from cablestore.protocol.exchange import Extra
 from cablestore.protocol.message import EXTRA_TYPE_ID, TYPE_IDS, FrameReader, ListRequest, Request, decode_message
-from cablestore.protocol.recognition import REQUESTS, Greeter, Listener, next_id
+from cablestore.protocol.recognition import REQUESTS, Greeter, GreetingDetector, next_id
 from cablestore.protocol.session import Session
 
 ASK = ListRequest(b"", 0, 1)
@@ -123,7 +123,7 @@ def test_requests_that_were_forwarded_stand_between() -> None:
 @given(st.sampled_from([4, 8]), st.integers(0, 2**32), st.integers(0, 12))
 def test_a_greeting_is_heard_behind_up_to_a_dozen_others(size_bytes: int, seed: int, before: int) -> None:
     rng = random.Random(seed)
-    greeter, listener = Greeter(rng.randbytes), Listener()
+    greeter, listener = Greeter(rng.randbytes), GreetingDetector()
     for _ in range(before):
         listener.hear(rng.randbytes(size_bytes))
     for _ in range(REQUESTS):
@@ -134,7 +134,7 @@ def test_a_greeting_is_heard_behind_up_to_a_dozen_others(size_bytes: int, seed: 
 @pytest.mark.parametrize(("size_bytes", "needed"), [(4, 4), (8, 3)])
 def test_a_part_of_a_greeting_is_none(size_bytes: int, needed: int) -> None:
     """Chance makes three ids of 4 bytes, or two of 8, follow others with less than 2**-64."""
-    greeter, listener = Greeter(random.randbytes), Listener()
+    greeter, listener = Greeter(random.randbytes), GreetingDetector()
     for number in range(needed):
         assert not listener.has_heard, number
         listener.hear(greeter(size_bytes))

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from cable_rs import varint_size, written_by_cable_rs
 from folders import KNOWN_ANSWERS
+from fuzzing import INTERESTING, VARINTS, run
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_fuzz import INTERESTING, VARINTS, run
 
-from cablestore import DRAFT8, LEGACY, DecodeError, Dialect, limits
+from cablestore import DRAFT8, LEGACY, Dialect, limits
+from cablestore.errors import DecodeError
 from cablestore.protocol.fields import sized
 from cablestore.protocol.message import (
     TYPE_IDS,
@@ -32,7 +33,6 @@ from cablestore.protocol.message import (
     TimeRangeRequest,
     decode_message,
     encode_message,
-    hashes_size_bytes,
     recognise,
 )
 from cablestore.protocol.varint import MAX_VARINT, encode_varint, read_varint
@@ -177,12 +177,6 @@ def test_ids_of_another_size_are_not_written(dialect: Dialect, data: st.DataObje
 def test_what_would_end_a_list_early_is_not_written(message: Message) -> None:
     with pytest.raises(ValueError, match="empty"):
         encode_message(message, LEGACY)
-
-
-@given(st.integers(0, 300))
-def test_the_size_of_a_hash_response_is_estimated_from_above(count: int) -> None:
-    raw = encode_message(HashResponse(b"abcdefgh", (bytes(32),) * count), DRAFT8)
-    assert len(raw) <= hashes_size_bytes(count) <= len(raw) + 24
 
 
 # --- frames ----------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from noise.backends.default.keypairs import KeyPair25519
 
-from cablestore import DecodeError, Identity
+from cablestore import Identity
+from cablestore.errors import DecodeError
 from cablestore.protocol.crypto import exchange_public_key
 from cablestore.protocol.secure_channel import MAX_ENCODABLE_SIZE_BYTES, PROLOGUE, _connection
 

@@ -16,12 +16,10 @@ from cablestore import (
     LEGACY,
     Block,
     Body,
-    DecodeError,
     Delete,
     Dialect,
     Identity,
     Info,
-    InvalidPostError,
     Join,
     Leave,
     Moderation,
@@ -30,11 +28,11 @@ from cablestore import (
     Text,
     Topic,
     Unblock,
-    UnknownPostTypeError,
     decode_post,
     encode_post,
     limits,
 )
+from cablestore.errors import DecodeError, InvalidPostError, UnknownPostTypeError
 from cablestore.protocol.crypto import is_signed, post_hash
 from cablestore.protocol.varint import MAX_VARINT, encode_varint, read_varint
 
@@ -251,7 +249,7 @@ HEADER = b"\x00\x00\x50"  # no links, post/text, timestamp 80
         (b"\x00\x00" + b"\x80" * 10 + b"\x01" + b"\x01a\x00", "longer than 10 bytes"),
         (b"\x00\x00" + b"\xff" * 9 + b"\x7f" + b"\x01a\x00", "more than 64 bits"),
         (b"\x00\x00" + encode_varint(limits.MAX_TIMESTAMP_MS + 1) + b"\x01a\x00", "the timestamp is"),
-        (HEADER + b"\x05abc", "the channel name claims 5 bytes, 3 are left"),
+        (HEADER + b"\x05abc", "the channel name claims 5 bytes, but 3 are left"),
         (HEADER + b"\x00\x00", "the channel name has 0 code points"),
         (HEADER + b"\x02\xc3\x28\x00", "not valid UTF-8"),
         (HEADER + b"\x03\xed\xa0\x80\x00", "not valid UTF-8"),  # a surrogate

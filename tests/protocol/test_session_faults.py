@@ -27,7 +27,8 @@ from conversation import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cablestore import LEGACY, DecodeError, Dialect, limits
+from cablestore import LEGACY, Dialect, limits
+from cablestore.errors import DecodeError
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.exchange import (
     TRANSITIONS,

@@ -11,10 +11,9 @@ from reconciling import NOW_NS, Pair, an_id, converse, reconciled, session, sets
 
 from cablestore import limits
 from cablestore.errors import ReconcileError
-from cablestore.reconcile.audit import Audit, Verdict, answer
+from cablestore.reconcile.audit import Audit, AuditResult, answer
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
-from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.sets import OrderedSet
+from cablestore.reconcile.sets import MemorySet, OrderedSet
 
 SEED = bytes(range(32))
 
@@ -38,9 +37,9 @@ def state(ids: list[SyncID]) -> OrderedSet:
     return MemorySet(ids).snapshot()
 
 
-def audited(here: list[SyncID], there: list[SyncID], *ranges: Range, seed: bytes = SEED, cuts: int = 64) -> Verdict:
+def audited(here: list[SyncID], there: list[SyncID], *ranges: Range, seed: bytes = SEED, cuts: int = 64) -> AuditResult:
     audit = Audit(state(here), *ranges, seed=seed, cuts=cuts)
-    return audit.judge(answer(state(there), audit.question()))
+    return audit.judge(answer(state(there), audit.request()))
 
 
 @pytest.mark.parametrize("timestamp_ns", [None, NOW_NS])
@@ -88,7 +87,7 @@ def test_asking_again_comes_closer() -> None:
 
 def test_cuts_are_new_with_every_seed() -> None:
     known = state(spread(1_000))
-    questions = {Audit(known, seed=bytes(15) + bytes((turn,))).question() for turn in range(20)}
+    questions = {Audit(known, seed=bytes(15) + bytes((turn,))).request() for turn in range(20)}
     assert len(questions) == 20
     with pytest.raises(ReconcileError, match="16 random ones are needed"):
         Audit(known, seed=bytes(15))
@@ -100,8 +99,8 @@ def test_audits_have_a_limit() -> None:
     with pytest.raises(ReconcileError, match="audit fewer ranges"):
         Audit(known, seed=SEED, cuts=2 * limits.MAX_AUDIT_CUTS)
     largest = Audit(known, *[of_times(2 * at, 2 * at + 1) for at in range(limits.MAX_AUDIT_CUTS // 2)], seed=SEED)
-    question = largest.question()
-    assert largest.judge(answer(known, question)) == Verdict([], [], is_by_design=False)
+    question = largest.request()
+    assert largest.judge(answer(known, question)) == AuditResult([], [], is_by_design=False)
     for count in (b"\x00", b"\x80\x08"):
         with pytest.raises(ReconcileError, match="allowed are 1 to 1023"):
             answer(known, b"\x01\x00\x00" + count + bytes(9_000))
@@ -113,8 +112,8 @@ def test_any_bytes_give_an_answer_or_an_error(data: st.DataObject) -> None:
     known = state(spread(50))
     audit = Audit(known, seed=SEED, cuts=5)
     for good, use in (
-        (audit.question(), lambda raw: answer(known, raw)),
-        (answer(known, audit.question()), audit.judge),
+        (audit.request(), lambda raw: answer(known, raw)),
+        (answer(known, audit.request()), audit.judge),
     ):
         raw = bytearray(data.draw(st.one_of(st.binary(max_size=99), st.just(good))))
         for at, byte in data.draw(st.lists(st.tuples(st.integers(0, 600), st.integers(0, 255)), max_size=4)):
@@ -130,7 +129,7 @@ def test_cuts_are_random_places_of_the_set() -> None:
     rng = random.Random(3)
     ids = [SyncID(NOW_NS, rng.randbytes(32)) for _ in range(1_000)] + spread(10)
     audit = Audit(state(ids), seed=SEED, cuts=64)
-    question = audit.question()
+    question = audit.request()
     verdict = audit.judge(answer(state([i for i in ids if i != ids[5]]), question))
     assert len(verdict.differing) == 1
     assert verdict.differing[0].lower.timestamp_ns == verdict.differing[0].upper.timestamp_ns == NOW_NS

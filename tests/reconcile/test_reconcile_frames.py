@@ -13,18 +13,18 @@ from cablestore.reconcile.messages import (
     END_MS,
     MAX_NUMBER,
     Accepted,
-    Answer,
+    ConversationMessage,
     Done,
     Ended,
+    EndReason,
     Given,
     Hello,
-    Message,
     PayloadFrame,
     PostsFrame,
     Purpose,
-    Question,
-    Reason,
     Stored,
+    SumsRequest,
+    SumsResponse,
     Terms,
     decode_frame,
     encode_frame,
@@ -39,22 +39,22 @@ TERMS = st.builds(
     st.none() | st.frozensets(NAMES, max_size=5),
 )
 COUNTS = st.integers(0, 2**64 - 1)
-MESSAGES: st.SearchStrategy[Message] = st.one_of(
+MESSAGES: st.SearchStrategy[ConversationMessage] = st.one_of(
     st.builds(Hello, COUNTS, st.sampled_from(Purpose), st.sampled_from(["legacy", "draft8"]), TERMS),
     st.builds(Accepted, TERMS),
-    st.builds(Ended, st.sampled_from(Reason), st.text(st.characters(exclude_categories=["Cs"]), max_size=100)),
+    st.builds(Ended, st.sampled_from(EndReason), st.text(st.characters(exclude_categories=["Cs"]), max_size=100)),
     st.builds(PayloadFrame, st.binary(max_size=50)),
     st.builds(PostsFrame, COUNTS, st.lists(st.binary(max_size=50), max_size=5).map(tuple)),
     st.builds(Stored, COUNTS),
     st.just(Given()),
     st.builds(Done, COUNTS),
-    st.builds(Question, st.binary(max_size=50)),
-    st.builds(Answer, st.binary(max_size=50)),
+    st.builds(SumsRequest, st.binary(max_size=50)),
+    st.builds(SumsResponse, st.binary(max_size=50)),
 )
 
 
 @given(st.integers(0, MAX_NUMBER), MESSAGES)
-def test_what_is_written_is_read(number: int, message: Message) -> None:
+def test_what_is_written_is_read(number: int, message: ConversationMessage) -> None:
     assert decode_frame(encode_frame(number, message)) == (number, message)
 
 
@@ -80,8 +80,8 @@ def test_frames_have_a_limit() -> None:
         encode_frame(1, PayloadFrame(largest.data + b"x"))
     with pytest.raises(ReconcileError, match="allowed are 1048576"):
         decode_frame(encode_frame(1, largest) + b"x")
-    _, ended = decode_frame(encode_frame(1, Ended(Reason.OTHER, "ü" * 1000)))
-    assert ended == Ended(Reason.OTHER, "ü" * limits.MAX_TALK_REASON_CODEPOINTS)
+    _, ended = decode_frame(encode_frame(1, Ended(EndReason.OTHER, "ü" * 1000)))
+    assert ended == Ended(EndReason.OTHER, "ü" * limits.MAX_TALK_REASON_CODEPOINTS)
     with pytest.raises(ReconcileError, match="501 code points, allowed are 0 to 500"):
         decode_frame(b"\x03\x01\x00\xf5\x03" + b"x" * 501)
     most = Terms(channels=frozenset(map(str, range(limits.MAX_RECONCILE_TOPICS))))
@@ -93,7 +93,7 @@ def test_frames_have_a_limit() -> None:
 
 
 def test_reasons_that_are_not_known_are_others() -> None:
-    assert decode_frame(b"\x03\x01\x63\x00") == (1, Ended(Reason.OTHER, ""))
+    assert decode_frame(b"\x03\x01\x63\x00") == (1, Ended(EndReason.OTHER, ""))
     with pytest.raises(ReconcileError, match="kind 11"):
         decode_frame(b"\x0b\x01")
     with pytest.raises(ReconcileError, match="1 bytes follow"):

@@ -13,20 +13,32 @@ from typing import Any, Final, TypeVar
 import pytest
 from nwaku import NwakuPeer
 from people import ANN
-from reconciling import HEADERS, HOUR_NS, NOW_NS, VECTORS, Outcome, an_id, converse, reconciled, session, spread
+from reconciling import (
+    HEADERS,
+    HOUR_NS,
+    NOW_NS,
+    VECTORS,
+    Outcome,
+    an_id,
+    converse,
+    read_item_set,
+    reconciled,
+    session,
+    spread,
+)
 
 from cablestore import CableStore
-from cablestore.archive.format.ids import keccak256
-from cablestore.archive.format.message import message_of
+from cablestore.archive.format.profile import keccak256
 from cablestore.errors import ReconcileError
-from cablestore.reconcile.codec import decode, encode, read_item_set, write_item_set
+from cablestore.protocol.fields import sized
+from cablestore.protocol.waku import message_of
+from cablestore.reconcile.codec import decode, encode, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC
-from cablestore.reconcile.framing import FrameReader, framed
+from cablestore.reconcile.framing import ReconcileFrameReader
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
-from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.payload import Content, Header, ItemSet, Part, Payload, Shards, Topics
-from cablestore.reconcile.session import Session
-from cablestore.reconcile.sets import OrderedSet
+from cablestore.reconcile.payload import Content, Header, ItemSet, Payload, PayloadPart, Shards, Topics
+from cablestore.reconcile.session import ReconcileSession
+from cablestore.reconcile.sets import MemorySet, OrderedSet
 from cablestore.reconcile.splitting import Splitting
 from cablestore.reconcile.transfer import Expected, decode_message, encode_message, waku_id
 
@@ -64,27 +76,27 @@ def over(ids: list[SyncID]) -> Range:
     return of_times(ids[0].timestamp_ns, ids[-1].timestamp_ns + 1)
 
 
-def asked(ids: list[SyncID], within: Range | None = None) -> Part:
+def asked(ids: list[SyncID], within: Range | None = None) -> PayloadPart:
     within = within or over(ids)
-    return Part(within, MemorySet(ids).snapshot().fingerprint(within).wire)
+    return PayloadPart(within, MemorySet(ids).snapshot().fingerprint(within).wire)
 
 
 def peer(ids: list[SyncID], threshold: int, partitions: int) -> NwakuPeer:
     return NwakuPeer(ids, NWAKU_037, HEADERS["nwaku-0.37"], threshold=threshold, partitions=partitions)
 
 
-def answered(side: NwakuPeer, parts: list[Part]) -> tuple[list[Part], list[SyncID], list[SyncID]]:
+def answered(side: NwakuPeer, parts: list[PayloadPart]) -> tuple[list[PayloadPart], list[SyncID], list[SyncID]]:
     have: list[SyncID] = []
     need: list[SyncID] = []
     return side.answered(parts, have, need), have, need
 
 
-def kinds(parts: list[Part]) -> str:
+def kinds(parts: list[PayloadPart]) -> str:
     names: dict[type, str] = {type(None): "S", bytes: "F", ItemSet: "I"}
     return "".join(names[type(part.content)] for part in parts)
 
 
-def sets_with(sync_id: SyncID, parts: list[Part]) -> int:
+def sets_with(sync_id: SyncID, parts: list[PayloadPart]) -> int:
     return sum(isinstance(part.content, ItemSet) and sync_id in part.content.elements for part in parts)
 
 
@@ -120,7 +132,7 @@ def test_four_ranges_of_each_kind() -> None:
     prints: list[Content] = [i.hash for i in ids[:4]]
     ranges = [of_times(1000 + at, 1010 + at) for at in (0, 10, 20, 30)]
     for contents in (items, prints, [items[0], prints[1], None, items[3]]):
-        payload = Payload(Topics(), list(map(Part, ranges, contents)))
+        payload = Payload(Topics(), list(map(PayloadPart, ranges, contents)))
         assert decode(encode(payload, NWAKU_037), NWAKU_037) == payload
 
 
@@ -234,7 +246,7 @@ def test_identical_sets_are_skipped() -> None:
     ids = numbered(10_000)
     parts, _, _ = answered(peer(ids, 100, 8), [asked(ids)])
     assert parts == []
-    assert peer(ids, 100, 8)._fingerprint(over(ids), asked(ids).content) == [Part(over(ids), None)]  # type: ignore[arg-type] # a fingerprint, as asked
+    assert peer(ids, 100, 8)._fingerprint(over(ids), asked(ids).content) == [PayloadPart(over(ids), None)]  # type: ignore[arg-type] # a fingerprint, as asked
     assert ours_find(ids, ids).said[1:] == [b"\x00"]
 
 
@@ -242,7 +254,7 @@ def test_identical_sets_are_skipped() -> None:
 def test_what_the_other_side_lacks_comes_in_order() -> None:
     ids, rng = numbered(1000), random.Random(1)
     remote = [i for i in ids if rng.random() < 0.1]
-    told = Payload(HEADERS["nwaku-0.37"], [Part(over(ids), ItemSet(remote, reconciled=True))])
+    told = Payload(HEADERS["nwaku-0.37"], [PayloadPart(over(ids), ItemSet(remote, reconciled=True))])
     step = session(ids, NWAKU_037).receive(encode(told, NWAKU_037), at_s=0.0)
     assert step.have == [i for i in ids if i not in set(remote)]
     assert step.need == []
@@ -303,14 +315,14 @@ def test_one_each() -> None:
 
 @pins("shards {1,2,3,4}")
 def test_shards_of_which_some_are_shared() -> None:
-    def side(name: str, shards: tuple[int, ...]) -> Session:
+    def side(name: str, shards: tuple[int, ...]) -> ReconcileSession:
         topic_of = {an_id(f"{shard} {name}"): f"/waku/2/rs/1/{shard}" for shard in shards}
 
         def kept(header: Header) -> OrderedSet:
             assert isinstance(header, Topics)
             return MemorySet(i for i, topic in topic_of.items() if topic in header.pubsub).snapshot()
 
-        return Session(kept, NWAKU_037, Topics(tuple(topic_of.values())))
+        return ReconcileSession(kept, NWAKU_037, Topics(tuple(topic_of.values())))
 
     ours, theirs = side("o", (1, 2, 3, 4)), side("t", (3, 4, 5, 6))
     outcome = converse(ours, theirs, ours.initiate(at_s=0.0))
@@ -384,7 +396,7 @@ def test_what_comes_twice_is_found_once() -> None:
     one = an_id("one")
     assert ours_find([one, one], []).have == [one]
     side = session([], NWAKU_037)
-    twice = Payload(HEADERS["nwaku-0.37"], [Part(EVERYTHING, ItemSet([one, one], reconciled=False))])
+    twice = Payload(HEADERS["nwaku-0.37"], [PayloadPart(EVERYTHING, ItemSet([one, one], reconciled=False))])
     assert side.receive(encode(twice, NWAKU_037), at_s=0.0).need == [one]
     assert side.receive(encode(twice, NWAKU_037), at_s=0.0).need == []
 
@@ -394,9 +406,9 @@ def test_what_comes_twice_is_found_once() -> None:
 
 def moved(posts: dict[SyncID, Any], sent: list[SyncID], need: list[SyncID], store: CableStore) -> None:
     """Send posts and store them, as far as they are needed."""
-    reader, expected = FrameReader(200_000), Expected(need)
+    reader, expected = ReconcileFrameReader(200_000), Expected(need)
     for sync_id in sent:
-        for content in reader.feed(framed(encode_message(message_of(posts[sync_id]), NWAKU_037))):
+        for content in reader.feed(sized(encode_message(message_of(posts[sync_id]), NWAKU_037))):
             found = decode_message(content, NWAKU_037)
             if expected.take(found.waku_id):
                 store.ingest([found.payload])
@@ -435,7 +447,7 @@ def test_what_is_untested_there() -> None:
     lost = converse(theirs, other, theirs.initiate(NOW_NS - 14, NOW_NS + 2))
     assert lost.is_exactly([], [])  # among themselves: both are done, and nothing is found
     ours_find(flood[1:], flood[:-1])
-    cut = Payload(Shards(), [Part(Range(Bound(NOW_NS), Bound(NOW_NS, b"\x40")), None)])
+    cut = Payload(Shards(), [PayloadPart(Range(Bound(NOW_NS), Bound(NOW_NS, b"\x40")), None)])
     assert decode(encode(cut, SPEC), SPEC).parts[1:] == cut.parts
     refused = session([], NWAKU_037, header=Topics(("b",)))
     asking = session([an_id("a")], NWAKU_037, header=Topics(("a",)))

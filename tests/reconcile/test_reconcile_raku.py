@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from peering import HOST, run, soon, until
 from people import raws
-from test_archive_raku import logs_of
+from raku_logs import logs_of
 
 from cablestore import CableStore, Post
 from cablestore.index.reader import DATA_PREFIX

@@ -17,10 +17,9 @@ from cablestore.errors import ReconcileError
 from cablestore.reconcile.codec import decode, encode
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
-from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.payload import Header, ItemSet, Part, Payload, Shards, Topics
-from cablestore.reconcile.session import Session, SessionLimits
-from cablestore.reconcile.sets import OrderedSet
+from cablestore.reconcile.payload import Header, ItemSet, Payload, PayloadPart, Shards, Topics
+from cablestore.reconcile.session import ReconcileSession, SessionLimits
+from cablestore.reconcile.sets import MemorySet, OrderedSet
 from cablestore.reconcile.splitting import Splitting
 
 in_each = pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.name)
@@ -144,7 +143,7 @@ def test_a_large_difference_is_spread_over_frames() -> None:
 def test_skip_for_equal_sets_only_where_the_peer_is_known_to_take_it() -> None:
     """The specification has item sets echoed."""
     known = spread(3)
-    asked = encode(Payload(HEADERS["spec"], [Part(EVERYTHING, ItemSet(sorted(known), reconciled=False))]), SPEC)
+    asked = encode(Payload(HEADERS["spec"], [PayloadPart(EVERYTHING, ItemSet(sorted(known), reconciled=False))]), SPEC)
     for skips, parts in ((False, 1), (True, 0)):
         step = session(known, splitting=Splitting(skip_equal_sets=skips)).receive(asked, at_s=0.0)
         assert step.reply is not None
@@ -187,12 +186,12 @@ def test_only_topics_of_both_are_reconciled(pair: Pair, rng: random.Random) -> N
     """nwaku-0.37: each side asks for the set of what both keep, as soon as it knows."""
     of = {sync_id: rng.choice("abc") for sync_id in sorted({*pair[0], *pair[1]})}
 
-    def side(ids: list[SyncID], topics: tuple[str, ...]) -> Session:
+    def side(ids: list[SyncID], topics: tuple[str, ...]) -> ReconcileSession:
         def kept(header: Header) -> OrderedSet:
             assert isinstance(header, Topics)
             return MemorySet(i for i in ids if of[i] in header.pubsub).snapshot()
 
-        return Session(kept, NWAKU_037, Topics(topics))
+        return ReconcileSession(kept, NWAKU_037, Topics(topics))
 
     ours, theirs = side(pair[0], ("a", "b")), side(pair[1], ("b", "c"))
     outcome = converse(ours, theirs, ours.initiate(at_s=0.0))
@@ -208,7 +207,7 @@ def test_sets_that_change_meanwhile(pair: Pair, data: st.DataObject) -> None:
     """A session finds the difference of the states that it began with."""
     changing = [MemorySet(ids) for ids in pair]
     snapshots = [each.snapshot() for each in changing]
-    ours, theirs = (Session(lambda _, s=s: s, SPEC, HEADERS["spec"]) for s in snapshots)  # type: ignore[misc] # mypy does not infer s
+    ours, theirs = (ReconcileSession(lambda _, s=s: s, SPEC, HEADERS["spec"]) for s in snapshots)  # type: ignore[misc] # mypy does not infer s
     message: bytes | None = ours.initiate(at_s=0.0)
     have: list[SyncID] = []
     sides = [theirs, ours]
@@ -254,7 +253,7 @@ def test_a_session_ends_at_its_limits_and_the_next_one_goes_on(short: SessionLim
         found += step.have if not reason else []
         message = step.reply or b"" if not reason else b""
     assert f" {what}, allowed are " in reason
-    assert reason.endswith("begin another")
+    assert reason.endswith("begin another session")
     assert ours.is_done
     with pytest.raises(ReconcileError, match="the session is over"):
         ours.receive(message, at_s=at_s)
@@ -280,12 +279,12 @@ def test_more_ids_of_one_time_than_a_dialect_can_send() -> None:
     """MAX_RECONCILE_ITEMS: an error that says so in nwaku's dialects, no trouble in the specification's."""
     number = limits.MAX_RECONCILE_ITEMS + 1
     flood = MemorySet(SyncID(NOW_NS, at.to_bytes(32, "big")) for at in range(number)).snapshot()
-    asked = [Part(of_times(NOW_NS, NOW_NS + 9), bytes(32))]
+    asked = [PayloadPart(of_times(NOW_NS, NOW_NS + 9), bytes(32))]
     for dialect in (NWAKU_036, NWAKU_037):
-        ours = Session(lambda _: flood, dialect, HEADERS[dialect.name])
+        ours = ReconcileSession(lambda _: flood, dialect, HEADERS[dialect.name])
         with pytest.raises(ReconcileError, match=r"350001 ids share the time .* reconcile in the dialect spec"):
             ours.receive(encode(Payload(HEADERS[dialect.name], asked), dialect), at_s=0.0)
-    ours = Session(lambda _: flood, SPEC, HEADERS["spec"])
+    ours = ReconcileSession(lambda _: flood, SPEC, HEADERS["spec"])
     reply = ours.receive(encode(Payload(HEADERS["spec"], asked), SPEC), at_s=0.0).reply
     assert reply is not None
     assert len(reply) < 600
@@ -305,7 +304,7 @@ def test_a_session_that_cannot_begin() -> None:
         session([], NWAKU_036).initiate(hashed, at_s=0.0)
     with pytest.raises(ReconcileError, match="no bounds within one time"):
         session([], NWAKU_036, window=hashed)
-    with pytest.raises(ReconcileError, match="has Topics in its headers"):
+    with pytest.raises(ReconcileError, match="has a header of Topics"):
         session([], NWAKU_037, header=Shards())
     with pytest.raises(ReconcileError, match="do not fit into a frame"):
         session(spread(99), splitting=Splitting(frame_size_bytes=1_280)).initiate(at_s=0.0, whole=True)
@@ -343,7 +342,7 @@ def test_whatever_a_peer_says(dialect: SyncDialect, data: st.DataObject) -> None
                     [None, bytes(32), b"\x07" * 32, ItemSet(told, reconciled=True), ItemSet(told, reconciled=False)]
                 )
             )
-            parts.append(Part(of_times(low, high), content))
+            parts.append(PayloadPart(of_times(low, high), content))
         try:
             step = side.receive(encode(Payload(HEADERS[dialect.name], parts), dialect), at_s=0.0)
         except ReconcileError:
@@ -358,30 +357,30 @@ def test_whatever_a_peer_says(dialect: SyncDialect, data: st.DataObject) -> None
             assert len(step.reply) < 40_000
 
 
-def lying_fingerprints(number: int) -> list[Part]:
-    return [Part(of_times(NOW_NS + 1_000 * at, NOW_NS + 1_000 * (at + 1)), b"\x01" * 32) for at in range(number)]
+def lying_fingerprints(number: int) -> list[PayloadPart]:
+    return [PayloadPart(of_times(NOW_NS + 1_000 * at, NOW_NS + 1_000 * (at + 1)), b"\x01" * 32) for at in range(number)]
 
 
-def empty_sets(number: int) -> list[Part]:
+def empty_sets(number: int) -> list[PayloadPart]:
     return [
-        Part(of_times(NOW_NS + 1_000 * at, NOW_NS + 1_000 * (at + 1)), ItemSet([], reconciled=False))
+        PayloadPart(of_times(NOW_NS + 1_000 * at, NOW_NS + 1_000 * (at + 1)), ItemSet([], reconciled=False))
         for at in range(number)
     ]
 
 
-def strange_ids(number: int) -> list[Part]:
+def strange_ids(number: int) -> list[PayloadPart]:
     told = sorted(spread(number, seed=9, over_ns=10_000_000))
-    return [Part(of_times(NOW_NS, NOW_NS + 10_000_000), ItemSet(told, reconciled=False))]
+    return [PayloadPart(of_times(NOW_NS, NOW_NS + 10_000_000), ItemSet(told, reconciled=False))]
 
 
 @pytest.mark.parametrize("hostile", [lying_fingerprints, empty_sets, strange_ids])
-def test_answering_is_linear(hostile: Callable[[int], list[Part]]) -> None:
+def test_answering_is_linear(hostile: Callable[[int], list[PayloadPart]]) -> None:
     """Four times as much said takes about four times the steps, and the answer has at most a frame and a bit."""
     snapshot = MemorySet(spread(20_000, over_ns=10_000_000)).snapshot()
 
     def steps(number: int) -> int:
         data = encode(Payload(HEADERS["spec"], hostile(number)), SPEC)
-        side = Session(lambda _: snapshot, SPEC, HEADERS["spec"])
+        side = ReconcileSession(lambda _: snapshot, SPEC, HEADERS["spec"])
 
         def answer() -> None:
             reply = side.receive(data, at_s=0.0).reply
@@ -396,8 +395,8 @@ def test_answering_is_linear(hostile: Callable[[int], list[Part]]) -> None:
 def test_ten_bytes_do_not_make_us_say_everything() -> None:
     """Who claims to have nothing is answered a frame at a time."""
     known = MemorySet(spread(50_000)).snapshot()
-    side = Session(lambda _: known, SPEC, HEADERS["spec"], splitting=Splitting(frame_size_bytes=100_000))
-    nothing = encode(Payload(HEADERS["spec"], [Part(EVERYTHING, ItemSet([], reconciled=True))]), SPEC)
+    side = ReconcileSession(lambda _: known, SPEC, HEADERS["spec"], splitting=Splitting(frame_size_bytes=100_000))
+    nothing = encode(Payload(HEADERS["spec"], [PayloadPart(EVERYTHING, ItemSet([], reconciled=True))]), SPEC)
     step = side.receive(nothing, at_s=0.0)
     assert len(step.have) < 3_000
     assert step.reply is not None

@@ -16,8 +16,7 @@ from steps import steps_of
 from cablestore.errors import ReconcileError
 from cablestore.index.tree import SUM_MODULUS
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range, SyncID, bound_between, id_of, key_of, of_times
-from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.sets import Fingerprint
+from cablestore.reconcile.sets import Fingerprint, MemorySet
 
 times = st.one_of(st.integers(0, 5), st.integers(END_NS - 5, END_NS - 1), st.integers(0, END_NS - 1))
 hashes = st.one_of(st.binary(min_size=32, max_size=32), st.sampled_from([bytes(32), b"\xff" * 32, bytes(31) + b"\x01"]))

@@ -15,16 +15,16 @@ from people import ANN, BOB
 
 from cablestore import CableStore
 from cablestore.errors import CorruptStoreError
+from cablestore.index.database import Row
 from cablestore.index.memory import MemoryDB
-from cablestore.index.reader import Reader, Row
+from cablestore.index.reader import Reader
 from cablestore.index.tree import SUM_MODULUS, tree_rows
 from cablestore.protocol.body import LOCAL_ONLY, Block
 from cablestore.protocol.dialect import LEGACY
 from cablestore.protocol.keys import sort_time
 from cablestore.reconcile import stored_set as kept
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range, SyncID
-from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.sets import Fingerprint
+from cablestore.reconcile.sets import Fingerprint, MemorySet
 from cablestore.reconcile.stored_set import StoredSet, stored_set
 from cablestore.views.sync import ID_PREFIX, LAST_MS, SUM_PREFIX, TREE, items
 

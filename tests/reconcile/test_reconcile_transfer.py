@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,12 +13,13 @@ from reconciling import ALL, VECTORS, converse, session
 from steps import steps_of
 
 from cablestore import CableStore, limits
-from cablestore.archive.format.message import PUBSUB_TOPIC, message_of
-from cablestore.archive.format.protobuf import fields
 from cablestore.errors import ReconcileError
+from cablestore.protocol.fields import sized
+from cablestore.protocol.protobuf import fields
 from cablestore.protocol.varint import encode_varint
+from cablestore.protocol.waku import PUBSUB_TOPIC, message_of
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
-from cablestore.reconcile.framing import FrameReader, batched, framed
+from cablestore.reconcile.framing import ReconcileFrameReader
 from cablestore.reconcile.ids import SyncID
 from cablestore.reconcile.transfer import (
     FORMS,
@@ -113,42 +113,35 @@ def test_any_bytes_give_a_message_or_an_error(dialect: SyncDialect, data: st.Dat
 # --- frames ------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.binary(max_size=300), max_size=20), st.integers(1, 500), st.randoms(use_true_random=False))
-def test_frames_come_out_however_the_stream_is_cut(contents: list[bytes], batch_size: int, rng: random.Random) -> None:
-    stream = b"".join(batched(contents, batch_size))
-    assert stream == b"".join(map(framed, contents))
-    reader, found, at = FrameReader(300), [], 0
+@given(st.lists(st.binary(max_size=300), max_size=20), st.randoms(use_true_random=False))
+def test_frames_come_out_however_the_stream_is_cut(contents: list[bytes], rng: random.Random) -> None:
+    """Empty ones too."""
+    stream = b"".join(map(sized, contents))
+    reader, found, at = ReconcileFrameReader(300), [], 0
     while at < len(stream):
         step = rng.choice([1, 2, 100, 700])
         found += reader.feed(stream[at : at + step])
         at += step
     assert found == contents
-    assert reader.is_between_frames
-
-
-@given(st.lists(st.binary(max_size=300)), st.integers(1, 500))
-def test_batches_have_a_size(contents: list[bytes], size_bytes: int) -> None:
-    batches = list(batched(contents, size_bytes))
-    assert all(len(batch) <= max(size_bytes, 302) for batch in batches)
-    assert all(len(one) + len(other) > size_bytes for one, other in pairwise(batches))
+    assert not reader.held_size_bytes
 
 
 def test_frames_that_are_too_large() -> None:
-    assert FrameReader(5).feed(b"\x05hello") == [b"hello"]
-    with pytest.raises(ReconcileError, match="a frame of 6 bytes is announced, allowed are 5"):
-        FrameReader(5).feed(b"\x06")
-    unfinished = FrameReader(5)
+    assert ReconcileFrameReader(5).feed(b"\x05hello") == [b"hello"]
+    with pytest.raises(ReconcileError, match="a message of 6 bytes is announced, allowed are 5"):
+        ReconcileFrameReader(5).feed(b"\x06")
+    unfinished = ReconcileFrameReader(5)
     assert unfinished.feed(b"\x05hell") == []
-    assert not unfinished.is_between_frames
+    assert unfinished.held_size_bytes == 5
 
 
 @pytest.mark.parametrize("size", [b"\x80\x00", b"\xff" * 10, b"\xff" * 9 + b"\x02", b"\x85\x80\x00"])
 def test_sizes_that_are_none(size: bytes) -> None:
     for pieces in ([size + b"x"], [size[at : at + 1] for at in range(len(size))]):
-        reader = FrameReader(2**63)
+        reader = ReconcileFrameReader(2**63)
         for piece in pieces[:-1]:
             assert reader.feed(piece) == []
-        with pytest.raises(ReconcileError, match="no frame at byte 0"):
+        with pytest.raises(ReconcileError, match=r"no frame here: .*\(at byte 0\)"):
             reader.feed(pieces[-1])
 
 
@@ -156,7 +149,7 @@ def test_reading_a_stream_is_linear() -> None:
     """One large frame in small pieces, and many small ones at once."""
 
     def steps(stream: bytes, step: int) -> int:
-        reader = FrameReader(10_000_000)
+        reader = ReconcileFrameReader(10_000_000)
 
         def read() -> None:
             for at in range(0, len(stream), step):
@@ -164,8 +157,8 @@ def test_reading_a_stream_is_linear() -> None:
 
         return steps_of(read)
 
-    assert steps(framed(bytes(400_000)), 100) < 5 * steps(framed(bytes(100_000)), 100)
-    assert steps(framed(b"x") * 40_000, 10**9) < 5 * steps(framed(b"x") * 10_000, 10**9)
+    assert steps(sized(bytes(400_000)), 100) < 5 * steps(sized(bytes(100_000)), 100)
+    assert steps(sized(b"x") * 40_000, 10**9) < 5 * steps(sized(b"x") * 10_000, 10**9)
 
 
 # --- what is taken -----------------------------------------------------------------------------------
@@ -201,8 +194,8 @@ def test_two_stores_of_posts_become_equal(
             (there, held[1], outcome.peer_need, outcome.have),
         ):
             store.ingest([post.raw for post in ids])
-            expected, reader = Expected(need), FrameReader(FORMS[dialect.name].max_size_bytes)
-            stream = b"".join(batched(encode_message(message_of(of[i]), dialect) for i in sent))
+            expected, reader = Expected(need), ReconcileFrameReader(FORMS[dialect.name].max_size_bytes)
+            stream = b"".join(sized(encode_message(message_of(of[i]), dialect)) for i in sent)
             for at in range(0, len(stream), 700):
                 for content in reader.feed(stream[at : at + 700]):
                     found = decode_message(content, dialect)

@@ -130,12 +130,12 @@ PEAKS = """
 import sys, threading, time
 from pathlib import Path
 from reindexing import spark_session
-from cablestore.index import copies
+from cablestore.index import parallel
 from cablestore.reindex import load, prepare
 from cablestore.reindex.reindex import reindex
 
 prepare._SAMPLED_POSTS = 1000
-copies.PARTITION_POSTS, prepare.MAX_BUCKET_SIZE_BYTES, load.PART_ROWS = 1000, 200_000, 5000
+parallel.PARTITION_POSTS, prepare.MAX_BUCKET_SIZE_BYTES, load.PART_ROWS = 1000, 200_000, 5000
 peak_kb = 0
 
 def watch():

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 from cablestore import LEGACY, CableStore, Delete, Identity, Post, encode_post
 from cablestore.irc.importer import ImportReport, find_logs, posts_of
-from cablestore.irc.posts import Cast
+from cablestore.irc.posts import NickKeys
 from cablestore.reindex.reindex import reindex
 from cablestore.reindex.stages import SparkOptions
 
@@ -24,7 +24,7 @@ HASHES_A_DELETION = 20
 DAY_MS = 86_400_000
 
 
-class Everyone(Cast):
+class Everyone(NickKeys):
     """The cast of the logs, and who has which key."""
 
     def __init__(self) -> None:

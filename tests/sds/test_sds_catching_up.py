@@ -15,7 +15,7 @@ from sds_people import CHANNEL, START_MS, opened
 from cablestore import CableStore, Post, Text
 from cablestore.errors import SdsError
 from cablestore.peers import Address, Node, ReconcileReport
-from cablestore.sds import COMPACT_FILTER, CaughtUp, CausalLog, Deliver, MessageKind, Lost, PostChannel, Send, Settings
+from cablestore.sds import COMPACT_FILTER, CaughtUp, CausalLog, Deliver, Lost, MessageKind, PostChannel, Send, Settings
 
 MONTH_MS = 30 * 86_400_000
 BEFORE = 30

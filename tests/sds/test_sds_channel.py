@@ -11,7 +11,7 @@ from sds_people import CHANNEL, PATIENT, SMALL, START_MS, Member, changed, conte
 
 from cablestore.errors import SdsError
 from cablestore.sds.bloom import FilterParameters, ForeignFilter, positions
-from cablestore.sds.channel import Verdict
+from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.dialects import NIM, SPEC
 from cablestore.sds.effects import (
     Acknowledged,
@@ -135,8 +135,8 @@ def test_what_cannot_be_sent_changes_nothing(text: bytes, message_id: str | None
 
 def test_own_messages_that_come_back_are_ignored() -> None:
     ann = Member("ann")
-    assert ann.hears(ann.says("x")) == [Verdict.OWN]
-    assert ann.hears(content("unknown", sender="ann")) == [Verdict.OWN]
+    assert ann.hears(ann.says("x")) == [ReceiveResult.OWN]
+    assert ann.hears(content("unknown", sender="ann")) == [ReceiveResult.OWN]
     assert not ann.effects()
 
 
@@ -145,33 +145,33 @@ def test_own_messages_that_were_lost_come_back_when_somebody_names_them() -> Non
     ann = Member("ann")
     ann.hears(content("later", "lost", at=5))
     lost = content("lost", sender="ann")
-    assert ann.hears(lost) == [Verdict.DELIVERED]
+    assert ann.hears(lost) == [ReceiveResult.DELIVERED]
     assert ann.ids() == ["lost", "later"]
-    assert ann.channel.retrieved(content("another", sender="ann"), START_MS).verdict is Verdict.DELIVERED
+    assert ann.channel.retrieved(content("another", sender="ann"), START_MS).verdict is ReceiveResult.DELIVERED
 
 
 def test_duplicates_are_never_delivered_twice() -> None:
     ann, bob = Member("ann"), Member("bob", PATIENT)
     first, second = ann.says("1"), ann.says("2")
     assert bob.hears(second, second, first, second, first) == [
-        Verdict.WAITING,
-        Verdict.DUPLICATE,
-        Verdict.DELIVERED,
-        Verdict.DUPLICATE,
-        Verdict.DUPLICATE,
+        ReceiveResult.WAITING,
+        ReceiveResult.DUPLICATE,
+        ReceiveResult.DELIVERED,
+        ReceiveResult.DUPLICATE,
+        ReceiveResult.DUPLICATE,
     ]
     assert len(delivered(bob.effects())) == 2
     again = bob.reopened()
-    assert again.hears(first, second) == [Verdict.DUPLICATE] * 2
+    assert again.hears(first, second) == [ReceiveResult.DUPLICATE] * 2
 
 
 def test_dependencies_are_met_when_they_are_in_the_log_not_before() -> None:
     """A <- B <- C, of which C comes after B and A last: existing implementations deliver C first, or all in a wrong order."""
     bob = Member("bob", PATIENT)
     a, b, c = content("a"), content("b", "a", at=1), content("c", "b", at=2)
-    assert bob.hears(b, c) == [Verdict.WAITING] * 2
+    assert bob.hears(b, c) == [ReceiveResult.WAITING] * 2
     assert not delivered(bob.effects())
-    assert bob.hears(a) == [Verdict.DELIVERED]
+    assert bob.hears(a) == [ReceiveResult.DELIVERED]
     assert delivered(bob.effects()) == ["a", "b", "c"]
 
 
@@ -191,7 +191,7 @@ def test_missing_dependencies_go_one_after_the_other_and_can_be_taken_as_met() -
     bob.channel.met(["1"])
     assert delivered(bob.effects()) == ["2", "3"]
     assert bob.channel.counters().waiting == 0
-    assert bob.hears(content("1", at=1)) == [Verdict.DELIVERED]  # it is welcome all the same
+    assert bob.hears(content("1", at=1)) == [ReceiveResult.DELIVERED]  # it is welcome all the same
     assert bob.ids() == ["1", "2", "3"]
 
 
@@ -215,7 +215,7 @@ def test_messages_with_the_times_50_10_30() -> None:
 def test_a_message_that_names_itself_is_delivered() -> None:
     """What an existing implementation makes of two people who write the same, and drops."""
     bob = Member("bob")
-    assert bob.hears(content("self", "self")) == [Verdict.DELIVERED]
+    assert bob.hears(content("self", "self")) == [ReceiveResult.DELIVERED]
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
@@ -223,7 +223,7 @@ def test_a_circle_of_dependencies_is_none(order: tuple[str, str]) -> None:
     """An honest message is later than all that it names, so one of two that name each other lies."""
     bob = Member("bob", PATIENT)
     circle = {"a": content("a", "b", at=1), "b": content("b", "a", at=2)}
-    assert bob.hears(*(circle[name] for name in order))[-1] is Verdict.DELIVERED
+    assert bob.hears(*(circle[name] for name in order))[-1] is ReceiveResult.DELIVERED
     assert bob.ids() == ["a", "b"]
     assert bob.channel.counters().waiting == 0
     assert not list(bob.channel.missing())
@@ -233,8 +233,8 @@ def test_a_circle_of_dependencies_is_none(order: tuple[str, str]) -> None:
 def test_unset_and_foreign_filters_cost_no_message(foreign: bytes | None) -> None:
     ann = Member("ann")
     ann.says("mine")
-    assert ann.hears(changed(content("m"), bloom_filter=foreign)) == [Verdict.DELIVERED]
-    assert ann.hears(changed(content("n"), bloom_filter=b"\xff" * 376)) == [Verdict.DELIVERED]
+    assert ann.hears(changed(content("m"), bloom_filter=foreign)) == [ReceiveResult.DELIVERED]
+    assert ann.hears(changed(content("n"), bloom_filter=b"\xff" * 376)) == [ReceiveResult.DELIVERED]
     assert not ann.told(PossiblyAcknowledged)  # a filter that says yes to everything says nothing
 
 
@@ -242,7 +242,7 @@ def test_bytes_that_are_no_message_of_the_channel_are_refused_with_a_reason() ->
     ann = Member("ann")
     for data in (b"", b"\xff" * 50, changed(content("m"), channel_id="another")):
         received = ann.received(data)
-        assert received.verdict is Verdict.REFUSED
+        assert received.verdict is ReceiveResult.REFUSED
         assert received.reason
     assert not ann.effects()
     assert not ann.ids()

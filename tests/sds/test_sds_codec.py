@@ -12,23 +12,28 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message as Document
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sds_filters import BloomFilter
 from sds_messages import FEWER, NOW_MS, U64, VECTORS, field, in_each, message_of, messages
 from steps import steps_of
 
 from cablestore import limits
 from cablestore.errors import SdsError
-from cablestore.sds.bloom import BloomFilter, FilterParameters, to_wire
+from cablestore.sds.bloom import FilterParameters, to_wire
 from cablestore.sds.codec import decode, encode
 from cablestore.sds.dialects import NIM, SPEC, FieldNumbers, SdsDialect, dialect_named
-from cablestore.sds.message import HistoryEntry, Kind, Message, message_id_of
+from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage, message_id_of
 
 FORMATS = {"about", "wire", "hashn_test_vectors", "hashn_note", "hashes", "bloom", "bloom_parameters"}
 FORMATS |= {"js_bloom_false_positive_rate_measured", "repair", "repair_note", "defaults", "nim_test_properties"}
 BEHAVIOUR = {"defaults", "lamport_tests", "ordering_tests", "repair_buffer_tests", "measured_behaviour"}
 BEHAVIOUR |= {"nim_test_properties"}
 
-KINDS = {"ContentMessage": Kind.CONTENT, "SyncMessage": Kind.SYNC, "EphemeralMessage": Kind.EPHEMERAL}
-HELLO = Message("m1", "room", "alice", NOW_MS, content=b"hello")
+KINDS = {
+    "ContentMessage": MessageKind.CONTENT,
+    "SyncMessage": MessageKind.SYNC,
+    "EphemeralMessage": MessageKind.EPHEMERAL,
+}
+HELLO = SdsMessage("m1", "room", "alice", NOW_MS, content=b"hello")
 
 
 def test_every_known_answer_is_about_formats_or_behaviour() -> None:
@@ -66,7 +71,7 @@ def test_bytes_of_nim_sds() -> None:
     """A message of its own with an empty filter of its own, up to the filter's words."""
     parameters = FilterParameters()
     filter_ = to_wire(BloomFilter(parameters).bits, parameters, NIM)
-    message = Message("m-nim", "room", "", 1_795_243_978, bloom_filter=filter_, content=b"hi")
+    message = SdsMessage("m-nim", "room", "", 1_795_243_978, bloom_filter=filter_, content=b"hi")
     written = encode(message, NIM)
     assert written.hex().startswith(VECTORS["wire"]["nim_sample_prefix_hex"])
     assert decode(written, NIM) == message
@@ -85,9 +90,9 @@ def test_nim_sds_reads_no_message_without_content_so_it_is_always_written() -> N
 
 
 def test_ephemeral_messages_cannot_be_said_in_nim() -> None:
-    with pytest.raises(SdsError, match="no Lamport time, in nim it needs one"):
+    with pytest.raises(SdsError, match="no Lamport time, which it needs in nim"):
         encode(replace(HELLO, lamport_ms=None), NIM)
-    with pytest.raises(SdsError, match="no Lamport time, in nim it needs one"):
+    with pytest.raises(SdsError, match="no Lamport time, which it needs in nim"):
         decode(field(1, b"m1") + field(4, b"room") + field(5, b"hello"), NIM)
 
 
@@ -98,7 +103,7 @@ def test_the_overhead_of_a_message_is_the_filter_and_a_little() -> None:
     for capacity, most in ((10_000, known[0] + 2 * (known[1] - known[0]) + 200), (1_000, 3_500)):
         parameters = FilterParameters(capacity)
         filter_ = to_wire(bytes(parameters.size_bytes), parameters, SPEC)
-        message = Message("c" * 64, "room", "alice", NOW_MS, history, filter_, content=b"five!")
+        message = SdsMessage("c" * 64, "room", "alice", NOW_MS, history, filter_, content=b"five!")
         assert parameters.size_bytes < len(encode(message, SPEC)) - 5 <= most
         without = replace(message, causal_history=history[:1])
         assert len(encode(message, SPEC)) - len(encode(without, SPEC)) == known[1] - known[0]
@@ -251,13 +256,13 @@ def test_unknown_fields_are_skipped_and_the_last_of_two_counts(dialect: SdsDiale
         (field(2, b"m") + field(3, b"c") + field(20, b"x"), "has no sender"),
         (field(1, b"s") + field(3, b"c") + field(20, b"x"), "an id and a channel"),
         (field(1, b"s") + field(2, b"m") + field(20, b"x"), "an id and a channel"),
-        (field(1, b"s") + field(2, b"m") + field(3, b"c"), "says nothing"),
-        (field(1, b"s") + field(2, b"m") + field(3, b"c") + field(20, b""), "says nothing"),
+        (field(1, b"s") + field(2, b"m") + field(3, b"c"), "needs one of them"),
+        (field(1, b"s") + field(2, b"m") + field(3, b"c") + field(20, b""), "needs one of them"),
         (field(1, 5), "sender's id is the number 5"),
-        (field(10, b"5"), "Lamport time is a number"),
+        (field(10, b"5"), "Lamport time is not a number"),
         (field(11, 5), "entry of a history is the number 5"),
         (field(20, 5), "the content is the number 5"),
-        (field(1, b"\xff"), "no UTF-8"),
+        (field(1, b"\xff"), "not UTF-8"),
         (field(10, 5)[:-1] + b"\xff" * 9 + b"\x7f", "64 bits"),
         (field(10, 5)[:-1] + b"\xff" * 10 + b"\x7f", "longer than 10 bytes"),
         (field(10, 5)[:-1] + b"\x80", "end within a varint"),
@@ -281,14 +286,14 @@ def test_what_is_no_message(data: bytes, reason: str) -> None:
         (replace(HELLO, message_id=""), "an id and a channel"),
         (replace(HELLO, sender_id=""), "has no sender"),
         (replace(HELLO, sender_id="\ud800"), "UTF-8"),
-        (replace(HELLO, lamport_ms=-1), "Lamport time is from 0"),
-        (replace(HELLO, lamport_ms=U64 + 1), "Lamport time is from 0"),
-        (replace(HELLO, lamport_ms=None, content=b""), "says nothing"),
+        (replace(HELLO, lamport_ms=-1), "Lamport time must be from 0"),
+        (replace(HELLO, lamport_ms=U64 + 1), "Lamport time must be from 0"),
+        (replace(HELLO, lamport_ms=None, content=b""), "needs one of them"),
         (replace(HELLO, causal_history=(HistoryEntry(""),)), "an entry without an id"),
         (replace(HELLO, causal_history=(HistoryEntry("\udfff"),)), "UTF-8"),
     ],
 )
-def test_what_cannot_be_written(message: Message, reason: str) -> None:
+def test_what_cannot_be_written(message: SdsMessage, reason: str) -> None:
     with pytest.raises(SdsError, match=reason):
         encode(message, SPEC)
 
@@ -296,7 +301,7 @@ def test_what_cannot_be_written(message: Message, reason: str) -> None:
 # --- limits -------------------------------------------------------------------------------------
 
 
-def refused(message: Message, dialect: SdsDialect, reason: str) -> None:
+def refused(message: SdsMessage, dialect: SdsDialect, reason: str) -> None:
     """It is not written, and is not read where another has written it."""
     with pytest.raises(SdsError, match=reason):
         encode(message, dialect)
@@ -333,7 +338,7 @@ def test_the_longest_message(dialect: SdsDialect) -> None:
 def test_the_longest_ids(dialect: SdsDialect) -> None:
     """MAX_SDS_ID_SIZE_BYTES, of bytes, in each place where an id stands."""
     longest = "é" * (limits.MAX_SDS_ID_SIZE_BYTES // 2)
-    whole = Message(longest, longest, longest, 1, (HistoryEntry(longest, None, longest),), content=b"x")
+    whole = SdsMessage(longest, longest, longest, 1, (HistoryEntry(longest, None, longest),), content=b"x")
     assert decode(encode(whole, dialect), dialect) == whole
     for changes in (
         {"message_id": longest + "x"},
@@ -417,14 +422,14 @@ def test_two_people_who_write_the_same_have_different_messages() -> None:
 
 
 def test_kinds() -> None:
-    assert HELLO.kind is Kind.CONTENT
-    assert replace(HELLO, content=b"").kind is replace(HELLO, content=None).kind is Kind.SYNC
-    assert replace(HELLO, lamport_ms=0).kind is Kind.CONTENT
-    assert replace(HELLO, lamport_ms=None).kind is Kind.EPHEMERAL
+    assert HELLO.kind is MessageKind.CONTENT
+    assert replace(HELLO, content=b"").kind is replace(HELLO, content=None).kind is MessageKind.SYNC
+    assert replace(HELLO, lamport_ms=0).kind is MessageKind.CONTENT
+    assert replace(HELLO, lamport_ms=None).kind is MessageKind.EPHEMERAL
 
 
 def test_dialects_have_names() -> None:
     assert dialect_named("spec") is SPEC
     assert dialect_named("nim") is NIM
-    with pytest.raises(SdsError, match="no dialect is called 'klingon': there are spec, nim"):
+    with pytest.raises(SdsError, match="no dialect is called 'klingon': choose one of spec, nim"):
         dialect_named("klingon")

@@ -16,10 +16,10 @@ from people import ANN, START_MS, raws
 from sds_people import content
 from waiting import LIMIT_S
 
-from cablestore import CableStore, StoreLockedError
-from cablestore.errors import NotAStoreError
+from cablestore import CableStore
+from cablestore.errors import NotAStoreError, StoreLockedError
 from cablestore.sds import CausalLog, Settings, causal_log
-from cablestore.store.generations import list_generations, open_folder, roll_back
+from cablestore.store.closed import ClosedStore, locked_folder
 
 HOLDER = SUPPORT / "sds_holder.py"
 Run = Callable[..., tuple[int, str, str]]
@@ -133,7 +133,7 @@ def test_status_while_another_process_has_the_logs_open(busy: Path, run: Run) ->
     with holding(busy):
         code, out, err = run("sds", "status", "-s", busy)
         assert (code, out) == (2, "")
-        assert "One process at a time" in err
+        assert "one process at a time" in err
 
 
 def test_status_while_a_process_has_only_the_store_open(busy: Path, run: Run) -> None:
@@ -166,18 +166,18 @@ def test_whatever_happens_to_the_store_keeps_the_logs(busy: Path, tmp_path: Path
     code, _, err = run("rebuild", "-s", busy)
     assert code == 0, err
     assert status(run, busy) == before
-    live = next(each.name for each in list_generations(busy) if each.is_live)
+    live = next(each.name for each in ClosedStore(busy).generations() if each.is_live)
     assert [path.name for path in busy.glob("generation-*")] == [live]
 
 
 def test_going_back_to_a_generation_keeps_the_logs(busy: Path, run: Run) -> None:
     before = status(run, busy)
-    with open_folder(busy) as folder:
+    with locked_folder(busy) as folder:
         first, second = folder.header.generation, folder.begin()
         for file in (busy / first).iterdir():
             (busy / second / file.name).write_bytes(file.read_bytes())
         folder.activate(second, keep=True)
-    roll_back(busy, first)
+    ClosedStore(busy).roll_back(first)
     assert status(run, busy) == before
 
 

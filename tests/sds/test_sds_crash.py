@@ -19,7 +19,7 @@ from waiting import wait_until
 from cablestore.errors import SdsError, StorageError, StoreLockedError
 from cablestore.index.memory import MemoryDB
 from cablestore.sds.bloom import ForeignFilter, positions
-from cablestore.sds.channel import Verdict
+from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.dialects import SPEC
 from cablestore.sds.effects import Deliver, Send
 from cablestore.sds.log import CausalLog
@@ -43,9 +43,9 @@ def test_an_event_is_there_whole_or_not_at_all(instant: str) -> None:
     if instant == "before":
         assert database._rows == before
         assert not again.effects()
-        assert again.hears(content("a")) == [Verdict.DELIVERED]
+        assert again.hears(content("a")) == [ReceiveResult.DELIVERED]
     assert delivered(again.effects()) == ["a", "b", "c"]
-    assert again.hears(content("a")) == [Verdict.DUPLICATE]
+    assert again.hears(content("a")) == [ReceiveResult.DUPLICATE]
 
 
 def test_the_outbox_goes_on_where_it_was_confirmed() -> None:
@@ -103,7 +103,7 @@ def test_a_batch_is_written_whole_or_not_at_all() -> None:
         channel.send(b"2", START_MS)
         with pytest.raises(SdsError, match="batch"):  # nothing is sent before it is written
             channel.outbox()
-        with pytest.raises(SdsError, match="some content"):
+        with pytest.raises(SdsError, match="must have content"):
             channel.send(b"", START_MS)
         channel.send(b"3", START_MS)
     assert [message.content for message in channel.log()] == [b"0", b"2", b"3"]
@@ -127,7 +127,7 @@ def test_an_event_that_breaks_off_spoils_its_batch(monkeypatch: pytest.MonkeyPat
             with pytest.raises(StorageError, match="refused"):
                 channel.send(b"2", START_MS)
 
-    with pytest.raises(StorageError, match="broke off"):
+    with pytest.raises(StorageError, match="failed in the middle"):
         half()
     monkeypatch.undo()
     assert not list(channel.log())

@@ -11,11 +11,12 @@ import mmh3
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sds_filters import BloomFilter
 from sds_messages import FEWER, VECTORS, field, ids, in_each
 
 from cablestore import limits
 from cablestore.errors import SdsError
-from cablestore.sds.bloom import BloomFilter, FilterParameters, ForeignFilter, positions, size_of, to_wire
+from cablestore.sds.bloom import FilterParameters, ForeignFilter, positions, size_of, to_wire
 from cablestore.sds.dialects import NIM, SPEC, SdsDialect
 from cablestore.sds.hashes import javascript_hash, nim_hash, sha256_hash
 
@@ -154,7 +155,7 @@ def test_filters_of_nim_with_other_parameters_than_the_best_are_read() -> None:
     ("capacity", "error"), [(0, 0.001), (-1, 0.001), (10, 0.0), (10, 1.0), (10, -0.5), (10, math.nan)]
 )
 def test_filters_that_cannot_be(capacity: int, error: float) -> None:
-    with pytest.raises(SdsError, match="for one id at least"):
+    with pytest.raises(SdsError, match="for at least one id"):
         FilterParameters(capacity, error)
 
 
@@ -194,7 +195,6 @@ def test_what_was_put_in_is_in_it(dialect: SdsDialect, names: list[str], others:
     for name in others:
         found = positions(name, SMALL, dialect)
         assert filter_.contains(found) == foreign.contains(found) == set(found).issubset(bits_of(filter_.bits))
-    assert BloomFilter(SMALL, filter_.bits).bits == filter_.bits
 
 
 def test_errors_are_as_many_as_measured() -> None:
@@ -274,5 +274,3 @@ def test_bits_of_another_size_are_refused() -> None:
     for bits in (b"", bytes(SMALL.size_bytes - 1), bytes(DEFAULT.size_bytes)):
         with pytest.raises(SdsError, match="with these parameters"):
             to_wire(bits, SMALL, SPEC)
-        with pytest.raises(SdsError, match="with these parameters"):
-            BloomFilter(SMALL, bits)

@@ -9,9 +9,9 @@ import pytest
 from sds_js import JsPeer, node_modules
 from sds_people import CHANNEL, START_MS, Member, opened
 
-from cablestore.sds.channel import Verdict
+from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.effects import Acknowledged, Deliver, Send
-from cablestore.sds.message import Kind
+from cablestore.sds.message import MessageKind
 from cablestore.sds.repair import RepairParameters
 from cablestore.sds.settings import Backoff, Settings
 
@@ -72,13 +72,13 @@ class Pair:
         for data in out:
             self._count("they", data)
             if self.random.random() >= self.loss:
-                assert self.ann.received(data).verdict is not Verdict.REFUSED
+                assert self.ann.received(data).verdict is not ReceiveResult.REFUSED
 
     def _count(self, who: str, data: bytes) -> None:
         message = opened(data)
         self.counts[f"{who} ask"] += len(message.repair_request)
         self.counts[f"{who} {message.kind.value}"] += 1
-        if message.kind is Kind.CONTENT:
+        if message.kind is MessageKind.CONTENT:
             self.sent.setdefault(message.message_id, data)
 
     def is_equal(self) -> bool:

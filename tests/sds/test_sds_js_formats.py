@@ -9,15 +9,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sds_filters import BloomFilter
 from sds_js import JsPeer
 from sds_messages import NOW_MS, VECTORS, field, ids, message_of, messages
 
 from cablestore.errors import SdsError
-from cablestore.sds.bloom import BloomFilter, FilterParameters, ForeignFilter, positions, to_wire
+from cablestore.sds.bloom import FilterParameters, ForeignFilter, positions, to_wire
 from cablestore.sds.codec import decode, encode
 from cablestore.sds.dialects import NIM, SPEC
 from cablestore.sds.hashes import sha256_hash
-from cablestore.sds.message import HistoryEntry, Kind, Message
+from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage
 from cablestore.sds.repair import (
     RepairParameters,
     is_in_response_group,
@@ -37,7 +38,7 @@ def js() -> Iterator[JsPeer]:
 
 @some
 @given(message=messages(SPEC))
-def test_messages_are_the_same_bytes(js: JsPeer, message: Message) -> None:
+def test_messages_are_the_same_bytes(js: JsPeer, message: SdsMessage) -> None:
     """Those without a byte of content are the same message to it, whether the field stands there or not."""
     written = encode(message, SPEC)
     assert js.encode(message) == written
@@ -56,12 +57,12 @@ def test_the_vectors_are_what_it_writes(js: JsPeer) -> None:
 
 def test_what_one_reads_the_other_reads(js: JsPeer) -> None:
     """Unknown fields, a field twice, no content at all; it takes messages without ids besides, which are no use."""
-    whole = encode(Message("m", "room", "alice", 5, content=b"x"), SPEC)
+    whole = encode(SdsMessage("m", "room", "alice", 5, content=b"x"), SPEC)
     for data in (whole + field(99, b"later"), field(15, 7) + whole, whole + field(2, b"last"), whole + field(10, 0)):
         found = js.decode(data)
         assert found is not None
         assert found[1] == decode(data, SPEC)
-    for data in (whole[:-2], b"\xff", encode(Message("m", "room", "", 5, content=b"x"), NIM), field(20, b"")):
+    for data in (whole[:-2], b"\xff", encode(SdsMessage("m", "room", "", 5, content=b"x"), NIM), field(20, b"")):
         assert js.decode(data) is None
         with pytest.raises(SdsError):
             decode(data, SPEC)
@@ -128,14 +129,14 @@ def alice() -> Iterator[JsPeer]:
         yield peer
 
 
-def sent_by(js: JsPeer, content: bytes) -> Message:
+def sent_by(js: JsPeer, content: bytes) -> SdsMessage:
     (data,) = js.send(content, b"hint").out
     return decode(data, SPEC)
 
 
 def test_a_member_there_sends_what_we_read(alice: JsPeer) -> None:
     first = sent_by(alice, b"first")
-    assert first.kind is Kind.CONTENT
+    assert first.kind is MessageKind.CONTENT
     assert (first.message_id, first.lamport_ms) == (hashlib.sha256(b"first").hexdigest(), NOW_MS + 1)
     assert first.bloom_filter == bytes(DEFAULT.size_bytes)
     second = sent_by(alice, b"second")
@@ -145,16 +146,16 @@ def test_a_member_there_sends_what_we_read(alice: JsPeer) -> None:
     assert foreign.contains(positions(first.message_id, foreign, SPEC))
     assert not foreign.contains(positions(second.message_id, foreign, SPEC))
     (data,) = alice.sync().out
-    assert decode(data, SPEC).kind is Kind.SYNC
+    assert decode(data, SPEC).kind is MessageKind.SYNC
     (data,) = alice.ephemeral(b"typing").out
-    assert decode(data, SPEC).kind is Kind.EPHEMERAL
+    assert decode(data, SPEC).kind is MessageKind.EPHEMERAL
     assert alice.contains([first.message_id, "other"]) == [True, False]
 
 
 def test_a_member_there_delivers_and_acknowledges_what_we_write(alice: JsPeer) -> None:
     mine = sent_by(alice, b"mine")
     history = (HistoryEntry(mine.message_id, None, "alice"),)
-    told = alice.receive(encode(Message("b1", "room", "bob", NOW_MS + 5, history, content=b"reply"), SPEC))
+    told = alice.receive(encode(SdsMessage("b1", "room", "bob", NOW_MS + 5, history, content=b"reply"), SPEC))
     assert told.value == "ContentMessage"
     assert told.told("sds:out:message-acknowledged") == [mine.message_id]
     assert told.told("sds:in:message-delivered") == ["b1"]
@@ -163,7 +164,7 @@ def test_a_member_there_delivers_and_acknowledges_what_we_write(alice: JsPeer) -
     filter_.add(positions(other.message_id, DEFAULT, SPEC))
     wire = to_wire(filter_.bits, DEFAULT, SPEC)
     for number, name in enumerate(("possibly-acknowledged", "acknowledged"), 1):
-        ours = Message(f"b{number + 1}", "room", "bob", NOW_MS + 10 + number, (), wire, content=b"more")
+        ours = SdsMessage(f"b{number + 1}", "room", "bob", NOW_MS + 10 + number, (), wire, content=b"more")
         assert len(alice.receive(encode(ours, SPEC)).told(f"sds:out:message-{name}")) == 1
     state = alice.state()
     assert [message_id for message_id, _ in state.history] == [mine.message_id, "b1", other.message_id, "b2", "b3"]
@@ -172,7 +173,7 @@ def test_a_member_there_delivers_and_acknowledges_what_we_write(alice: JsPeer) -
 
 def test_a_filter_of_another_length_costs_a_message_there_and_an_unset_one_does_not(alice: JsPeer) -> None:
     sent_by(alice, b"mine")
-    ours = Message("b1", "room", "bob", NOW_MS + 5, content=b"x", bloom_filter=b"\x00" * 16)
+    ours = SdsMessage("b1", "room", "bob", NOW_MS + 5, content=b"x", bloom_filter=b"\x00" * 16)
     told = alice.receive(encode(ours, SPEC))
     assert told.told("sds:in:message-delivered") == []
     assert "RangeError" in told.told("sds:error-task")[0]["error"]
@@ -183,7 +184,7 @@ def test_a_filter_of_another_length_costs_a_message_there_and_an_unset_one_does_
 def test_a_member_there_asks_for_repair_and_repairs_at_the_times_we_compute(alice: JsPeer) -> None:
     agreed = RepairParameters(30_000, 300_000)
     missing = HistoryEntry("m0", b"hint", "carol")
-    ours = Message("m1", "room", "carol", NOW_MS + 5, (missing,), content=b"x")
+    ours = SdsMessage("m1", "room", "carol", NOW_MS + 5, (missing,), content=b"x")
     told = alice.receive(encode(ours, SPEC))
     assert [each["messageId"] for each in told.told("sds:in:message-missing")[0]] == ["m0"]
     asked_ms = NOW_MS + request_delay_ms("alice", "m0", agreed, SPEC)
@@ -193,12 +194,12 @@ def test_a_member_there_asks_for_repair_and_repairs_at_the_times_we_compute(alic
     alice.clock(asked_ms)
     (data,) = alice.sync().out
     assert decode(data, SPEC).repair_request == (missing,)
-    told = alice.receive(encode(Message("m0", "room", "carol", NOW_MS + 1, content=b"w"), SPEC))
+    told = alice.receive(encode(SdsMessage("m0", "room", "carol", NOW_MS + 1, content=b"w"), SPEC))
     assert told.told("sds:in:message-delivered") == ["m0"]
     swept = alice.sweep()
     assert swept.told("sds:in:message-delivered") == ["m1"]
 
-    request = Message("s", "room", "bob", NOW_MS + 6, repair_request=(missing,))
+    request = SdsMessage("s", "room", "bob", NOW_MS + 6, repair_request=(missing,))
     assert alice.receive(encode(request, SPEC)).value == "SyncMessage"
     answered_ms = asked_ms + response_delay_ms("alice", "carol", "m0", agreed, SPEC)
     assert alice.state().responses == [("m0", answered_ms)]
@@ -206,7 +207,7 @@ def test_a_member_there_asks_for_repair_and_repairs_at_the_times_we_compute(alic
     assert alice.sweep().out == []
     alice.clock(answered_ms)
     (data,) = alice.sweep().out
-    assert decode(data, SPEC) == Message("m0", "room", "carol", NOW_MS + 1, content=b"w")
+    assert decode(data, SPEC) == SdsMessage("m0", "room", "carol", NOW_MS + 1, content=b"w")
 
 
 def test_a_member_there_sends_again_what_nobody_acknowledged(alice: JsPeer) -> None:

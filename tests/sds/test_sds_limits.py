@@ -11,11 +11,11 @@ from sds_people import CHANNEL, SMALL, START_MS, Member, changed, content, deliv
 from cablestore import limits
 from cablestore.sds import bloom, delivery, log, repair_answers
 from cablestore.sds.bloom import ForeignFilter
-from cablestore.sds.channel import Verdict
+from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.codec import encode
 from cablestore.sds.dialects import SPEC, SdsDialect
 from cablestore.sds.effects import Lost, Missing
-from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.settings import Backoff
 
 QUIET = replace(SMALL, sync_interval_ms=None, resend=Backoff(10**9, 10**9), retrieve=Backoff(10**9, 10**9))
@@ -25,35 +25,35 @@ def test_lamport_times_far_ahead_are_refused() -> None:
     """MAX_SDS_LAMPORT_AHEAD_MS: everybody's clock would follow it, and never come back."""
     ann = Member("ann")
     most = limits.MAX_SDS_LAMPORT_AHEAD_MS
-    assert ann.hears(content("ahead", at=most)) == [Verdict.DELIVERED]
+    assert ann.hears(content("ahead", at=most)) == [ReceiveResult.DELIVERED]
     for at in (most + 1, 2**64 - 1 - START_MS):
         received = ann.received(content(f"too far {at}", at=at))
-        assert received.verdict is Verdict.REFUSED
+        assert received.verdict is ReceiveResult.REFUSED
         assert "ahead of the clock" in (received.reason or "")
-        assert ann.hears(changed(content("sync", at=at), content=None)) == [Verdict.REFUSED]
+        assert ann.hears(changed(content("sync", at=at), content=None)) == [ReceiveResult.REFUSED]
     assert opened(ann.says("x")).lamport_ms == START_MS + most + 1
     bob = Member("bob")
     data = ann.says("y")
-    assert bob.hears(data) == [Verdict.REFUSED]
+    assert bob.hears(data) == [ReceiveResult.REFUSED]
     bob.now_ms += 10  # time goes by, and what is sent again is taken
-    assert bob.hears(changed(data, causal_history=())) == [Verdict.DELIVERED]
+    assert bob.hears(changed(data, causal_history=())) == [ReceiveResult.DELIVERED]
 
 
 def test_waiting_messages_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_WAITING: of one sender's the last in the log go, an eighth of the room at once; what is needed first stays."""
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 24)
     bob = Member("bob", QUIET)
-    assert set(bob.hears(*(content(f"m{i:02}", f"none {i}", at=i) for i in range(24)))) == {Verdict.WAITING}
+    assert set(bob.hears(*(content(f"m{i:02}", f"none {i}", at=i) for i in range(24)))) == {ReceiveResult.WAITING}
     late = bob.received(content("last", "nothing", at=99))
-    assert late.verdict is Verdict.REFUSED
+    assert late.verdict is ReceiveResult.REFUSED
     assert "too many messages wait" in (late.reason or "")
     counters = bob.channel.counters()
     assert (counters.waiting, counters.missing) == (21, 21)  # with the new one, 25 were 4 more than 21
-    assert bob.hears(content("first", "nothing", at=-1)) == [Verdict.WAITING]
+    assert bob.hears(content("first", "nothing", at=-1)) == [ReceiveResult.WAITING]
     assert "none 21" not in [entry.message_id for entry in bob.channel.missing()]
-    assert bob.hears(content("nothing", at=-2)) == [Verdict.DELIVERED]
+    assert bob.hears(content("nothing", at=-2)) == [ReceiveResult.DELIVERED]
     assert bob.ids() == ["nothing", "first"]
-    assert bob.hears(content("m21", "none 21", at=21)) == [Verdict.WAITING]  # it may come again
+    assert bob.hears(content("m21", "none 21", at=21)) == [ReceiveResult.WAITING]  # it may come again
 
 
 def test_a_dropped_message_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,9 +64,9 @@ def test_a_dropped_message_may_come_again(monkeypatch: pytest.MonkeyPatch) -> No
     bob.hears(chain[3], chain[2], chain[1])  # d and c and b wait
     bob.effects()
     bob.hears(content("x", "y", at=-5))  # d goes
-    assert bob.hears(content("y", at=-6), chain[0]) == [Verdict.DELIVERED] * 2
+    assert bob.hears(content("y", at=-6), chain[0]) == [ReceiveResult.DELIVERED] * 2
     assert delivered(bob.effects()) == ["y", "x", "a", "b", "c"]
-    assert bob.hears(chain[3]) == [Verdict.DELIVERED]
+    assert bob.hears(chain[3]) == [ReceiveResult.DELIVERED]
 
 
 def test_waiting_messages_are_limited_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_missing_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(30):
         bob.hears(content(f"flood {i}", *(f"nothing {i} {j}" for j in range(20)), at=1_000 + i))
     assert bob.channel.counters().missing <= 100
-    assert bob.hears(content("b", "a", at=1)) == [Verdict.WAITING]
+    assert bob.hears(content("b", "a", at=1)) == [ReceiveResult.WAITING]
     assert bob.channel.counters().missing <= 100
     bob.hears(content("a"))
     assert bob.ids() == ["a", "b"]
@@ -104,7 +104,7 @@ def test_sync_messages_fill_half_of_what_may_be_missing(monkeypatch: pytest.Monk
     for i in range(30):
         bob.hears(changed(content(f"s{i}", *(f"nothing {i} {j}" for j in range(20))), content=None))
     assert 40 < bob.channel.counters().missing <= 50
-    assert bob.hears(content("b", "a", at=1)) == [Verdict.WAITING]
+    assert bob.hears(content("b", "a", at=1)) == [ReceiveResult.WAITING]
 
 
 def test_what_never_existed_is_forgotten() -> None:
@@ -181,11 +181,11 @@ def test_giant_histories_and_ids_are_refused() -> None:
     most = limits.MAX_SDS_HISTORY
     names = [f"n{i}" for i in range(most)]
     bob.hears(*(content(name) for name in names))
-    assert bob.hears(content("m", *names, at=1)) == [Verdict.DELIVERED]
-    field = encode(Message("g", CHANNEL, "eve", 1, (HistoryEntry("x"),), content=b"x"), SPEC)
+    assert bob.hears(content("m", *names, at=1)) == [ReceiveResult.DELIVERED]
+    field = encode(SdsMessage("g", CHANNEL, "eve", 1, (HistoryEntry("x"),), content=b"x"), SPEC)
     entry = bytes.fromhex("5a030a0178")
     assert entry in field
-    assert bob.hears(field.replace(entry, entry * (most + 1))) == [Verdict.REFUSED]
+    assert bob.hears(field.replace(entry, entry * (most + 1))) == [ReceiveResult.REFUSED]
     long_id = content("i" * 120).replace(b"\x12\x78" + b"i" * 120, b"\x12\x81\x04" + b"i" * 513)
-    assert bob.hears(long_id) == [Verdict.REFUSED]
-    assert bob.hears(content("i" * limits.MAX_SDS_ID_SIZE_BYTES)) == [Verdict.DELIVERED]
+    assert bob.hears(long_id) == [ReceiveResult.REFUSED]
+    assert bob.hears(content("i" * limits.MAX_SDS_ID_SIZE_BYTES)) == [ReceiveResult.DELIVERED]

@@ -8,11 +8,11 @@ import pytest
 from sds_people import CHANNEL, SMALL, START_MS, Member
 
 from cablestore.sds import sync_ids
-from cablestore.sds.channel import Verdict
+from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.codec import decode, encode
 from cablestore.sds.dialects import NIM, SPEC
 from cablestore.sds.effects import Lost, Missing, Reason, Send
-from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.message import HistoryEntry, SdsMessage
 
 SETTINGS = replace(SMALL, dialect=NIM, sync_interval_ms=30_000)
 
@@ -33,7 +33,7 @@ def nim_message(message_id: str, *after: str, sender: str = "nim", at: int = 0, 
     return head + field(4, CHANNEL.encode()) + field(5, text) + field(7, sender.encode())
 
 
-def synced(member: Member) -> Message:
+def synced(member: Member) -> SdsMessage:
     """Have a member send a sync message."""
     member.tick()
     found = [effect for effect in member.tick(60_001) if isinstance(effect, Send) and effect.reason is Reason.SYNC]
@@ -41,17 +41,17 @@ def synced(member: Member) -> Message:
 
 
 def test_what_a_member_of_nim_writes_is_read() -> None:
-    assert decode(nim_message("m", "a", text=b"x"), NIM) == Message(
+    assert decode(nim_message("m", "a", text=b"x"), NIM) == SdsMessage(
         "m", CHANNEL, "nim", START_MS, (HistoryEntry("a"),), content=b"x"
     )
-    assert encode(Message("s", CHANNEL, "nim", START_MS), NIM) == nim_message("s")
+    assert encode(SdsMessage("s", CHANNEL, "nim", START_MS), NIM) == nim_message("s")
 
 
 def test_own_sync_messages_in_a_history_are_met() -> None:
     ann = Member("ann", SETTINGS)
     ann.hears(nim_message("hello", text=b"hello"))
     own = synced(ann).message_id
-    assert ann.hears(nim_message("reply", own, at=70_000, text=b"hi")) == [Verdict.DELIVERED]
+    assert ann.hears(nim_message("reply", own, at=70_000, text=b"hi")) == [ReceiveResult.DELIVERED]
     assert not list(ann.channel.missing())
 
 
@@ -60,9 +60,9 @@ def test_sync_messages_of_others_in_a_history_are_met(sync_first: bool) -> None:
     ann = Member("ann", SETTINGS)
     sync, reply = nim_message("sync"), nim_message("reply", "sync", sender="other", at=1, text=b"hi")
     if sync_first:
-        assert ann.hears(sync, reply) == [Verdict.SYNC, Verdict.DELIVERED]
+        assert ann.hears(sync, reply) == [ReceiveResult.SYNC, ReceiveResult.DELIVERED]
     else:
-        assert ann.hears(reply, sync) == [Verdict.WAITING, Verdict.SYNC]
+        assert ann.hears(reply, sync) == [ReceiveResult.WAITING, ReceiveResult.SYNC]
         assert len(ann.told(Missing)) == 1
     assert ann.ids() == ["reply"]
     assert ann.channel.counters().waiting == ann.channel.counters().missing == 0
@@ -73,15 +73,18 @@ def test_a_sync_message_that_was_given_up_and_comes_is_lost_no_more() -> None:
     ann.hears(nim_message("reply", "sync", at=1, text=b"hi"))
     assert any(isinstance(effect, Lost) for effect in ann.tick(2_000))
     assert ann.channel.counters().lost == 1
-    assert ann.hears(nim_message("sync")) == [Verdict.SYNC]
+    assert ann.hears(nim_message("sync")) == [ReceiveResult.SYNC]
     assert ann.channel.counters().lost == 0
 
 
 def test_a_message_under_the_id_of_a_sync_message_is_delivered() -> None:
     """What is remembered of a sync message keeps no message out."""
     ann = Member("ann", SETTINGS)
-    assert ann.hears(nim_message("id"), nim_message("id", at=1, text=b"text")) == [Verdict.SYNC, Verdict.DELIVERED]
-    assert ann.hears(nim_message("id", at=2)) == [Verdict.SYNC]
+    assert ann.hears(nim_message("id"), nim_message("id", at=1, text=b"text")) == [
+        ReceiveResult.SYNC,
+        ReceiveResult.DELIVERED,
+    ]
+    assert ann.hears(nim_message("id", at=2)) == [ReceiveResult.SYNC]
     assert ann.texts() == ["text"]
 
 
@@ -95,13 +98,13 @@ def test_remembered_sync_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -
     with ann.log._database.snapshot() as state:
         rows = [key for key, _ in state.scan(b"!", b"~") if b"!sync-ids!" in key]
     assert len(rows) == 7
-    assert ann.hears(nim_message("m", "bob's", own, "flood 099", at=80_000, text=b"x")) == [Verdict.DELIVERED]
-    assert ann.hears(nim_message("n", "flood 000", at=80_001, text=b"x")) == [Verdict.WAITING]
+    assert ann.hears(nim_message("m", "bob's", own, "flood 099", at=80_000, text=b"x")) == [ReceiveResult.DELIVERED]
+    assert ann.hears(nim_message("n", "flood 000", at=80_001, text=b"x")) == [ReceiveResult.WAITING]
 
 
 def test_sync_messages_of_the_specification_are_not_remembered() -> None:
     """Its members do not log them, so who names one means a message."""
     ann = Member("ann", replace(SETTINGS, dialect=SPEC))
-    sync = Message("sync", CHANNEL, "bob", START_MS)
-    reply = Message("reply", CHANNEL, "bob", START_MS + 1, (HistoryEntry("sync"),), content=b"x")
-    assert ann.hears(encode(sync, SPEC), encode(reply, SPEC)) == [Verdict.SYNC, Verdict.WAITING]
+    sync = SdsMessage("sync", CHANNEL, "bob", START_MS)
+    reply = SdsMessage("reply", CHANNEL, "bob", START_MS + 1, (HistoryEntry("sync"),), content=b"x")
+    assert ann.hears(encode(sync, SPEC), encode(reply, SPEC)) == [ReceiveResult.SYNC, ReceiveResult.WAITING]

@@ -12,7 +12,7 @@ from cablestore import CableStore
 from cablestore.errors import SdsError
 from cablestore.protocol.body import LOCAL_ONLY, Block, Join
 from cablestore.protocol.crypto import post_hash
-from cablestore.sds.channel import Verdict
+from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.effects import Deliver, Effect, Lost, Send
 from cablestore.sds.log import CausalLog
 from cablestore.sds.posts import PostChannel
@@ -63,7 +63,7 @@ def test_posts_come_into_the_store_in_the_order_of_the_log(clients: tuple[Client
     assert len(bob.effects()) == 3 + 2  # two were missing for a while
     assert bob.texts() == ["0", "1", "2"]
     answer = bob.says("3", at=3)
-    assert ann.posts.receive(answer, START_MS).verdict is Verdict.DELIVERED
+    assert ann.posts.receive(answer, START_MS).verdict is ReceiveResult.DELIVERED
     ann.effects()
     assert ann.texts() == ["0", "1", "2", "3"]
     ids = [[message.message_id for message in client.posts.channel.log()] for client in clients]
@@ -86,10 +86,10 @@ def test_an_id_that_is_not_the_hash_is_refused(clients: tuple[Client, Client]) -
     ann, bob = clients
     data = ann.says("x", at=0)
     received = bob.posts.receive(changed(data, content=b"forged"), START_MS)
-    assert received.verdict is Verdict.REFUSED
+    assert received.verdict is ReceiveResult.REFUSED
     assert "hash" in (received.reason or "")
-    assert bob.posts.receive(content("m"), START_MS).verdict is Verdict.REFUSED
-    assert bob.posts.receive(data, START_MS).verdict is Verdict.DELIVERED
+    assert bob.posts.receive(content("m"), START_MS).verdict is ReceiveResult.REFUSED
+    assert bob.posts.receive(data, START_MS).verdict is ReceiveResult.DELIVERED
 
 
 def test_a_post_that_the_store_refuses_stays_out_of_it(clients: tuple[Client, Client]) -> None:
@@ -100,7 +100,7 @@ def test_a_post_that_the_store_refuses_stays_out_of_it(clients: tuple[Client, Cl
     forged = bytes(raw)
     ann.posts.channel.send(forged, START_MS, message_id=post_hash(forged).hex())
     data = [*(effect.data for effect in ann.sent()), ann.says("fine", at=1)]
-    assert [bob.posts.receive(each, START_MS).verdict for each in data] == [Verdict.DELIVERED] * 2
+    assert [bob.posts.receive(each, START_MS).verdict for each in data] == [ReceiveResult.DELIVERED] * 2
     bob.effects()
     assert bob.texts() == ["fine"]
     assert bob.store.post(post_hash(forged)) is None
@@ -125,7 +125,7 @@ def test_what_reconciliation_brought_is_not_missing(clients: tuple[Client, Clien
     bob.posts.receive(last, START_MS)
     bob.effects()
     assert "last" in str(bob.effects())
-    assert bob.posts.receive(later, START_MS).verdict is Verdict.DELIVERED
+    assert bob.posts.receive(later, START_MS).verdict is ReceiveResult.DELIVERED
 
 
 def test_a_missing_message_is_retrieved_from_a_store_by_its_id(clients: tuple[Client, Client]) -> None:
@@ -137,7 +137,7 @@ def test_a_missing_message_is_retrieved_from_a_store_by_its_id(clients: tuple[Cl
         for entry in missing:
             received = bob.posts.retrieve(entry.message_id, ann.posts.answer, START_MS)
             assert received is not None
-            assert received.verdict is not Verdict.REFUSED
+            assert received.verdict is not ReceiveResult.REFUSED
     assert not [effect for effect in bob.effects() if isinstance(effect, Lost)]
     assert bob.texts() == ann.texts()
     assert bob.posts.retrieve("00" * 32, ann.posts.answer, START_MS) is None
@@ -161,7 +161,7 @@ def test_the_join_that_the_store_wrote_before_a_text_is_sent_before_it(clients: 
         assert ann.posts.send(post, START_MS)
         assert not ann.posts.send(post, START_MS)
     for sent in ann.sent():
-        assert bob.posts.receive(sent.data, START_MS).verdict is Verdict.DELIVERED
+        assert bob.posts.receive(sent.data, START_MS).verdict is ReceiveResult.DELIVERED
     bob.effects()
     assert [event.post.body for event in bob.store.events() if event.post is not None] == [
         Join("default"),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sds_network import QUICK
 from sds_people import CHANNEL, SMALL, START_MS, Member, changed, content, delivered, opened, sends
 
-from cablestore.sds.channel import Verdict
+from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.effects import Acknowledged, Deliver, Effect, Missing, PossiblyAcknowledged, Send
 from cablestore.sds.log import CausalLog
 from cablestore.sds.message import HistoryEntry
@@ -92,7 +92,7 @@ class World:
         elif action in {"arrive", "repeat"} and self.on_the_way:
             at = packet % len(self.on_the_way)
             data = self.on_the_way[at] if action == "repeat" else self.on_the_way.pop(at)
-            assert member.received(data).verdict is not Verdict.REFUSED
+            assert member.received(data).verdict is not ReceiveResult.REFUSED
         elif action == "kill":
             self.handle(which, confirm=False)
             self.members[which] = member.reopened()
@@ -175,9 +175,9 @@ def test_no_bytes_break_a_channel(inputs: list[bytes | tuple[int, int]]) -> None
             mutated[data[0] % len(whole)] = data[1]
             data = bytes(mutated)  # noqa: PLW2901 - the bytes that are tried
         received = ann.received(data)
-        assert (received.reason is not None) == (received.verdict is Verdict.REFUSED)
+        assert (received.reason is not None) == (received.verdict is ReceiveResult.REFUSED)
     ann.effects()
-    assert ann.hears(content("fine", at=9)) == [Verdict.DELIVERED]
+    assert ann.hears(content("fine", at=9)) == [ReceiveResult.DELIVERED]
 
 
 # --- what others' tests pin --------------------------------------------------------------------------
@@ -189,7 +189,7 @@ REPAIRS: Final = replace(PATIENT, repair=RepairParameters(1_000, 4_000), repair_
 @pins("wrap/unwrap own bytes")
 def test_what_is_sent_is_what_is_delivered() -> None:
     ann, bob = Member("ann"), Member("bob")
-    assert bob.hears(ann.says("hello")) == [Verdict.DELIVERED]
+    assert bob.hears(ann.says("hello")) == [ReceiveResult.DELIVERED]
     (effect,) = bob.told(Deliver)
     assert effect.message.content == b"hello"
     assert not list(bob.channel.missing())
@@ -241,8 +241,8 @@ def test_the_sweeps() -> None:
     ann.tick(100)
     assert ann.channel.counters().outgoing == 0
     assert "sync" in [message.kind.value for _ in range(9) for message in sends(ann.tick(100))]
-    assert ann.hears(changed(content("m"), bloom_filter=b"invalid")) == [Verdict.DELIVERED]
-    assert ann.hears(content("m")) == [Verdict.DUPLICATE]
+    assert ann.hears(changed(content("m"), bloom_filter=b"invalid")) == [ReceiveResult.DELIVERED]
+    assert ann.hears(content("m")) == [ReceiveResult.DUPLICATE]
 
 
 @pins("channel isolation")
@@ -252,7 +252,7 @@ def test_channels_are_apart() -> None:
     here.send(b"x", START_MS)
     assert not list(there.log())
     assert not there.outbox()
-    assert there.receive(content("m"), START_MS).verdict is Verdict.REFUSED  # it is for CHANNEL
+    assert there.receive(content("m"), START_MS).verdict is ReceiveResult.REFUSED  # it is for CHANNEL
     assert CHANNEL not in log.channel_ids()
 
 

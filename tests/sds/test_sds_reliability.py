@@ -10,7 +10,7 @@ from sds_people import CHANNEL, PATIENT, SMALL, START_MS, Member, changed, conte
 
 from cablestore.errors import SdsError
 from cablestore.sds.bloom import ForeignFilter, positions
-from cablestore.sds.channel import Verdict
+from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.codec import encode
 from cablestore.sds.dialects import NIM, SPEC
 from cablestore.sds.effects import (
@@ -26,7 +26,7 @@ from cablestore.sds.effects import (
     Send,
     Unacknowledged,
 )
-from cablestore.sds.message import HistoryEntry, Kind, Message
+from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage
 from cablestore.sds.repair import RepairParameters, request_delay_ms, response_delay_ms
 from cablestore.sds.settings import Backoff
 
@@ -126,7 +126,7 @@ def test_the_others_of_many_have_their_turn_with_the_next_filter() -> None:
 
 def test_missing_messages_are_told_once_and_retrieved_again_and_again() -> None:
     ann = Member("ann", replace(PATIENT, retrieve=Backoff(100, 400)))
-    hinted = Message(
+    hinted = SdsMessage(
         "b", CHANNEL, "eve", START_MS + 9, causal_history=(HistoryEntry("a", b"hint", "eve"),), content=b"x"
     )
     ann.hears(content("c", "a", at=5), encode(hinted, SPEC))
@@ -134,7 +134,7 @@ def test_missing_messages_are_told_once_and_retrieved_again_and_again() -> None:
     told = [(ann.now_ms - START_MS, effect) for _ in range(100) for effect in ann.tick(10)]
     entry = HistoryEntry("a", b"hint", "eve")  # the hint came later
     assert told == [(100, Retrieve(entry, 2)), (300, Retrieve(entry, 3)), (700, Retrieve(entry, 4))]
-    assert ann.channel.retrieved(content("a"), ann.now_ms).verdict is Verdict.DELIVERED
+    assert ann.channel.retrieved(content("a"), ann.now_ms).verdict is ReceiveResult.DELIVERED
     assert delivered(ann.effects()) == ["a", "c", "b"]
     assert not [effect for _ in range(100) for effect in ann.tick(10)]
 
@@ -147,7 +147,7 @@ def test_what_is_missing_for_too_long_is_lost_and_its_dependents_are_delivered()
     effects = ann.tick(1)
     assert effects[-1] == Lost(HistoryEntry("a", None, "eve"))
     assert delivered(effects) == ["b", "c"]
-    assert ann.hears(content("a")) == [Verdict.DELIVERED]  # later than never
+    assert ann.hears(content("a")) == [ReceiveResult.DELIVERED]  # later than never
     assert ann.ids() == ["a", "b", "c"]
     assert [e.message_id for e in opened(ann.says("x")).causal_history] == ["b", "c"]  # somebody named it already
 
@@ -168,13 +168,13 @@ def test_a_sync_message_is_empty_and_kept_by_nobody() -> None:
     bob.effects()
     bob.tick()
     (sync,) = sends(bob.tick(SMALL.sync_interval_ms or 0))
-    assert sync.kind is Kind.SYNC
+    assert sync.kind is MessageKind.SYNC
     assert not sync.content
     assert sync.lamport_ms == bob.now_ms
     assert [entry.message_id for entry in sync.causal_history] == ann.ids()
     assert sync.bloom_filter
     assert bob.channel.counters().outgoing == 0
-    assert ann.hears(encode(sync, SPEC)) == [Verdict.SYNC]
+    assert ann.hears(encode(sync, SPEC)) == [ReceiveResult.SYNC]
     assert ann.told(Acknowledged) == [Acknowledged(ann.ids()[0])]
     for member in (ann, bob):
         assert member.texts() == ["x"]
@@ -249,13 +249,13 @@ def test_ephemeral_messages_are_delivered_at_once_and_kept_by_nobody() -> None:
     ann.channel.send_ephemeral(b"typing")
     (effect,) = ann.told(Send)
     message = opened(effect.data)
-    assert (message.kind, message.content) == (Kind.EPHEMERAL, b"typing")
+    assert (message.kind, message.content) == (MessageKind.EPHEMERAL, b"typing")
     assert (message.lamport_ms, message.causal_history, message.bloom_filter) == (None, (), None)
-    assert bob.hears(effect.data) == [Verdict.EPHEMERAL]
+    assert bob.hears(effect.data) == [ReceiveResult.EPHEMERAL]
     assert bob.told(DeliverEphemeral) == [DeliverEphemeral(message)]
     assert not bob.texts()
     assert ann.channel.counters().outgoing == 1
-    assert ann.hears(effect.data) == [Verdict.OWN]
+    assert ann.hears(effect.data) == [ReceiveResult.OWN]
     with pytest.raises(SdsError):
         Member("nim", replace(SMALL, dialect=NIM)).channel.send_ephemeral(b"none travels there")
 
@@ -293,7 +293,7 @@ def test_a_repair_is_asked_for_at_t_req_and_answered_at_t_resp() -> None:
     assert isinstance(late, Send)
     assert opened(late.data).bloom_filter is None
     assert replace(opened(late.data), bloom_filter=None) == replace(opened(first), bloom_filter=None)
-    assert bob.hears(late.data) == [Verdict.DELIVERED]
+    assert bob.hears(late.data) == [ReceiveResult.DELIVERED]
     assert bob.texts()[:2] == ["1", "2"]
 
 

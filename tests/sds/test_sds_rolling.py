@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cablestore.sds.bloom import FilterParameters
+from cablestore.sds.bloom import BLOCK_SIZE_BYTES, FilterParameters, RollingFilter
 from cablestore.sds.dialects import NIM, SPEC, SdsDialect
-from cablestore.sds.rolling import BLOCK_SIZE_BYTES, RollingFilter
 from cablestore.sds.settings import COMPACT_FILTER
 
 

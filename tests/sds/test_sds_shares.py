@@ -10,7 +10,7 @@ from sds_people import SMALL, Member, changed, content
 
 from cablestore import limits
 from cablestore.sds import delivery, shares
-from cablestore.sds.channel import Verdict
+from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.settings import Backoff
 
 QUIET = replace(SMALL, sync_interval_ms=None, repair=None, resend=Backoff(10**9, 10**9), retrieve=Backoff(10**9, 10**9))
@@ -36,7 +36,7 @@ def chain(sender: str = "ann", messages: int = HONEST) -> list[bytes]:
 def established(name: str = "ann") -> Member:
     """A member who has heard this one before."""
     bob = Member("bob", QUIET)
-    assert bob.hears(content(f"{name} was here", sender=name, at=-200_000)) == [Verdict.DELIVERED]
+    assert bob.hears(content(f"{name} was here", sender=name, at=-200_000)) == [ReceiveResult.DELIVERED]
     return bob
 
 
@@ -45,8 +45,8 @@ def test_a_flood_of_invented_dependencies_cuts_nobody_off() -> None:
     bob = Member("bob", QUIET)
     bob.hears(*flood(16, limits.MAX_SDS_HISTORY))
     lost, *others = chain()
-    assert set(bob.hears(*others)) == {Verdict.WAITING}
-    assert bob.hears(lost) == [Verdict.DELIVERED]
+    assert set(bob.hears(*others)) == {ReceiveResult.WAITING}
+    assert bob.hears(lost) == [ReceiveResult.DELIVERED]
     assert [each for each in bob.ids() if each.startswith("ann")] == [f"ann {i:03}" for i in range(HONEST)]
 
 
@@ -65,7 +65,7 @@ def test_the_flood_loses_whenever_it_comes(turns: str) -> None:
         order = [each for pair in zip(others, hostile, strict=False) for each in pair] + others[len(hostile) :]
     bob.hears(*order)
     assert bob.channel.counters().missing <= limits.MAX_SDS_MISSING
-    assert bob.hears(lost) == [Verdict.DELIVERED]
+    assert bob.hears(lost) == [ReceiveResult.DELIVERED]
     assert len([each for each in bob.ids() if each.startswith("ann ")]) == HONEST + 1
 
 
@@ -128,11 +128,11 @@ def test_what_was_told_and_then_waited_for_stays(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 100)
     bob = established()
     bob.hears(changed(content("s", "real", sender="eve"), content=None))
-    assert bob.hears(content("ann 1", "real", sender="ann", at=5)) == [Verdict.WAITING]
+    assert bob.hears(content("ann 1", "real", sender="ann", at=5)) == [ReceiveResult.WAITING]
     for i in range(20):
         bob.hears(changed(content(f"s{i}", *(f"none {i} {j}" for j in range(20)), sender="eve"), content=None))
     assert "real" in {entry.message_id for entry in bob.channel.missing()}
-    assert bob.hears(content("real", sender="cyd")) == [Verdict.DELIVERED]
+    assert bob.hears(content("real", sender="cyd")) == [ReceiveResult.DELIVERED]
     assert bob.ids() == ["ann was here", "real", "ann 1"]
 
 
@@ -142,11 +142,11 @@ def test_a_message_with_too_many_unmet_dependencies_is_refused_and_they_are_aske
     names = [f"m{i:04}" for i in range(limits.MAX_SDS_UNMET + 1)]
     late = content("late", *names, at=5_000)
     received = bob.received(late)
-    assert received.verdict is Verdict.REFUSED
+    assert received.verdict is ReceiveResult.REFUSED
     assert "more than 256 messages that are not here" in (received.reason or "")
     assert len(list(bob.channel.missing())) == limits.MAX_SDS_UNMET
     bob.hears(*(content(name, at=i) for i, name in enumerate(names)))
-    assert bob.hears(late) == [Verdict.DELIVERED]
+    assert bob.hears(late) == [ReceiveResult.DELIVERED]
 
 
 def test_one_that_others_wait_for_is_missed_again_when_it_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_one_that_others_wait_for_is_missed_again_when_it_is_dropped(monkeypatch
     eves = [content(f"e{i}", f"gone {i}", sender="eve", at=i) for i in range(7)]
     bob.hears(*eves)
     waiter = content("c", "e6", sender="cyd", at=100)
-    assert bob.hears(waiter) == [Verdict.WAITING]
+    assert bob.hears(waiter) == [ReceiveResult.WAITING]
     bob.hears(content("e8", "gone 8", sender="eve", at=-1))
     assert "e6" in {entry.message_id for entry in bob.channel.missing()}
     bob.hears(content("gone 6", sender="eve", at=-50))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sds_network import QUICK, Conditions, Simulation
 from stores import scratch_folder
 
+from cablestore.index.database import Database
 from cablestore.index.leveldb import LevelDB
-from cablestore.index.reader import Database
 from cablestore.sds.settings import Settings
 
 FIFTY = Conditions(participants=50, messages=60, loss=0.3, partitions=((10, 25), (35, 50)), kills=50)

@@ -12,20 +12,8 @@ from pathlib import Path
 import pytest
 from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import (
-    DRAFT8,
-    Block,
-    CableStore,
-    Info,
-    Moderation,
-    Post,
-    Role,
-    StorageError,
-    StoreLockedError,
-    Text,
-    Verdict,
-    encode_post,
-)
+from cablestore import DRAFT8, Block, CableStore, Info, Moderation, Post, Role, Text, Verdict, encode_post
+from cablestore.errors import StorageError, StoreLockedError
 from cablestore.index.leveldb import LevelDB
 from cablestore.protocol.body import LOCAL_ONLY
 from cablestore.store import answers
@@ -342,7 +330,7 @@ def test_write_error_swallowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_reopen_lock(tmp_path: Path) -> None:
     """A second process on the same folder crashed with LevelDB's words."""
     with CableStore.open(tmp_path):
-        code = f"import cablestore\ntry: cablestore.CableStore.open({str(tmp_path)!r})\nexcept cablestore.StoreLockedError as e: print(e)"
+        code = f"import cablestore\ntry: cablestore.CableStore.open({str(tmp_path)!r})\nexcept cablestore.errors.StoreLockedError as e: print(e)"
         found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert "One process at a time" in found.stdout
         with pytest.raises(StoreLockedError):

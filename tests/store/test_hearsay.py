@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import permutations
 from pathlib import Path
 from random import Random
 
 from exporting import export, forge, in_memory
-from history import CHANNELS, TIMES_MS, Model, histories
+from hearsay import Told, hearsay, skeletons
+from history import Model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, raws
 from stores import scratch_folder
 
-from cablestore import LEGACY, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, verify_export
-from cablestore.index.arrival_log import Kind
+from cablestore import LEGACY, CableStore, Post, Skeleton, Tombstone, Verdict
+from cablestore.export import verify_export
+from cablestore.index.arrival_log import EventKind
+from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import WITNESSED, local_key
-from cablestore.index.reader import Row, tombstone_key
-from cablestore.protocol.body import Delete
+from cablestore.index.reader import tombstone_key
 from cablestore.store import answers
-from cablestore.store.generations import open_folder, roll_back
+from cablestore.store.closed import ClosedStore, locked_folder
 
 FORGED = Skeleton(0, 7, "a!b", (bytes([9]) * 32,))
 
@@ -90,7 +91,7 @@ def test_a_forged_skeleton_of_a_dead_post_gives_way_to_the_true_one(tmp_path: Pa
         assert witnessed(store) == {post.hash: ANN.key}
         assert time_of(store, post) == post.timestamp_ms
         assert list(store.dump()) == list(expected.dump())
-        assert [event.kind for event in store.events() if event.hash == post.hash] == [Kind.DELETED]
+        assert [event.kind for event in store.events() if event.hash == post.hash] == [EventKind.DELETED]
         again = store.import_exports([tmp_path / "forged"])
         assert again.skeletons == 0
         assert list(store.dump()) == list(expected.dump())
@@ -149,13 +150,6 @@ def test_several_told_authors_of_one_post_are_kept_apart(tmp_path: Path) -> None
 
 # --- any order -----------------------------------------------------------------------------------
 
-skeletons = st.builds(
-    Skeleton,
-    type=st.sampled_from((0, 2, 3, 4, 5, 6)),
-    timestamp_ms=st.sampled_from(TIMES_MS),
-    channel=st.sampled_from(CHANNELS[:4]) | st.none(),
-    links=st.lists(st.integers(0, 3).map(lambda n: bytes([n]) * 32), max_size=2).map(tuple),
-)
 deletions_told = st.builds(
     Tombstone,
     target=st.just(bytes(32)),
@@ -175,53 +169,6 @@ def test_tombstones_merge_in_any_order(stones: list[Tombstone]) -> None:
     if len(stones) > 2:
         one, two, three = stones[:3]
         assert one.merge(two.merge(three)) == one.merge(two).merge(three)
-
-
-@dataclass(frozen=True)
-class Told:
-    """Exports of some posts with forged skeletons, and posts that come by themselves."""
-
-    dialect: Dialect
-    posts: list[Post]
-    exports: list[tuple[list[Post], list[Tombstone]]]
-    offered: list[Post]
-    """What is ingested besides."""
-
-    @property
-    def seen(self) -> list[Post]:
-        """All posts that a store sees which takes everything."""
-        return list(
-            {post.hash: post for posts in (self.offered, *(e[0] for e in self.exports)) for post in posts}.values()
-        )
-
-    def write(self, folder: Path) -> list[Path]:
-        return [
-            forge(folder / f"export-{number}", posts, stones, self.dialect)
-            for number, (posts, stones) in enumerate(self.exports)
-        ]
-
-
-@st.composite
-def hearsay(draw: st.DrawFn) -> Told:
-    """Draw a history, and exports that tell of what its deletions name, truly or not; some posts come by no way."""
-    dialect, posts = draw(histories(max_posts=14))
-    named = [(post, target) for post in posts if isinstance(post.body, Delete) for target in post.body.hashes]
-    links = st.lists(st.sampled_from([post.hash for post in posts]), max_size=2).map(tuple)
-    exports = []
-    for _ in range(draw(st.integers(1, 3))):
-        stones: dict[tuple[bytes, bytes], Tombstone] = {}
-        held = [post for post in posts if draw(st.integers(0, 3)) == 0]
-        for deletion, target in draw(st.lists(st.sampled_from(named), max_size=4)) if named else []:
-            forged = replace(draw(skeletons), links=draw(links))
-            channel = forged.channel and dialect.channel_id(forged.channel)
-            stone = Tombstone(
-                target, deletion.author, deletion.timestamp_ms, deletion.hash, replace(forged, channel=channel)
-            )
-            known = stones.get((target, deletion.author))
-            stones[target, deletion.author] = stone if known is None else known.merge(stone)
-            held.append(deletion)
-        exports.append((held, list(stones.values())))
-    return Told(dialect, posts, exports, [post for post in posts if draw(st.booleans())])
 
 
 def take(store: CableStore, part: Path | list[Post]) -> None:
@@ -367,7 +314,7 @@ def test_a_store_that_does_not_say_what_it_saw_asks_once_more(tmp_path: Path) ->
 
 def two_generations(path: Path) -> None:
     """Have the store's database twice: the first generation kept, the second, a copy, live."""
-    with open_folder(path) as folder:
+    with locked_folder(path) as folder:
         copy = path.with_name("copy")
         shutil.copytree(folder.database_path, copy)
         folder.activate(folder.adopt(copy), keep=True)
@@ -388,7 +335,7 @@ def test_going_back_brings_along_what_was_told_of_deleted_posts(tmp_path: Path) 
         store.import_exports([tmp_path / "other"])
         before = list(store.dump())
         assert store.heads("default") == [last.hash]
-    roll_back(path, "generation-000001")
+    ClosedStore(path).roll_back("generation-000001")
     with CableStore.open(path) as store:
         assert list(store.dump()) == before
         assert requested(store, [gone]) == {gone.hash}
@@ -410,7 +357,7 @@ def test_going_back_brings_along_what_this_store_saw_and_every_local_row(tmp_pat
     with CableStore.open(path) as store:
         store.ingest([post.raw])
         before = list(store.dump())
-    roll_back(path, "generation-000001")
+    ClosedStore(path).roll_back("generation-000001")
     with CableStore.open(path) as store:
         assert list(store.dump()) == before
         assert witnessed(store) == {post.hash: ANN.key}

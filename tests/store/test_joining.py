@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from people import ANN, BOB, raws
 
-from cablestore import DRAFT8, CableStore, InvalidPostError, Join, Kind, Leave, Post, Text, Topic, limits
+from cablestore import DRAFT8, CableStore, EventKind, Join, Leave, Post, Text, Topic, limits
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
+from cablestore.errors import InvalidPostError
 from cablestore.protocol.body import Body
 from cablestore.store import answers
 
@@ -20,7 +21,7 @@ BODIES = pytest.mark.parametrize("body", [Text("default", "hello"), Topic("defau
 
 def written(store: CableStore) -> list[Post]:
     """The posts of the store, as the arrival log has them."""
-    return [event.post for event in store.events() if event.kind is Kind.ACCEPTED and event.post is not None]
+    return [event.post for event in store.events() if event.kind is EventKind.ACCEPTED and event.post is not None]
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_the_first_post_to_a_channel_joins_it(store: CableStore, body: Body) -> 
         last = store.last_sequence
         post = store.write(body)
         events = list(store.events(last))
-        assert [event.kind for event in events] == [Kind.ACCEPTED] * 2
+        assert [event.kind for event in events] == [EventKind.ACCEPTED] * 2
         join, second = (event.post for event in events)
         assert join is not None
         assert second == post

@@ -13,18 +13,15 @@ import msgpack
 import pytest
 from people import ANN, raws
 
-from cablestore import (
-    DRAFT8,
-    LEGACY,
-    CableStore,
+from cablestore import DRAFT8, LEGACY, CableStore, Identity
+from cablestore.errors import (
     FormatError,
-    Identity,
     IdentityError,
     NotAStoreError,
     OutdatedViewError,
+    StoreClosedError,
     StoreLockedError,
 )
-from cablestore.errors import StoreClosedError
 from cablestore.index.leveldb import LevelDB
 from cablestore.store.key_file import load_identity, parse_identity, save_identity
 from cablestore.views import CATALOG

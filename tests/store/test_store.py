@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, START_MS, raws
 
-from cablestore import CableStore, Delete, InvalidPostError, Post, Verdict, limits
-from cablestore.errors import StoreClosedError
+from cablestore import CableStore, Delete, Post, Verdict, limits
+from cablestore.errors import InvalidPostError, StoreClosedError
 from cablestore.protocol.body import DELETE, INFO, JOIN, TEXT
 
 # --- writing ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 from people import ANN, raws
 from waiting import LIMIT_S
 
-from cablestore import CableStore, Kind, limits
+from cablestore import CableStore, EventKind, limits
 
 
 def test_subscribing_across_restarts_neither_loses_nor_repeats(tmp_path: Path) -> None:
@@ -40,11 +40,11 @@ def test_events_tell_what_happened_in_order(store: CableStore) -> None:
     store.discard([b.hash])
     events = store.events()
     assert [(event.sequence, event.kind, event.hash) for event in events] == [
-        (1, Kind.ACCEPTED, a.hash),
-        (2, Kind.ACCEPTED, b.hash),
-        (3, Kind.ACCEPTED, deletion.hash),
-        (4, Kind.DELETED, a.hash),
-        (5, Kind.DISCARDED, b.hash),
+        (1, EventKind.ACCEPTED, a.hash),
+        (2, EventKind.ACCEPTED, b.hash),
+        (3, EventKind.ACCEPTED, deletion.hash),
+        (4, EventKind.DELETED, a.hash),
+        (5, EventKind.DISCARDED, b.hash),
     ]
     assert [event.post for event in events] == [None, None, deletion, None, None]
     assert store.last_sequence == 5

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from people import ANN, BOB, START_MS, raws
 
 from cablestore import CableStore, Post
-from cablestore.store.generations import open_folder, remove_generation, roll_back
+from cablestore.store.closed import ClosedStore, locked_folder
 
 
 def say(word: str, *hashes: bytes) -> None:
@@ -34,12 +34,12 @@ def import_some(store: CableStore, scratch: Path, posts: list[Post]) -> None:
 
 def go_back_and_forth(path: Path) -> None:
     """Keep the live generation, have a copy of it take its place, and go back."""
-    with open_folder(path) as folder:
+    with locked_folder(path) as folder:
         live, copy = folder.header.generation, folder.begin()
         shutil.copytree(path / live, path / copy, dirs_exist_ok=True)
         folder.activate(copy, keep=True)
-    roll_back(path, live)
-    remove_generation(path, "kept")
+    ClosedStore(path).roll_back(live)
+    ClosedStore(path).remove("kept")
 
 
 def back_to(path: Path, seed: int) -> None:

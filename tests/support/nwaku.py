@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from cablestore.reconcile.codec import decode, encode
 from cablestore.reconcile.dialects import SyncDialect, agreed
 from cablestore.reconcile.ids import Bound, Range, SyncID
-from cablestore.reconcile.payload import Header, ItemSet, Part, Payload
-from cablestore.reconcile.session import Step
+from cablestore.reconcile.payload import Header, ItemSet, Payload, PayloadPart
+from cablestore.reconcile.session import SessionStep
 
 LAST_HASH = b"\xff" * 32
 
@@ -47,29 +47,29 @@ class NwakuPeer:
     def initiate(self, from_ns: int, until_ns: int) -> bytes:
         found = self._xor(Range(Bound(from_ns), Bound(until_ns, LAST_HASH)))  # the hash does not travel
         within = Range(Bound(from_ns), Bound(until_ns))
-        return encode(Payload(self._header, [Part(within, found)]), self._dialect)
+        return encode(Payload(self._header, [PayloadPart(within, found)]), self._dialect)
 
-    def receive(self, data: bytes, *, at_s: float = 0.0) -> Step:
+    def receive(self, data: bytes, *, at_s: float = 0.0) -> SessionStep:
         payload = decode(data, self._dialect)
         if payload.is_final:
             self.is_done = True
-            return Step(None, [], [])
+            return SessionStep(None, [], [])
         assert payload.header is not None
         if agreed(self._header, payload.header) is None:
             self.is_done = True
-            return Step(b"", [], [])
+            return SessionStep(b"", [], [])
         have: list[SyncID] = []
         need: list[SyncID] = []
         parts = self.answered(payload.parts, have, need)
         self.is_done = not parts
-        return Step(encode(Payload(self._header, parts), self._dialect), have, need)
+        return SessionStep(encode(Payload(self._header, parts), self._dialect), have, need)
 
-    def answered(self, parts: list[Part], have: list[SyncID], need: list[SyncID]) -> list[Part]:
+    def answered(self, parts: list[PayloadPart], have: list[SyncID], need: list[SyncID]) -> list[PayloadPart]:
         """The answer's ranges, none when all are to be skipped."""
-        out: list[Part] = []
+        out: list[PayloadPart] = []
         for within, content in parts:
             if content is None:
-                answer = [Part(within, None)]
+                answer = [PayloadPart(within, None)]
             elif isinstance(content, ItemSet):
                 answer = [self._items(within, content, have, need)]
             else:
@@ -77,7 +77,7 @@ class NwakuPeer:
             for part in answer:
                 joins = out and part.content is None and out[-1].content is None
                 lower = out.pop().range.lower if joins else part.range.lower
-                out.append(Part(Range(lower, part.range.upper), part.content))
+                out.append(PayloadPart(Range(lower, part.range.upper), part.content))
         return [] if all(part.content is None for part in out) else out
 
     def _slice(self, within: Range) -> list[SyncID]:
@@ -90,25 +90,25 @@ class NwakuPeer:
             found ^= int.from_bytes(sync_id.hash, "big")
         return found.to_bytes(32, "big")
 
-    def _fingerprint(self, within: Range, theirs: bytes) -> list[Part]:
+    def _fingerprint(self, within: Range, theirs: bytes) -> list[PayloadPart]:
         if not self.ids or within.upper < self.ids[0] or within.lower > self.ids[-1]:
-            return [Part(within, ItemSet([], reconciled=True))]
+            return [PayloadPart(within, ItemSet([], reconciled=True))]
         if self._xor(within) == theirs:
-            return [Part(within, None)]
+            return [PayloadPart(within, None)]
         ids = self._slice(within)
         if len(ids) <= self._threshold:
-            return [Part(within, ItemSet(ids, reconciled=False))]
+            return [PayloadPart(within, ItemSet(ids, reconciled=False))]
         slices = equal_partitioning(within.lower.timestamp_ns, within.upper.timestamp_ns, self._partitions)
         return [self._described(Range(Bound(lower_ns), Bound(upper_ns))) for lower_ns, upper_ns in slices]
 
-    def _described(self, within: Range) -> Part:
+    def _described(self, within: Range) -> PayloadPart:
         ids = self._slice(within)
         if len(ids) <= self._threshold:
-            return Part(within, ItemSet(ids, reconciled=False))
-        return Part(within, self._xor(within))
+            return PayloadPart(within, ItemSet(ids, reconciled=False))
+        return PayloadPart(within, self._xor(within))
 
-    def _items(self, within: Range, theirs: ItemSet, have: list[SyncID], need: list[SyncID]) -> Part:
+    def _items(self, within: Range, theirs: ItemSet, have: list[SyncID], need: list[SyncID]) -> PayloadPart:
         ids = self._slice(within)
         have += sorted(set(ids).difference(theirs.elements))
         need += sorted(set(theirs.elements).difference(ids))
-        return Part(within, None if theirs.reconciled else ItemSet(ids, reconciled=True))
+        return PayloadPart(within, None if theirs.reconciled else ItemSet(ids, reconciled=True))

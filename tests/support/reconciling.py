@@ -12,11 +12,12 @@ from typing import Any, Protocol
 from folders import KNOWN_ANSWERS
 from hypothesis import strategies as st
 
+from cablestore.reconcile.codec import _PayloadReader
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, bound_between
-from cablestore.reconcile.memory_set import MemorySet
-from cablestore.reconcile.payload import Content, Header, ItemSet, Part, Shards, Topics
-from cablestore.reconcile.session import DEFAULT_LIMITS, DEFAULT_SPLITTING, Session, SessionLimits, Step
+from cablestore.reconcile.payload import Content, Header, ItemSet, PayloadPart, Shards, Topics
+from cablestore.reconcile.session import DEFAULT_LIMITS, DEFAULT_SPLITTING, ReconcileSession, SessionLimits, SessionStep
+from cablestore.reconcile.sets import MemorySet
 from cablestore.reconcile.splitting import Splitting
 
 VECTORS: dict[str, Any] = json.loads((KNOWN_ANSWERS / "waku_sync.json").read_text())
@@ -30,16 +31,22 @@ NOW_NS = 1_700_000_000_000_000_000
 HOUR_NS = 3_600_000_000_000
 
 
+def read_item_set(data: bytes, dialect: SyncDialect) -> tuple[ItemSet, int]:
+    """Read the item set with which `data` begins; return it and the offset after it."""
+    reader = _PayloadReader(data, dialect)
+    return reader.item_set(), reader._at
+
+
 def known_id(timestamp_ns: int, hash_hex: str) -> SyncID:
     return SyncID(timestamp_ns, bytes.fromhex(hash_hex))
 
 
-def known_parts(described: list[dict[str, Any]], dialect: SyncDialect) -> list[Part]:
+def known_parts(described: list[dict[str, Any]], dialect: SyncDialect) -> list[PayloadPart]:
     """Ranges in the words of the vectors, whose bounds are ids: what each writer cuts off of them.
 
     The specification's compares an id with the one before, nwaku's with the first one of all.
     """
-    parts: list[Part] = []
+    parts: list[PayloadPart] = []
     for part in described:
         first, before, at = known_id(*described[0]["a"]), known_id(*part["a"]), known_id(*part["b"])
         if not dialect.cuts_hashes:
@@ -50,7 +57,7 @@ def known_parts(described: list[dict[str, Any]], dialect: SyncDialect) -> list[P
         elif part["type"] == 2:
             content = ItemSet([known_id(*each) for each in part["items"]], part["reconciled"])
         lower = parts[-1].range.upper if parts else Bound(before.timestamp_ns)
-        parts.append(Part(Range(lower, bound_between(before, at)), content))
+        parts.append(PayloadPart(Range(lower, bound_between(before, at)), content))
     return parts
 
 
@@ -67,7 +74,7 @@ def spread(number: int, *, seed: int = 1, over_ns: int = HOUR_NS, from_ns: int =
 class Side(Protocol):
     """What takes a payload and answers."""
 
-    def receive(self, data: bytes, *, at_s: float) -> Step: ...
+    def receive(self, data: bytes, *, at_s: float) -> SessionStep: ...
 
 
 @dataclass
@@ -119,11 +126,11 @@ def session(
     window: Range = EVERYTHING,
     splitting: Splitting = DEFAULT_SPLITTING,
     limits: SessionLimits = DEFAULT_LIMITS,
-) -> Session:
+) -> ReconcileSession:
     """A session over these ids."""
     snapshot = MemorySet(ids).snapshot()
     header = HEADERS[dialect.name] if header is None else header
-    return Session(lambda _: snapshot, dialect, header, window=window, splitting=splitting, limits=limits)
+    return ReconcileSession(lambda _: snapshot, dialect, header, window=window, splitting=splitting, limits=limits)
 
 
 def reconciled(

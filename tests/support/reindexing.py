@@ -16,7 +16,7 @@ from people import ANN, BOB, CYD, raws
 from waiting import wait_until
 
 from cablestore import CableStore, Post
-from cablestore.index import copies
+from cablestore.index import parallel
 from cablestore.reindex import load, prepare
 from cablestore.reindex.spark import session
 
@@ -25,10 +25,10 @@ SHARES = {"PARTITION_POSTS": 400, "MAX_BUCKET_SIZE_BYTES": 60_000, "PART_ROWS": 
 
 CHILD = f"""
 import sys
-from cablestore.index import copies
+from cablestore.index import parallel
 from cablestore.cli import main
 from cablestore.reindex import load, prepare
-copies.PARTITION_POSTS = {SHARES["PARTITION_POSTS"]}
+parallel.PARTITION_POSTS = {SHARES["PARTITION_POSTS"]}
 load.PART_ROWS = {SHARES["PART_ROWS"]}
 prepare.MAX_BUCKET_SIZE_BYTES = {SHARES["MAX_BUCKET_SIZE_BYTES"]}
 EXTRA
@@ -57,7 +57,7 @@ def small_shares() -> Iterator[None]:
 
 
 def _owner(name: str) -> Any:
-    return {"PARTITION_POSTS": copies, "MAX_BUCKET_SIZE_BYTES": prepare, "PART_ROWS": load}[name]
+    return {"PARTITION_POSTS": parallel, "MAX_BUCKET_SIZE_BYTES": prepare, "PART_ROWS": load}[name]
 
 
 def start_job(script: Path, *arguments: str | Path, extra: str = "pass") -> subprocess.Popen[str]:

@@ -12,7 +12,7 @@ from itertools import count
 
 from sds_people import CHANNEL, SMALL, START_MS, content
 
-from cablestore.sds.channel import Verdict
+from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.effects import Deliver, Send
 from cablestore.sds.log import CausalLog
 
@@ -39,7 +39,7 @@ def main() -> None:
             first = sum(message.sender_id == "eve" for message in channel.log())
             batch = [others(first + number) for number in range(8)]
             rng.shuffle(batch)
-            assert all(each.verdict is not Verdict.REFUSED for each in channel.receive_all(batch, now_ms))
+            assert all(each.verdict is not ReceiveResult.REFUSED for each in channel.receive_all(batch, now_ms))
             say("wrote", channel.send(b"own", now_ms).message_id)
             channel.tick(now_ms, rng.random)
             effects = channel.outbox(most=rng.randrange(1, 40))

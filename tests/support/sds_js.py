@@ -33,11 +33,15 @@ from sds_messages import unhex
 from waiting import LIMIT_S
 
 from cablestore.sds.bloom import FilterParameters
-from cablestore.sds.message import HistoryEntry, Kind, Message
+from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage
 from cablestore.sds.repair import RepairParameters
 
 DRIVER = SUPPORT / "sds_peer.mjs"
-KINDS = {"ContentMessage": Kind.CONTENT, "SyncMessage": Kind.SYNC, "EphemeralMessage": Kind.EPHEMERAL}
+KINDS = {
+    "ContentMessage": MessageKind.CONTENT,
+    "SyncMessage": MessageKind.SYNC,
+    "EphemeralMessage": MessageKind.EPHEMERAL,
+}
 
 
 def node_modules() -> str:
@@ -203,12 +207,12 @@ class JsPeer:
 
     # --- formats ---
 
-    def decode(self, data: bytes) -> tuple[Kind, Message] | None:
+    def decode(self, data: bytes) -> tuple[MessageKind, SdsMessage] | None:
         """Read a message; None where it cannot."""
         found = self.do("decode", data=data.hex()).value
         if found is None:
             return None
-        message = Message(
+        message = SdsMessage(
             found["message_id"],
             found["channel_id"],
             found["sender_id"],
@@ -220,7 +224,7 @@ class JsPeer:
         )
         return KINDS[found["kind"]], message
 
-    def encode(self, message: Message) -> bytes:
+    def encode(self, message: SdsMessage) -> bytes:
         """Write a message."""
         known = {
             "message_id": message.message_id,

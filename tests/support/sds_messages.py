@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cablestore import limits
 from cablestore.protocol.varint import encode_varint
 from cablestore.sds.dialects import NIM, SPEC, SdsDialect
-from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.message import HistoryEntry, SdsMessage
 
 VECTORS: dict[str, Any] = json.loads((KNOWN_ANSWERS / "sds.json").read_text())
 
@@ -33,7 +33,7 @@ def field(number: int, value: int | bytes) -> bytes:
     return encode_varint(number << 3 | 2) + encode_varint(len(value)) + value
 
 
-def message_of(known: dict[str, Any]) -> Message:
+def message_of(known: dict[str, Any]) -> SdsMessage:
     """The message that a known answer writes as JSON."""
 
     def entries(name: str) -> tuple[HistoryEntry, ...]:
@@ -42,7 +42,7 @@ def message_of(known: dict[str, Any]) -> Message:
             for each in known.get(name, [])
         )
 
-    return Message(
+    return SdsMessage(
         known["message_id"],
         known["channel_id"],
         known["sender_id"],
@@ -74,12 +74,12 @@ def entries(dialect: SdsDialect) -> st.SearchStrategy[HistoryEntry]:
 
 
 @st.composite
-def messages(draw: st.DrawFn, dialect: SdsDialect) -> Message:
+def messages(draw: st.DrawFn, dialect: SdsDialect) -> SdsMessage:
     """Any message that the dialect can say. What is empty is unset in `nim`, so it is not drawn there."""
     least = 1 if dialect.empty_is_unset else 0
     is_ephemeral = not dialect.needs_lamport and draw(st.booleans())
     content = st.binary(min_size=max(least, is_ephemeral), max_size=300)
-    return Message(
+    return SdsMessage(
         draw(ids),
         draw(ids),
         draw(ids if dialect.needs_sender else ids | st.just("")),

@@ -16,10 +16,10 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
+from cablestore.index.database import Database, RowWriter, SnapshotSource
 from cablestore.index.memory import MemoryDB
-from cablestore.index.reader import Database, RowWriter, SnapshotSource
 from cablestore.sds.bloom import FilterParameters
-from cablestore.sds.channel import Verdict
+from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.effects import Deliver, Effect, Lost, Missing, Retrieve, Send
 from cablestore.sds.log import CausalLog, LogChannel
 from cablestore.sds.repair import RepairParameters
@@ -232,7 +232,7 @@ class Simulation:
             return
         with self.alive(who):
             received = who.running.receive(data, self.now_ms)
-            assert received.verdict is not Verdict.REFUSED, received
+            assert received.verdict is not ReceiveResult.REFUSED, received
             self.result.counts[received.verdict.value] += 1
         self.handle(who)
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from cablestore.sds.bloom import FilterParameters
-from cablestore.sds.channel import Received, Verdict
+from cablestore.sds.channel import Received, ReceiveResult
 from cablestore.sds.codec import decode, encode
 from cablestore.sds.dialects import SPEC
 from cablestore.sds.effects import Deliver, Effect, Send
 from cablestore.sds.log import CausalLog
-from cablestore.sds.message import HistoryEntry, Message
+from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.settings import Backoff, Settings
 
 START_MS = 1_700_000_000_000
@@ -56,7 +56,7 @@ class Member:
         self.channel.send(text.encode(), self.now_ms, message_id=message_id, retrieval_hint=hint)
         return self.told(Send)[-1].data
 
-    def hears(self, *data: bytes) -> list[Verdict]:
+    def hears(self, *data: bytes) -> list[ReceiveResult]:
         return [self.received(each).verdict for each in data]
 
     def received(self, data: bytes) -> Received:
@@ -79,11 +79,11 @@ def delivered(effects: Iterable[Effect]) -> list[str]:
     return [effect.message.message_id for effect in effects if isinstance(effect, Deliver)]
 
 
-def sends(effects: Iterable[Effect]) -> list[Message]:
+def sends(effects: Iterable[Effect]) -> list[SdsMessage]:
     return [decode(effect.data, SPEC) for effect in effects if isinstance(effect, Send)]
 
 
-def opened(data: bytes) -> Message:
+def opened(data: bytes) -> SdsMessage:
     return decode(data, SPEC)
 
 
@@ -96,7 +96,7 @@ def content(message_id: str, *after: str, sender: str = "eve", at: int = 0, text
     """A message made by hand, `at` milliseconds behind the start, which names others."""
     history = tuple(HistoryEntry(name, None, sender) for name in after)
     return encode(
-        Message(message_id, CHANNEL, sender, START_MS + at, causal_history=history, content=text.encode()), SPEC
+        SdsMessage(message_id, CHANNEL, sender, START_MS + at, causal_history=history, content=text.encode()), SPEC
     )
 
 

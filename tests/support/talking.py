@@ -12,11 +12,11 @@ from peering import memory
 from people import ANN, BOB, CYD, Person
 
 from cablestore import CableStore, Delete, Post
-from cablestore.archive.format.message import message_of
-from cablestore.reconcile.conversation import Arrived, Hooks, Talk
+from cablestore.protocol.waku import message_of
+from cablestore.reconcile.conversation import ArrivedPosts, Hooks, ReconcileConversation
 from cablestore.reconcile.dialects import SPEC
 from cablestore.reconcile.ids import EVERYTHING
-from cablestore.reconcile.messages import Hello, Message, Purpose, Terms, decode_frame, encode_frame
+from cablestore.reconcile.messages import ConversationMessage, Hello, Purpose, Terms, decode_frame, encode_frame
 from cablestore.reconcile.stored_set import stored_set
 from cablestore.reconcile.transfer import encode_message
 
@@ -28,8 +28,10 @@ class Side:
         self.store = store
         self.snapshot = store.snapshot()
         hooks = Hooks(lambda channels: stored_set(self.snapshot.reader, channels), store.post, random.randbytes)
-        self.talk = Talk(terms or Terms(), hooks, options.pop("dialect", store.dialect.name), **options)
-        self.said: list[Message] = []
+        self.talk = ReconcileConversation(
+            terms or Terms(), hooks, options.pop("dialect", store.dialect.name), **options
+        )
+        self.said: list[ConversationMessage] = []
         self.heard: list[bytes] = []
         self.came: list[bytes] = []
 
@@ -43,7 +45,7 @@ class Side:
         self.heard.append(frame)
         self.store_all(self.talk.receive(frame, at_s=0.0))
 
-    def store_all(self, arrived: list[Arrived]) -> None:
+    def store_all(self, arrived: list[ArrivedPosts]) -> None:
         for batch, posts in arrived:
             self.came += posts
             self.store.ingest(posts)

@@ -7,19 +7,8 @@ from collections.abc import Iterable, Iterator
 import pytest
 from people import ANN, BOB, CYD, START_MS, Person, raws
 
-from cablestore import (
-    DRAFT8,
-    LEGACY,
-    Block,
-    CableStore,
-    CorruptStoreError,
-    Info,
-    Moderation,
-    Post,
-    Role,
-    Unblock,
-    limits,
-)
+from cablestore import DRAFT8, LEGACY, Block, CableStore, Info, Moderation, Post, Role, Unblock, limits
+from cablestore.errors import CorruptStoreError
 from cablestore.protocol.body import LOCAL_ONLY
 from cablestore.store import answers
 from cablestore.views import moderation

@@ -18,7 +18,7 @@ from people import ANN, BOB, CYD, START_MS, raws
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post, decode_post
 from cablestore.index.census import census_key
-from cablestore.index.reader import Row
+from cablestore.index.database import Row
 from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.index.tree import tree_rows
 from cablestore.index.view import Tree, View

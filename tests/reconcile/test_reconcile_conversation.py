@@ -28,16 +28,16 @@ from cablestore.errors import PeerRefusedError, ReconcileError, ReconcileLimitEr
 from cablestore.reconcile.conversation import DEFAULT_SPLITTING
 from cablestore.reconcile.messages import (
     Accepted,
+    ConversationMessage,
     Done,
     Ended,
+    EndReason,
     Given,
-    Message,
     PayloadFrame,
     PostsFrame,
     Purpose,
-    Question,
-    Reason,
     Stored,
+    SumsRequest,
     Terms,
     decode_frame,
     encode_frame,
@@ -210,7 +210,7 @@ def test_an_audit_of_what_differs_by_itself_finds_nothing_more(number: int) -> N
 # --- peers that are not as they should be -----------------------------------------------------------
 
 
-def begun(posts: list[Post], *more: Message, terms: Terms | None = None) -> Side:
+def begun(posts: list[Post], *more: ConversationMessage, terms: Terms | None = None) -> Side:
     """A side that was asked, and heard these frames."""
     [store] = with_stores(posts)
     side = Side(store, terms)
@@ -220,7 +220,7 @@ def begun(posts: list[Post], *more: Message, terms: Terms | None = None) -> Side
     return side
 
 
-def refusals(side: Side) -> list[Reason]:
+def refusals(side: Side) -> list[EndReason]:
     side.output()
     return [message.reason for message in side.said if isinstance(message, Ended)]
 
@@ -228,12 +228,12 @@ def refusals(side: Side) -> list[Reason]:
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
-        (hello(version=2), Reason.VERSION),
-        (hello(dialect="draft8"), Reason.DIALECT),
-        (hello(terms=Terms(until_ms=5)), Reason.NOTHING),
+        (hello(version=2), EndReason.VERSION),
+        (hello(dialect="draft8"), EndReason.DIALECT),
+        (hello(terms=Terms(until_ms=5)), EndReason.NOTHING),
     ],
 )
-def test_what_cannot_be_is_refused_politely(frame: bytes, reason: Reason) -> None:
+def test_what_cannot_be_is_refused_politely(frame: bytes, reason: EndReason) -> None:
     [store] = with_stores([])
     with Side(store, Terms(from_ms=5)) as side:
         with pytest.raises(PeerRefusedError) as error:
@@ -249,7 +249,7 @@ def test_what_cannot_be_is_refused_politely(frame: bytes, reason: Reason) -> Non
 
 def test_frames_of_another_talk_are_passed_over() -> None:
     with begun(conversation(20)) as side:
-        for message in (Done(1), PostsFrame(5, (b"x",)), Ended(Reason.OTHER, "x")):
+        for message in (Done(1), PostsFrame(5, (b"x",)), Ended(EndReason.OTHER, "x")):
             side.take(encode_frame(8, message))
         assert refusals(side) == []
 
@@ -260,14 +260,14 @@ def test_frames_of_another_talk_are_passed_over() -> None:
         Accepted(Terms()),
         Done(0),
         Stored(0),
-        Question(b"\x01"),
+        SumsRequest(b"\x01"),
         PostsFrame(1, ()),
         PostsFrame(0, (b"nothing",)),
         PayloadFrame(b"\xff" * 30),
     ],
     ids=lambda message: type(message).__name__,
 )
-def test_frames_out_of_turn_end_a_talk(message: Message) -> None:
+def test_frames_out_of_turn_end_a_talk(message: ConversationMessage) -> None:
     with begun(conversation(20)) as side, pytest.raises(ReconcileError):
         side.take(encode_frame(7, message))
 
@@ -278,7 +278,7 @@ def test_nothing_is_taken_that_was_not_asked_for() -> None:
     one = PostsFrame(0, (content_of(text),) * limits.MAX_TALK_UNASKED)
     with begun(conversation(20), one) as side:
         assert side.came == []
-        with pytest.raises(ReconcileError, match="sent 101 posts that it was not asked for, allowed are 100"):
+        with pytest.raises(ReconcileError, match="sent 101 posts that were not needed, allowed are 100"):
             side.take(encode_frame(7, PostsFrame(1, (content_of(text),))))
         assert side.store.post(text.hash) is None
     texts = [ANN.text("default", f"{i}") for i in range(3)]
@@ -317,7 +317,7 @@ def test_unstored_batches_have_a_limit() -> None:
         side.talk.receive(hello(), at_s=0.0)
         for batch in range(limits.MAX_TALK_BATCHES):
             assert side.talk.receive(encode_frame(7, PostsFrame(batch, ())), at_s=0.0)
-        with pytest.raises(ReconcileError, match="more than 4 at once"):
+        with pytest.raises(ReconcileError, match="at most 4 may be unconfirmed"):
             side.talk.receive(encode_frame(7, PostsFrame(4, ())), at_s=0.0)
 
 
@@ -364,12 +364,12 @@ def test_differences_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_audits_of_a_peer_have_a_limit() -> None:
     """MAX_TALK_QUESTIONS that one peer may ask in a talk."""
     [store] = with_stores(conversation(20))
-    question = encode_frame(7, Question(b"\x01\x00\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00"))
+    question = encode_frame(7, SumsRequest(b"\x01\x00\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00"))
     with Side(store) as side:
         side.take(hello(purpose=Purpose.AUDIT))
         for _ in range(limits.MAX_TALK_QUESTIONS):
             side.take(question)
-        with pytest.raises(ReconcileError, match="more than 8 questions"):
+        with pytest.raises(ReconcileError, match="more than 8 sums requests"):
             side.take(question)
 
 
@@ -378,7 +378,7 @@ def test_a_peer_that_agrees_to_more_is_not_believed() -> None:
     with Side(store, Terms(from_ms=1_000)) as side:
         side.talk.begin()
         number, _ = decode_frame(side.output()[0])
-        with pytest.raises(ReconcileError, match="more than it was asked for"):
+        with pytest.raises(ReconcileError, match="more than was requested"):
             side.take(encode_frame(number, Accepted(Terms())))
 
 

@@ -1,0 +1,78 @@
+"""The interface between a store and its database: sorted rows, consistent states, atomic writes.
+
+`leveldb.LevelDB` implements it on disk, `memory.MemoryDB` in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol, Self
+
+Row = tuple[bytes, bytes]
+"""A key and its value."""
+
+
+class Source(Protocol):
+    """A consistent state of a database: a snapshot, or a snapshot with the changes of a batch on top."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value at `key`, None if there is none."""
+
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
+        """Yield the rows with start <= key < stop in key order, or backwards.
+
+        `at_once` is a hint: how many rows the caller will take. These are read in one go.
+        """
+
+    def blocks(self, start: bytes, stop: bytes) -> Iterator[list[Row]]:
+        """Yield the same rows as `scan`, many at once and faster.
+
+        Damage may end them early without an error. Use this only if the caller knows which rows must come.
+        """
+
+
+class SnapshotSource(Source, Protocol):
+    """A state of the database that can be read until it is closed."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc_info: object) -> None: ...
+
+    def close(self) -> None:
+        """Release the state."""
+
+
+class RowWriter(Protocol):
+    """A writer of many rows, used in a `with`. All rows are written when the `with` ends."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: object, *exc_info: object) -> None: ...
+
+    def put(self, rows: Iterable[Row]) -> None:
+        """Write rows, now or soon."""
+
+
+class Database(Protocol):
+    """A sorted map of bytes with snapshots and atomic writes."""
+
+    def snapshot(self) -> SnapshotSource:
+        """Return the current state."""
+
+    def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
+        """Put and delete (None) all of these rows, or none. With `sync`, return when they are on the disk."""
+
+    def bulk_writer(self) -> RowWriter:
+        """Return a writer for many rows. Nothing else may write at the same time."""
+
+    def flush(self) -> None:
+        """Keep the rows written so far apart from those that follow: see `LevelDB.flush`."""
+
+    def compact(self) -> None:
+        """Rewrite the database so that it takes the least space."""
+
+    def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
+        """Return about how many bytes a range takes on disk. The latest writes may not be counted."""
+
+    def close(self) -> None:
+        """Wait for running calls, then close."""

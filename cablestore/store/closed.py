@@ -1,0 +1,267 @@
+"""Work on a store that nobody has open: rebuild, check, export, and its generations.
+
+A generation is one database of a store. The header of the folder names the live one. Rebuilding, reindexing and going
+back make another generation live; one that is worth keeping stays in the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError
+from cablestore.export.exporter import export_store
+from cablestore.export.manifest import Filters, Manifest
+from cablestore.index import arrival_log, meta
+from cablestore.index.batches import Progress, no_progress
+from cablestore.index.check import CheckReport
+from cablestore.index.engine import Engine, build_generation, check_meta, remove_replaced
+from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder
+from cablestore.index.leveldb import LevelDB, Tuning, salvaged
+from cablestore.index.parallel import Origin, check_database, rebuild_database, rebuild_into
+from cablestore.index.reader import Reader
+from cablestore.index.rebuild import RebuildReport
+from cablestore.index.view import Catalog
+from cablestore.protocol.crypto import Identity
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.keys import after_prefix
+from cablestore.store.key_file import StoreIdentity, unseal_of, unseal_with
+from cablestore.views import CATALOG
+from cablestore.views.data import VIEW as DATA
+
+if TYPE_CHECKING:
+    from cablestore.index.takeover import TakeoverReport
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One database of a store: its name, its size, and when it was made (ISO 8601).
+
+    `state` is one of
+    "live": the store uses it;
+    "kept": the store can go back to it;
+    "missing": the header keeps it, but it is not in the folder;
+    "unnamed": it is in the folder, but the header does not name it, so nothing is done with it.
+    """
+
+    name: str
+    state: str
+    size_bytes: int
+    made: str
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the store uses it."""
+        return self.state == "live"
+
+
+class ClosedStore:
+    """Store that nobody has open. Every method locks its folder and raises OpenError if that fails.
+
+    `identity` is used instead of the key file in the folder. `dialect` must be that of the store; without one, the
+    store says it.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        identity: Identity | None = None,
+        catalog: Catalog = CATALOG,
+        dialect: Dialect | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._identity = identity
+        self._catalog = catalog
+        self._dialect = dialect
+
+    def rebuild(self, *, processes: int | None = None, progress: Progress = no_progress) -> RebuildReport:
+        """Build every view again from the posts, also if the store cannot be opened: outdated views, damaged files.
+
+        Without a number of `processes` a large store is rebuilt in as many as there are cores; 1 stays in this process.
+        What cannot be read is left out and reported; then the old database is kept beside the new one. Raises
+        StorageError if files cannot be read, IdentityError if the key of local-only posts is missing.
+        """
+        with self._locked() as folder:
+            row = meta.meta_row(self._catalog, folder.header.dialect, FORMAT)
+            old = folder.header.generation
+            origin = self._origin(folder)
+            try:
+                report = build_generation(
+                    folder, partial(rebuild_database, origin, self._catalog, row, progress, processes)
+                )
+            except CorruptStoreError:
+                with folder.scratch() as scratch, salvaged(origin.path, scratch / "readable") as readable:
+                    reader = Reader(readable, origin.dialect, origin.unseal)
+                    report = build_generation(folder, partial(rebuild_into, reader, self._catalog, row, progress))
+                report.lose("unreadable part of the database")
+            remove_replaced(folder, old, report)
+            return report
+
+    def check(
+        self, *, signatures: bool = False, processes: int | None = None, progress: Progress = no_progress
+    ) -> CheckReport:
+        """Compare every row with what the posts say. With `signatures`, verify every post too.
+
+        Without a number of `processes` a large store is checked in as many as there are cores.
+        """
+        with self._locked() as folder:
+            database = LevelDB(folder.database_path)
+            try:
+                check_meta(database, folder, self._catalog)
+            finally:
+                database.close()
+            with folder.scratch() as scratch:
+                return check_database(
+                    self._origin(folder),
+                    self._catalog,
+                    scratch,
+                    signatures=signatures,
+                    processes=processes,
+                    progress=progress,
+                )
+
+    def export(self, out: Path | str, *, filters: Filters | None = None, progress: Progress = no_progress) -> Manifest:
+        """Export the store into a new or empty folder. Only posts and tombstones are read, so views may be outdated.
+
+        With `filters`, which read views, those must be up to date.
+        """
+        engine = Engine.open(
+            self.path,
+            self._catalog,
+            create=False,
+            dialect=self._dialect,
+            tuning=Tuning(),
+            unseal=StoreIdentity(self._identity, self.path).unseal,
+            any_views=filters is None,
+        )
+        try:
+            return export_store(engine, Path(out), filters=filters, progress=progress)
+        finally:
+            engine.close()
+
+    def generations(self) -> list[Generation]:
+        """Return the generations, oldest first."""
+        with self._locked() as folder:
+            return [_describe(folder, name) for name in folder.generations]
+
+    def roll_back(self, generation: str) -> TakeoverReport:
+        """Make an earlier generation the live one, with all that arrived since. The one that was live is kept.
+
+        Raises NotAStoreError for a generation that is not kept, OutdatedViewError if another version built its
+        views.
+        """
+        from cablestore.index.takeover import take_over  # noqa: PLC0415 - opening a store does without it
+
+        with self._locked() as folder:
+            _require_kept(folder, generation)
+            dialect = folder.header.dialect
+            with (
+                open_reader(folder, folder.header.generation) as (_, live),
+                open_reader(folder, generation) as (old, before),
+            ):
+                value = before.get(meta.META_KEY)
+                if value is not None:
+                    meta.check_meta(value, self._catalog, dialect, str(folder.path / generation))
+                after = arrival_log.next_sequence(before) - 1
+                succession = take_over(live, old, dialect, self._catalog, after)
+            folder.activate(generation, keep=True)
+        return succession
+
+    def remove(self, generation: str) -> None:
+        """Remove a generation that is not live, or with "kept" all that are kept."""
+        with self._locked() as folder:
+            for name in folder.header.kept if generation == "kept" else (generation,):
+                if name not in folder.generations or name == folder.header.generation:
+                    _require_kept(folder, name)
+                folder.remove(name)
+
+    def recover(self, generation: str) -> int | None:
+        """Make a generation live if the header is lost, overwritten, or names a database that is missing.
+
+        Returns how many posts it holds, local-only ones included; None if it cannot be read as a whole: then `rebuild`
+        brings back what can be read. If the database is too damaged to say its dialect, this object must have been
+        given one. Other generations stay as they are. Raises NotAStoreError for a generation that is not there or is
+        unfinished, or if the dialect is needed, FormatError for a dialect that is not the database's.
+        """
+        folder = Folder.open_without_header(self.path, generation)
+        try:
+            said, posts = _read_whole(folder.database_path)
+            known = said or self._dialect
+            if known is None:
+                raise NotAStoreError(
+                    f"the database in {folder.database_path} is damaged and does not say its dialect: say it with --dialect"
+                )
+            if self._dialect not in {None, known}:
+                raise FormatError(
+                    f"the database in {folder.database_path} is for the dialect {known.name}, expected is "
+                    f"{self._dialect.name}"
+                )
+            folder.restore(known)
+        finally:
+            folder.close()
+        return posts
+
+    def _locked(self) -> AbstractContextManager[Folder]:
+        return locked_folder(self.path, dialect=self._dialect)
+
+    def _origin(self, folder: Folder) -> Origin:
+        return Origin(folder.database_path, folder.header.dialect, unseal_of(self._identity, self.path))
+
+
+@contextmanager
+def locked_folder(path: Path, *, create: bool = False, dialect: Dialect | None = None) -> Iterator[Folder]:
+    """Lock the folder of a closed store. `create` makes it if it is missing."""
+    folder = Folder.open(path, create=create, dialect=dialect)
+    try:
+        yield folder
+    finally:
+        folder.close()
+
+
+@contextmanager
+def open_reader(folder: Folder, generation: str) -> Iterator[tuple[LevelDB, Reader]]:
+    """Open one generation of a locked store."""
+    database = LevelDB(folder.path / generation)
+    try:
+        with database.snapshot() as state:
+            yield database, Reader(state, folder.header.dialect, partial(unseal_with, folder.path / IDENTITY_FILE))
+    finally:
+        database.close()
+
+
+def _describe(folder: Folder, name: str) -> Generation:
+    path = folder.path / name
+    state = "kept" if name in folder.header.kept else "unnamed"
+    state = "live" if name == folder.header.generation else state if path.exists() else "missing"
+    files = [file.stat() for file in path.iterdir()] if path.is_dir() else []
+    made = min((file.st_mtime for file in files), default=0)
+    when = datetime.fromtimestamp(made, UTC).isoformat(timespec="seconds")
+    return Generation(name, state, sum(file.st_size for file in files), when)
+
+
+def _read_whole(path: Path) -> tuple[Dialect | None, int | None]:
+    """Return the dialect and the number of posts of a database, None for what cannot be read."""
+    dialect = None
+    try:
+        database = LevelDB(path)
+        try:
+            with database.snapshot() as state:
+                dialect = meta.dialect_of(state.get(meta.META_KEY), FORMAT, str(path))
+                posts = sum(1 for prefix in DATA.prefixes for _ in state.scan(prefix, after_prefix(prefix)))
+        finally:
+            database.close()
+    except CorruptStoreError:
+        return dialect, None
+    return dialect, None if dialect is None else posts
+
+
+def _require_kept(folder: Folder, generation: str) -> None:
+    if generation not in folder.header.kept:
+        kept = ", ".join(folder.header.kept) or "none"
+        raise NotAStoreError(f"the store at {folder.path} keeps no generation {generation!r}; it keeps: {kept}")
