@@ -1,4 +1,4 @@
-"""Answers to peers, and a page for a client, from a small store; bench/scale.py asks the same of a large one."""
+"""Answers to peers and pages for a client from a small store. bench/scale.py measures them on a large one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ REPEATS = size(31, tiny=1)
 
 
 def exhaust(items: Iterable[object]) -> None:
-    """Go through everything."""
+    """Consume everything."""
     deque(items, maxlen=0)
 
 
 def main() -> None:
-    """Measure each answer from a store that was just opened."""
+    """Measure each answer from a freshly opened store."""
     with tempfile.TemporaryDirectory() as folder:
         with CableStore.open(Path(folder)) as store:
             store.ingest(chain10k(), verify=False)

@@ -1,4 +1,4 @@
-"""Creating archives of a year and importing them, on the disk. `archive.py [POSTS]`, 200,000 by default."""
+"""Creation and import of the archives of a year, on the disk. `archive.py [POSTS]`, 200,000 by default."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.format.profile import PROFILES
-from cablestore.archive.importer import Imported, import_archives
-from cablestore.archive.writer import Plan
+from cablestore.archive.importer import ArchiveImportReport, import_archives
+from cablestore.archive.writer import ArchivePlan
 
 CONTROL = Identity.derive("bench", "control")
 KEY = bytes(range(32))
@@ -24,9 +24,9 @@ REPEATS = size(3, tiny=1)
 LATE_MS = 2_000_000_000_000
 
 
-def creating(store: CableStore, scratch: Path, profile: str, key: bytes | None) -> tuple[Plan, ArchiveFolder]:
-    """Make all archives, from the opened store to the index on the disk; the middle of three runs is told."""
-    plan = Plan(PROFILES[profile], CONTROL, store.dialect, key)
+def creating(store: CableStore, scratch: Path, profile: str, key: bytes | None) -> tuple[ArchivePlan, ArchiveFolder]:
+    """Measure making all archives, from the opened store to the index on the disk: the median of three runs."""
+    plan = ArchivePlan(PROFILES[profile], CONTROL, store.dialect, key)
     runs = []
     for number in range(REPEATS):
         folder = ArchiveFolder(scratch / f"{profile} {'sealed' if key else 'public'} {number}")
@@ -39,14 +39,14 @@ def creating(store: CableStore, scratch: Path, profile: str, key: bytes | None) 
     return plan, folder
 
 
-def creating_again(store: CableStore, plan: Plan, folder: ArchiveFolder, posts: int) -> None:
-    """Nothing is new."""
+def creating_again(store: CableStore, plan: ArchivePlan, folder: ArchiveFolder, posts: int) -> None:
+    """Measure a run without new posts."""
     elapsed = seconds(lambda: create_archives(store, folder, plan, LATE_MS))
     tell("  again, when nothing is new", f"{posts / elapsed:,.0f} posts/s", "")
 
 
 def ingesting(posts: list[bytes], path: Path) -> float:
-    """The same posts as they come from peers, in batches of 1,000, for comparison."""
+    """Ingest the same posts as if from peers, in batches of 1,000, for comparison."""
     with CableStore.open(path) as store:
         elapsed = seconds(lambda: store.ingest(posts, batch_posts=1000, sync=True))
     rate = len(posts) / elapsed
@@ -54,11 +54,11 @@ def ingesting(posts: list[bytes], path: Path) -> float:
     return rate
 
 
-def importing(plan: Plan, folder: ArchiveFolder, path: Path, compared_rate: float) -> str:
+def importing(plan: ArchivePlan, folder: ArchiveFolder, path: Path, compared_rate: float) -> str:
     """Import all, newest first, as members do. Returns the digest of the store's dump."""
     verified = plan.verified(folder)
     assert verified
-    total = Imported()
+    total = ArchiveImportReport()
     with CableStore.open(path) as store:
 
         def run() -> None:
@@ -75,12 +75,12 @@ def importing(plan: Plan, folder: ArchiveFolder, path: Path, compared_rate: floa
 
 
 def spread(number: int) -> Iterator[bytes]:
-    """A year of posts."""
+    """Return a year of posts."""
     return chat(number, every_ms=52 * WEEK_MS // number)
 
 
 def main() -> None:
-    """Measure both profiles, sealed and not."""
+    """Measure both profiles, encrypted and public."""
     number = size_given(200_000, tiny=400)
     print(f"# archives: {number:,} posts in a year, texts of 224 bytes")
     with tempfile.TemporaryDirectory() as name:

@@ -16,7 +16,7 @@ KEY_SIZE_BYTES = 32
 
 
 def joins(number: int) -> Iterator[bytes]:
-    """This many joins, each by another user: few large channels and many small ones. Their signatures are not right."""
+    """Return this many joins, each by another user, in few large channels and many small ones. Signatures are invalid."""
     rng = random.Random(1)
     who = authors(1)[0]
     like = [signed(Join(f"channel-{channel}"), who, START_MS)[0] for channel in range(CHANNELS)]
@@ -26,7 +26,7 @@ def joins(number: int) -> Iterator[bytes]:
 
 
 def topics() -> list[bytes]:
-    """A topic in every channel."""
+    """Return a topic for every channel."""
     return [signed(Topic(f"channel-{n}", f"topic {n}"), authors(1)[0], START_MS + 1)[0] for n in range(CHANNELS)]
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: timing, data, and the lines that they print."""
+"""Helpers of the benchmarks: timing, data, and the lines that they print."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from cablestore import LEGACY, Body, Identity, Info, Join, Text, Topic, encode_p
 WORDS = ["lorem", "ipsum", "dolor", "sit", "amet", "consectetur", "adipiscing", "elit", "sed", "do", "eiusmod", "tempor", "incididunt", "ut", "labore", "et", "dolore", "magna", "aliqua", "enim", "ad", "minim", "veniam", "quis", "nostrud", "exercitation", "ullamco", "laboris", "nisi", "aliquip", "ex", "ea", "commodo", "consequat"]  # fmt: skip
 START_MS = 1_600_000_000_000
 IS_TINY = os.environ.get("CABLESTORE_BENCH") == "tiny"
-"""Whether this run only shows that the benchmarks work, as the tests do. Its figures mean nothing."""
+"""Whether this run only tests that the benchmarks work. Its figures mean nothing."""
 
 
 def size(number: int, *, tiny: int) -> int:
-    """How much to measure: a number, or a small one where the run is tiny."""
+    """Return the size to measure, or a small one if the run is tiny."""
     return tiny if IS_TINY else number
 
 
 def size_given(number: int, *, tiny: int) -> int:
-    """The first argument of the command, or `size`."""
+    """Return the first argument of the command, or `size`."""
     return int(sys.argv[1]) if len(sys.argv) > 1 else size(number, tiny=tiny)
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long `work` takes."""
+    """Return the duration of `work` in seconds."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def median(work: Callable[[], object], repeats: int) -> float:
-    """The median of several runs, in seconds."""
+    """Return the median of several runs, in seconds."""
     return statistics.median(seconds(work) for _ in range(repeats))
 
 
@@ -47,7 +47,7 @@ def tell(name: str, value: str, target: str, reached: bool | None = None) -> Non
 
 
 def known_posts(name: str) -> list[bytes] | None:
-    """The posts of a file of records (u32 little-endian length, post) in the data folder, if it is there."""
+    """Return the posts of a file of records (u32 little-endian length, post) in the data folder, None if there is no such file."""
     path = Path(os.environ.get("CABLESTORE_DATA", "data")) / "posts" / name
     if not path.exists():
         return None
@@ -60,18 +60,18 @@ def known_posts(name: str) -> list[bytes] | None:
 
 
 def authors(number: int) -> list[Identity]:
-    """So many identities, always the same."""
+    """Return `number` identities, always the same."""
     return [Identity.derive("bench", str(i)) for i in range(number)]
 
 
 def signed(body: Body, who: Identity, timestamp_ms: int, links: tuple[bytes, ...] = ()) -> tuple[bytes, bytes]:
-    """A post's bytes and hash."""
+    """Encoded post and its hash."""
     post = encode_post(body, links=links, timestamp_ms=timestamp_ms, identity=who, dialect=LEGACY)
     return post.raw, post.hash
 
 
 def sentence(rng: random.Random, size_bytes: int) -> str:
-    """Words of this size together."""
+    """Return words of this total size."""
     words = ""
     while len(words) < size_bytes:
         words += rng.choice(WORDS) + f"{rng.randrange(1000)} "
@@ -87,7 +87,7 @@ def chat(
     seed: int = 1,
     every_ms: int = 1000,
 ) -> Iterator[bytes]:
-    """A history of texts: few busy channels and people and many quiet ones, every post linked to the one before it."""
+    """Return a history of texts: few busy channels and people and many quiet ones, every post linked to the previous one."""
     rng = random.Random(seed)
     who = authors(people)
     last: dict[int, tuple[bytes, ...]] = {}
@@ -101,7 +101,7 @@ def chat(
 
 
 def chain10k() -> list[bytes]:
-    """10,000 texts in one channel by 20 authors, each linked to the one before: the known file, or ones like it."""
+    """Return 10,000 texts in one channel by 20 authors, each linked to the previous one: of the known file, or similar ones."""
     known = known_posts("text10k_chain.bin")
     if known is not None and not IS_TINY:
         return known
@@ -116,7 +116,7 @@ def chain10k() -> list[bytes]:
 
 
 def state1k() -> list[bytes]:
-    """A channel with 1,000 members, each joined and named, and a topic: the known file, or one like it."""
+    """Return a channel with 1,000 members, each joined and named, and a topic: of the known file, or a similar one."""
     known = known_posts("state1k.bin")
     if known is not None and not IS_TINY:
         return known
@@ -127,7 +127,7 @@ def state1k() -> list[bytes]:
 
 
 def resident_mb() -> tuple[float, float]:
-    """Resident memory of this process in MB: all of it, and without files that are mapped."""
+    """Return the resident memory of this process in MB: in total, and without mapped files."""
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
     return int(fields["VmRSS"].split()[0]) / 1000, int(fields["RssAnon"].split()[0]) / 1000
 

@@ -18,11 +18,11 @@ from cablestore.archive.format.cid import Cid, DatasetHasher, manifest_cid
 
 REPEATS = size(5, tiny=1)
 TARGET_MB_PER_S = 30
-"""What the fetch of 50 MB over loopback is to reach at least."""
+"""Least rate of a fetch of 50 MB over loopback."""
 
 
 def serve(folder: Path) -> None:
-    """Run in a process of its own until standard input ends, so that client and server each have theirs."""
+    """Run the server in its own process until standard input ends."""
 
     async def work() -> None:
         with ContentStore.open(folder) as store:
@@ -34,7 +34,7 @@ def serve(folder: Path) -> None:
 
 
 def cid_of(data: bytes) -> Cid:
-    """The tree's id of bytes that come in parts of 1 MiB."""
+    """Return the tree's content id of bytes, fed in parts of 1 MiB."""
     hasher = DatasetHasher()
     for at in range(0, len(data), 1 << 20):
         hasher.update(memoryview(data)[at : at + (1 << 20)])
@@ -42,14 +42,14 @@ def cid_of(data: bytes) -> Cid:
 
 
 def rate(name: str, size_bytes: int, elapsed_s: float, target: int | None = None) -> None:
-    """Print MB a second."""
+    """Print MB per second."""
     found = size_bytes / elapsed_s / 1e6
     said = f"at least {target}" if target else ""
     tell(name, f"{found:,.0f} MB/s", said, found >= target if target else None)
 
 
 def measure_store(folder: Path, data: bytes) -> None:
-    """Put and get in this process; what is put is on the disk (fsync) when the call returns."""
+    """Measure put and get in this process. `put` returns when the data is on the disk (fsync)."""
     with ContentStore.open(folder) as store:
         parts = [data[at : at + (1 << 20)] for at in range(0, len(data), 1 << 20)]
         rate("put in the store, with fsync", len(data), median(lambda: store.put(parts), REPEATS))

@@ -1,6 +1,6 @@
-"""Export of a store and its verification: posts a second, and memory at two sizes. `export.py [POSTS]`, 200,000 by default.
+"""Export of a store and its verification: posts per second, and memory at two sizes. `export.py [POSTS]`, 200,000 by default.
 
-Signatures are random bytes, so that making the store does not take longer than measuring it.
+Signatures are random bytes, because signing would take longer than the measurement.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cablestore.protocol.varint import encode_varint
 
 
 def unsigned(number: int) -> Iterator[bytes]:
-    """Texts of 224 bytes in 50 channels by 1,000 people, each linked to the one before it."""
+    """Yield texts of 224 bytes in 50 channels by 1,000 people, each linked to the previous one."""
     rng = random.Random(1)
     people = [rng.randbytes(32) for _ in range(1000)]
     words = sentence(rng, size(1_000_000, tiny=10_000))
@@ -49,7 +49,7 @@ def build(folder: Path, number: int) -> None:
 
 
 def measure(folder: Path, out: Path) -> None:
-    """Run in a process of its own, so that memory is the export's alone."""
+    """Run in a process of its own, so that only the export's memory is measured."""
     highest_mb = 0.0
 
     def watch(_: int) -> None:
@@ -63,7 +63,7 @@ def measure(folder: Path, out: Path) -> None:
 
 
 def tell_all(scratch: Path, number: int) -> float:
-    """Print what another process measured on a store of so many posts; returns its memory in MB."""
+    """Print the result of a process that measured a store of this many posts. Returns its memory in MB."""
     store, out = scratch / f"store {number}", scratch / f"export {number}"
     build(store, number)
     command = [sys.executable, __file__, "--measure", str(store), str(out)]
@@ -77,7 +77,7 @@ def tell_all(scratch: Path, number: int) -> float:
 
 
 def main() -> None:
-    """Measure at a quarter of the size and at the whole, then read what was written."""
+    """Measure at a quarter of the size and at the full size, then verify the export."""
     number = size_given(200_000, tiny=400)
     print(f"# export: texts of 224 bytes, segments of 64 MB, runs of 64 MB; {number:,} posts and a quarter of them")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""How much one peer that asks for all it can get slows another one: `fairness.py`. The node and the greedy peer are processes of their own."""
+"""Slowdown of an honest peer by a greedy one: `fairness.py`. The node and the greedy peer run in their own processes."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ POSTS = size(4_000, tiny=200)
 ROUNDS = size(3, tiny=1)
 MEASURED_S = size(400, tiny=20) / 1_000
 USED_UP_S = size(700, tiny=20) / 1_000
-"""After which the greedy peer has used up what it has in advance."""
+"""Time after which the greedy peer has used up its rows in advance."""
 
 
 def of_tests(script: str, *arguments: str) -> list[str]:
-    """The command of a process that the tests use too."""
+    """Return the command of a process that tests use too."""
     return [sys.executable, str(TESTS / script), *arguments]
 
 
 @contextlib.contextmanager
 def served() -> Iterator[Address]:
-    """A node in a process of its own."""
+    """Run a node in its own process during the body."""
     command = of_tests("node_child.py", str(POSTS), json.dumps({"rows_in_advance": 100_000}))
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -48,7 +48,7 @@ def served() -> Iterator[Address]:
 
 @contextlib.asynccontextmanager
 async def abused(address: Address, kind: str) -> AsyncIterator[None]:
-    """While a peer asks without end."""
+    """Run a peer that asks without end during the body."""
     process = await asyncio.create_subprocess_exec(
         *of_tests("abuse_child.py", str(address), kind), stdout=subprocess.PIPE
     )
@@ -65,7 +65,7 @@ async def abused(address: Address, kind: str) -> AsyncIterator[None]:
 
 
 async def rate(peer: ByHand) -> float:
-    """Requests a second of an honest peer, one after the other."""
+    """Return requests per second of an honest peer that sends one after the other."""
     began_s, count = time.perf_counter(), 0
     while time.perf_counter() < began_s + MEASURED_S:
         assert len(await peer.hashes(limit=50)) == 50
@@ -74,7 +74,7 @@ async def rate(peer: ByHand) -> float:
 
 
 async def ratio(address: Address, kind: str) -> float:
-    """What is left of an honest peer's rate beside a greedy one; the median of several rounds."""
+    """Return the share of its rate that an honest peer keeps beside a greedy one, the median of several rounds."""
     honest = await ByHand.connect(address)
     found = []
     for _ in range(ROUNDS):

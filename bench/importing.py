@@ -1,4 +1,4 @@
-"""Import of IRC logs: posts a second, signing included. `importing.py LOGS...`, the package's sample without."""
+"""Import of IRC logs: posts per second, signing included. `importing.py LOGS...`, by default the sample of the package."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from common import seconds, tell
 
 from cablestore import CableStore
-from cablestore.cli.demo_data import sample
+from cablestore.cli.demo import sample
 from cablestore.irc.importer import ImportReport, find_logs, import_logs
 
 
 def main() -> None:
-    """Import once, and once more."""
+    """Import twice."""
     paths = [Path(name) for name in sys.argv[1:]] or [sample()]
     with tempfile.TemporaryDirectory() as folder, CableStore.open(Path(folder) / "store") as store:
         logs = find_logs(paths)

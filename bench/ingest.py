@@ -1,4 +1,4 @@
-"""Ingest: posts a second, beside what the same machine does verifying alone in the same run. `ingest.py [POSTS]`."""
+"""Ingest: posts per second, compared with verification alone in the same run. `ingest.py [POSTS]`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Makes exports of any size, as a lively network would leave them: `make_export.py OUT --posts N`.
+"""Generator of exports of any size, similar to those of a busy network: `make_export.py OUT --posts N`.
 
-The history is cut into slices of time, and each slice becomes one segment of each export. A slice depends on nothing but
-the arguments and its number, so that processes share the slices, memory stays flat, and the same arguments give the
-same bytes. Some posts of a slice, its anchors, depend on nothing else in it: other slices make them again to name them.
+The history is split into slices of time, and each slice becomes one segment of each export. A slice depends only on the
+arguments and its number. So processes share the slices, memory stays constant, and the same arguments give the same
+bytes. Some posts of a slice, its anchors, depend on nothing else in it: other slices generate them again to link to them.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from cablestore.views import CATALOG
 START_MS: Final = 1_546_300_800_000
 """2019-01-01."""
 SPAN_MS: Final = 5 * 365 * 86_400_000
-"""Every history is five years long, so that none reaches into the future."""
+"""Length of every history: five years, so that none reaches into the future."""
 
 CHANNELS: Final = 200
 AUTHORS: Final = 20_000
 SLICE_POSTS: Final = 100_000
-"""Posts of a slice, at most: 42 MB, about what a segment of a store's export has."""
+"""Maximum number of posts of a slice: 42 MB, about the size of a segment of a store's export."""
 LEAST_SLICES: Final = 4
-"""So that a short history, too, has deletions and links across segments."""
+"""Minimum number of slices, so that even a short history has deletions and links across segments."""
 
 MIX: Final = {DELETE: 0.02, INFO: 0.01, JOIN: 0.006, LEAVE: 0.004, TOPIC: 0.002}
-"""Shares of the types; all else is text."""
+"""Shares of the types of posts; the rest are texts."""
 OVERLAP: Final = 0.1
-"""How many posts stand in a second export, where there is one."""
+"""Share of posts that are also in a second export, if there is one."""
 SKEWED: Final = 0.03
-"""How many posts claim a time that is minutes or days off."""
+"""Share of posts with a time that is minutes or days off."""
 
 _ANCHOR_EVERY: Final = 33
 _MEAN_LOG_SIZE: Final = math.log(224) - 0.8**2 / 2
-"""Of texts of 224 bytes on average: half of them have 160 or less, one in a hundred over 1,000."""
+"""Parameters of the size of texts, 224 bytes on average: half have 160 or less, one in a hundred over 1,000."""
 _MINUTE_MS: Final = 60_000
 _DAY_MS: Final = 86_400_000
 _MOST_LINKS: Final = 16
@@ -72,7 +72,7 @@ _KEY = itemgetter(slice(0, 64))
 
 
 class Made(NamedTuple):
-    """A signed post, as `post_record` takes it."""
+    """Signed post, as arguments of `post_record`."""
 
     timestamp_ms: int
     hash: bytes
@@ -82,7 +82,7 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be made: `posts` different posts in `slices` slices of time, in so many exports."""
+    """Parameters of a history: `posts` different posts in `slices` slices of time, and the number of exports."""
 
     posts: int
     exports: int
@@ -91,15 +91,15 @@ class Plan:
     slices: int
 
     def count(self, number: int) -> int:
-        """Return how many posts a slice has."""
+        """Return the number of posts of a slice."""
         return self.posts * (number + 1) // self.slices - self.posts * number // self.slices
 
     def start_ms(self, number: int) -> int:
-        """Return when a slice begins."""
+        """Return the start of a slice in milliseconds."""
         return START_MS + SPAN_MS * number // self.slices
 
     def time_ms(self, number: int, index: int, skew_ms: int = 0) -> int:
-        """Return the time of the post with this index in a slice; what is off by more than its end comes round."""
+        """Return the time of the post with this index in a slice. Offsets beyond the end wrap around."""
         start_ms = self.start_ms(number)
         size_ms = self.start_ms(number + 1) - start_ms
         return start_ms + (size_ms * index // self.count(number) + skew_ms) % size_ms
@@ -115,11 +115,11 @@ def make_exports(
     is_hot: bool = False,
     slice_posts: int = SLICE_POSTS,
 ) -> list[Path]:
-    """Write exports that hold `posts` different posts together, and return their folders.
+    """Write exports that together hold `posts` different posts. Returns their folders.
 
-    One export is `out` itself, several are folders in it, and about a tenth of the posts then stands in two of them. With
-    `is_hot` one channel has half of all posts and one author wrote a third. Raises ValueError where there are too few
-    posts for so many exports, FileExistsError where one of them is finished already.
+    A single export is `out` itself; several are folders in it, and about a tenth of the posts is then in two of them.
+    With `is_hot` one channel has half of all posts and one author wrote a third. Raises ValueError if there are too few
+    posts for this many exports, FileExistsError if one of them is already finished.
     """
     plan = Plan(posts, exports, seed, is_hot, max(math.ceil(posts / slice_posts), LEAST_SLICES))
     if exports < 1 or posts < plan.slices * exports:
@@ -140,7 +140,7 @@ def make_exports(
 
 
 def export_folders(out: Path, exports: int) -> list[Path]:
-    """Return where the exports are."""
+    """Return the folders of the exports."""
     return [out] if exports == 1 else [out / f"export-{export}" for export in range(exports)]
 
 
@@ -155,7 +155,7 @@ def _in_processes(make: Callable[[Work], list[Segment]], work: list[Work], proce
 
 
 def make_slice(work: Work) -> list[Segment]:
-    """Write a slice's segment of each export, and a run of the tombstones that belong with it. Returns their entries."""
+    """Write a slice's segment of each export, and a run of its tombstones. Returns their entries."""
     plan, number, folders, scratch = work
     rng = random.Random(f"exports {plan.seed} {number}")
     records: list[list[bytes]] = [[] for _ in folders]
@@ -171,7 +171,7 @@ def make_slice(work: Work) -> list[Segment]:
 
 
 def _exports_of(index: int, exports: int, rng: random.Random) -> Sequence[int]:
-    """Return where a post stands: all exports get some posts of every slice."""
+    """Return the exports that hold a post: each export gets some posts of every slice."""
     home = index % exports
     if exports == 1 or rng.random() >= OVERLAP:
         return (home,)
@@ -188,7 +188,7 @@ def _run(scratch: Path, export: int, number: int) -> Path:
 
 
 def _merged(runs: Iterable[Path]) -> Iterator[Tombstone]:
-    """Yield the tombstones of all slices in order of (target, author), what several deletions say of one put together."""
+    """Yield the tombstones of all slices in order of (target, author), merged if several deletions have the same target."""
     for key, group in groupby(chain.from_iterable(merge(runs)), key=_KEY):
         first, *others = [Tombstone.decode(key[:32], key[32:], record[64:]) for record in group]
         for other in others:
@@ -196,18 +196,18 @@ def _merged(runs: Iterable[Path]) -> Iterator[Tombstone]:
         yield first
 
 
-# --- what a slice says -----------------------------------------------------------------------------
+# --- posts of a slice ------------------------------------------------------------------------------
 
 
 @cache
 def author(number: int) -> Identity:
-    """Return one of the people, always the same."""
+    """Return the identity of a person, always the same."""
     return Identity.derive("export", str(number))
 
 
 @cache
 def words() -> str:
-    """Return the text that all texts are cut from."""
+    """Return the text of which all texts are parts."""
     rng = random.Random(1)
     return "".join(sentence(rng, _SENTENCE_SIZE_BYTES) for _ in range(_SENTENCES))
 
@@ -232,7 +232,7 @@ def choose_authors(plan: Plan, rng: random.Random, count: int) -> list[int]:
 
 
 def anchor(plan: Plan, number: int, place: int) -> tuple[Made, int, int]:
-    """Return a post that any slice can make again, its author and its channel. The first ones stand in a channel each."""
+    """Return a post that any slice can generate again, its author and its channel. Each of the first is in another channel."""
     rng = random.Random(f"anchor {plan.seed} {number} {place}")
     channel = place if place < CHANNELS else choose_channels(plan, rng, 1)[0]
     who = choose_authors(plan, rng, 1)[0]
@@ -241,12 +241,12 @@ def anchor(plan: Plan, number: int, place: int) -> tuple[Made, int, int]:
 
 
 def anchors(plan: Plan, number: int) -> int:
-    """Return how many anchors a slice has."""
+    """Return the number of anchors of a slice."""
     return math.ceil(plan.count(number) / _ANCHOR_EVERY)
 
 
 def _signed(body: Body, who: Identity, timestamp_ms: int, links: tuple[bytes, ...] = ()) -> Made:
-    """Sign a post, like `encode_post`, which takes half as long again because it reads what it wrote."""
+    """Sign a post like `encode_post`, which takes 1.5 times as long because it decodes its result."""
     header = counted(links) + encode_varint(body.type) + encode_varint(timestamp_ms)
     content = header + write_body(body, LEGACY)
     raw = who.public_key + who.sign(content) + content
@@ -264,7 +264,7 @@ def _text(rng: random.Random) -> str:
 
 
 class Slice:
-    """The posts of one slice of time, each linked to those before it in its channel that nothing links to yet."""
+    """Posts of one slice of time, each linked to the earlier ones in its channel without a link to them yet."""
 
     def __init__(self, plan: Plan, number: int) -> None:
         self._plan = plan
@@ -274,7 +274,7 @@ class Slice:
         self._deletions: list[tuple[bytes, Identity]] = []
 
     def posts(self) -> Iterator[tuple[Made, list[Tombstone]]]:
-        """Yield every post, and the tombstone that comes with it where it is a post/delete; not in order of time."""
+        """Yield every post, and for a post/delete its tombstone, not in order of time."""
         plan, number = self._plan, self._number
         count = plan.count(number)
         types = self._rng.choices([*MIX, TEXT], [*MIX.values(), 1 - sum(MIX.values())], k=count)
@@ -299,7 +299,7 @@ class Slice:
         return rng.choice([-1, 1]) * rng.choice([_MINUTE_MS, _DAY_MS]) * rng.randint(1, 9)
 
     def _heads_of(self, channel: int) -> tuple[bytes, ...]:
-        """Return what the next post in a channel links to: at first what it knows of the slice before."""
+        """Return the links of the next post in a channel: the first ones go to the previous slice."""
         known = self._heads.get(channel)
         if known is not None:
             return known
@@ -321,10 +321,11 @@ class Slice:
         return post
 
     def _deletion(self, who: int, channel: int, time_ms: int) -> tuple[Made, list[Tombstone]]:
-        """Return a deletion, and its tombstone as it stands in an export that holds this slice.
+        """Return a deletion, and its tombstone as in an export that holds this slice.
 
-        Half of them delete a post of a slice before, which stands there as if it lived; the tombstone waits. Some name
-        another's post or a deletion, without effect. The others delete a post of this slice: it is not written.
+        Half of them delete a post of an earlier slice, which is still live there; the tombstone waits. Some name
+        the post of another author or a deletion, without effect. The others delete a post of this slice, which is not
+        written.
         """
         plan, rng = self._plan, self._rng
         by = author(who)
@@ -352,12 +353,14 @@ class Slice:
 
 
 def main() -> None:
-    """Make what the arguments ask for."""
+    """Generate the exports that the arguments describe."""
     parser = argparse.ArgumentParser(description="Make exports of any size.")
     parser.add_argument("out", type=Path)
     parser.add_argument("--posts", type=int, required=True, help="different posts in all exports together")
-    parser.add_argument("--exports", type=int, default=1, help="one is OUT itself, several are folders in it")
-    parser.add_argument("--processes", type=int, help="all cores unless told otherwise")
+    parser.add_argument(
+        "--exports", type=int, default=1, help="a single export is OUT itself, several are folders in it"
+    )
+    parser.add_argument("--processes", type=int, help="number of processes, by default one per core")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hot", action="store_true", help="one channel has half of all posts, one author a third")
     arguments = parser.parse_args()

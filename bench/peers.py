@@ -1,6 +1,6 @@
-"""A node among peers: requests answered a second, and a sync of two nodes, each in a process of its own.
+"""A node among peers: answered requests per second, and a sync of two nodes, each in its own process.
 
-`peers.py [POSTS]`, 100,000 without a number.
+`peers.py [POSTS]`, 100,000 by default.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ CONNECTIONS = 50
 HASHES = 50
 REQUEST_ID = b"load"
 SILENT = NodeSettings(channels=frozenset())
-"""Follows nothing: answers only."""
+"""Settings of a node that follows nothing and only answers."""
 
 
 @contextlib.contextmanager
 def served(path: Path) -> Iterator[tuple[Address, subprocess.Popen[str]]]:
-    """A node in a process of its own."""
+    """Run a node in its own process during the body."""
     command = [sys.executable, __file__, "--serve", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -42,7 +42,7 @@ def served(path: Path) -> Iterator[tuple[Address, subprocess.Popen[str]]]:
 
 
 async def serve(path: Path) -> None:
-    """Be that node until standard input ends."""
+    """Run the node until standard input ends."""
     with CableStore.open(path, create=False) as store:
         async with Node(store, SILENT) as node:
             print(await node.listen(Address(HOST, 0)), flush=True)
@@ -50,7 +50,7 @@ async def serve(path: Path) -> None:
 
 
 class Client(asyncio.Protocol):
-    """Asks the same again and again, the next time when the last answer is whole."""
+    """Client that repeats one request whenever the last answer is complete."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -88,7 +88,7 @@ class Client(asyncio.Protocol):
 
 
 class Load:
-    """What all clients do together."""
+    """Shared state of all clients."""
 
     def __init__(self, channel: str) -> None:
         self.request = encode_message(TimeRangeRequest(REQUEST_ID, channel, 0, 2**50, HASHES), LEGACY)
@@ -97,7 +97,7 @@ class Load:
 
 
 async def ask_much(address: Address, channel: str) -> tuple[float, list[float]]:
-    """Return requests a second, and how long each took."""
+    """Return requests per second, and the duration of each."""
     load = Load(channel)
     began_s = time.perf_counter()
     for _ in range(CONNECTIONS):
@@ -130,7 +130,7 @@ async def sync(address: Address, path: Path) -> SyncReport:
 
 
 def bench_sync(source: Path, target: Path) -> None:
-    """Two syncs, one after the other."""
+    """Measure two syncs, one after the other."""
     with served(source) as (address, _):
         first = uvloop.run(sync(address, target))
         second = uvloop.run(sync(address, target))

@@ -19,11 +19,11 @@ from cablestore.reconcile.splitting import Splitting
 NOW_NS = 1_700_000_000_000_000_000
 HOUR_NS = 3_600_000_000_000
 TARGETS = {1: (2_500, 0.020), 100: (150_000, 0.250), 10_000: (7_500_000, 8.0)}
-"""Bytes and seconds for so many differences among a million."""
+"""Targets in bytes and seconds, by number of differences among a million."""
 
 
 class Cost(NamedTuple):
-    """What one session took."""
+    """Cost of one session."""
 
     size_bytes: int
     payloads: int
@@ -31,19 +31,19 @@ class Cost(NamedTuple):
 
 
 def drawn(rng: random.Random, over_ns: int = HOUR_NS) -> SyncID:
-    """An id of this hour."""
+    """Return an id of this hour."""
     return SyncID(NOW_NS + rng.randrange(over_ns), rng.randbytes(32))
 
 
 def reconcile(here: MemorySet, there: MemorySet, dialect: SyncDialect, differences: int) -> Cost:
-    """Let both sides find all differences, and see that they did."""
+    """Run a session, and assert that both sides find all differences."""
     splitting = Splitting(skip_equal_sets=True)
     our_state, their_state = here.snapshot(), there.snapshot()
     ours = ReconcileSession(lambda _: our_state, dialect, splitting=splitting)
     theirs = ReconcileSession(lambda _: their_state, dialect, splitting=splitting)
     found = dict.fromkeys(("have", "need"), 0)
     gc.collect()
-    gc.freeze()  # building the sets is not counted, nor is going through them again and again
+    gc.freeze()  # without the time to build the sets and of repeated iteration
     started = time.process_time()
     message: bytes | None = ours.initiate(EVERYTHING, at_s=0.0)
     sides, payloads = [theirs, ours], 1
@@ -56,14 +56,14 @@ def reconcile(here: MemorySet, there: MemorySet, dialect: SyncDialect, differenc
         sides.reverse()
     cpu_s = time.process_time() - started
     gc.unfreeze()
-    assert found == {"have": differences, "need": differences}  # what one side has is what the other needs
+    assert found == {"have": differences, "need": differences}  # each side needs what the other has
     return Cost(ours.sent_size_bytes + theirs.sent_size_bytes, payloads, cpu_s)
 
 
 def differences_among(
     number: int, differences: int, dialect: SyncDialect, repeats: int, *, newest: bool = False
 ) -> Cost:
-    """The median of several sets. Half of the differences lie on each side. Each time the sets are made anew."""
+    """Return the median of several sets, each newly made. Half of the differences are on each side."""
     costs = []
     for seed in range(repeats):
         rng = random.Random(seed)
@@ -82,7 +82,7 @@ def differences_among(
 
 
 def sessions(number: int) -> None:
-    """Sessions against the targets, which are for a million; and those of a deployed peer's dialect."""
+    """Compare sessions with the targets, which are for a million; also in the dialect of a deployed peer."""
     for dialect in (SPEC, NWAKU_037):
         for differences, (size_bytes, cpu_s) in TARGETS.items():
             if 2 * differences > number:
@@ -101,7 +101,7 @@ def sessions(number: int) -> None:
 
 
 def questions(number: int) -> None:
-    """What the set in memory takes for each of its answers."""
+    """Measure each answer of the set in memory."""
     rng = random.Random(7)
     before_mb = resident_mb()[0]
     started = time.process_time()

@@ -1,4 +1,4 @@
-"""Reconciliation over what stores keep: `reconcile_store.py [IDS]`, 1 million by default; and what keeping it costs ingest."""
+"""Reconciliation over the view of stores, and its cost for ingest: `reconcile_store.py [IDS]`, 1 million by default."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from cablestore.views import CATALOG
 from cablestore.views.sync import ID_PREFIX, TREE
 
 TARGETS = {1: (2_500, 0.020), 100: (150_000, 0.250), 10_000: (7_500_000, 8.0)}
-"""Bytes and CPU seconds of both sides for so many differences among a million."""
+"""Targets in bytes and CPU seconds of both sides, by number of differences among a million."""
 YEAR_MS = 365 * 86_400_000
 ROUNDS = size(9, tiny=1)
 
 
 def drawn(rng: random.Random) -> Row:
-    """An item of the set of all posts, some time in a year."""
+    """Return an item of the set of all posts, at a random time of a year."""
     digest = rng.randbytes(32)
     return b"!" + sort_time(START_MS + rng.randrange(YEAR_MS), digest.hex().encode()), digest
 
 
 def filled(path: Path, items: list[Row]) -> LevelDB:
-    """A database with these items and their tree."""
+    """Make a database with these items and their tree."""
     database = LevelDB(path, create=True)
     with database.bulk_writer() as writer:
         for batch in batches(items, lambda row: len(row[0])):
@@ -61,12 +61,12 @@ def add(database: LevelDB, items: list[Row]) -> None:
 
 
 def side_of(reader: Reader) -> ReconcileSession:
-    """One side of a session, over what a database holds."""
+    """Return one side of a session, over a database."""
     return ReconcileSession(lambda _: stored_set(reader), SPEC, splitting=Splitting(skip_equal_sets=True))
 
 
 def session(ours: LevelDB, theirs: LevelDB, differences: int) -> tuple[int, int, float]:
-    """Bytes, payloads and CPU of both sides; all differences must be found."""
+    """Measure bytes, payloads and CPU of both sides. All differences must be found."""
     with ours.snapshot() as our_state, theirs.snapshot() as their_state:
         gc.collect()
         started = time.process_time()
@@ -123,7 +123,7 @@ def sessions(number: int) -> None:
 
 
 def questions(reader: Reader) -> None:
-    """What an answer takes that nothing is remembered for."""
+    """Measure an answer without cached results."""
     rng = random.Random(7)
     ranges = []
     for _ in range(300):
@@ -143,7 +143,7 @@ def questions(reader: Reader) -> None:
 
 
 def ingest() -> None:
-    """Ingest with and without the view, in turn."""
+    """Measure ingest with and without the view, in turn."""
     posts = chain10k()
     without = Catalog(tuple(view for view in CATALOG.views if view.tree is None))
 

@@ -1,6 +1,6 @@
-"""The reindex job: what it costs from exports to a checked store, and what the same takes in process.
+"""The reindex job: its cost from exports to a checked store, compared with a rebuild in process.
 
-`reindex.py [POSTS ...]`, 100,000 and 1,000,000 unless told otherwise. Exports are made first and are not measured.
+`reindex.py [POSTS ...]`, by default 100,000 and 1,000,000. Exports are made first and are not measured.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from cablestore.export.manifest import MANIFEST
 from cablestore.views import CATALOG
 
 END_TO_END: Final = (2_000_000, 20_000)
-"""Posts of a history, and how many of them a second are to be reindexed."""
+"""Target in posts per second for a reindexing, by number of posts."""
 IN_PROCESS: Final = (1_000_000, 30_000)
-"""The same of a rebuild without Spark."""
+"""Target in posts per second for a rebuild without Spark, by number of posts."""
 LOADED_ROWS: Final = 200_000
-"""Rows that the loader is to load a second."""
+"""Target of the loader in rows per second."""
 SCALING: Final = 1.6
-"""What two cores are to gain over one."""
+"""Target speed-up of two cores over one."""
 
 SPARK_STAGES: Final = ("derive", "build")
 
@@ -48,17 +48,17 @@ Found = dict[str, Any]
 
 @dataclass(slots=True)
 class Memory:
-    """The highest memory in MB of this process and of what it started, by part: python, java, workers, others.
+    """Highest memory in MB of this process and its children, by part: python, java, workers, others.
 
-    `peak` is resident memory of the largest process of a part, as the kernel keeps it; `own` is that of all processes of
-    a part at one time, without files that are mapped.
+    `peak` is the resident memory of the largest process of a part, as the kernel records it; `own` is that of all
+    processes of a part at one time, without mapped files.
     """
 
     peak: dict[str, float] = field(default_factory=dict)
     own: dict[str, float] = field(default_factory=dict)
 
     def sample(self) -> None:
-        """Look once."""
+        """Take one sample."""
         processes = dict(_processes())
         own: dict[str, float] = {}
         for pid, fields in processes.items():
@@ -75,12 +75,12 @@ def _processes() -> Iterator[tuple[int, dict[str, str]]]:
         try:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
+            continue  # it has just ended
         yield int(path.parent.name), dict(line.split(":\t", 1) for line in lines if ":\t" in line)
 
 
 def _part(pid: int, processes: Mapping[int, Mapping[str, str]]) -> str | None:
-    """Tell what part of the job a process is, None where it is not ours."""
+    """Return the part of the job that a process belongs to, None if it is not of the job."""
     if pid == os.getpid():
         return "python"
     is_java = processes[pid]["Name"] == "java"
@@ -99,7 +99,7 @@ def _mb(fields: Mapping[str, str], name: str) -> float:
 
 @contextmanager
 def watched() -> Iterator[Memory]:
-    """Watch memory meanwhile."""
+    """Watch memory during the body."""
     memory, done = Memory(), Event()
 
     def watch() -> None:
@@ -116,11 +116,11 @@ def watched() -> Iterator[Memory]:
         memory.sample()
 
 
-# --- what is measured, each in a process of its own ---------------------------------------------------
+# --- measurements, each in its own process ------------------------------------------------------------
 
 
 def apart(work: Callable[..., Found], *arguments: object) -> Found:
-    """Run in a new process, so that memory and what is imported are the measurement's alone."""
+    """Run in a new process, so that memory and imports of other measurements do not count."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(work, *arguments).result()
 
@@ -148,7 +148,7 @@ def measure_reindex(exports: Sequence[Path], store: Path, work: Path) -> Found:
 
 
 def measure_stages(exports: Sequence[Path], work: Path, cores: int) -> Found:
-    """Run the stages on Spark alone, on so many cores."""
+    """Run only the stages on Spark, on this many cores."""
     from cablestore.reindex.stages import SparkOptions, derive_rows  # noqa: PLC0415 - as above
 
     return dict(derive_rows(exports, work, CATALOG, spark=SparkOptions(cores=cores)).seconds)
@@ -174,15 +174,15 @@ def measure_check(store: Path) -> Found:
 
 
 def size_bytes(folder: Path) -> int:
-    """Return what the files of a folder take."""
+    """Return the size of the files of a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-# --- what is told -----------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 
 
 def tell_rate(name: str, posts: int, elapsed: float, target: tuple[int, int] | None) -> None:
-    """Print posts a second. A target holds for a number of posts; at fewer it is only named."""
+    """Print posts per second. A target is for a number of posts; with fewer it is only shown."""
     rate = posts / elapsed
     if target is None:
         tell(name, f"{rate:,.0f} posts/s", "")
@@ -200,7 +200,7 @@ def tell_memory(found: Found, names: Mapping[str, str]) -> None:
 
 
 def tell_reindex(posts: int, found: Found) -> None:
-    """Print what reindexing took."""
+    """Print the cost of reindexing."""
     tell_rate(f"reindex of {posts:,} posts, all in all", posts, found["seconds"], END_TO_END)
     for stage, elapsed in found["stages"].items():
         tell(f"  {stage}", f"{elapsed:.1f} s", f"{posts / elapsed:,.0f} posts/s" if elapsed >= 1 else "")
@@ -233,14 +233,14 @@ def _ratio(one: float, other: float) -> str:
 
 
 def tell_in_process(rebuilt: Found, checked: Found) -> None:
-    """Print what the same takes without Spark."""
+    """Print the cost without Spark."""
     tell_rate("rebuild of the same store in process", rebuilt["posts"], rebuilt["seconds"], IN_PROCESS)
     tell_memory(rebuilt, {"python": "the process"})
     tell_rate("check of the rebuilt store", checked["posts"], checked["seconds"], None)
 
 
 def tell_scaling(one: Mapping[str, float], two: Mapping[str, float]) -> float:
-    """Print the stages on Spark on one core beside those on two. Returns how much faster two are."""
+    """Print the stages on Spark on one core and on two. Returns the speed-up of two."""
     for stage in SPARK_STAGES:
         tell(
             f"{stage} on 1 core, on 2",
@@ -256,7 +256,7 @@ def tell_scaling(one: Mapping[str, float], two: Mapping[str, float]) -> float:
 
 
 def exports_of(folder: Path, posts: int, exports: int, *, is_hot: bool) -> list[Path]:
-    """Return exports in a folder; they are made where they are not there yet."""
+    """Return exports in a folder; make those that do not exist yet."""
     out = folder / f"exports-{posts}-{exports}{'-hot' if is_hot else ''}"
     folders = export_folders(out, exports)
     missing = [path for path in folders if not (path / MANIFEST).exists()]
@@ -285,11 +285,11 @@ def main() -> None:
     """Measure at every size."""
     parser = argparse.ArgumentParser(description="Measure the reindex job.")
     parser.add_argument("posts", type=int, nargs="*", default=[300] if IS_TINY else [100_000, 1_000_000])
-    parser.add_argument("--exports", type=int, default=1, help="cut the history into so many exports that overlap")
-    parser.add_argument("--folder", type=Path, help="keep exports there and use those that are there")
+    parser.add_argument("--exports", type=int, default=1, help="split the history into this many overlapping exports")
+    parser.add_argument("--folder", type=Path, help="keep exports there, and use those that exist")
     parser.add_argument("--scaling", action="store_true", help="only the stages on Spark, on one core and on two")
     parser.add_argument("--hot", action="store_true", help="one channel has half of all posts, one author a third")
-    parser.add_argument("--json", type=Path, help="keep the figures in this file")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
     figures = []
     for posts in arguments.posts:

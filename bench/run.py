@@ -1,4 +1,4 @@
-"""Runs every benchmark, each in a process of its own: `run.py [--quick] [SCRIPT...]`, all scripts without a name.
+"""Runner of all benchmarks, each in its own process: `run.py [--quick] [SCRIPT...]`, by default all scripts.
 
 `CABLESTORE_DATA` may name a folder with real data.
 """

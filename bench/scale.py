@@ -1,4 +1,4 @@
-"""A large store: what opening, reading and every view cost. `scale.py [POSTS]`, a million by default."""
+"""A large store: the cost of opening, reading and every view. `scale.py [POSTS]`, a million by default."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build(folder: Path, number: int) -> None:
 
 
 def measure(folder: Path) -> None:
-    """Run in a process of its own, so that memory is the store's alone."""
+    """Run in its own process, so that only the store's memory is measured."""
     before_mb, _ = resident_mb()
     started = time.perf_counter()
     store = CableStore.open(folder)
@@ -44,7 +44,9 @@ def measure(folder: Path) -> None:
     with store.snapshot() as snapshot:
         hashes = list(answers.channel_time_range(snapshot.reader, busiest.name, 0, 0))
         rng = random.Random(1)
-        asked = [rng.sample(hashes, min(10_000, len(hashes))) for _ in range(5)]  # others each time: none is cached
+        asked = [
+            rng.sample(hashes, min(10_000, len(hashes))) for _ in range(5)
+        ]  # other posts each time, so that none is cached
         range_ms = 1000 * median(
             lambda: list(answers.channel_time_range(snapshot.reader, busiest.name, 0, 0, 10_000)), 11
         )
@@ -62,7 +64,7 @@ def measure(folder: Path) -> None:
 
 
 def tell_all(folder: Path) -> None:
-    """Print what the other process measured."""
+    """Print the measurements of the other process."""
     found = json.loads(
         subprocess.run(
             [sys.executable, __file__, "--measure", str(folder)], check=True, capture_output=True, text=True

@@ -1,4 +1,4 @@
-"""Causal logs: messages a second sent and received, durable; memory with a long log; bytes of overhead. `sds.py [MESSAGES]`, 20,000 by default."""
+"""Causal logs: messages per second sent and received, durable; memory with a long log; bytes of overhead. `sds.py [MESSAGES]`, 20,000 by default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZES = (
 
 
 def sent(channel: LogChannel, number: int, log: CausalLog) -> Iterator[list[bytes]]:
-    """Send so many messages, a batch in one write; hand them to the transport and confirm, as an application does."""
+    """Send this many messages, a batch per write, pass them to the transport and confirm, as an application does."""
     for start in range(0, number, BATCH):
         now_ms = START_MS + 1_000 * (channel.counters().logged // 1_000)
         with log.batch():
@@ -35,12 +35,12 @@ def sent(channel: LogChannel, number: int, log: CausalLog) -> Iterator[list[byte
 
 
 def throughput(number: int, name: str, settings: Settings, most_overhead: int) -> None:
-    """Ann sends, Bob receives; each a process's work, measured apart. Bob's outbox is read and confirmed."""
+    """Let Ann send and Bob receive, measured separately. Bob's outbox is read and confirmed."""
     with tempfile.TemporaryDirectory() as folder, CausalLog.open(Path(folder) / "ann") as here:
         ann = here.channel("bench", "ann", settings)
         with CausalLog.open(Path(folder) / "bob") as there:
             bob = there.channel("bench", "bob", settings)
-            for _ in range(70):  # own messages that nobody acknowledged: each filter is held against them
+            for _ in range(70):  # own unacknowledged messages: each filter is compared with them
                 bob.send(CONTENT, START_MS, sync=False)
             bob.confirm(70)
             send_s = receive_s = 0.0
@@ -70,7 +70,7 @@ def throughput(number: int, name: str, settings: Settings, most_overhead: int) -
 
 
 def one_by_one(number: int) -> None:
-    """A write with `sync` for each event, as a chat client does it."""
+    """Measure a write with `sync` per event, as in a chat client."""
     with tempfile.TemporaryDirectory() as folder, CausalLog.open(folder) as log:
         channel = log.channel("bench", "ann", Settings(filter=COMPACT_FILTER))
         started = time.perf_counter()
@@ -81,7 +81,7 @@ def one_by_one(number: int) -> None:
 
 
 def memory(number: int) -> None:
-    """Memory while a log grows."""
+    """Measure memory while a log grows."""
     settings = Settings(filter=COMPACT_FILTER)
     with tempfile.TemporaryDirectory() as folder, CausalLog.open(folder) as log:
         channel = log.channel("bench", "ann", settings)

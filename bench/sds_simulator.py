@@ -1,4 +1,4 @@
-"""A causal log among many over a bad network, simulated: `sds_simulator.py --help`. What must hold is asserted on the way."""
+"""Simulation of a causal log of many participants over a bad network, with assertions: `sds_simulator.py --help`."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from sds_network import QUICK, Conditions, Result, Simulation
 
 
 def arguments() -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--participants", type=int, default=50)
     parser.add_argument("--messages", type=int, default=100)
-    parser.add_argument("--seconds", type=int, default=60, help="within which they are sent")
+    parser.add_argument("--seconds", type=int, default=60, help="time within which they are sent")
     parser.add_argument("--loss", type=float, default=0.3)
     parser.add_argument("--doubled", type=float, default=0.1)
     parser.add_argument("--delay-ms", type=int, nargs=2, default=(20, 2_000), metavar=("FROM", "TO"))
     parser.add_argument("--partition", type=int, nargs=2, action="append", default=[], metavar=("FROM_S", "TO_S"))
     parser.add_argument("--kills", type=int, default=0)
-    parser.add_argument("--store", action="store_true", help="a store has everything, and is asked for what is missing")
+    parser.add_argument("--store", action="store_true", help="a store has all messages and is asked for missing ones")
     parser.add_argument("--settings", choices=["quick", "default", "interoperable"], default="quick")
-    parser.add_argument("--leveldb", action="store_true", help="a database on the disk for each, instead of memory")
+    parser.add_argument(
+        "--leveldb", action="store_true", help="one database on the disk per participant, instead of memory"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seeds", type=int, default=1, help="how many, from --seed on")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds, starting at --seed")
     return parser.parse_args()
 
 
@@ -58,7 +60,7 @@ def simulated(conditions: Conditions, seed: int, *, leveldb: bool) -> Result:
 
 
 def show(result: Result, conditions: Conditions, took_s: float) -> None:
-    """Print what came of it."""
+    """Print the results."""
     counts, others = result.counts, conditions.participants - 1
     sends = {reason: counts[f"send {reason}"] for reason in ("new", "resend", "repair", "sync")}
     tell(

@@ -1,4 +1,4 @@
-"""Torrents over loopback: fetching all, fetching one of 52 archives, taking up again, and hashing. `torrent.py [MB]`, 52 by default."""
+"""Torrents over loopback: fetching all, fetching one of 52 archives, resuming, and hashing. `torrent.py [MB]`, 52 by default."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from cablestore.limits import PIECE_SIZE_BYTES
 COMMUNITY = "c0ffee" * 10
 ARCHIVES = 52
 INDEX_SIZE_BYTES = 20_000
-"""Of a year's archives, 200 bytes each, and some room."""
+"""Size of an index of a year's archives, 200 bytes each, with a margin."""
 
 
 def build(folder: Path, pieces_each: int) -> list[Span]:
-    """Make a community's folder of 52 archives, which nobody could compress, and tell where they lie."""
+    """Make a community's folder of 52 incompressible archives. Returns their positions."""
     rng = random.Random(1)
     (folder / COMMUNITY).mkdir(parents=True)
     size_bytes = pieces_each * PIECE_SIZE_BYTES
@@ -33,25 +33,25 @@ def build(folder: Path, pieces_each: int) -> list[Span]:
 
 
 def engine(folder: Path) -> TorrentEngine:
-    """One that takes any port."""
+    """Make an engine on a free port."""
     torrents = folder.with_name(f"{folder.name} torrents")
     return TorrentEngine(TorrentConfig(enabled=True, port=0, data_folder=folder, torrent_folder=torrents))
 
 
 def opened(member: TorrentEngine, giver: TorrentEngine) -> TorrentRemote:
-    """Open by magnet link alone."""
+    """Open a torrent by its magnet link."""
     return member.open(giver.seed(COMMUNITY), community=COMMUNITY, peers=(("127.0.0.1", giver.port),))
 
 
 def downloaded_bytes(member: TorrentEngine) -> int:
-    """Payload that came since the torrent was opened."""
+    """Return the payload received since the torrent was opened."""
     status = member.status(COMMUNITY)
     assert status
     return status.downloaded_bytes
 
 
 def fetch_all(scratch: Path, spans: list[Span]) -> None:
-    """Three members in turn, who know the metadata, from opening to the last byte; the middle one is told."""
+    """Measure three members in turn, with metadata, from opening to the last byte. Prints the median."""
     total_mb = sum(span.size_bytes for span in spans) / 1e6
     runs = []
     with engine(scratch / "giver") as giver:
@@ -73,7 +73,7 @@ def fetch_all(scratch: Path, spans: list[Span]) -> None:
 
 
 def fetch_one(scratch: Path, spans: list[Span]) -> None:
-    """The index, and the newest archive."""
+    """Measure the fetch of the index and the newest archive."""
     total_bytes = sum(span.size_bytes for span in spans) + INDEX_SIZE_BYTES
     with engine(scratch / "giver") as giver, engine(scratch / "chooser") as member:
         remote = opened(member, giver)
@@ -85,7 +85,7 @@ def fetch_one(scratch: Path, spans: list[Span]) -> None:
 
 
 def take_up(scratch: Path, spans: list[Span]) -> None:
-    """What is here already is read and held against its hashes, and not fetched."""
+    """Measure resuming: existing data is read and verified, and not fetched."""
     total_mb = sum(span.size_bytes for span in spans) / 1e6
     with engine(scratch / "giver") as giver, engine(scratch / "member 0") as member:
         elapsed = seconds(lambda: opened(member, giver))
@@ -95,7 +95,7 @@ def take_up(scratch: Path, spans: list[Span]) -> None:
 
 
 def hashing(folder: Path) -> None:
-    """A folder from the beginning, and with one archive more than before."""
+    """Measure hashing a folder from scratch, and after it gained one archive."""
     raw = (folder / COMMUNITY / "data").read_bytes()
     data, index = io.BytesIO(raw), io.BytesIO(bytes(INDEX_SIZE_BYTES))
     elapsed = median(lambda: make_metainfo(COMMUNITY, data, index), 5)

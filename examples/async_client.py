@@ -1,6 +1,6 @@
-"""The store in an asyncio program: every call that touches the disk goes to a thread, the event loop never waits.
+"""A store in an asyncio program: calls that touch the disk run in a thread, so that the event loop never waits.
 
-LevelDB and libsodium release Python's lock while they work, so this costs little and blocks nothing.
+LevelDB and libsodium release Python's lock while they work, so threads cost little and block nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cablestore import CableStore, Event, EventKind
 
 
 async def events(store: CableStore, after: int = 0) -> AsyncIterator[Event]:
-    """Yield the events behind number `after`, old and new, until nothing happens for half a second."""
+    """Yield the events after number `after`, old and new, until nothing happens for half a second."""
     while found := await asyncio.to_thread(store.next_events, after, 0.5):
         for event in found:
             yield event
@@ -21,7 +21,7 @@ async def events(store: CableStore, after: int = 0) -> AsyncIterator[Event]:
 
 
 async def listen(store: CableStore) -> int:
-    """Print messages as they come."""
+    """Print messages as they arrive."""
     count = 0
     async for event in events(store):
         if event.kind is EventKind.ACCEPTED and event.post is not None and event.post.type_name == "text":

@@ -1,4 +1,4 @@
-"""A chat client in a screenful: two people, one store each, posts carried between them by hand."""
+"""A chat client on one screen: two people with a store each, and posts copied between them by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cablestore.store import answers
 
 
 def sync(source: CableStore, target: CableStore, channel: str) -> int:
-    """Give `target` what it lacks of a channel, as a peer would: hashes first, then the posts that are worth it."""
+    """Copy to `target` what it lacks of a channel, as a peer would: first hashes, then the posts worth requesting."""
     with source.snapshot() as theirs, target.snapshot() as ours:
         offered = [
             *answers.channel_state(theirs.reader, channel),
@@ -40,7 +40,7 @@ with tempfile.TemporaryDirectory() as folder:
         bob.info(name="bob")
         bob.join("default")
         answer = bob.text("default", "I am!")
-        assert set(answer.links)  # it says what it answers
+        assert set(answer.links)  # its links say what it answers
         print("ann receives", sync(bob, ann, "default"), "posts")
 
         ann.delete(question.hash)

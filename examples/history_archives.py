@@ -1,4 +1,4 @@
-"""A community's past in archives: a control node makes and seeds them, a member fetches and imports what it misses."""
+"""Archives of a community: a control node creates and seeds them, a member fetches and imports what it lacks."""
 
 import secrets
 import tempfile
@@ -7,29 +7,29 @@ from pathlib import Path
 
 from cablestore import CableStore
 from cablestore.archive.create import create_archives
-from cablestore.archive.fetch import Sources, fetching
+from cablestore.archive.fetch import ArchiveSources, fetching
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.announcement import Link, parse_link
 from cablestore.archive.format.profile import RFC61
 from cablestore.archive.member import ImportLog, import_noted, wanted
 from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
-from cablestore.archive.writer import Plan
+from cablestore.archive.writer import ArchivePlan
 
 CABAL_KEY = secrets.token_bytes(32)
 WEEK_MS = 604_800_000
 
 
 def make(store: CableStore, folder: Path) -> None:
-    """Make archives, as if a week had passed: only weeks that are over have some."""
-    plan = Plan(RFC61, store.identity, store.dialect, CABAL_KEY)
+    """Create archives as if a week had passed: only past weeks have archives."""
+    plan = ArchivePlan(RFC61, store.identity, store.dialect, CABAL_KEY)
     community = ArchiveFolder(folder / store.identity.public_key.hex())
     made = create_archives(store, community, plan, now_ms=int(time.time() * 1000) + WEEK_MS)
     print(f"{made.archives} archive with {made.posts} posts")
 
 
 def fetch(store: CableStore, folder: Path, link: Link, control: bytes, port: int) -> None:
-    """Fetch and import what the store misses. A community is called like its control node's public key."""
-    sources = Sources(peers=(("127.0.0.1", port),))
+    """Fetch and import what the store lacks. The name of a community is its control node's public key."""
+    sources = ArchiveSources(peers=(("127.0.0.1", port),))
     imported = ImportLog(folder / control.hex(), store.identity.public_key)
     with fetching(link, folder, control, store.dialect, sources, CABAL_KEY) as community:
         entries = wanted(community.verified, imported)

@@ -1,4 +1,4 @@
-"""Two chat clients over UDP that loses 30% of all datagrams; one is killed and started again. Both logs are the same in the end."""
+"""Two chat clients over UDP with 30% loss of datagrams. One is killed and restarted. In the end both logs are equal."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SETTINGS = Settings(
     resends=100,
     sync_interval_ms=700,
 )
-"""A hundred times as impatient as by default: messages between two processes on one machine need no minute."""
+"""Timeouts a hundredth of the defaults, because messages between two processes on one machine are fast."""
 
 
 class Lossy:
-    """Messages over UDP to one other client, cut into datagrams. Some are lost, and a message that lacks a piece with them."""
+    """Link to one other client over UDP. Messages are split into datagrams; if one is lost, its message is lost."""
 
     def __init__(self, port: int, other: int) -> None:
         self._other = ("127.0.0.1", other)
@@ -43,7 +43,7 @@ class Lossy:
         self._begun: dict[bytes, dict[int, bytes]] = {}
 
     def send(self, message: bytes) -> None:
-        """Send a message, or what is left of it."""
+        """Send a message; some of its datagrams are lost."""
         name, room = secrets.token_bytes(8), DATAGRAM - HEADER
         pieces = [message[at : at + room] for at in range(0, len(message), room)]
         for number, piece in enumerate(pieces):
@@ -51,7 +51,7 @@ class Lossy:
                 self._socket.sendto(name + bytes((number, len(pieces))) + piece, self._other)
 
     def receive(self) -> Iterator[bytes]:
-        """Yield the messages that are whole with what comes within a moment."""
+        """Yield the messages that become complete within a moment."""
         try:
             data = self._socket.recv(DATAGRAM)
         except TimeoutError:
@@ -61,20 +61,20 @@ class Lossy:
         begun[number] = data[HEADER:]
         if len(begun) == pieces:
             yield b"".join(piece for _, piece in sorted(self._begun.pop(name).items()))
-        while len(self._begun) > 100:  # the oldest will not be whole any more
+        while len(self._begun) > 100:  # the oldest will never be complete
             del self._begun[next(iter(self._begun))]
 
 
 def now_ms() -> int:
-    """Return the present time in milliseconds."""
+    """Return the current time in milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def chat(store: CableStore, log: CausalLog, name: str, transport: Lossy) -> None:
-    """Write a line now and then, and hear the other one, until standard input ends. Says how long the log is."""
+    """Write a line from time to time and receive the other client's, until standard input ends. Prints the length of the log."""
     posts = PostChannel(store, log, CHANNEL, name, SETTINGS)
     own = list(store.posts_by(store.identity.public_key, post_type=TEXT))
-    for post in own:  # a kill may have come between storing a line and sending it
+    for post in own:  # a kill may have happened between storing a line and sending it
         posts.send(post, now_ms())
     written, length, ticked_ms = len(own), 0, 0
     with selectors.DefaultSelector() as stdin:
@@ -88,7 +88,7 @@ def chat(store: CableStore, log: CausalLog, name: str, transport: Lossy) -> None
                 if written < LINES:
                     written += 1
                     posts.send(store.text(CHANNEL, f"{name} says {written}"), ticked_ms)
-            for sequence, effect in posts.outbox():  # what was delivered is in the store now
+            for sequence, effect in posts.outbox():  # delivered messages are in the store now
                 if isinstance(effect, Send):
                     transport.send(effect.data)
                 posts.confirm(sequence)
@@ -107,19 +107,19 @@ def chat(store: CableStore, log: CausalLog, name: str, transport: Lossy) -> None
 
 
 def client(folder: str, name: str, port: str, other: str) -> None:
-    """Be one client: a process with a store."""
+    """Run one client: a process with a store."""
     with CableStore.open(folder) as store, causal_log(store) as log:
         chat(store, log, name, Lossy(int(port), int(other)))
 
 
 def start(folder: Path, name: str, *ports: int) -> subprocess.Popen[str]:
-    """Start a client in a process of its own."""
+    """Start a client in its own process."""
     command = [sys.executable, __file__, str(folder / name), name, *map(str, ports)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603 - ourselves
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603 - this script
 
 
 def wait_for(process: subprocess.Popen[str], length: int) -> None:
-    """Wait until a client's log has so many messages."""
+    """Wait until a client's log has this many messages."""
     assert process.stdout is not None
     for line in process.stdout:
         if int(line) >= length:
@@ -128,7 +128,7 @@ def wait_for(process: subprocess.Popen[str], length: int) -> None:
 
 
 def main(folder: Path) -> None:
-    """Start two clients, kill one with signal 9 when it has some messages, start it again, and compare their logs."""
+    """Start two clients, kill one with signal 9 when it has some messages, restart it, and compare their logs."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as two,

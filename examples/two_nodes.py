@@ -1,4 +1,4 @@
-"""Two stores in one cabal: what is written in one is a moment later in the other, over an encrypted connection."""
+"""Two stores in one cabal: a post in one is a moment later in the other, over an encrypted connection."""
 
 import asyncio
 import secrets
@@ -10,7 +10,7 @@ from cablestore.peers import Address, Node, NodeSettings
 
 
 async def main(folder: Path) -> None:
-    """Connect two nodes, write on one side, read on the other."""
+    """Connect two nodes, write to one store, read from the other."""
     settings = NodeSettings(cabal_key=secrets.token_bytes(32), list_every_s=0.1)
     with CableStore.open(folder / "ann") as ann, CableStore.open(folder / "bob") as bob:
         ann.text("gardening", "the tomatoes are red")
@@ -22,7 +22,7 @@ async def main(folder: Path) -> None:
 
 
 async def heard(store: CableStore, text: str) -> None:
-    """Follow the store until a message is there. It is asked in a thread: the loop goes on meanwhile."""
+    """Follow the store until a message arrives. A thread waits for it, so that the event loop continues."""
     after = 0
     while events := await asyncio.to_thread(store.next_events, after, 30):
         after = events[-1].sequence

@@ -1,11 +1,11 @@
-"""Archives as inputs of a job. Unlike exports they may be a stranger's: nothing in them is believed unverified.
+"""Archives as inputs of a job. Unlike exports they may come from a stranger, so everything in them is verified.
 
-The driver verifies the index: the control node's signature and what it says of each archive. The task that is given an
-archive verifies all of it: SHA-256, Merkle root, every message, and the signature of every post. A tombstone counts
-where the same archive has the post/delete that it speaks of, as it does where archives are imported.
+The driver verifies the index: the control node's signature, and the statements about each archive. The task that reads an
+archive verifies all of it: SHA-256, Merkle root, every message, and the signature of every post. A tombstone counts if
+the same archive has its post/delete, as when archives are imported.
 
-A job makes the union of all that it is given. That an archive is canonical for its week and channels, so that posts which
-it lacks are removed from a store (RFC 61), is a matter of `cablestore archive import` and does not apply here.
+A job makes the union of all its inputs. Under RFC 61 an archive is canonical for its week and channels, so that an import
+removes posts that it lacks. That is done by `cablestore archive import` and does not apply here.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import ClassVar, Final, NamedTuple
 
 from cablestore.archive.content.community import CidFolder
 from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.format.archive import verified_content
 from cablestore.archive.format.cid import Cid
 from cablestore.archive.format.commitment import Commitment, open_statement
 from cablestore.archive.format.index import Index, VerifiedIndex, decode_index, verify_index
 from cablestore.archive.format.profile import PROFILES, Entry, Topic
-from cablestore.archive.format.reading import verified_content
 from cablestore.archive.format.seal import is_sealed
 from cablestore.errors import ArchiveError, CableStoreError, StorageError
 from cablestore.index.tombstone import Tombstone, tombstones
@@ -39,10 +39,10 @@ _MS_PER_S: Final = 1000
 
 
 def read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
-    """Verify a community's index; return the dialect that it is for, and what there is to read.
+    """Verify a community's index. Returns its dialect and its archives as inputs.
 
-    Where there are archives of a torrent and others that came by content id, those of the newer index are read. Raises
-    ArchiveError where there are none, and where an index is damaged, another's, or encrypted and the key is missing.
+    If there are archives both from a torrent and by content id, those of the newer index are read. Raises ArchiveError if
+    there are none, or if an index is damaged, signed by another node, or encrypted and the key is missing.
     """
     community = (source.folder / source.control_key.hex()).absolute()
     torrent, by_cid = ArchiveFolder(community), CidFolder(community)
@@ -66,8 +66,8 @@ def read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
     return newest.dialect, inputs
 
 
-class _Found(NamedTuple):
-    """An index that was verified, and the key that it was encrypted under, if any."""
+class _FoundIndex(NamedTuple):
+    """Verified index, and the key that decrypted it, if any."""
 
     path: Path
     dialect: Dialect
@@ -75,14 +75,17 @@ class _Found(NamedTuple):
     key: bytes | None
 
 
-def _age(found: _Found) -> tuple[int, int]:
-    """Return what a later index has more of, as `local.LocalArchives` has it."""
+def _age(found: _FoundIndex) -> tuple[int, int]:
+    """Return a sort key by which a later index is larger, as in `local.LocalArchives`."""
     entries = found.verified.index.entries
     return max((entry.period.to_ms for entry in entries), default=0), len(entries)
 
 
-def _read(path: Path, data: bytes, data_size_bytes: int | None, source: ArchiveSource) -> _Found:
-    """Verify an index of whichever profile and dialect: the one reads it, the other is signed. Raises ArchiveError."""
+def _read(path: Path, data: bytes, data_size_bytes: int | None, source: ArchiveSource) -> _FoundIndex:
+    """Verify an index of any profile and dialect. Raises ArchiveError.
+
+    The profile is the one that can decode it; the dialect is signed.
+    """
     key = source.cabal_key if is_sealed(data) else None
     control_key = source.control_key
     try:
@@ -91,11 +94,11 @@ def _read(path: Path, data: bytes, data_size_bytes: int | None, source: ArchiveS
         verified = verify_index(data, index.profile, control_key, dialect, data_size_bytes=data_size_bytes, key=key)
     except ArchiveError as error:
         raise ArchiveError(f"{path}: {error}") from None
-    return _Found(path, dialect, verified, key)
+    return _FoundIndex(path, dialect, verified, key)
 
 
 def _decoded(data: bytes, data_size_bytes: int | None, key: bytes | None) -> Index:
-    """Decode an index by the profile that reads it. Raises the reason why the first one does not."""
+    """Decode an index with the first profile that can. Raises the error of the first profile if none can."""
     reasons = []
     for profile in PROFILES.values():
         try:
@@ -106,28 +109,28 @@ def _decoded(data: bytes, data_size_bytes: int | None, key: bytes | None) -> Ind
 
 
 def _dialect_of(index: Index, control_key: bytes) -> Dialect:
-    """Return the dialect that an index is signed for, any where it is not signed: it is refused in the end."""
+    """Return the dialect that an index is signed for. An unsigned index is refused later, so its dialect does not matter."""
     name = open_statement(index.signed, control_key).dialect if index.signed else LEGACY.name
     if name not in DIALECTS:
-        raise ArchiveError(f"it is of the dialect {name!r}, known are {', '.join(DIALECTS)}")
+        raise ArchiveError(f"the dialect {name!r} is not known, known are {', '.join(DIALECTS)}")
     return DIALECTS[name]
 
 
 def _with_shared_topics(entries: Iterable[Entry]) -> list[Entry]:
-    """Let equal topics be one object: all entries are sent to every task, and each repeats the topics of earlier weeks."""
+    """Share equal topics between entries, which all go to every task: each repeats the topics of earlier weeks."""
     known: dict[Topic, Topic] = {}
     return [entry._replace(topics=tuple(known.setdefault(topic, topic) for topic in entry.topics)) for entry in entries]
 
 
 def _alone(verified: VerifiedIndex, entry: Entry) -> VerifiedIndex:
-    """Return what the index says of one archive."""
+    """Return the part of the index about one archive."""
     commitment = verified.commitments[entry.archive_id]
     return VerifiedIndex(Index(verified.index.profile, (entry,)), {entry.archive_id: commitment}, ())
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveInput:
-    """One archive of the community in this folder. `verified` is what the index says of it and of no other."""
+    """Archive of the community in this folder. `verified` is the part of the index about this archive only."""
 
     community: Path
     dialect: Dialect
@@ -137,43 +140,43 @@ class ArchiveInput:
 
     @property
     def entry(self) -> Entry:
-        """The archive's entry in the index."""
+        """Entry of the archive in the index."""
         return self.verified.index.entries[0]
 
     @property
     def commitment(self) -> Commitment:
-        """What the control node signed of it."""
+        """Commitment of the control node to its content."""
         return self.verified.commitments[self.entry.archive_id]
 
     @property
     def path(self) -> Path:
-        """The file that the archive is in."""
+        """Path of the file that holds the archive."""
         if self.entry.cid is None:
             return ArchiveFolder(self.community).data_path
         return CidFolder(self.community).path_of(Cid.parse(self.entry.cid))
 
     @property
     def name(self) -> str:
-        """The file that the archive is in, its id and its week."""
+        """Path of its file, its id and its week."""
         week = datetime.fromtimestamp(self.entry.period.from_ms / _MS_PER_S, UTC).date()
         return f"{self.path}, archive {self.entry.archive_id} of the week of {week}"
 
     @property
     def digest(self) -> str:
-        """A hash of all that the archive was signed to be."""
+        """Hash of the signed commitment to the archive."""
         signed = (self.dialect.name, self.verified.index.profile.name, self.commitment)
         return hashlib.blake2b(repr(signed).encode(), digest_size=32).hexdigest()
 
     @property
     def posts(self) -> int:
-        """How many posts it was signed to hold."""
+        """Number of posts according to the commitment."""
         return self.commitment.num_posts
 
     def problem(self, work: Path) -> str | None:
-        """Return what is wrong with the archive, of all that can be wrong.
+        """Verify everything, and return what is wrong with the archive.
 
-        That nothing is wrong is noted in `work`: then a later run of the job, which reads the archive in any case, does
-        not verify the signatures again.
+        If nothing is wrong, that is noted in `work`: a later run of the job, which reads the archive again, does not
+        verify the signatures again.
         """
         note = work / f"{self.digest}.verified"
         try:
@@ -186,12 +189,12 @@ class ArchiveInput:
         problem = _problem_of(posts)
         if problem is not None:
             return f"{self.name}: {problem}"
-        with suppress(OSError):  # the driver tells of a folder that is not shared
+        with suppress(OSError):  # the driver reports a folder that is not shared
             note.touch()
         return None
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the archive's posts, and the tombstones that its post/deletes bear out. Raises ArchiveError, StorageError."""
+        """Yield the archive's posts, and the tombstones that its post/deletes confirm. Raises ArchiveError, StorageError."""
         try:
             posts, stones = self._content()
         except ArchiveError as error:
@@ -210,20 +213,20 @@ class ArchiveInput:
 
 
 def _problem_of(posts: Sequence[Post]) -> str | None:
-    """Return why a store would refuse one of these posts, None where it would take all."""
+    """Return why a store would refuse one of these posts, None if it would accept all."""
     for post, is_right in zip(posts, are_signed([post.raw for post in posts]), strict=True):
         if not is_right:
             return f"{post!r} is not signed by its author"
     newest_ms = int(time.time() * _MS_PER_S) + MAX_FUTURE_MS
     for post in posts:
         if post.timestamp_ms >= newest_ms:
-            return f"{post!r} is dated {post.timestamp_ms}, accepted are posts dated before {newest_ms}"
+            return f"{post!r} is dated {post.timestamp_ms}, but posts must be dated before {newest_ms}"
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionsInput:
-    """The post/deletes that an index carries, which the driver verified together with it. `path` is the index."""
+    """Post/deletes in an index, which the driver verified with it. `path` is the index."""
 
     path: Path
     deletions: tuple[bytes, ...]
@@ -231,21 +234,21 @@ class DeletionsInput:
 
     @property
     def name(self) -> str:
-        """The index's path."""
+        """Path of the index."""
         return str(self.path)
 
     @property
     def digest(self) -> str:
-        """A hash of the deletions, which come in order of their hashes."""
+        """Hash of the deletions, which are in order of their hashes."""
         return hashlib.blake2b(repr(self.deletions).encode(), digest_size=32).hexdigest()
 
     @property
     def posts(self) -> int:
-        """How many there are."""
+        """Number of deletions."""
         return len(self.deletions)
 
-    def problem(self, work: Path) -> str | None:  # noqa: ARG002 - of `Input`
-        """Return None: nothing is read."""
+    def problem(self, work: Path) -> str | None:  # noqa: ARG002 - a parameter of `Input`
+        """Return None: the driver verified them."""
         return None
 
     def blocks(self) -> Iterator[Block]:

@@ -1,9 +1,9 @@
-"""What runs on the workers of a job that makes archives. The same functions make them here and in a node.
+"""Tasks of a job that makes archives, which run on the workers. A node makes archives with the same functions.
 
-1. `inspect` and `read` of `tasks`: posts and tombstones go where their hashes belong.
-2. `derive`: all blobs of a partition: what lives, and what is known of the dead, goes into a run, cut into weeks.
-3. `archive`: all of a week, sorted, becomes its archives. Channels are named in archives of later weeks, too: so this
-   comes when it is known of every channel when it had its first post.
+1. `inspect` and `read` of `tasks` move posts and tombstones to the partitions of their hashes.
+2. `derive` takes all blobs of a partition and writes live posts and tombstones of dead ones to a run, split into weeks.
+3. `archive` takes all posts of a week, sorted, and makes its archives. Archives also name the channels of earlier weeks,
+   so this stage runs when the time of the first post of every channel is known.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.archive import Archive
-from cablestore.archive.format.message import EVERYONE_TOPIC, content_topic
 from cablestore.archive.format.period import Period, week_of
 from cablestore.archive.format.profile import Profile, Topic, topics_of
 from cablestore.archive.weeks import archives_of, messages_of, stones_by
@@ -31,45 +30,47 @@ from cablestore.index.runs import cut, read_bucket, write_run
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
-from cablestore.reindex.job import Exchange
+from cablestore.protocol.waku import EVERYONE_TOPIC, content_topic
+from cablestore.reindex.job import ShuffledJob
 from cablestore.reindex.tasks import Batches, finish, leave, of_partition, reporting, settled
 
 
 @dataclass(frozen=True)
-class WeeksJob(Exchange):
-    """Archives of exports. `weeks` are all that are over, from the first one on; `key` is the cabal key, if any.
+class WeeksJob(ShuffledJob):
+    """Job that makes archives of exports. `weeks` are all past weeks from the first one on; `key` is the cabal key, if any.
 
-    Each week is a bucket of what is dated in it. One more has what is later: of it only deletions are archived, in the
-    index.
+    Each week is a bucket of the posts dated in it. One more bucket holds later posts: of those only deletions are
+    archived, in the index.
     """
 
+    kind: ClassVar[str] = "WeeksJob"
     profile: Profile
     weeks: tuple[Period, ...]
     key: bytes | None = field(repr=False)
 
     @property
     def boundaries(self) -> list[bytes]:
-        """Where in order of time each bucket but the first begins."""
+        """First key, in order of time, of each bucket but the first."""
         return [record_start(week.to_ms, bytes(HASH_SIZE_BYTES)) for week in self.weeks]
 
     def parts(self) -> list[Any]:
-        """Return all that decides on the archives."""
+        """Return everything that the archives depend on."""
         return [self.profile.name, len(self.weeks), hashlib.blake2b(self.key or b"").hexdigest()]
 
     def topics(self, first_posts_ms: Mapping[str, int], week: Period) -> tuple[Topic, ...]:
-        """Return the topics of a week's archives, given when each topic had its first post."""
+        """Return the topics of a week's archives, given the time of the first post of each topic."""
         known = {topic for topic, first_ms in first_posts_ms.items() if first_ms < week.to_ms}
         return topics_of(self.profile, known | {EVERYONE_TOPIC})
 
 
-class Week(NamedTuple):
-    """What is dated in one week: records of posts in order of time and hash, and tombstones of what was deleted then."""
+class WeekContent(NamedTuple):
+    """Content of one week: records of its posts in order of time and hash, and tombstones of its post/deletes."""
 
     records: list[bytes]
     stones: list[Tombstone]
 
     def deletions(self) -> dict[bytes, bytes]:
-        """Return the post/deletes that hit posts of an earlier week than their own, whole, by their hashes."""
+        """Return the encoded post/deletes that delete posts of an earlier week than their own, by their hashes."""
         whole = {record[HASH_AT:TYPE_AT]: record[POST_AT:] for record in self.records if record[TYPE_AT] == DELETE}
         return {
             stone.deleted_by: whole[stone.deleted_by]
@@ -80,12 +81,12 @@ class Week(NamedTuple):
         }
 
     def known(self) -> Callable[[Tombstone], Tombstone | None]:
-        """Return what finds the tombstone that a post/delete laid, where it is the one that counts."""
+        """Return a function that finds the tombstone in effect for one that a post/delete sets."""
         found = {(stone.target, stone.author, stone.deleted_by): stone for stone in self.stones}
         return lambda claim: found.get((claim.target, claim.author, claim.deleted_by))
 
 
-# --- by weeks ------------------------------------------------------------------------------------
+# --- split into weeks ----------------------------------------------------------------------------
 
 
 def derive(job: WeeksJob) -> Callable[[Batches], Batches]:
@@ -94,7 +95,7 @@ def derive(job: WeeksJob) -> Callable[[Batches], Batches]:
 
 
 def _derive(job: WeeksJob, partition: int, raws: list[bytes], stones: list[Tombstone]) -> dict[str, Any]:
-    """Settle every hash of a partition; write a run of what is to be archived, and when each topic begins."""
+    """Settle every hash of a partition. Write a run of what to archive, and report when each topic begins."""
     counts: Counter[str] = Counter()
     first_posts_ms: dict[str, int] = {}
     rows: list[Row] = []
@@ -120,7 +121,7 @@ def _derive(job: WeeksJob, partition: int, raws: list[bytes], stones: list[Tombs
 
 
 def _stone_row(stone: Tombstone) -> Row:
-    """Return a tombstone as a row that stands where its post/delete does."""
+    """Return a tombstone as a row whose key sorts beside its post/delete."""
     place = record_start(stone.deleted_at_ms, stone.deleted_by) + stone.target + stone.author
     return place, pack([stone.target, stone.author, stone.encode()])
 
@@ -133,9 +134,9 @@ def archive(job: WeeksJob, runs: Sequence[str], first_posts_ms: Mapping[str, int
     return reporting(partial(_archive, job, runs, first_posts_ms))
 
 
-def read_week(job: WeeksJob, runs: Sequence[str], index: int) -> Week:
-    """Return all that is dated in a week. Raises CorruptExportError where a run is damaged."""
-    week = Week([], [])
+def read_week(job: WeeksJob, runs: Sequence[str], index: int) -> WeekContent:
+    """Return everything dated in a week. Raises CorruptExportError if a run is damaged."""
+    week = WeekContent([], [])
     for record, value in read_bucket([job.folder / run for run in runs], index, len(job.weeks) + 1):
         if value:
             week.stones.append(Tombstone.decode(*unpack(value)))
@@ -176,7 +177,7 @@ def _fields(made: Archive) -> dict[str, Any]:
 
 
 def read_archives(folder: Path, report: Mapping[str, Any], week: Period, topics: tuple[Topic, ...]) -> list[Archive]:
-    """Return the archives that a task made of a week. Raises CorruptExportError where its file is not what it left."""
+    """Return the archives that a task made of a week. Raises CorruptExportError if its file is damaged."""
     path = folder / report["file"]
     with storage_errors(path):
         data = memoryview(path.read_bytes())

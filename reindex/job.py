@@ -1,4 +1,4 @@
-"""What a job is to do: everything that its tasks need, sent to every worker."""
+"""Descriptions of jobs: everything that their tasks need, sent to every worker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from cablestore.errors import ReindexError
 from cablestore.index.view import Catalog
@@ -18,14 +18,14 @@ from cablestore.reindex.inputs import Input
 _MARK: Final = "cablestore-work"
 
 
-def own_folder(path: Path) -> Path:
-    """Make a folder for work under way, or take one that was made so; it will be emptied and removed.
+def claim_folder(path: Path) -> Path:
+    """Create a work folder, or reuse one from before. The job will empty and remove it.
 
-    Raises ReindexError for a folder that holds anything else.
+    Raises ReindexError if the folder holds anything else.
     """
     if path.exists() and not (path / _MARK).exists() and (not path.is_dir() or any(path.iterdir())):
         raise ReindexError(
-            f"{path} holds something that is no work of cablestore, and would be removed. Name a new folder"
+            f"{path} is not a work folder of cablestore, and its content would be removed. Name a new folder"
         )
     path.mkdir(parents=True, exist_ok=True)
     (path / _MARK).touch()
@@ -34,14 +34,14 @@ def own_folder(path: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Drops:
-    """Posts to leave out as if they had been discarded. A post/delete is never left out: it is what keeps others dead."""
+    """Posts to leave out as if they had been discarded. Never a post/delete: it keeps other posts deleted."""
 
     authors: frozenset[bytes] = frozenset()
     channels: frozenset[str] = frozenset()
     before_ms: int = 0
 
     def reason(self, post: Post) -> str | None:
-        """Return why a post is left out, None where it is not."""
+        """Return why a post is left out, None if it is not."""
         if post.type == DELETE:
             return None
         if post.author in self.authors:
@@ -51,17 +51,19 @@ class Drops:
         return "dated before the time to keep" if post.timestamp_ms < self.before_ms else None
 
     def __bool__(self) -> bool:
-        """Tell whether anything is to be dropped."""
+        """Tell whether anything is left out."""
         return bool(self.authors or self.channels or self.before_ms)
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """What a job reads, and how posts go to `partitions` by their hashes.
+class ShuffledJob:
+    """Job whose inputs are shuffled: posts go to one of `partitions` by their hashes.
 
-    `folder` is where workers leave what they made; they and the driver must all see it and the inputs.
+    Workers write their results to `folder`. They and the driver must all see it and the inputs.
     """
 
+    kind: ClassVar[str]
+    """Name of this kind of job in fingerprints, which are stored."""
     folder: Path
     dialect: Dialect
     inputs: tuple[Input, ...]
@@ -72,13 +74,13 @@ class Exchange:
         return int.from_bytes(digest[:4], "big") * self.partitions >> 32
 
     def parts(self) -> list[Any]:
-        """Return what else tells this job from others of its kind, as JSON can say it."""
+        """Return what else distinguishes this job from others of its kind, as JSON values."""
         return []
 
     def fingerprint(self) -> str:
-        """Return what tells this job from others: finished work of one with the same is used again."""
+        """Return a hash that identifies this job. Finished work of a job with the same fingerprint is used again."""
         parts = [
-            type(self).__name__,
+            self.kind,
             self.dialect.name,
             [source.digest for source in self.inputs],
             self.partitions,
@@ -88,23 +90,24 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Job(Exchange):
+class ReindexJob(ShuffledJob):
     """One reindexing. Rows go to buckets by their keys.
 
-    `boundaries` has the key at which each bucket but the first begins, `wanted` whether a bucket is to be built at all.
+    `boundaries` has the first key of each bucket but the first, `wanted` whether a bucket is built at all.
     """
 
+    kind: ClassVar[str] = "Job"
     catalog: Catalog
     boundaries: tuple[bytes, ...]
     wanted: tuple[bool, ...]
     drops: Drops = field(default_factory=Drops)
     summaries: tuple[int, ...] = ()
-    """The summaries that are to be made, by their numbers in the catalog."""
+    """Summaries to make, by their numbers in the catalog."""
     wants_records: bool = True
-    """Whether the rows that hold the posts themselves are to be written."""
+    """Whether to write the rows that hold the posts themselves."""
 
     def parts(self) -> list[Any]:
-        """Return all that decides on the rows."""
+        """Return everything that the rows depend on."""
         return [
             sorted(self.catalog.versions.items()),
             [boundary.hex() for boundary in self.boundaries],

@@ -1,7 +1,7 @@
-"""Loading: segments of sorted rows become one LevelDB, in several processes, and what is in it is read back and compared.
+"""Loader: several processes write segments of sorted rows to one LevelDB, read the rows back and compare them.
 
-LevelDB takes no finished files in, so each process writes a part, a range of keys, into a LevelDB of its own; the tables
-of all parts together are then one database. A finished part is not made again.
+LevelDB cannot ingest finished files. So each process writes one part, a range of keys, to a LevelDB of its own; the tables
+of all parts together are then one database. A finished part is not written again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _AFTER_ALL: Final = b"\xff"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """A database that holds just the rows of the segments: compared row by row through a digest of each segment."""
+class LoadedDatabase:
+    """Database with exactly the rows of the segments, verified by a digest of each segment."""
 
     path: Path
     rows: int
@@ -44,11 +44,11 @@ def load(
     *,
     processes: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
-) -> Loaded:
+) -> LoadedDatabase:
     """Load the segments in `folder`, which are in order of keys, into a LevelDB in `scratch`.
 
-    `progress` is called with rows that were loaded and compared since the last call. Raises StorageError where the disk
-    refuses, CorruptExportError for a damaged segment, ReindexError where the database does not hold what was written.
+    `progress` is called with the number of rows loaded and compared since the last call. Raises StorageError if writing
+    fails, CorruptExportError for a damaged segment, ReindexError if the database does not hold what was written.
     """
     started = time.perf_counter()
     scratch.mkdir(parents=True, exist_ok=True)
@@ -66,11 +66,11 @@ def load(
     path = scratch / "joined"
     shutil.rmtree(path, ignore_errors=True)
     join_tables(paths, path)
-    return Loaded(path, sum(segment.rows for segment in segments), time.perf_counter() - started)
+    return LoadedDatabase(path, sum(segment.rows for segment in segments), time.perf_counter() - started)
 
 
 def share_out(segments: Sequence[RowSegment]) -> list[list[RowSegment]]:
-    """Cut the segments into runs of about `limits.PART_ROWS` rows: a range of keys each."""
+    """Split the segments into parts of about `limits.PART_ROWS` rows, each a range of keys."""
     parts: list[list[RowSegment]] = [[]]
     rows = 0
     for segment in segments:
@@ -83,7 +83,7 @@ def share_out(segments: Sequence[RowSegment]) -> list[list[RowSegment]]:
 
 
 def load_part(path: Path, folder: Path, segments: tuple[RowSegment, ...]) -> int:
-    """Write segments into a LevelDB at `path`, read them back and compare. Returns the number of rows."""
+    """Write segments to a LevelDB at `path`, read them back and compare. Returns the number of rows."""
     rows = sum(segment.rows for segment in segments)
     mark = path.with_suffix(".loaded")
     content = json.dumps([segment.blake3 for segment in segments])
@@ -105,16 +105,16 @@ def load_part(path: Path, folder: Path, segments: tuple[RowSegment, ...]) -> int
 
 
 def _compare(database: LevelDB, segments: Sequence[RowSegment]) -> None:
-    """Read back what was written: number and BLAKE3 of the rows of each segment."""
+    """Read the rows of each segment back and compare their number and BLAKE3."""
     with database.snapshot() as state:
         starts = [segment.first for segment in segments[1:]]
         for segment, stop in zip(segments, [*starts, _AFTER_ALL], strict=True):
             digest = RowDigest()
-            # What does not come at the end of the range is missing in number.
+            # Rows missing at the end of the range show in their number.
             for rows in state.blocks(segment.first, stop):
                 digest.add(msgpack.packb(rows), len(rows))
             if (digest.rows, digest.hexdigest()) != (segment.rows, segment.digest):
                 raise ReindexError(
-                    f"the database does not hold what {segment.file} says: {digest.rows:,} rows were read back, {segment.rows:,} "
+                    f"the database does not hold the rows of {segment.file}: {digest.rows:,} rows were read back, {segment.rows:,} "
                     "were expected, or they differ. Check the disk and run again"
                 )

@@ -1,7 +1,7 @@
-"""Archives of a huge history: made from exports on Spark, byte for byte what a node makes of a store that holds the same.
+"""Archives of a large history, made from exports on Spark: byte for byte those that a node makes of a store with the same posts.
 
-Weeks are archived side by side. What one follows from another (where its archives lie in `data`, and the index) the
-driver adds, which alone has the control node's key.
+Weeks are archived in parallel. The driver, which alone has the control node's key, adds what depends on other weeks: the
+position of each archive in `data`, and the index.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from cablestore.archive.format.archive import Archive
 from cablestore.archive.format.period import Period, weeks
 from cablestore.archive.format.profile import Profile
 from cablestore.archive.weeks import archives_of, messages_of, stones_by
-from cablestore.archive.writer import ArchiveWriter, Created, Plan
+from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
 from cablestore.index.parallel import partitions_for
 from cablestore.protocol.crypto import Identity
 from cablestore.reindex import archive_tasks
 from cablestore.reindex.archive_tasks import WeeksJob
 from cablestore.reindex.inputs import posts_of
-from cablestore.reindex.job import own_folder
-from cablestore.reindex.prepare import Sources, read_sources
-from cablestore.reindex.stages import Progress, Ran, SparkOptions, begin, no_progress, shares_for, stages
+from cablestore.reindex.job import claim_folder
+from cablestore.reindex.prepare import JobSources, read_sources
+from cablestore.reindex.stages import JobReport, Progress, SparkOptions, begin, no_progress, shares_for, stages
 
 
 @dataclass(slots=True)
-class Made:
-    """What was made, and from what."""
+class MadeArchives:
+    """Result of making archives: the job and what was created."""
 
-    ran: Ran
-    created: Created
+    ran: JobReport
+    created: CreateReport
 
 
 def make_archives(
@@ -49,29 +49,30 @@ def make_archives(
     spark: SparkOptions | None = None,
     keep_work: bool = False,
     progress: Progress = no_progress,
-) -> Made:
+) -> MadeArchives:
     """Make the archives of all weeks that ended by `now_ms` and that have posts in one of the exports.
 
-    In a folder that has archives it goes on as a node does. `identity` is the control node's, `key` the cabal key, None
-    for public archives; the workers get `key` and never the identity. They and the driver must see the exports and
-    `work` under the same paths (beside the community's folder unless named); it is removed at the end unless `keep_work`.
-    Interrupted, the next call goes on. Raises ExportError, ArchiveError, ReindexError, StorageError.
+    In a folder with archives it continues as a node does. `identity` is the control node's, `key` the cabal key, None for
+    public archives; workers get `key` and never the identity. Workers and the driver must see the exports and `work`
+    under the same paths. `work` is by default beside the community's folder, and is removed at the end unless
+    `keep_work`. After an interruption the next call continues. Raises ExportError, ArchiveError, ReindexError,
+    StorageError.
     """
     sources = read_sources(exports)
-    plan = Plan(profile, identity, sources.dialect, key)
+    plan = ArchivePlan(profile, identity, sources.dialect, key)
     work = (work or folder.path.with_name(f"{folder.path.name}.making")).absolute()
     with folder.claimed():
-        plan.verified(folder)  # before any work is done for a folder that is another's
-        ran = Ran(own_folder(work), sources.dialect)
+        plan.verified(folder)  # fails now if the folder belongs to another control node
+        ran = JobReport(claim_folder(work), sources.dialect)
         history = _archive(sources, plan, now_ms, ran, spark, progress)
         created = history.write(folder, plan, progress)
     if not keep_work:
         shutil.rmtree(work, ignore_errors=True)
-    return Made(ran, created)
+    return MadeArchives(ran, created)
 
 
 def _archive(
-    sources: Sources, plan: Plan, now_ms: int, ran: Ran, spark: SparkOptions | None, progress: Progress
+    sources: JobSources, plan: ArchivePlan, now_ms: int, ran: JobReport, spark: SparkOptions | None, progress: Progress
 ) -> History:
     """Run the stages that make archives of weeks."""
     with stages(ran, spark, progress) as run:
@@ -96,7 +97,7 @@ def _archive(
 
 
 def first_of_all(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the least number of each name."""
+    """Return the smallest number of each name."""
     first: dict[str, int] = {}
     for numbers in found:
         for name, number in numbers.items():
@@ -106,15 +107,15 @@ def first_of_all(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that tasks made, which the driver puts together. `reports` are those of the weeks that have anything, in order."""
+    """Results of all tasks, which the driver puts together. `reports` are those of weeks with content, in order."""
 
     job: WeeksJob
     runs: list[str]
     first_posts_ms: dict[str, int]
     reports: list[dict[str, Any]]
 
-    def write(self, folder: ArchiveFolder, plan: Plan, progress: Progress = no_progress) -> Created:
-        """Add to a claimed folder what it does not have."""
+    def write(self, folder: ArchiveFolder, plan: ArchivePlan, progress: Progress = no_progress) -> CreateReport:
+        """Add to a claimed folder the archives that it lacks."""
         deletions = [bytes.fromhex(raw) for report in self.reports for raw in report["deletions"]]
         writer = ArchiveWriter(folder, plan, deletions)
         known = _content_of(folder, plan)
@@ -136,7 +137,7 @@ class History:
             writer.add(*self._late(writer, report["week"]))
 
     def _late(self, writer: ArchiveWriter, index: int) -> tuple[list[Archive], list[bytes]]:
-        """Return the archives of posts that came after those of their week were made."""
+        """Return archives of the posts that arrived after the archives of their week were made."""
         job, week = self.job, self.job.weeks[index]
         found = archive_tasks.read_week(job, self.runs, index)
         messages = writer.missing(week, list(messages_of(found.records, job.dialect)))
@@ -146,8 +147,8 @@ class History:
         )
 
 
-def _content_of(folder: ArchiveFolder, plan: Plan) -> dict[Period, list[tuple[int, str]]]:
-    """Return how many posts the archives of each week hold, one behind the other, and the Merkle root of each in hex."""
+def _content_of(folder: ArchiveFolder, plan: ArchivePlan) -> dict[Period, list[tuple[int, str]]]:
+    """Return for each week the number of posts and the Merkle root in hex of each of its archives, in order."""
     verified = plan.verified(folder)
     if verified is None:
         return {}

@@ -1,4 +1,4 @@
-"""Preparing a reindexing: reading what its inputs say of themselves, and cutting the work into even shares."""
+"""Preparation of a job: read manifests and indexes of its inputs, and split the work into even shares."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post, decode_post
 from cablestore.reindex.inputs import ArchiveSource, Input, SegmentInput, posts_of
-from cablestore.reindex.job import Drops, Job
+from cablestore.reindex.job import Drops, ReindexJob
 
 _SAMPLED_INPUTS: Final = 6
 _SAMPLED_POSTS: Final = 15_000
 _PIECES_SIZE_BYTES: Final = 1_000
-"""What the pieces of a post come to where there is no post to measure."""
+"""Assumed size of the pieces of a post if there is no post to measure."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """What a job is given: posts of one dialect, in exports (their `manifests`) and archives."""
+class JobSources:
+    """Sources of a job: posts of one dialect, in exports (their `manifests`) and archives."""
 
     dialect: Dialect
     manifests: list[Manifest]
     inputs: tuple[Input, ...]
 
 
-def read_sources(exports: Sequence[Path], archives: Sequence[ArchiveSource] = ()) -> Sources:
-    """Read manifests and verify indexes. Raises ExportError, ArchiveError."""
+def read_sources(exports: Sequence[Path], archives: Sequence[ArchiveSource] = ()) -> JobSources:
+    """Read manifests of exports and verify indexes of archives. Raises ExportError, ArchiveError."""
     manifests = read_manifests(exports) if exports or not archives else []
     inputs: list[Input] = list(all_inputs(manifests))
     dialects = [manifest.dialect for manifest in manifests]
@@ -48,12 +48,12 @@ def read_sources(exports: Sequence[Path], archives: Sequence[ArchiveSource] = ()
         dialect, found = _read_archives(source)
         if dialect != (dialects or [dialect])[0]:
             raise ArchiveError(
-                f"the archives below {source.folder} are of the dialect {dialect.name}, the posts before them of "
-                f"{dialects[0].name}. A store has one dialect: reindex them apart"
+                f"the archives below {source.folder} are in the dialect {dialect.name}, the sources before them in "
+                f"{dialects[0].name}. A store has one dialect: reindex them separately"
             )
         dialects.append(dialect)
         inputs += found
-    return Sources(dialects[0], manifests, tuple(inputs))
+    return JobSources(dialects[0], manifests, tuple(inputs))
 
 
 def _read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
@@ -67,7 +67,7 @@ def _read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
 
 
 def read_manifests(folders: Sequence[Path]) -> list[Manifest]:
-    """Read the manifests of exports, which must be of one dialect. Raises ExportError."""
+    """Read the manifests of exports. Raises ExportError, also if the exports are in different dialects."""
     if not folders:
         raise ExportError("a reindexing needs an export to start from: `cablestore export` makes one")
     manifests = [read_manifest(folder) for folder in folders]
@@ -75,28 +75,28 @@ def read_manifests(folders: Sequence[Path]) -> list[Manifest]:
     for manifest in manifests:
         if manifest.dialect != dialect:
             raise ExportError(
-                f"{manifest.folder} is of the dialect {manifest.dialect.name}, {manifests[0].folder} of {dialect.name}. "
-                "A store has one dialect: reindex them apart"
+                f"{manifest.folder} is in the dialect {manifest.dialect.name}, {manifests[0].folder} in {dialect.name}. "
+                "A store has one dialect: reindex them separately"
             )
     return manifests
 
 
 def all_inputs(manifests: Sequence[Manifest]) -> tuple[SegmentInput, ...]:
-    """Return every segment of every export."""
+    """Return all segments of all exports as inputs."""
     return tuple(SegmentInput(m.folder.absolute(), segment) for m in manifests for segment in m.segments)
 
 
 def make_job(
     inputs: Sequence[Input], folder: Path, dialect: Dialect, catalog: Catalog, drops: Drops, views: frozenset[str]
-) -> Job:
-    """Cut the work into partitions of hashes and buckets of keys. `views` are those to build, all where it is empty."""
+) -> ReindexJob:
+    """Split the work into partitions of hashes and buckets of keys. `views` are those to build; empty means all."""
     wanted = _wanted_prefixes(catalog, views)
     posts = posts_of(inputs)
     sample, sampled = _sample(inputs, dialect, catalog)
     size_bytes = sum(len(key) + len(value) for key, value in sample) * posts / max(sampled, 1)
     buckets = 1 + int(size_bytes / MAX_BUCKET_SIZE_BYTES)
     boundaries = choose_boundaries(sample, buckets, _edges(catalog))
-    return Job(
+    return ReindexJob(
         folder=folder,
         dialect=dialect,
         catalog=catalog,
@@ -111,7 +111,7 @@ def make_job(
 
 
 def _sample(inputs: Sequence[Input], dialect: Dialect, catalog: Catalog) -> tuple[list[Row], int]:
-    """Return the pieces of some posts from all over the inputs, sorted, and of how many posts they are."""
+    """Return the sorted pieces of a sample of posts from all inputs, and the number of sampled posts."""
     having = [source for source in inputs if source.posts]
     chosen = having[:: 1 + len(having) // _SAMPLED_INPUTS]
     step = 1 + sum(source.posts for source in chosen) // _SAMPLED_POSTS
@@ -126,12 +126,12 @@ def _sample(inputs: Sequence[Input], dialect: Dialect, catalog: Catalog) -> tupl
     derivation = Derivation(catalog)
     for digest in sorted(posts):
         derivation.post(posts[digest])
-    derivation.reverse = []  # these rows go into no bucket
+    derivation.reverse = []  # these rows are in no bucket
     return derivation.take(), len(posts)
 
 
 def _edges(catalog: Catalog) -> set[bytes]:
-    """Return where a bucket has to begin: at every view, and behind what lies in order of hashes, in segments of its own."""
+    """Return keys at which a bucket must begin: each view, and the ends of rows in order of hashes, which have own segments."""
     edges = {prefix for prefix, _ in catalog.prefixes}
     return edges | {after_prefix(prefix) for prefix in (DATA_PREFIX, REVERSE_PREFIX)}
 
@@ -140,11 +140,11 @@ def _wanted_prefixes(catalog: Catalog, views: frozenset[str]) -> list[bytes]:
     unknown = views - catalog.versions.keys()
     if unknown:
         raise ExportError(f"there is no view {', '.join(sorted(unknown))}; there are {', '.join(catalog.versions)}")
-    # The reverse hash map has the keys of all other views, so it goes along with each of them.
+    # The reverse hash map holds keys of all other views, so it is built with each of them.
     names = views | {REVERSE_NAME} if views else frozenset(catalog.versions)
     return [prefix for prefix, name in catalog.prefixes if name in names]
 
 
 def _is_wanted(start: bytes, wanted: Sequence[bytes]) -> bool:
-    """Tell whether a bucket lies in a wanted range. The first one, before all views, holds nothing."""
+    """Tell whether the bucket that begins at `start` is in a wanted range. The first one, before all views, is empty."""
     return any(prefix <= start < after_prefix(prefix) for prefix in wanted)

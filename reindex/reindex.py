@@ -1,7 +1,9 @@
-"""A new generation of a store from exports and archives: derived by Spark, loaded, caught up, checked, and swapped in by a rename.
+"""Reindexing: Spark derives a new generation of a store from exports and archives.
 
-Until the swap the live database is only read. Killed at any instant, the next run goes on from what is finished; the
-generation before stays, to go back to.
+    derive (Spark) -> load -> catch up with the live database -> check -> swap in by a rename
+
+Until the swap the live database is only read. After a kill at any instant the next run continues from the finished work.
+The previous generation stays, to go back to.
 """
 
 from __future__ import annotations
@@ -35,21 +37,21 @@ from cablestore.index.view import REVERSE_NAME, Catalog
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post
 from cablestore.reindex.inputs import ArchiveSource
-from cablestore.reindex.job import Drops, own_folder
+from cablestore.reindex.job import Drops, claim_folder
 from cablestore.reindex.load import load
 from cablestore.reindex.prepare import read_sources
 from cablestore.reindex.row_segments import read_rows, with_local_only
-from cablestore.reindex.stages import Derived, Progress, SparkOptions, derive_rows
+from cablestore.reindex.stages import DerivedRows, Progress, SparkOptions, derive_rows
 from cablestore.store.closed import locked_folder, open_reader
 from cablestore.store.key_file import unseal_with
 from cablestore.views import CATALOG
 
 
 @dataclass(slots=True)
-class Reindexed:
-    """What a reindexing came to. Seconds are by stage."""
+class ReindexReport:
+    """Result of a reindexing. `seconds` are by stage."""
 
-    derived: Derived
+    derived: DerivedRows
     generation: str
     rows: int
     succession: TakeoverReport
@@ -70,16 +72,17 @@ def reindex(
     catalog: Catalog = CATALOG,
     keep_work: bool = False,
     progress: Progress = lambda *_: None,
-) -> Reindexed:
-    """Build the store at `out` anew from exports and archives, or make it.
+) -> ReindexReport:
+    """Rebuild the store at `out` from exports and archives, or create it.
 
-    It gets the union of all posts in them that nobody deleted: that archives are canonical for their weeks and channels
-    (RFC 61) removes posts where they are imported, and not here. A store that is there must be among those exported, and its posts since are added; it must not be open when the new
-    database takes its place. `views` are those to build anew, all where it is empty. `work` is a folder that the workers
-    share (beside `out` unless named) and is removed at the end unless `keep_work`.
+    It gets the union of all posts in them that nobody deleted. Archives are canonical for their weeks and channels
+    (RFC 61) and remove posts only if they are imported, not here. An existing store must be among those exported; its
+    later posts are added. It must not be open when the new database replaces its own. `views` are those to rebuild; empty
+    means all. `work` is a folder that the workers share, by default beside `out`; it is removed at the end unless
+    `keep_work`.
 
-    Raises ExportError, ArchiveError, ReindexError, StorageError, and OpenError, of which MissingViewError is for a store that has views
-    which `catalog` lacks. Whatever is raised, the store is as it was.
+    Raises ExportError, ArchiveError, ReindexError, StorageError and OpenError; MissingViewError for a store that has views
+    which `catalog` lacks. After any error the store is unchanged.
     """
     out = out.absolute()
     work = (work or out.with_name(f"{out.name}.reindex")).absolute()
@@ -100,9 +103,9 @@ def reindex(
         progress=progress,
     )
     if derived.left_out:
-        after = 0  # what stood in them may be in the live database alone
-    own_folder(scratch)
-    new = _New(out, scratch, derived, catalog, after, progress)
+        after = 0  # their posts may be only in the live database
+    claim_folder(scratch)
+    new = _NewGeneration(out, scratch, derived, catalog, after, progress)
     report = new.replace_views(views) if views else new.replace_all(drops)
     shutil.rmtree(scratch, ignore_errors=True)
     if not keep_work:
@@ -111,9 +114,9 @@ def reindex(
 
 
 def covered(manifests: Sequence[Manifest], out: Path) -> int:
-    """Return how far the exports cover the arrival log of the store at `out`, 0 where there is none yet.
+    """Return how far the exports cover the arrival log of the store at `out`, 0 if there is no store yet.
 
-    Raises ExportError where the store holds what no export has.
+    Raises ExportError if the store has posts that no export has.
     """
     header = peek(out)
     if header is None:
@@ -125,24 +128,24 @@ def covered(manifests: Sequence[Manifest], out: Path) -> int:
     ]
     if not found:
         raise ExportError(
-            f"none of the exports is a whole one of the store at {out}, so what it holds would be lost. Export it first and name "
-            "that export too, or name a new folder"
+            f"none of the exports is a complete one of the store at {out}, so its posts would be lost. Export it first and "
+            "name that export too, or name a new folder"
         )
     return max(found)
 
 
 def _require_views(out: Path, catalog: Catalog) -> None:
-    """Raise MissingViewError before the work begins, not only at its end. A store that is open now is looked at then."""
+    """Raise MissingViewError before the work begins. A store that is open now is checked at the end."""
     if peek(out) is not None:
         with suppress(StoreLockedError), locked_folder(out) as folder, _live(folder, catalog):
             pass
 
 
-class _New:
-    """The database that is to be the next generation."""
+class _NewGeneration:
+    """Database that becomes the next generation."""
 
     def __init__(
-        self, out: Path, scratch: Path, derived: Derived, catalog: Catalog, after: int, progress: Progress
+        self, out: Path, scratch: Path, derived: DerivedRows, catalog: Catalog, after: int, progress: Progress
     ) -> None:
         self._out = out
         self._scratch = scratch
@@ -153,8 +156,8 @@ class _New:
         self._dialect: Dialect = derived.dialect
         self._seconds = dict(derived.seconds)
 
-    def replace_all(self, drops: Drops) -> Reindexed:
-        """Load all rows, bring them up to the live database, check them and swap."""
+    def replace_all(self, drops: Drops) -> ReindexReport:
+        """Load all rows, add what the live database got since, check and swap."""
         with self._timed("load"):
             total = sum(segment.rows for segment in self._derived.segments)
             loaded = load(
@@ -178,8 +181,8 @@ class _New:
             checked = self._check(loaded.path, folder)
             return self._swap(folder, loaded.path, loaded.rows, succession, checked)
 
-    def replace_views(self, views: frozenset[str]) -> Reindexed:
-        """Take the rows of some views from the segments and all others from the live database."""
+    def replace_views(self, views: frozenset[str]) -> ReindexReport:
+        """Take the rows of these views from the segments and all others from the live database, check and swap."""
         path = self._scratch / "views"
         shutil.rmtree(path, ignore_errors=True)
         with (
@@ -187,9 +190,7 @@ class _New:
             _live(folder, self._catalog) as live,
         ):
             if live is None:
-                raise ExportError(
-                    f"there is no store at {self._out} whose views could be built anew: leave --views out"
-                )
+                raise ExportError(f"there is no store at {self._out} whose views could be rebuilt: run without --views")
             self._refuse_later_posts(live)
             target = LevelDB(path, create=True)
             try:
@@ -204,24 +205,24 @@ class _New:
         latest = arrival_log.next_sequence(live) - 1
         if latest != self._after:
             raise ExportError(
-                f"{latest - self._after:,} entries came into the store's log after the export. Export it again: single views are "
-                "built for a store that stands still"
+                f"{latest - self._after:,} entries were added to the store's log after the export. Export it again: single views can "
+                "be rebuilt only if the store has not changed"
             )
 
     def _mix(self, live: Reader, target: LevelDB, views: frozenset[str]) -> int:
-        """Write the live database's rows, with those of the segments in place of the views' that were built anew."""
-        anew = views | {REVERSE_NAME}
+        """Write the rows of the rebuilt views from the segments, and all others from the live database."""
+        rebuilt = views | {REVERSE_NAME}
         segments = [read_rows(self._derived.folder, segment) for segment in self._derived.segments]
         own = [live.unseal(sealed) for _, sealed in live.prefix(PRIVATE_PREFIX)]
-        # What local-only posts add to folds and rows, a summary made of the segments does not have.
-        again = [each for each in summaries(self._catalog) if own and self._catalog.view_of(each.prefix) in anew]
+        # Summaries in the segments lack what local-only posts add.
+        again = [each for each in summaries(self._catalog) if own and self._catalog.view_of(each.prefix) in rebuilt]
         left_out = tuple(each.prefix for each in again)
         made = (row for row in chain.from_iterable(chain.from_iterable(segments)) if not row[0].startswith(left_out))
-        kept = (row for row in live.scan(b"", AFTER_ALL) if self._catalog.view_of(row[0]) not in anew)
-        sizes: Sizes = {name: size for name, size in decode_sizes(live.get(SIZES_KEY)).items() if name not in anew}
+        kept = (row for row in live.scan(b"", AFTER_ALL) if self._catalog.view_of(row[0]) not in rebuilt)
+        sizes: Sizes = {name: size for name, size in decode_sizes(live.get(SIZES_KEY)).items() if name not in rebuilt}
         rows = 0
         with target.bulk_writer() as writer:
-            for batch in batches(with_local_only(made, own, self._catalog, anew), _row_size_bytes):
+            for batch in batches(with_local_only(made, own, self._catalog, rebuilt), _row_size_bytes):
                 writer.put(batch)
                 sizes = add_sizes(sizes, measure(batch, self._catalog))
                 rows += len(batch)
@@ -236,7 +237,7 @@ class _New:
         write_head(target, meta_row(self._catalog, self._dialect, FORMAT), sizes)
 
     def _check(self, path: Path, folder: Folder) -> CheckReport:
-        """Check the new database like any other. Raises ReindexError where anything is wrong with it."""
+        """Check the new database like any other. Raises ReindexError if anything is wrong."""
         posts = sum(self._derived.posts.values())
         with self._timed("check"):
             report = check_in_parts(
@@ -249,18 +250,18 @@ class _New:
             )
         if not report.is_clean:
             raise ReindexError(
-                f"the new database is not whole, so the old one stays: {report.problem_count:,} problems, the first: "
-                f"{report.problems[0]}. Remove {self._derived.folder} and run again; should it stay so, report it"
+                f"the new database is damaged, so the old one stays live: {report.problem_count:,} problems, the first: "
+                f"{report.problems[0]}. Remove {self._derived.folder} and run again; if that does not help, report it"
             )
         return report
 
     def _swap(
         self, folder: Folder, path: Path, rows: int, succession: TakeoverReport, checked: CheckReport
-    ) -> Reindexed:
+    ) -> ReindexReport:
         with self._timed("swap"):
             name = folder.adopt(path)
             folder.activate(name, keep=True)
-        return Reindexed(self._derived, name, rows, succession, checked, self._seconds)
+        return ReindexReport(self._derived, name, rows, succession, checked, self._seconds)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -285,9 +286,9 @@ def _row_size_bytes(row: Row) -> int:
 
 @contextmanager
 def _live(folder: Folder, catalog: Catalog) -> Iterator[Reader | None]:
-    """Read the live database of a store that is not open; None where there is none yet.
+    """Open the live database of a closed store for reading; None if there is none yet.
 
-    Raises MissingViewError if it has views that the catalog lacks: the next generation would be without them.
+    Raises MissingViewError if it has views that the catalog lacks: the next generation would lack them.
     """
     if folder.is_new:
         yield None

@@ -1,4 +1,4 @@
-"""Segments of rows: what a reindexing makes and a loader loads. Sorted by key, with a checksum of file and of rows."""
+"""Segments of rows, which a reindexing makes and a loader loads: sorted by key, with checksums of the file and of the rows."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from cablestore.limits import SEGMENT_BLOCK_SIZE_BYTES
 from cablestore.protocol.post import Post
 
 _LEVEL: Final = -3
-"""zstd's, a fast one: rows are read once, soon."""
+"""Compression level of zstd. A fast one: rows are read only once."""
 
 _ROW_FIELDS: Final = 2
-"""A key and its value."""
+"""Number of fields of a row: a key and its value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowSegment:
-    """One file of sorted rows. `first` and `last` are its keys; `digest` is the BLAKE3 of its rows, see `RowDigest`."""
+    """File of sorted rows. `first` and `last` are its outer keys; `digest` is the BLAKE3 of its rows, see `RowDigest`."""
 
     file: str
     first: bytes
@@ -40,25 +40,25 @@ class RowSegment:
     blake3: str
     digest: str
     sizes: dict[str, tuple[int, int]]
-    """Rows and bytes by view."""
+    """Rows and bytes of each view."""
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Self:
-        """Read what `RowWriter.close` returned."""
+        """Read what `RowSegmentWriter.close` returned."""
         sizes = {name: (int(rows), int(size)) for name, (rows, size) in fields["sizes"].items()}
         keys = {"first": bytes.fromhex(fields["first"]), "last": bytes.fromhex(fields["last"]), "sizes": sizes}
         return cls(**{**fields, **keys})
 
 
 class RowDigest:
-    """BLAKE3 over rows in order of keys: msgpack [key bin, value bin] of each, one behind the other."""
+    """BLAKE3 over rows in order of keys: the concatenation of msgpack [key bin, value bin] of each."""
 
     def __init__(self) -> None:
         self._hasher = blake3.blake3()
         self.rows = 0
 
     def add(self, packed: bytes, rows: int) -> None:
-        """Take rows that are packed as one msgpack array; its header is no part of the digest."""
+        """Add rows that are packed as one msgpack array. Its header is not part of the digest."""
         self._hasher.update(memoryview(packed)[1 if rows < 16 else 3 if rows < 2**16 else 5 :])
         self.rows += rows
 
@@ -67,8 +67,8 @@ class RowDigest:
         return self._hasher.hexdigest()
 
 
-class RowWriter:
-    """Writes one segment of rows, in a `with`."""
+class RowSegmentWriter:
+    """Writer of one segment of rows, a context manager."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -77,11 +77,9 @@ class RowWriter:
         self._first = self._last = b""
 
     def __enter__(self) -> Self:
-        """Return the writer."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Remove what was not finished."""
         self._segment.__exit__(*exc_info)
 
     def write(self, rows: list[Row]) -> None:
@@ -109,17 +107,17 @@ class RowWriter:
 
 
 def read_rows(folder: Path, segment: RowSegment) -> Iterator[list[Row]]:
-    """Yield a segment's rows in blocks. The file's checksum is checked first."""
+    """Yield the rows of a segment in blocks, after verifying the checksum of the file."""
     for block in read_segment(folder / segment.file, segment.blake3):
         if any(type(row) is not tuple or len(row) != _ROW_FIELDS for row in block):
-            raise CorruptExportError(f"{folder / segment.file} holds no rows. Remove the folder and run again")
+            raise CorruptExportError(f"{folder / segment.file} does not hold rows. Remove the folder and run again")
         yield list(block)
 
 
 def with_local_only(
     rows: Iterable[Row], posts: Iterable[Post], catalog: Catalog, views: Collection[str]
 ) -> Iterator[Row]:
-    """Yield sorted rows of these views together with those of posts that are in no export, in order of keys."""
+    """Yield sorted rows of these views merged with those of local-only posts, which are in no export."""
     derivation = Derivation(catalog)
     records = [derivation.post(post) for post in posts]
     own = sorted(row for row in records + derivation.take() if catalog.view_of(row[0]) in views)
@@ -129,7 +127,7 @@ def with_local_only(
 
 
 def _blocks(rows: list[Row]) -> Iterable[list[Row]]:
-    """Cut rows into blocks of about the size that readers hold in memory."""
+    """Split rows into blocks of about the size that readers hold in memory."""
     at = 0
     while at < len(rows):
         size = sum(len(key) + len(value) for key, value in rows[at : at + 100]) / len(rows[at : at + 100])

@@ -1,8 +1,8 @@
-"""A Spark session that starts from nothing but pip, says nothing to the user, and leaves no process behind.
+"""Spark session that needs nothing but pip, prints nothing, and leaves no process running.
 
-Spark's Java process is started here and not by PySpark, so that its output goes to a file, its process is known, and
-waiting for it has an end. PySpark finds it as it finds the one of spark-submit, through two variables of the
-environment. Under spark-submit, or where Spark runs in this process already, that one is taken as it is.
+Spark's Java process is started here and not by PySpark, so that its output goes to a file, its process id is known, and
+waiting for it has a timeout. PySpark finds it as it finds the one of spark-submit, through two environment variables.
+Under spark-submit, or if Spark already runs in this process, the existing session is used.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 START_TIMEOUT_S: Final = 120
-"""How long Spark's Java process may take to start: two seconds, a minute on a small machine under load."""
+"""Timeout for the start of Spark's Java process, which takes two seconds, or a minute on a small machine under load."""
 
 STOP_TIMEOUT_S: Final = 30
-"""How long it may take to remove its temporary files and end before it is killed."""
+"""Time that it has to remove its temporary files and end before it is killed."""
 
 LOG_LINES_QUOTED: Final = 10
-"""Last lines of the log that an error quotes."""
+"""Number of last lines of the log that an error quotes."""
 
 DRIVER_MEMORY: Final = "1g"
-"""Java's memory. It sorts and shuffles; records pass through in small batches, and what is sorted spills to the disk."""
+"""Java's memory, for sorting and shuffling. Records pass in small batches, and sorts spill to the disk."""
 
 SQL_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Records are blocks of up to a megabyte, so that Spark's 10,000 records a batch would be gigabytes.
+        # Records are blocks of up to a megabyte, so Spark's 10,000 records per batch would be gigabytes.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
         "spark.sql.execution.arrow.maxBytesPerBatch": "33554432",
-        # A batch whose columns are not those that were declared is an error instead of wrong values.
+        # A batch with other columns than declared is an error instead of wrong values.
         "spark.sql.execution.arrow.pyspark.validateSchema.enabled": "true",
     }
 )
-"""What every session has unless told otherwise. A version of Spark that does not know one of them ignores it."""
+"""Defaults of every session. A version of Spark that does not know one of them ignores it."""
 
 _LOG_CONFIGURATION: Final = """\
 rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
-# Spark takes the level of this class for all, and WARN where it has none, because it thinks it is a shell.
+# Spark uses the level of this class for all, or WARN if it has none, because it takes itself for a shell.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = info
 appender.console.type = Console
@@ -75,7 +75,7 @@ _OF_PYSPARK: Final = re.compile(r"[/\\](py4j|pyspark)[/\\]")
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """How far a running stage is; `name` is the description of its job where it has one."""
+    """Progress of a running stage. `name` is the description of its job if it has one."""
 
     name: str
     tasks_done: int
@@ -94,15 +94,15 @@ def session(
 ) -> Iterator[SparkSession]:
     """Start Spark, and end it with all its processes.
 
-    Without a `master` Spark runs in one process on `cores` cores, or on all of them. Everything that it writes to
-    the disk is below `scratch`; what it says, and what its Python workers say, is appended to `log`. `options` are
-    Spark's own and come before `SQL_OPTIONS`. Memory is written as Java has it: "900m", "4g".
+    Without a `master` Spark runs in one process on `cores` cores, by default all. All its files are below `scratch`; its
+    output and that of its Python workers is appended to `log`. `options` are settings of Spark and override
+    `SQL_OPTIONS`. Memory is in Java's notation: "900m", "4g".
 
-    Under spark-submit the session is what spark-submit was told: of all arguments only those `options` count
-    that can be set while Spark runs.
+    Under spark-submit the session is as spark-submit was told: only those `options` have an effect that can be set while
+    Spark runs.
 
-    Raises ReindexError where PySpark is not installed, there is no Java, or Spark does not start. An error of Spark
-    that leaves the body becomes a ReindexError too, with the line that tells why.
+    Raises ReindexError if PySpark is not installed, there is no Java, or Spark does not start. An error of Spark in the
+    body becomes a ReindexError too, with the line that explains it.
     """
     _require_pyspark()
     if _runs_already():
@@ -122,9 +122,9 @@ def session(
 
 
 def stage_progress(spark: SparkSession) -> list[StageProgress]:
-    """Return the stages that run now, oldest first. May be called from any thread; of a stopped session it is empty."""
+    """Return the running stages, oldest first; none of a stopped session. May be called from any thread."""
     found = []
-    # Between two of these calls a job may be forgotten or Spark may end. Progress is not worth an error.
+    # Between two of these calls Spark may forget a job or end. Progress is not worth an error.
     with suppress(Exception):
         tracker = spark.sparkContext.statusTracker()
         descriptions = _descriptions(spark)
@@ -137,8 +137,8 @@ def stage_progress(spark: SparkSession) -> list[StageProgress]:
 
 
 def _descriptions(spark: SparkSession) -> dict[int, str]:
-    """Return what the running jobs' descriptions say of their stages; PySpark's tracker leaves them out."""
-    store = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - the only way to Spark's own table of jobs
+    """Return the descriptions of running jobs by stage. PySpark's tracker leaves them out."""
+    store = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001 - the only access to Spark's table of jobs
     tracker = spark.sparkContext.statusTracker()
     found = {}
     for job_id in tracker.getActiveJobsIds():
@@ -156,7 +156,7 @@ def _require_pyspark() -> None:
         raise ReindexError("PySpark is not installed. Install it with: pip install 'cablestore[reindex]'") from None
 
 
-# --- a session that is not ours ---------------------------------------------------------------
+# --- an existing session ----------------------------------------------------------------------
 
 
 def _runs_already() -> bool:
@@ -167,7 +167,7 @@ def _runs_already() -> bool:
 
 @contextmanager
 def _given_session(options: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Take the session of spark-submit or of the program around us, with our options where it has none of its own."""
+    """Use the session of spark-submit or of the calling program, with our options where it sets none."""
     from pyspark import SparkContext  # noqa: PLC0415 - as above
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
@@ -184,7 +184,7 @@ def _given_session(options: Mapping[str, str]) -> Iterator[SparkSession]:
             spark.stop()
 
 
-# --- what Spark is told -----------------------------------------------------------------------
+# --- settings of Spark ------------------------------------------------------------------------
 
 
 def _is_on_this_machine(master: str) -> bool:
@@ -192,7 +192,7 @@ def _is_on_this_machine(master: str) -> bool:
 
 
 def _environment(scratch: Path, master: str) -> dict[str, str]:
-    """Return the variables that Spark's process and its workers need besides the ones that are set."""
+    """Return the environment variables that Spark's process and its workers need in addition."""
     import pyspark  # noqa: PLC0415 - as above
 
     log_configuration = scratch / "log4j2.properties"
@@ -206,7 +206,7 @@ def _environment(scratch: Path, master: str) -> dict[str, str]:
     if master.startswith("local-cluster"):
         wanted["SPARK_HOME"] = str(_linked_home(package, scratch / "spark"))
     elif _is_on_this_machine(master) or not os.environ.get("SPARK_HOME"):
-        # Named, because Spark's scripts would look for it with whatever python3 is on PATH.
+        # Set, because Spark's scripts would otherwise look for it with the python3 on PATH.
         wanted["SPARK_HOME"] = str(package)
     if _is_on_this_machine(master):
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -214,7 +214,7 @@ def _environment(scratch: Path, master: str) -> dict[str, str]:
 
 
 def _linked_home(package: Path, home: Path) -> Path:
-    """Make a home of links: local-cluster writes into `$SPARK_HOME/work`, which would be inside site-packages."""
+    """Make a home of links: local-cluster writes to `$SPARK_HOME/work`, which would be inside site-packages."""
     home.mkdir(exist_ok=True)
     for entry in package.iterdir():
         link = home / entry.name
@@ -230,8 +230,8 @@ def _settings(scratch: Path, master: str, driver_memory: str) -> dict[str, str]:
         "spark.master": master,
         "spark.app.name": "cablestore",
         "spark.driver.memory": driver_memory,
-        # Native libraries are unpacked there. Java only passes blobs on, and compiling its code with more care takes 2 s of
-        # every run. The user's own extraJavaOptions come after.
+        # Native libraries are unpacked there. Java only passes blobs on, and a better compilation of its code costs 2 s in
+        # every run. The user's own extraJavaOptions follow.
         "spark.driver.defaultJavaOptions": f'"-Djava.io.tmpdir={temporary}" -XX:-UsePerfData -XX:TieredStopAtLevel=1',
         "spark.local.dir": str(temporary),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -261,10 +261,10 @@ def _java_process(
     process = subprocess.Popen(  # noqa: S603 - Spark's own script, from the package
         [*command, "pyspark-shell"],
         env={**os.environ, **environment, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(address)},
-        stdin=subprocess.PIPE,  # it ends when this closes, so it does not outlive us whatever kills us
+        stdin=subprocess.PIPE,  # it ends when this closes, so it ends with us even if we are killed
         stdout=said,
         stderr=said,
-        start_new_session=True,  # Ctrl-C in a terminal is for us; we end it
+        start_new_session=True,  # Ctrl-C in a terminal must not reach it; we end it
     )
     try:
         port, secret = _wait_for_address(process, address, said, begin)
@@ -275,7 +275,7 @@ def _java_process(
 
 
 def _wait_for_address(process: subprocess.Popen[bytes], address: Path, said: TextIO, begin: int) -> tuple[int, str]:
-    """Return the port and the secret that Java writes into a file when it is ready: two numbers, then the secret."""
+    """Return the port and the secret that Java writes to a file when it is ready: two numbers, then the secret."""
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while not address.is_file():
         if process.poll() is not None:
@@ -289,7 +289,7 @@ def _wait_for_address(process: subprocess.Popen[bytes], address: Path, said: Tex
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let the process end by itself, for it has files to remove, and kill it and its children where it does not."""
+    """Let the process end by itself, since it removes its files. Kill it and its children if it does not."""
     assert process.stdin is not None  # noqa: S101 - tells mypy that it is a pipe
     try:
         with suppress(OSError):
@@ -304,7 +304,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _quote(said: TextIO, begin: int) -> str:
-    """Return the end of what the log got since `begin`, for an error message."""
+    """Return the last lines of the log since `begin`, for an error message."""
     with Path(said.name).open("rb") as log:
         log.seek(begin)
         lines = log.read().decode(errors="replace").strip().splitlines()[-LOG_LINES_QUOTED:]
@@ -316,7 +316,7 @@ def _quote(said: TextIO, begin: int) -> str:
 
 @contextmanager
 def _own_session(environment: Mapping[str, str], said: TextIO) -> Iterator[SparkSession]:
-    """Connect PySpark to the Java process; afterwards leave PySpark as if it had never been."""
+    """Connect PySpark to the Java process. Afterwards reset PySpark to its initial state."""
     from pyspark import SparkContext  # noqa: PLC0415 - as above
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
@@ -332,8 +332,8 @@ def _own_session(environment: Mapping[str, str], said: TextIO) -> Iterator[Spark
     except _java_errors() as error:
         if _is_of_ctrl_c(error):
             raise KeyboardInterrupt from None
-        # These ask Java for their text when it is wanted, and then there will be no Java.
-        raise ReindexError(f"{_reason(error)}. All that Spark said is in {said.name}") from None
+        # These errors ask Java for their text later, when Java has ended.
+        raise ReindexError(f"{_reason(error)}. The log of Spark is {said.name}") from None
     finally:
         _disconnect()
         sys.path[:] = [path for path in sys.path if path in paths]
@@ -346,14 +346,14 @@ def _java_errors() -> tuple[type[Exception], ...]:
 
 
 def _is_of_ctrl_c(error: BaseException) -> bool:
-    """Ctrl-C cuts the connection; what PySpark then still calls on its way out may fail, and hides the interrupt."""
+    """Tell whether Ctrl-C caused an error: it cuts the connection, and later calls of PySpark fail and hide the interrupt."""
     context = error.__context__
     return context is not None and (isinstance(context, KeyboardInterrupt) or _is_of_ctrl_c(context))
 
 
 def _reason(error: Exception) -> str:
-    """Return the part that matters: the error at the end of a Python worker's traceback, else the first line."""
-    text = str(error).partition("\n\tat ")[0]  # without Java's own stack
+    """Return the useful part: the error at the end of a Python worker's traceback, else the first line."""
+    text = str(error).partition("\n\tat ")[0]  # without Java's stack
     noise = ("An error occurred while calling", " SQLSTATE:")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(noise)] or [repr(error)]
     if "Traceback (most recent call last)" not in text:
@@ -364,7 +364,7 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def _environ(added: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of our own environment, and take back these and what PySpark adds."""
+    """Set environment variables during the body. Afterwards restore them and those that PySpark sets."""
     before = dict(os.environ)
     os.environ.update(added)
     try:
@@ -378,7 +378,7 @@ def _environ(added: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Take back the handler of Ctrl-C that PySpark installs: it talks to Java from within the signal."""
+    """Remove the handler of Ctrl-C that PySpark installs: it calls Java inside the signal handler."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -390,13 +390,13 @@ def _own_interrupts() -> Iterator[None]:
 
 
 def _disconnect() -> None:
-    """Stop the session and make PySpark forget the Java process, so that a later session starts with one of its own."""
+    """Stop the session and make PySpark forget the Java process, so that a later session starts a new one."""
     from pyspark import SparkContext  # noqa: PLC0415 - as above
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
 
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway  # noqa: SLF001 - PySpark has no call
     try:
-        # Java may be gone, or in the middle of an answer that Ctrl-C cut off. It is ended in any case.
+        # Java may be gone, or in the middle of an answer that Ctrl-C cut off. It is ended anyway.
         with suppress(Exception):
             if context is not None:
                 context.stop()
@@ -413,7 +413,7 @@ def _disconnect() -> None:
 
 @contextmanager
 def _python_side_to(said: TextIO) -> Iterator[None]:
-    """Write into the log what PySpark logs and warns of in this process."""
+    """Redirect logs and warnings of PySpark in this process to the log."""
 
     def show(
         message: Warning | str,
@@ -429,14 +429,14 @@ def _python_side_to(said: TextIO) -> Iterator[None]:
     handler.setLevel(logging.INFO)
 
     def divert(record: logging.LogRecord) -> bool:
-        """Keep what py4j hands to the root logger itself, as it does when Ctrl-C comes, from the user."""
+        """Hide from the user what py4j logs directly to the root logger, as it does after Ctrl-C."""
         if not _OF_PYSPARK.search(record.pathname):
             return True
         handler.handle(record)
         return False
 
     root = logging.getLogger()
-    # Without a handler the root logger would get one for good as soon as py4j uses it.
+    # Without a handler the root logger would permanently get one as soon as py4j uses it.
     spare = None if root.handlers else logging.lastResort
     if spare:
         root.addHandler(spare)
@@ -459,7 +459,7 @@ def _python_side_to(said: TextIO) -> Iterator[None]:
 
 
 def _loggers() -> list[logging.Logger]:
-    """Return the loggers of PySpark: two of libraries, and two that print every error of a query as JSON."""
+    """Return the loggers of PySpark: two of libraries, and two that print each error of a query as JSON."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - as above
 
     of_queries = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]

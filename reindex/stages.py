@@ -1,8 +1,7 @@
-"""Running a job on Spark; that of a reindexing: exports and archives in, segments of sorted rows out.
+"""Stages of a job on Spark, and the job of a reindexing: from exports and archives to segments of sorted rows.
 
-The driver only hands out work. Spark moves posts to where their hashes belong, gives out tasks, and runs what fails
-again. Nothing but reports comes back to the driver: a line for each segment, partition and bucket. The tasks themselves
-are in `tasks`.
+The driver only distributes work. Spark moves posts to the partitions of their hashes, distributes tasks, and repeats
+failed ones. Only reports come back to the driver: a line per segment, partition and bucket. The tasks are in `tasks`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input, posts_of
-from cablestore.reindex.job import Drops, Exchange, Job, own_folder
+from cablestore.reindex.job import Drops, ReindexJob, ShuffledJob, claim_folder
 from cablestore.reindex.prepare import make_job, read_sources
 from cablestore.reindex.row_segments import RowSegment
 from cablestore.reindex.spark import session, stage_progress
@@ -37,23 +36,23 @@ if TYPE_CHECKING:
 
 _JOB: Final = "job.json"
 _MADE: Final = frozenset({".seg", ".archives", ".json", ".tmp", ".done"})
-"""How the names of files end that tasks leave in the job's folder."""
+"""Suffixes of files that tasks write to the job's folder."""
 _POLL_S: Final = 0.5
 _SHARES_AT_LEAST: Final = 8
 _SHARES_OF_A_PARTITION: Final = 2
 
 
 Progress = Callable[[str, int, int], None]
-"""Is told how far a stage is: its name, tasks or rows done, and how many there are."""
+"""Callback for progress: name of the stage, tasks or rows done, and their total."""
 
 
 def no_progress(_stage: str, _done: int, _total: int) -> None:
-    """Tell nobody."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """How Spark is to be run. Without `master` on `cores` of this machine, all of them without a number."""
+    """Options of Spark. Without `master` it runs on this machine with `cores` cores, by default all."""
 
     master: str | None = None
     cores: int | None = None
@@ -62,24 +61,24 @@ class SparkOptions:
 
 
 @dataclass(slots=True)
-class Ran:
-    """What is to be told of a job, whose work is in `folder`."""
+class JobReport:
+    """Report of a job whose work is in `folder`."""
 
     folder: Path
     dialect: Dialect
     counts: Counter[str] = field(default_factory=Counter)
-    """What was read, and what was left out or found without effect, by reason."""
+    """Numbers of posts and tombstones: read, left out, or without effect, by reason."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Damaged segments and archives that were skipped, and what is wrong with each."""
+    """Damaged segments and archives that were skipped, and the problem of each."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """How long each stage took; 0 where everything was finished already."""
+    """Duration of each stage; 0 if an earlier run finished it."""
     task_seconds: dict[str, list[float]] = field(default_factory=dict)
-    """How long each task of a stage took."""
+    """Durations of the tasks of each stage."""
 
 
 @dataclass(slots=True)
-class Derived(Ran):
-    """What a reindexing made: segments of sorted rows in `folder`, and what became of the posts."""
+class DerivedRows(JobReport):
+    """Rows that a reindexing derived: sorted segments in `folder`, and counts of posts."""
 
     segments: list[RowSegment] = field(default_factory=list)
     posts: Counter[str] = field(default_factory=Counter)
@@ -105,15 +104,15 @@ def derive_rows(
     skip_corrupt: bool = False,
     spark: SparkOptions | None = None,
     progress: Progress = no_progress,
-) -> Derived:
-    """Make segments of all rows that follow from the posts and tombstones of exports and archives, in the folder `work`.
+) -> DerivedRows:
+    """Derive all rows from the posts and tombstones of exports and archives, as segments in the folder `work`.
 
-    The driver and all workers must see `work`, exports and archives under the same paths. What an interrupted run of the
-    same job finished there is used again. Raises ExportError or ArchiveError for what cannot be used, ReindexError where
+    The driver and all workers must see `work`, exports and archives under the same paths. Finished work of an interrupted
+    run of the same job is used again. Raises ExportError or ArchiveError for sources that cannot be used, ReindexError if
     Spark fails.
     """
     sources = read_sources(exports, archives)
-    derived = Derived(own_folder(work.absolute()), sources.dialect)
+    derived = DerivedRows(claim_folder(work.absolute()), sources.dialect)
     with stages(derived, spark, progress) as run:
         whole = run.inspect(sources.inputs, skip_corrupt=skip_corrupt, catalog=catalog)
         job = make_job(whole, derived.folder, sources.dialect, catalog, drops or Drops(), views)
@@ -128,8 +127,8 @@ def derive_rows(
     return derived
 
 
-def _build(run: Stages, job: Job, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Build every bucket that is wanted. Returns the reports of all of them."""
+def _build(run: Stages, job: ReindexJob, partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Build all wanted buckets. Returns their reports."""
     runs = tuple(report["run"] for report in partitions)
     wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
     return run.each("build", "built", wanted, tasks.build(job, runs))
@@ -140,14 +139,14 @@ def _segments(reports: Iterable[dict[str, Any]]) -> list[RowSegment]:
 
 
 @contextmanager
-def stages(ran: Ran, spark: SparkOptions | None = None, progress: Progress = no_progress) -> Iterator[Stages]:
-    """Start Spark for a job and yield what runs its stages."""
+def stages(ran: JobReport, spark: SparkOptions | None = None, progress: Progress = no_progress) -> Iterator[Stages]:
+    """Start Spark for a job. Yields the object that runs its stages."""
     options = spark or SparkOptions()
     scratch = ran.folder / "spark"
     settings = {
         "spark.task.maxFailures": "4",
         "spark.speculation": "false",
-        "spark.shuffle.compress": "false",  # signed posts do not shrink
+        "spark.shuffle.compress": "false",  # signed posts do not compress
         **options.settings,
     }
     try:
@@ -165,9 +164,9 @@ def stages(ran: Ran, spark: SparkOptions | None = None, progress: Progress = no_
 
 
 class Stages:
-    """Runs stages of one job, on one session. What is finished is left out."""
+    """Runner of the stages of one job in one Spark session. Finished work is skipped."""
 
-    def __init__(self, spark: SparkSession, ran: Ran, progress: Progress) -> None:
+    def __init__(self, spark: SparkSession, ran: JobReport, progress: Progress) -> None:
         self._spark = spark
         self._ran = ran
         self._progress = progress
@@ -176,7 +175,7 @@ class Stages:
     def inspect(
         self, inputs: tuple[Input, ...], *, skip_corrupt: bool, catalog: Catalog | None = None
     ) -> tuple[Input, ...]:
-        """Check all inputs, and that workers see the job's folder and have the views. Returns the inputs that are whole."""
+        """Verify all inputs, and that workers share the job's folder and have the views. Returns the undamaged inputs."""
         from pyspark.cloudpickle import dumps  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
         views = None if catalog is None else dumps(catalog)  # type: ignore[no-untyped-call]
@@ -199,12 +198,12 @@ class Stages:
             (self._work / report["probe"]).unlink()
         except FileNotFoundError:
             raise ReindexError(
-                f"what the worker on {report['host']} writes into {self._work} the driver does not see. Name a folder with --work "
-                "that all machines share under one path"
+                f"the driver does not see what the worker on {report['host']} writes to {self._work}. Name a folder with "
+                "--work that all machines share under the same path"
             ) from None
 
-    def derive(self, job: Exchange, task: Callable[[tasks.Batches], tasks.Batches]) -> list[dict[str, Any]]:
-        """Have `task` settle every hash. Returns the reports of all partitions that hold anything."""
+    def derive(self, job: ShuffledJob, task: Callable[[tasks.Batches], tasks.Batches]) -> list[dict[str, Any]]:
+        """Run `task`, which settles every hash of a partition. Returns the reports of all partitions with content."""
         missing = frozenset(range(job.partitions)) - _reported(self._work, "derived")
         if missing and not _is_done(self._work, "derived"):
             inputs = self._numbers(range(len(job.inputs)), shares_for(job.inputs))
@@ -225,9 +224,9 @@ class Stages:
         task: Callable[[tasks.Batches], tasks.Batches],
         shares: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Have `task` work on each of these numbers, and return the reports that it leaves under the name `reported`.
+        """Run `task` on each of these numbers. Returns the reports that it leaves under the name `reported`.
 
-        Each has a task of its own, or one of so many `shares`.
+        Each number has a task of its own, or all are spread over this many `shares`.
         """
         finished = _reported(self._work, reported)
         missing = [number for number in numbers if number not in finished]
@@ -236,7 +235,7 @@ class Stages:
         return _reports(self._work, reported)
 
     def _numbers(self, numbers: Sequence[int], shares: int | None = None) -> DataFrame:
-        """Return a table of these numbers, one to a task, or spread over so many tasks."""
+        """Return a table of these numbers, one per task, or spread over `shares` tasks."""
         count = max(min(shares or len(numbers), len(numbers)), 1)
         chosen = tuple(itertools.chain.from_iterable(numbers[first::count] for first in range(count)))
 
@@ -246,7 +245,7 @@ class Stages:
         return self._spark.range(0, len(chosen), 1, count).mapInArrow(pick, "number long not null")
 
     def _stage(self, name: str, table: DataFrame) -> list[dict[str, Any]]:
-        """Run a stage and return its reports; raises the first error among them."""
+        """Run a stage and return its reports. Raises the first error among them."""
         started = time.perf_counter()
         self._spark.sparkContext.setJobDescription(name)
         with self._watching(name):
@@ -261,7 +260,7 @@ class Stages:
 
     @contextmanager
     def _watching(self, name: str) -> Iterator[None]:
-        """Tell how far the stage's tasks are, while it runs."""
+        """Report the progress of the stage's tasks while it runs."""
         done = Event()
 
         def watch() -> None:
@@ -279,7 +278,7 @@ class Stages:
 
 
 def shares_for(inputs: Sequence[Input]) -> int:
-    """Return over how many tasks inputs are spread, or what is made of them: a task costs Spark a tenth of a second.
+    """Return the number of tasks for work on inputs: each task costs Spark a tenth of a second.
 
     Archives may be many and small. Segments of exports are so large that each has a task of its own.
     """
@@ -287,16 +286,16 @@ def shares_for(inputs: Sequence[Input]) -> int:
 
 
 def in_order(segments: Sequence[RowSegment]) -> list[RowSegment]:
-    """Return segments in order of keys. Raises ReindexError where two overlap."""
+    """Return segments in order of keys. Raises ReindexError if two overlap."""
     ordered = sorted(segments, key=lambda segment: segment.first)
     for one, following in itertools.pairwise(ordered):
         if one.last >= following.first:
-            raise ReindexError(f"{one.file} and {following.file} overlap: remove the folder of the job and run again")
+            raise ReindexError(f"{one.file} and {following.file} overlap: remove the work folder and run again")
     return ordered
 
 
-def begin(job: Exchange) -> None:
-    """Make the job's folder empty, unless it holds finished work of the very same job."""
+def begin(job: ShuffledJob) -> None:
+    """Empty the job's folder, unless it holds work of the same job."""
     path = job.folder / _JOB
     fingerprint = job.fingerprint()
     if path.exists() and path.read_text(encoding="utf-8") == fingerprint:
@@ -308,7 +307,7 @@ def begin(job: Exchange) -> None:
 
 
 def _reports(work: Path, stage: str) -> list[dict[str, Any]]:
-    """Return what finished tasks of a stage left, in order of their numbers."""
+    """Return the reports of finished tasks of a stage, in order of their numbers."""
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(work.glob(f"{stage}-*.json"))]
 
 

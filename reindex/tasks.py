@@ -1,13 +1,14 @@
-"""What runs on the workers of a reindexing: functions over Arrow batches, without anything of Spark in them.
+"""Tasks of a reindexing, which run on the workers: functions over Arrow batches that do not depend on Spark.
 
-1. `inspect`: is an input, a segment of an export or an archive, whole, and does this worker see the job's folder?
-2. `read`: posts and tombstones of an input, in blobs by the partition that their hashes fall into.
-3. `derive`: all blobs of a partition: duplicates and the dead go, the living give pieces of rows (`cablestore.index.derive`).
-4. `build`: all pieces of a bucket, sorted and combined, become a segment of rows.
-5. `add_up`: the rows that a summary (a tree, a census) is made of, in order of keys, give the segment of the summary.
+1. `inspect` verifies an input, a segment of an export or an archive, and that this worker sees the job's folder.
+2. `read` yields posts and tombstones of an input in blobs, by the partition of their hashes.
+3. `derive` takes all blobs of a partition, drops duplicates and deleted posts, and makes pieces of rows of the live
+   posts (`cablestore.index.derive`).
+4. `build` sorts and combines all pieces of a bucket to a segment of rows.
+5. `add_up` makes the segment of a summary (a tree, a census) from its rows in order of keys.
 
-Between `read` and `derive` Spark shuffles; between `derive` and `build` pieces lie in the job's folder, so that they
-outlive a driver that is killed. Each finished partition and bucket leaves a report; what has one is not made again.
+Spark shuffles between `read` and `derive`. Between `derive` and `build` the pieces are in the job's folder, so that they
+survive a killed driver. Each finished partition and bucket leaves a report, and is not made again.
 """
 
 from __future__ import annotations
@@ -50,23 +51,23 @@ from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post, decode_post, peek_type
 from cablestore.reindex.inputs import Input
-from cablestore.reindex.job import Exchange, Job
-from cablestore.reindex.row_segments import RowSegment, RowWriter, read_rows
+from cablestore.reindex.job import ReindexJob, ShuffledJob
+from cablestore.reindex.row_segments import RowSegment, RowSegmentWriter, read_rows
 from cablestore.views.installed import why_not_loaded
 
 BLOBS: Final = pa.schema(
     [pa.field("partition", pa.int32(), nullable=False), pa.field("blob", pa.binary(), nullable=False)]
 )
-"""What `read` yields: msgpack [[post, ...], [[target, author, value], ...]] of one partition."""
+"""Output of `read`: msgpack [[post, ...], [[target, author, value], ...]] of one partition."""
 
 REPORTS: Final = pa.schema([pa.field("report", pa.string(), nullable=False)])
-"""What the other tasks yield: JSON, one object a segment, partition or bucket; {"error": ...} where it failed."""
+"""Output of the other tasks: JSON, one object per segment, partition or bucket; {"error": ...} if it failed."""
 
 NUMBERS: Final = pa.schema([pa.field("number", pa.int64(), nullable=False)])
-"""What tasks but those of partitions are given: numbers of inputs or buckets."""
+"""Input of all tasks but those of partitions: numbers of inputs or buckets."""
 
 _BUFFERED_SIZE_BYTES: Final = 2**25
-"""What `read` holds in memory before it sends blobs on."""
+"""Size at which `read` sends the blobs in memory on."""
 
 _OVERHEAD_BYTES: Final = 64
 
@@ -74,7 +75,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def inspect(inputs: tuple[Input, ...], folder: Path, views: bytes | None = None) -> Callable[[Batches], Batches]:
-    """Return the task that checks inputs, given their numbers, and that this worker has the views of a pickled catalog."""
+    """Return the task that verifies inputs, given their numbers, and that this worker has the views of a pickled catalog."""
 
     def check(index: int) -> dict[str, Any]:
         lacking = None if views is None else why_not_loaded(partial(pickle.loads, views))
@@ -87,15 +88,15 @@ def inspect(inputs: tuple[Input, ...], folder: Path, views: bytes | None = None)
         if problem is not None:
             return {"input": index, "problem": problem}
         probe = f"probe-{uuid.uuid4().hex}"
-        with suppress(OSError):  # the driver tells of a folder that is not shared
+        with suppress(OSError):  # the driver reports a folder that is not shared
             (folder / probe).touch()
         return {"input": index, "probe": probe, "host": platform.node()}
 
     return reporting(check)
 
 
-def read(job: Exchange, partitions: frozenset[int]) -> Callable[[Batches], Batches]:
-    """Return the task that reads inputs, given their numbers, for these partitions alone."""
+def read(job: ShuffledJob, partitions: frozenset[int]) -> Callable[[Batches], Batches]:
+    """Return the task that reads inputs, given their numbers, for these partitions only."""
 
     def task(batches: Batches) -> Batches:
         blobs = _Blobs(job, partitions)
@@ -107,7 +108,7 @@ def read(job: Exchange, partitions: frozenset[int]) -> Callable[[Batches], Batch
     return task
 
 
-def derive(job: Job) -> Callable[[Batches], Batches]:
+def derive(job: ReindexJob) -> Callable[[Batches], Batches]:
     """Return the task that takes all blobs of one partition."""
     return of_partition(partial(_derive, job))
 
@@ -115,7 +116,7 @@ def derive(job: Job) -> Callable[[Batches], Batches]:
 def of_partition(
     work: Callable[[int, list[bytes], list[Tombstone]], dict[str, Any]],
 ) -> Callable[[Batches], Batches]:
-    """Return the task that takes all blobs of one partition and gives `work` its number, posts and tombstones."""
+    """Return the task that unpacks all blobs of one partition and calls `work` with its number, posts and tombstones."""
 
     def task(batches: Batches) -> Batches:
         raws: list[bytes] = []
@@ -133,7 +134,7 @@ def of_partition(
     return task
 
 
-def build(job: Job, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
+def build(job: ReindexJob, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
     """Return the task that builds buckets, given their numbers, from these runs."""
     paths = [job.folder / run for run in runs]
 
@@ -145,14 +146,14 @@ def build(job: Job, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
     return reporting(bucket)
 
 
-def add_up(job: Job, segments: Sequence[RowSegment]) -> Callable[[Batches], Batches]:
+def add_up(job: ReindexJob, segments: Sequence[RowSegment]) -> Callable[[Batches], Batches]:
     """Return the task that makes summaries, given their numbers in the catalog, from the segments of all rows."""
 
     def make(index: int) -> dict[str, Any]:
         rows = summaries(job.catalog)[index].made_of(partial(_blocks, job, segments))
         made: list[dict[str, Any]] = []
         sizes: Sizes = {}
-        with RowWriter(job.folder / f"summary-{index:06d}.seg") as writer:
+        with RowSegmentWriter(job.folder / f"summary-{index:06d}.seg") as writer:
             for batch in batches(rows, lambda row: len(row[1])):
                 writer.write(batch)
                 sizes = add_sizes(sizes, measure(batch, job.catalog))
@@ -163,15 +164,15 @@ def add_up(job: Job, segments: Sequence[RowSegment]) -> Callable[[Batches], Batc
     return reporting(make)
 
 
-def _blocks(job: Job, segments: Sequence[RowSegment], prefix: bytes) -> Iterator[list[Row]]:
-    """Yield the rows under a prefix, at which a segment begins."""
+def _blocks(job: ReindexJob, segments: Sequence[RowSegment], prefix: bytes) -> Iterator[list[Row]]:
+    """Yield the rows with a prefix. A segment begins at each prefix."""
     for segment in segments:
         if segment.first.startswith(prefix):
             yield from read_rows(job.folder, segment)
 
 
 def pick(batches: Batches, chosen: tuple[int, ...]) -> Batches:
-    """Turn places in a list of numbers into the numbers."""
+    """Replace positions in `chosen` by the numbers there."""
     for batch in batches:
         numbers = [chosen[place] for place in batch.column(0).to_pylist()]
         yield pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64())], schema=NUMBERS)
@@ -181,16 +182,16 @@ def pick(batches: Batches, chosen: tuple[int, ...]) -> Batches:
 
 
 class _Blobs:
-    """Posts and tombstones by partition, until there are enough to send on."""
+    """Buffer of posts and tombstones by partition, until there are enough to send on."""
 
-    def __init__(self, job: Exchange, partitions: frozenset[int]) -> None:
+    def __init__(self, job: ShuffledJob, partitions: frozenset[int]) -> None:
         self._job = job
         self._posts: dict[int, list[bytes]] = {number: [] for number in partitions}
         self._stones: dict[int, list[tuple[bytes, bytes, bytes]]] = {number: [] for number in partitions}
         self._size_bytes = 0
 
     def add_posts(self, raws: list[bytes]) -> Batches:
-        """Take posts, and the tombstones that deletions among them set."""
+        """Add posts, and the tombstones that deletions among them set."""
         partition_of, buffers = self._job.partition_of, self._posts
         for raw in raws:
             buffer = buffers.get(partition_of(post_hash(raw)))
@@ -203,7 +204,7 @@ class _Blobs:
             yield from self.flush()
 
     def add_tombstones(self, stones: list[Tombstone]) -> None:
-        """Take tombstones; each goes where its target goes."""
+        """Add tombstones, each to the partition of its target."""
         for stone in stones:
             buffer = self._stones.get(self._job.partition_of(stone.target))
             if buffer is not None:
@@ -212,7 +213,7 @@ class _Blobs:
                 self._size_bytes += len(value) + _OVERHEAD_BYTES
 
     def flush(self) -> Batches:
-        """Yield all that is here."""
+        """Yield everything in the buffer."""
         found = [number for number in self._posts if self._posts[number] or self._stones[number]]
         if found:
             blobs = [msgpack.packb((self._posts[number], self._stones[number])) for number in found]
@@ -225,22 +226,21 @@ class _Blobs:
         try:
             self.add_tombstones(tombstones(decode_post(raw, self._job.dialect)))
         except DecodeError:
-            return  # `derive` counts it among the malformed
+            return  # `derive` counts it as malformed
 
 
 def _read(source: Input, blobs: _Blobs) -> Batches:
     for raws, stones in source.blocks():
-        blobs.add_tombstones(
-            [stone for stone in stones if stone.is_effective]
-        )  # the others come with their post/deletes
+        # The others come with their post/deletes.
+        blobs.add_tombstones([stone for stone in stones if stone.is_effective])
         yield from blobs.add_posts(raws)
 
 
 # --- deriving ------------------------------------------------------------------------------------
 
 
-def _derive(job: Job, partition: int, raws: list[bytes], stones: list[Tombstone]) -> dict[str, Any]:
-    """Settle every hash of a partition; write the rows that are in order already and a run of all other pieces."""
+def _derive(job: ReindexJob, partition: int, raws: list[bytes], stones: list[Tombstone]) -> dict[str, Any]:
+    """Settle every hash of a partition. Write the rows that are already in order, and a run of all other pieces."""
     counts: Counter[str] = Counter()
     types: Counter[int] = Counter()
     derivation = Derivation(job.catalog)
@@ -268,19 +268,19 @@ def _derive(job: Job, partition: int, raws: list[bytes], stones: list[Tombstone]
     return finish(job.folder / f"derived-{partition:06d}.json", report)
 
 
-def _write_rows(job: Job, file: str, rows: list[Row]) -> list[dict[str, Any]]:
-    """Write a segment of sorted rows, none where there are none."""
+def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, Any]]:
+    """Write a segment of sorted rows, if there are any. Returns its description in a list."""
     if not rows:
         return []
-    with RowWriter(job.folder / file) as writer:
+    with RowSegmentWriter(job.folder / file) as writer:
         writer.write(rows)
         return [writer.close(measure(rows, job.catalog))]
 
 
 def settled(dialect: Dialect, raws: list[bytes], stones: list[Tombstone], counts: Counter[str]) -> Iterator[Settled]:
-    """Yield what all inputs together say of each hash, in order of hashes.
+    """Yield for each hash, in order of hashes, the result of all inputs together.
 
-    `stones` are those that post/deletes set, and what exports and archives tell of targets: that counts under a post/delete.
+    `stones` are those that post/deletes set and those from exports and archives. The latter count only with a post/delete.
     """
     by_target: dict[bytes, list[Tombstone]] = {}
     for stone in stones:
@@ -312,7 +312,7 @@ def settled(dialect: Dialect, raws: list[bytes], stones: list[Tombstone], counts
 
 
 def _proven(stones: list[Tombstone]) -> list[Tombstone]:
-    """Return the tombstones that post/deletes set, and of the others those that repeat what one of these says."""
+    """Return the tombstones that post/deletes set, and those of the others that agree with one of these."""
     said = {(stone.author, stone.deleted_at_ms, stone.deleted_by) for stone in stones if not stone.is_effective}
     return [stone for stone in stones if (stone.author, stone.deleted_at_ms, stone.deleted_by) in said]
 
@@ -333,7 +333,7 @@ def _count_stones(post: Post | None, laid: list[Tombstone], counts: Counter[str]
 
 
 def reporting(work: Callable[[int], dict[str, Any]]) -> Callable[[Batches], Batches]:
-    """Return the task that does some work for each number that it is given, and reports what comes of it."""
+    """Return the task that does some work for each number that it is given, and reports the result."""
 
     def task(batches: Batches) -> Batches:
         for batch in batches:
@@ -344,7 +344,7 @@ def reporting(work: Callable[[int], dict[str, Any]]) -> Callable[[Batches], Batc
 
 
 def _report(work: Callable[[], dict[str, Any]]) -> pa.RecordBatch:
-    """Return what came out of a task, or its error: Spark would try again, in vain, and bury the message."""
+    """Return the result of a task, or its error: Spark would repeat the task in vain and bury the message."""
     started = time.perf_counter()
     try:
         with gc_paused():
@@ -366,12 +366,12 @@ def error_of(report: dict[str, Any]) -> CableStoreError:
 
 
 def finish(path: Path, report: dict[str, Any]) -> dict[str, Any]:
-    """Leave the report beside what it is about. Returns it."""
+    """Write the report beside the work that it is about. Returns the report."""
     leave(path, json.dumps(report).encode())
     return report
 
 
 def leave(path: Path, data: bytes) -> None:
-    """Leave a file in the job's folder, whole or not at all. Raises StorageError where the disk refuses."""
+    """Write a file to the job's folder, whole or not at all. Raises StorageError if writing fails."""
     with storage_errors(path), whole_file(path, unique_suffix(), sync=False) as file:
         file.write(data)

@@ -48,20 +48,27 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
     return seeds.begin(request.node.nodeid.rpartition("/")[2])
 
 
-TIERS: dict[str, set[str]] = {"short": {"thorough", "soak"}, "all": {"soak"}, "soak": set()}
-"""The marks that each tier leaves out."""
+THOROUGH = frozenset((Path(__file__).parent / "thorough.txt").read_text().split("\n")[1:-1])
+"""Tests that take long and whose promise a shorter one holds too: node ids, or functions for all their parameters."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--tier", choices=TIERS, default="all", help="make test runs short, make soak runs soak")
+    parser.addoption("--tier", choices=["short", "all"], default="all", help="short is what `make test` runs")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = TIERS["soak" if os.environ.get("CABLESTORE_SOAK") else config.getoption("--tier")]
-    deselected = [item for item in items if left_out.intersection(item.keywords)]
-    if deselected:
-        config.hook.pytest_deselected(items=deselected)
-        items[:] = [item for item in items if not left_out.intersection(item.keywords)]
+    """Leave out the tests of longer tiers."""
+    left_out = [item for item in items if _is_left_out(item, config.getoption("--tier"))]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _is_left_out(item: pytest.Item, tier: str) -> bool:
+    if os.environ.get("CABLESTORE_SOAK"):
+        return False
+    name = item.nodeid.removeprefix("tests/")
+    return "soak" in item.keywords or (tier == "short" and not THOROUGH.isdisjoint({name, name.split("[")[0]}))
 
 
 @pytest.fixture

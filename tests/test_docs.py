@@ -5,25 +5,21 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import click
 import pytest
+from documents import blocks, command_lines
+from folders import ROOT
 from waiting import LIMIT_S
 
 import cablestore
 from cablestore import limits
 from cablestore.cli import cli
 
-ROOT = Path(__file__).parent.parent
 TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
-
-
-def blocks(document: str, language: str = "python") -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -48,13 +44,6 @@ def test_examples_run(example: Path, tmp_path: Path) -> None:
 
 
 DOCUMENTS = ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
-
-
-def command_lines(document: str) -> list[list[str]]:
-    """The words behind `cablestore` in a document's examples for a shell."""
-    text = "\n".join([*blocks(document, "sh"), *blocks(document, "console")]).replace("\\\n", " ")
-    lines = (line.removeprefix("$ ") for line in text.splitlines())
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("cablestore ")]
 
 
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if command_lines(name)])

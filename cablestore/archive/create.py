@@ -1,7 +1,7 @@
-"""Making archives of what a store has of the weeks that are over.
+"""Making archives of a store's posts of the weeks that are over.
 
-Posts are read in order of time and hash, week by week. Posts that came late for their week get an archive of their own for
-it, behind the others.
+Posts are read in order of time and hash, week by week. Posts that came after the archives of their week were made get
+an archive of their own, after the others.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from typing import Final, NamedTuple
 
 from cablestore.archive.folder import SCRATCH_PREFIX, ArchiveFolder
 from cablestore.archive.format.archive import Archive
-from cablestore.archive.format.message import EVERYONE_TOPIC
 from cablestore.archive.format.period import Period, week_of
 from cablestore.archive.format.profile import Topic, profile_named, topics_of
 from cablestore.archive.weeks import archives_of, by_week, messages_of, stones_by, topics_in
-from cablestore.archive.writer import ArchiveWriter, Created, Plan
+from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
 from cablestore.export.records import records_in_order
 from cablestore.export.writer import HASH_AT, TYPE_AT
 from cablestore.index.batches import Progress, gc_paused, no_progress
@@ -30,16 +29,20 @@ from cablestore.index.processes import process_pool
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.dialect import dialect_named
+from cablestore.protocol.waku import EVERYONE_TOPIC
 from cablestore.store.store import CableStore
 
 _SHARED_OUT_FROM_POSTS: Final = 200_000
-"""Of so many posts it is worth starting processes that make archives."""
+"""From this many posts on, archives are made in several processes."""
 _AHEAD: Final = 3
-"""Weeks for each process that are under way. A week and its archives have 60 MB at most, but for weeks of several archives."""
+"""Weeks in work for each process. A week and its archives take at most 60 MB, unless it has several archives."""
 
 
-class _Recipe(NamedTuple):
-    """What all archives have in common, in a form that goes to other processes. It has no secret but the cabal key."""
+class _CreateOptions(NamedTuple):
+    """Settings of all archives, in a form that can be sent to other processes.
+
+    The only secret in them is the cabal key.
+    """
 
     profile: str
     dialect: str
@@ -47,9 +50,10 @@ class _Recipe(NamedTuple):
 
 
 class _Week(NamedTuple):
-    """A week's posts that no archive has. `topics` are of all channels that had posts up to its end.
+    """The posts of a week that no archive has. `topics` are those of all channels that had posts up to its end.
 
-    They are the same whenever the week is archived. `stones` are those of its post/deletes, see `archives_of`.
+    The topics are the same whenever the week is archived. `stones` are the tombstones of its post/deletes, see
+    `archives_of`.
     """
 
     period: Period
@@ -61,17 +65,17 @@ class _Week(NamedTuple):
 def create_archives(
     store: CableStore,
     folder: ArchiveFolder,
-    plan: Plan,
+    plan: ArchivePlan,
     now_ms: int,
     progress: Progress = no_progress,
     *,
     processes: int | None = None,
-) -> Created:
-    """Make the archives of all weeks that ended by `now_ms` and that have posts, in a folder that may have earlier ones.
+) -> CreateReport:
+    """Make the archives of all weeks that ended by `now_ms` and have posts, in a folder that may have earlier archives.
 
-    The same history gives the same bytes. Interrupted at any instant, the next call goes on. Without a number of
-    processes much is shared out among as many as there are cores. Raises ArchiveError where the folder's index is damaged
-    or was made with another profile or key, StorageError where the disk refuses.
+    The same history gives the same bytes. After an interruption at any instant, the next call goes on. Without a number
+    of processes, a large store uses as many as there are cores. Raises ArchiveError if the folder's index is damaged or
+    was made with another profile or key, StorageError if writing fails.
     """
     with folder.claimed(), tempfile.TemporaryDirectory(dir=folder.path, prefix=SCRATCH_PREFIX) as scratch:
         with store.snapshot() as snapshot:
@@ -79,7 +83,7 @@ def create_archives(
             writer = ArchiveWriter(folder, plan, deletions_of_earlier_weeks(reader))
             lists = records_in_order(reader, Path(scratch), progress=progress)
             weeks = _weeks(reader, writer, plan, by_week(lists, now_ms))
-            recipe = _Recipe(plan.profile.name, plan.dialect.name, plan.key)
+            recipe = _CreateOptions(plan.profile.name, plan.dialect.name, plan.key)
             for posts, archives, oversize in _made(recipe, weeks, _processes_for(reader, processes)):
                 writer.add(archives, oversize)
                 progress(posts)
@@ -94,9 +98,9 @@ def _processes_for(reader: Reader, processes: int | None) -> int:
 
 
 def _weeks(
-    reader: Reader, writer: ArchiveWriter, plan: Plan, found: Iterable[tuple[Period, list[bytes]]]
+    reader: Reader, writer: ArchiveWriter, plan: ArchivePlan, found: Iterable[tuple[Period, list[bytes]]]
 ) -> Iterator[_Week]:
-    """Yield what is to be archived of each week."""
+    """Yield the posts of each week that must be archived."""
     topics = {EVERYONE_TOPIC}
     for period, records in found:
         topics |= topics_in(records, plan.dialect)
@@ -109,8 +113,10 @@ def _weeks(
         yield _Week(period, topics_of(plan.profile, topics), missing, stones)
 
 
-def _made(recipe: _Recipe, weeks: Iterable[_Week], processes: int) -> Iterator[tuple[int, list[Archive], list[bytes]]]:
-    """Yield what `_make` makes of each week, in order."""
+def _made(
+    recipe: _CreateOptions, weeks: Iterable[_Week], processes: int
+) -> Iterator[tuple[int, list[Archive], list[bytes]]]:
+    """Yield the result of `_make` for each week, in order."""
     if processes == 1:
         yield from map(partial(_make, recipe), weeks)
         return
@@ -124,8 +130,8 @@ def _made(recipe: _Recipe, weeks: Iterable[_Week], processes: int) -> Iterator[t
             yield under_way.popleft().result()
 
 
-def _make(recipe: _Recipe, week: _Week) -> tuple[int, list[Archive], list[bytes]]:
-    """Return how many posts were looked at, their archives, and the hashes of posts that no archive takes."""
+def _make(recipe: _CreateOptions, week: _Week) -> tuple[int, list[Archive], list[bytes]]:
+    """Return the number of posts, their archives, and the hashes of posts that are too large for any archive."""
     profile, dialect = profile_named(recipe.profile), dialect_named(recipe.dialect)
     with gc_paused():
         messages = messages_of(week.records, dialect)
@@ -134,7 +140,7 @@ def _make(recipe: _Recipe, week: _Week) -> tuple[int, list[Archive], list[bytes]
 
 
 def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
-    """Return the post/deletes that hit posts of an earlier week than their own, whole, in order of time and hash."""
+    """Return the whole post/deletes that delete posts of an earlier week than their own, in order of time and hash."""
     found: dict[bytes, bytes] = {}
     for stone in reader.tombstones():
         if stone.skeleton is None or stone.deleted_by in found:
@@ -146,7 +152,7 @@ def deletions_of_earlier_weeks(reader: Reader) -> list[bytes]:
 
 
 def _known_to(reader: Reader) -> Callable[[Tombstone], Tombstone | None]:
-    """Return what finds the tombstone that a post/delete laid, where it is the one that counts."""
+    """Return a function that finds the tombstone of a post/delete if that tombstone is the effective one."""
 
     def known(claim: Tombstone) -> Tombstone | None:
         stone = reader.tombstone(claim.target, claim.author)

@@ -1,12 +1,12 @@
-"""Fetching a community's archives by whichever link: first the index, verified, then those that a member wants.
+"""Fetching a community's archives by a link of either kind: first the index, verified, then the archives that are wanted.
 
     with fetching(parse_link(link), folder, control_key, store.dialect, Sources(peers=peers)) as community:
         entries = wanted(community.verified, imported)
         for entry, found in import_noted(store, community.verified, community.fetch(entries), imported):
             print(entry.period, found.posts)
 
-An index takes the place of the earlier one when it is verified, at once and whole. Until then nothing of what is here is
-touched; afterwards archives that both name are where they were.
+A verified index replaces the earlier one as a whole. Until then nothing that is here changes. Archives that both
+indexes name stay where they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.format.profile import Entry
 from cablestore.archive.local import LocalArchives, cid_archives, community_folder, torrent_archives
 from cablestore.archive.member import cid_of, fetched_from, span_of, verified_by_any_profile
-from cablestore.archive.remote import Progress
+from cablestore.archive.remote import ByteProgress
 from cablestore.errors import ArchiveError
 from cablestore.limits import METADATA_TIMEOUT_S, STALL_TIMEOUT_S
 from cablestore.protocol.dialect import Dialect
@@ -36,59 +36,61 @@ if TYPE_CHECKING:
     from cablestore.archive.torrent.config import TorrentConfig
 
 _INCOMING: Final = "incoming"
-"""The folder beside those of communities in which a torrent's index is fetched."""
+"""The folder, beside those of communities, into which a torrent's index is fetched."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """Whom to ask: for torrents `peers` (IP address and port), `trackers` and `dht`, for content ids `nodes` (URLs)."""
+class ArchiveSources:
+    """Sources of archives: for torrents `peers` (IP address and port), `trackers` and `dht`, for content ids `nodes` (URLs)."""
 
     peers: tuple[tuple[str, int], ...] = ()
     trackers: tuple[str, ...] = ()
     dht: bool = False
     nodes: tuple[str, ...] = ()
     timeout_s: float | None = None
-    """How long to wait for whoever says nothing; the limits METADATA_TIMEOUT_S and STALL_TIMEOUT_S without it."""
+    """Time-out for an unresponsive peer. None means the limits METADATA_TIMEOUT_S and STALL_TIMEOUT_S."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fetching:
-    """A community's archives elsewhere. `fetch` yields those that it is given, newest first as they are named, as they come."""
+class RemoteArchives:
+    """A community's archives on other nodes, with their verified index."""
 
     verified: VerifiedIndex
-    _fetch: Callable[[list[Entry], Progress | None], Iterator[tuple[Entry, bytes]]]
+    _fetch: Callable[[list[Entry], ByteProgress | None], Iterator[tuple[Entry, bytes]]]
 
-    def fetch(self, entries: list[Entry], progress: Progress | None = None) -> Iterator[tuple[Entry, bytes]]:
-        """Yield archives with their bytes, verified by nobody but the engine. `progress` is told bytes: here, wanted.
+    def fetch(self, entries: list[Entry], progress: ByteProgress | None = None) -> Iterator[tuple[Entry, bytes]]:
+        """Yield archives with their bytes in the given order, not yet verified.
 
-        Raises ArchiveError, of which NoRoomError and UnreachableError; what came is kept for the next time.
+        `progress` gets bytes here, bytes wanted.
+
+        Raises ArchiveError, such as NoRoomError and UnreachableError. What came is kept for the next call.
         """
         return self._fetch(entries, progress)
 
 
 @contextmanager
 def fetching(
-    link: Link, folder: Path, control_key: bytes, dialect: Dialect, sources: Sources, key: bytes | None = None
-) -> Iterator[Fetching]:
-    """Fetch the index that a link leads to, and yield what fetches its archives, into a folder of communities.
+    link: Link, folder: Path, control_key: bytes, dialect: Dialect, sources: ArchiveSources, key: bytes | None = None
+) -> Iterator[RemoteArchives]:
+    """Fetch the index of a link into a folder of communities, and yield an object that fetches its archives.
 
-    Raises ArchiveError where nobody gives it, where it is not the control node's or older than the one that is here, and
-    where another process fetches into the folder.
+    Raises ArchiveError if no source gives the index, if it is not the control node's, if it is older than the one that
+    is here, and if another process fetches into the folder.
     """
-    work = _Work(folder, control_key, dialect, sources, key)
+    work = _FetchTask(folder, control_key, dialect, sources, key)
     by_link = work.by_cid(link) if isinstance(link, Cid) else work.by_torrent(link)
     with ArchiveFolder(work.community_folder).claimed(), by_link as found:
         yield found
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """What `fetching` was given. The engines are imported where they are needed: each has a library of its own."""
+class _FetchTask:
+    """The arguments of `fetching`. Engines are imported where they are used: each needs a library of its own."""
 
     folder: Path
     control_key: bytes
     dialect: Dialect
-    sources: Sources
+    sources: ArchiveSources
     key: bytes | None
 
     @property
@@ -96,8 +98,8 @@ class _Work:
         return community_folder(self.folder, self.control_key)
 
     @contextmanager
-    def by_torrent(self, magnet: Magnet) -> Iterator[Fetching]:
-        """Fetch the index beside the community's folder: libtorrent writes where it fetches, before anybody verified it."""
+    def by_torrent(self, magnet: Magnet) -> Iterator[RemoteArchives]:
+        """Fetch the index beside the community's folder, because libtorrent writes what it fetches before it is verified."""
         from cablestore.archive.torrent.engine import TorrentEngine, keep_torrent  # noqa: PLC0415 - as said above
 
         community = self.control_key.hex()
@@ -106,10 +108,10 @@ class _Work:
             data, data_size_bytes = remote.index(), remote.metainfo.data_size_bytes
         verified = self._verified(data, data_size_bytes)
         self._check_not_older(verified, torrent_archives)
-        keep_torrent(incoming / f"{community}.torrent", self.folder, community)  # first: it says what the index needs
+        keep_torrent(incoming / f"{community}.torrent", self.folder, community)  # first: reading the index needs it
         ArchiveFolder(self.community_folder).write_index(data)
 
-        def fetch(entries: list[Entry], progress: Progress | None) -> Iterator[tuple[Entry, bytes]]:
+        def fetch(entries: list[Entry], progress: ByteProgress | None) -> Iterator[tuple[Entry, bytes]]:
             if not entries:
                 return
             torrent = incoming / f"{community}.torrent"
@@ -119,10 +121,10 @@ class _Work:
             ):
                 yield from fetched_from(remote, entries, span_of, progress)
 
-        yield Fetching(verified, fetch)
+        yield RemoteArchives(verified, fetch)
 
     @contextmanager
-    def by_cid(self, cid: Cid) -> Iterator[Fetching]:
+    def by_cid(self, cid: Cid) -> Iterator[RemoteArchives]:
         from cablestore.archive.content.remote import ContentRemote  # noqa: PLC0415 - as said above
 
         files = CidFolder(self.community_folder)
@@ -131,7 +133,7 @@ class _Work:
             verified = self._verified(remote.index(), None)
             self._check_not_older(verified, cid_archives)
             files.put_index(cid)
-            yield Fetching(
+            yield RemoteArchives(
                 verified,
                 lambda entries, progress: fetched_from(remote, entries, cid_of, progress) if entries else iter(()),
             )
@@ -142,15 +144,15 @@ class _Work:
         )
 
     def _check_not_older(self, verified: VerifiedIndex, local: _Local) -> None:
-        """Raise ArchiveError for an index that only lacks what the one that is here has."""
+        """Raise ArchiveError for an index whose archives are a proper subset of those of the index that is here."""
         try:
             here = local(self.folder, self.control_key, self.dialect, self.key)
-        except ArchiveError:  # it is damaged, or of another key: it is replaced
+        except ArchiveError:  # damaged, or under another key: it is replaced
             return
         if here is not None and verified.commitments.keys() < here.verified.commitments.keys():
             raise ArchiveError(
                 f"the index has {len(verified.commitments):,} of the {len(here.verified.commitments):,} archives of the one that "
-                "was fetched before, and no other: use the control node's newest link"
+                "was fetched before, and no others: use the control node's newest link"
             )
 
     def _config(self, folder: Path) -> TorrentConfig:
@@ -161,7 +163,7 @@ class _Work:
         return TorrentConfig(
             enabled=True,
             port=0,
-            listen_address="127.0.0.1" if is_inside else "0.0.0.0",  # noqa: S104 - whoever looks for peers elsewhere has asked for it
+            listen_address="127.0.0.1" if is_inside else "0.0.0.0",  # noqa: S104 - the caller has named peers or trackers elsewhere
             data_folder=folder,
             torrent_folder=folder,
             peers=sources.peers,

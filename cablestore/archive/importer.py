@@ -1,8 +1,8 @@
-"""Bringing archives into a store. Within an archive's period and channels its content is canonical (RFC 61).
+"""Importing archives into a store. Within an archive's period and channels its content is canonical (RFC 61).
 
-An archive counts as a whole or not at all: everything in it is verified before its posts are stored and those that it
-lacks are removed, in one atomic write. A period's posts may be cut into several archives; what all of them lack is
-removed with the last one.
+An archive is imported as a whole or not at all. First everything in it is verified. Then one atomic write stores its
+posts and removes the posts that it lacks. The posts of a period may be cut into several archives: posts that all of
+them lack are removed with the last one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
+from cablestore.archive.format.archive import verified_posts
 from cablestore.archive.format.index import VerifiedIndex
-from cablestore.archive.format.message import content_topic
 from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import Entry, Profile
-from cablestore.archive.format.reading import verified_posts
 from cablestore.errors import ArchiveError, CableStoreError, InvalidPostError
 from cablestore.index.batches import gc_paused
 from cablestore.index.reader import Reader
@@ -27,6 +26,7 @@ from cablestore.index.verdict import Verdict
 from cablestore.index.view import ALL_TYPES
 from cablestore.protocol.body import Delete
 from cablestore.protocol.post import Post, decode_post
+from cablestore.protocol.waku import content_topic
 from cablestore.store.intake import IntakeBatch
 from cablestore.store.store import CableStore
 from cablestore.views import activity, author
@@ -34,27 +34,27 @@ from cablestore.views import activity, author
 Fetched = Iterable[tuple[Entry, bytes]]
 """Archives with their bytes, in any order."""
 OnDamaged = Callable[[Entry, ArchiveError], None]
-"""Told of an archive that is not what its index says, and why."""
+"""Called with an archive that is not what its index says, and the reason."""
 
 
 @dataclass(slots=True)
-class Imported:
-    """What one archive, or several, came to."""
+class ArchiveImportReport:
+    """Counts of what the import of one or more archives did."""
 
     archives: int = 0
     posts: int = 0
-    """New ones."""
+    """New posts."""
     known: int = 0
     deleted: int = 0
     """Posts of the archive that their authors have deleted since."""
     deleted_here: int = 0
-    """Posts that were here and that a post/delete of the archive took away."""
+    """Stored posts that a post/delete of the archive deleted."""
     removed: list[bytes] = field(default_factory=list)
-    """Hashes of posts that were here and that the archive lacks."""
+    """Hashes of stored posts that the archive lacks."""
 
-    def __add__(self, other: Imported) -> Imported:
-        """Return both together."""
-        return Imported(
+    def __add__(self, other: ArchiveImportReport) -> ArchiveImportReport:
+        """Return the sum of both."""
+        return ArchiveImportReport(
             self.archives + other.archives,
             self.posts + other.posts,
             self.known + other.known,
@@ -65,7 +65,7 @@ class Imported:
 
 
 def import_deletions(store: CableStore, verified: VerifiedIndex) -> list[bytes]:
-    """Store the post/deletes that an index carries, before any archive. Returns the hashes of posts that they took away."""
+    """Store the post/deletes of an index, before any archive. Return the hashes of the posts that they deleted."""
     posts = [decode_post(raw, store.dialect) for raw in verified.deletions]
     with store.snapshot() as snapshot:
         here = _held_targets(snapshot.reader, posts)
@@ -74,7 +74,7 @@ def import_deletions(store: CableStore, verified: VerifiedIndex) -> list[bytes]:
 
 
 def _held_targets(reader: Reader, posts: Iterable[Post]) -> list[bytes]:
-    """Return what post/deletes among these posts take away of what is here: posts of their own authors."""
+    """Return the stored posts that post/deletes among these posts delete: posts of their own authors."""
     targets = ((digest, post.author) for post in posts if isinstance(post.body, Delete) for digest in post.body.hashes)
     return [
         digest
@@ -91,23 +91,24 @@ def import_archives(
     key: bytes | None = None,
     merges: bool = False,
     on_damaged: OnDamaged | None = None,
-) -> Iterator[tuple[Entry, Imported]]:
-    """Import archives one by one, each in one atomic write; yields what came of each.
+) -> Iterator[tuple[Entry, ArchiveImportReport]]:
+    """Import archives one by one, each in one atomic write, and yield a report of each.
 
-    While one is written the next is read and verified. Something is removed only where all archives of its period are
-    given, and never with `merges`. An archive that is not what its index says leaves no trace: `on_damaged` is told, and
-    the others are imported. Without it ArchiveError is raised at the first; those before it stay.
+    While one archive is written the next is read and verified. Posts are removed only if all archives of their period
+    are given, and never with `merges`. An archive that is not what its index says changes nothing: `on_damaged` is
+    called, and the others are imported. Without `on_damaged` the first such archive raises ArchiveError; archives
+    before it stay.
     """
     import_deletions(store, verified)
     periods = None if merges else _Periods(verified)
     reads = _reads(store, verified, fetched, key, on_damaged)
     error: CableStoreError | None = None
     with ThreadPoolExecutor(1, thread_name_prefix="cablestore-import") as writer:
-        under_way: Future[tuple[Entry, Imported] | None] | None = None
+        under_way: Future[tuple[Entry, ArchiveImportReport] | None] | None = None
         while error is None:
             try:
                 read = next(reads, None)
-            except CableStoreError as found:  # told when what came before is written
+            except CableStoreError as found:  # raised once the archive before it is written
                 read, error = None, found
             if under_way is not None and (written := under_way.result()) is not None:
                 yield written
@@ -118,8 +119,8 @@ def import_archives(
         raise error
 
 
-class _Read(NamedTuple):
-    """An archive that is what it has to be, but for the signatures of its posts, which are being verified."""
+class _ReadArchive(NamedTuple):
+    """An archive that was verified, except that the signatures of its posts are still being checked."""
 
     entry: Entry
     admitted: IntakeBatch
@@ -128,7 +129,7 @@ class _Read(NamedTuple):
 
 def _reads(
     store: CableStore, verified: VerifiedIndex, fetched: Fetched, key: bytes | None, on_damaged: OnDamaged | None
-) -> Iterator[_Read]:
+) -> Iterator[_ReadArchive]:
     for entry, stored in fetched:
         try:
             read = _read(store, verified, entry, stored, key)
@@ -140,17 +141,17 @@ def _reads(
             yield read
 
 
-def _read(store: CableStore, verified: VerifiedIndex, entry: Entry, stored: bytes, key: bytes | None) -> _Read:
+def _read(store: CableStore, verified: VerifiedIndex, entry: Entry, stored: bytes, key: bytes | None) -> _ReadArchive:
     stones: list[Tombstone] = []
     with gc_paused():
         admitted = store.admit(verified_posts(verified, entry, stored, store.dialect, key, stones))
-    return _Read(entry, admitted, stones)
+    return _ReadArchive(entry, admitted, stones)
 
 
 def _write(
-    store: CableStore, profile: Profile, periods: _Periods | None, read: _Read, on_damaged: OnDamaged | None
-) -> tuple[Entry, Imported] | None:
-    """Store an archive; None where one of its posts is not signed by its author, and `on_damaged` was told."""
+    store: CableStore, profile: Profile, periods: _Periods | None, read: _ReadArchive, on_damaged: OnDamaged | None
+) -> tuple[Entry, ArchiveImportReport] | None:
+    """Store an archive. Return None after `on_damaged` was called because a post is not signed by its author."""
     entry = read.entry
     deleted_here: list[bytes] = []
     hashes = (post.hash for post in read.admitted.posts)
@@ -174,7 +175,7 @@ def _write(
     if read.stones:
         store.lay_skeletons(read.stones)
     found = [outcome.verdict for outcome in outcomes]
-    return entry, Imported(
+    return entry, ArchiveImportReport(
         archives=1,
         posts=found.count(Verdict.ACCEPTED),
         known=found.count(Verdict.DUPLICATE),
@@ -185,9 +186,9 @@ def _write(
 
 
 def posts_beside(reader: Reader, profile: Profile, entry: Entry, known: set[bytes]) -> Iterator[bytes]:
-    """Yield the hashes of posts that an archive of the entry's period and topics would hold and that are not `known`.
+    """Yield the hashes of stored posts of the entry's period and topics that are not `known`.
 
-    Posts that must not leave a store are in no archive, and are not among them.
+    Local-only posts are left out, because no archive has them.
     """
     counts = activity.between(reader, *entry.period)
     types = [post_type for post_type in ALL_TYPES if counts[post_type]]
@@ -206,7 +207,7 @@ def posts_beside(reader: Reader, profile: Profile, entry: Entry, known: set[byte
 
 
 class _Periods:
-    """Which archives of each period have not come yet, and the hashes of the posts of those that have."""
+    """Progress of each period: archives that have not come yet, and hashes of the posts of those that have."""
 
     def __init__(self, verified: VerifiedIndex) -> None:
         self._missing: defaultdict[Period, set[str]] = defaultdict(set)
@@ -215,12 +216,12 @@ class _Periods:
             self._missing[entry.period].add(entry.archive_id)
 
     def whole_with(self, entry: Entry, posts: Iterable[bytes]) -> set[bytes] | None:
-        """Return the hashes of all posts of the archive's period once all its archives came, None before."""
+        """Return the hashes of all posts of the archive's period once all archives of it came, and None before."""
         missing, hashes = self._missing[entry.period], self._hashes[entry.period]
         missing.discard(entry.archive_id)
         hashes.update(posts)
         return None if missing else self._hashes.pop(entry.period)
 
     def miss(self, entry: Entry) -> None:
-        """Take note that an archive is not imported after all: nothing of its period is removed."""
+        """Note that an archive was not imported after all: no post of its period is removed."""
         self._missing[entry.period].add(entry.archive_id)

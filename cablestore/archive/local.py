@@ -1,7 +1,7 @@
-"""The archives of a community that lie below a folder here, whichever way they came: from a torrent, or by content id.
+"""The archives of a community in a local folder, from a torrent or by content id.
 
-FOLDER/COMMUNITY/data, index    a torrent's (`folder`)
-FOLDER/COMMUNITY/content/       by content id (`cid_folder`)
+FOLDER/COMMUNITY/data, index    from a torrent (`folder`)
+FOLDER/COMMUNITY/content/       by content id (`content.community`)
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from cablestore.limits import MAX_TORRENT_SIZE_BYTES
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
 
 _WEEKS_NAMED: Final = 3
-"""Of archives that are missing: the message is one line."""
+"""Weeks that a message about missing archives names."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalArchives:
-    """An index that is here and verified, and what reads the archives that it names."""
+    """A verified local index, and functions that read its archives."""
 
     verified: VerifiedIndex
     stored: Callable[[Entry], bytes]
-    """Return an archive's bytes. Raises ArchiveError where they are not here."""
+    """Return an archive's bytes. Raises ArchiveError if they are not here."""
     size_bytes: Callable[[Entry], int | None]
-    """Return an archive's size, None where that is not known because it is not here."""
+    """Return an archive's size, or None if it is unknown because the archive is not here."""
     origin: str
-    """The link that it came by, where it came by content id, else "torrent"."""
+    """The link for archives by content id, otherwise "torrent"."""
 
     @property
     def newest(self) -> tuple[int, int]:
-        """What a later index has more of: the end of its last week in ms, and archives."""
+        """The end of the last week in ms and the number of archives: both grow from index to index."""
         entries = self.verified.index.entries
         return max((entry.period.to_ms for entry in entries), default=0), len(entries)
 
 
 def community_folder(folder: Path, control_key: bytes) -> Path:
-    """Return where the archives of a control node's community lie below a folder."""
+    """Return the folder of a control node's community below a folder of communities."""
     return folder / control_key.hex()
 
 
 def local_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
-    """Return a community's archives below a folder, those of the newer index where there are two; None where there are none.
+    """Return a community's archives below a folder, or None. If there are two indexes, the newer one counts.
 
     Raises ArchiveError for an index that is damaged, of another control node or under another key.
     """
@@ -59,10 +59,12 @@ def local_archives(folder: Path, control_key: bytes, dialect: Dialect, key: byte
 
 
 def are_whole(folder: Path, community: str, key: bytes | None) -> bool:
-    """Hold a torrent's archives below a folder against their index; False where no index is here that can be read so.
+    """Check a torrent's archives below a folder against their index.
 
-    Raises IncompleteError, which names weeks, for archives that are missing or damaged, and ArchiveError for an index that
-    the key does not open.
+    Return False if there is no index that can be read.
+
+    Raises IncompleteError, which names weeks, for missing or damaged archives, and ArchiveError if the key does not
+    open the index.
     """
     for dialect in (LEGACY, DRAFT8):
         try:
@@ -94,12 +96,12 @@ def _check_whole(archives: LocalArchives) -> None:
 
 
 def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
-    """Return the archives that a torrent's `data` holds."""
+    """Return the archives in a torrent's `data`, or None."""
     files = ArchiveFolder(community_folder(folder, control_key))
     data = files.index_bytes()
     if data is None:
         return None
-    # A member's `data` ends with the last archive that came, which may be before others that the index names.
+    # A member's `data` ends after the last archive that came. The index may name archives after it.
     verified = verified_by_any_profile(data, control_key, dialect, data_size_bytes=MAX_TORRENT_SIZE_BYTES, key=key)
 
     def stored(entry: Entry) -> bytes:
@@ -115,7 +117,7 @@ def torrent_archives(folder: Path, control_key: bytes, dialect: Dialect, key: by
 
 
 def cid_archives(folder: Path, control_key: bytes, dialect: Dialect, key: bytes | None) -> LocalArchives | None:
-    """Return the archives that came by content id."""
+    """Return the archives by content id, or None."""
     files = CidFolder(community_folder(folder, control_key))
     cid, data = files.index_cid(), files.index_bytes()
     if cid is None or data is None:

@@ -1,11 +1,11 @@
-"""What a member does with a community's archives: hear where they are, choose those it misses, and import them.
+"""A member's work with a community's archives: read the announcement, choose the archives that it lacks, import them.
 
-What a store has imported is noted in `imported.json` beside the archives, archive by archive, so that nothing is imported
-twice and an interrupted import goes on:
+`imported.json` beside the archives has each archive that a store has imported. So nothing is imported twice and an
+interrupted import goes on:
 
     {"format": 1, "store": "<its public key>", "roots": ["<Merkle root of an archive's posts>", ...]}
 
-Losing the file costs importing again, which changes nothing.
+Without the file archives are imported again, which changes nothing in the store.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import VerifiedIndex, verify_index
 from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.format.profile import PROFILES, Entry
-from cablestore.archive.importer import Imported, OnDamaged, import_archives
-from cablestore.archive.remote import PlaceT, Progress, Remote, Span
+from cablestore.archive.importer import ArchiveImportReport, OnDamaged, import_archives
+from cablestore.archive.remote import ByteProgress, PlaceT, Remote, Span
 from cablestore.errors import ArchiveError
 from cablestore.files import storage_errors, write_whole
 from cablestore.protocol.body import TEXT, Text
@@ -30,7 +30,7 @@ from cablestore.protocol.dialect import Dialect
 from cablestore.store.store import CableStore, system_clock_ms
 
 ANNOUNCEMENT_WAIT_MS: Final = 20_000
-"""How long a member waits behind an announcement for a newer one before it acts (RFC 61)."""
+"""How long a member waits after an announcement for a newer one before it acts (RFC 61)."""
 _LOOK_EVERY_MS: Final = 1_000
 _FORMAT: Final = 1
 _NAME: Final = "imported.json"
@@ -40,9 +40,10 @@ _NAME: Final = "imported.json"
 
 
 def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system_clock_ms) -> bytes:
-    """Tell members, as the control node whose identity the store has, where its archives are. Returns the post's hash.
+    """Announce a link to archives as the control node, whose identity the store must have. Return the post's hash.
 
-    The announcement counts from then on, also where the clock was set back. Raises ArchiveError for another community's torrent.
+    The announcement replaces earlier ones even if the clock was set back. Raises ArchiveError for another community's
+    torrent.
     """
     community = store.identity.public_key
     if isinstance(link, Magnet) and link.community != community.hex():
@@ -56,9 +57,9 @@ def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system
 
 
 def newest_announcement(store: CableStore, control_key: bytes) -> tuple[int, Announcement] | None:
-    """Return the announcement of a control node that counts, and when it was made, in ms; None where there is none.
+    """Return the newest announcement of a control node and its time in ms, or None.
 
-    Posts of anyone else, and what is no announcement, are ignored.
+    Posts of other authors and other texts are ignored.
     """
     best: tuple[int, Announcement] | None = None
     for post in store.posts_by(control_key, post_type=TEXT, channel=RESERVED_CHANNEL):
@@ -81,10 +82,11 @@ def settled_announcement(
     sleep: Callable[[float], None] = time.sleep,
     on_wait: Callable[[str], None] = lambda _: None,
 ) -> Announcement | None:
-    """Return the newest announcement once it has stood for ANNOUNCEMENT_WAIT_MS, None where there is none.
+    """Return the newest announcement once it is ANNOUNCEMENT_WAIT_MS old, or None if there is none.
 
-    One that is there already stands since its post was made, or since now where that is ahead of our clock. One that comes
-    while this waits stands since then. `clock` returns ms, `sleep` takes seconds, `on_wait` is told each link that is waited for.
+    The age of an announcement counts from the time of its post, or from now if that time is ahead of our clock. The age
+    of one that comes during the wait counts from its arrival. `clock` returns ms, `sleep` takes seconds, `on_wait` is
+    called with each link that is waited for.
     """
     found = newest_announcement(store, control_key)
     now_ms = clock()
@@ -105,10 +107,13 @@ def settled_announcement(
 
 
 class ImportLog:
-    """Which archives of a community a store has imported, by the roots of their posts: an id says only where one lies."""
+    """A log of the archives of a community that a store has imported, by the Merkle roots of their posts.
+
+    An archive's id would not do: it says only where the archive is.
+    """
 
     def __init__(self, community_folder: Path, store_key: bytes | None = None) -> None:
-        """Read what is noted. With the public key of a store, what another one imported is none of its own."""
+        """Read the log. With the public key of a store, the log of another store counts as empty."""
         self._path = community_folder / _NAME
         self._store = store_key.hex() if store_key else None
         self._roots = dict.fromkeys(self._read())
@@ -123,7 +128,7 @@ class ImportLog:
             return []
 
     def __len__(self) -> int:
-        """Return how many were imported."""
+        """Return the number of imported archives."""
         return len(self._roots)
 
     def has(self, commitment: Commitment) -> bool:
@@ -131,7 +136,7 @@ class ImportLog:
         return commitment.merkle_root.hex() in self._roots
 
     def add(self, commitment: Commitment) -> None:
-        """Note an archive. It is on the disk on return."""
+        """Add an archive and write the log to the disk."""
         self._roots[commitment.merkle_root.hex()] = None
         with storage_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +147,7 @@ class ImportLog:
 def verified_by_any_profile(
     data: bytes, control_key: bytes, dialect: Dialect, *, data_size_bytes: int | None, key: bytes | None
 ) -> VerifiedIndex:
-    """Verify an index of whichever profile. Raises ArchiveError, that of the first profile where none fits."""
+    """Verify an index of any profile. If none fits, raises the ArchiveError of the first profile."""
     reasons = []
     for profile in PROFILES.values():
         try:
@@ -162,7 +167,7 @@ def wanted(
 ) -> list[Entry]:
     """Return the archives to import, newest first: all, those of the latest week, or those that overlap a time range.
 
-    Weeks are taken whole: of one that misses an archive all are wanted.
+    Weeks are taken whole: if one archive of a week is not imported, all of the week are returned.
     """
     entries = verified.index.entries
     periods = {entry.period for entry in entries if not imported.has(verified.commitments[entry.archive_id])}
@@ -183,21 +188,21 @@ def _newest_first(entry: Entry) -> tuple[int, int, str]:
 
 
 def span_of(entry: Entry) -> Span:
-    """Return what a torrent calls an archive."""
+    """Return the place of an archive in a torrent."""
     return Span(entry.offset_bytes, entry.size_bytes)
 
 
 def cid_of(entry: Entry) -> str:
-    """Return what a content store calls an archive. Raises ArchiveError for an entry of a torrent's index."""
+    """Return the content id of an archive. Raises ArchiveError for an entry of a torrent's index."""
     if entry.cid is None:
         raise ArchiveError(f"archive {entry.archive_id} has no content id: its index is a torrent's")
     return entry.cid
 
 
 def fetched_from(
-    remote: Remote[PlaceT], entries: list[Entry], place: Callable[[Entry], PlaceT], progress: Progress | None = None
+    remote: Remote[PlaceT], entries: list[Entry], place: Callable[[Entry], PlaceT], progress: ByteProgress | None = None
 ) -> Iterator[tuple[Entry, bytes]]:
-    """Yield archives with their bytes as they come; `place` is `span_of` or `cid_of`, as the remote takes."""
+    """Yield archives with their bytes as they come. `place` is `span_of` or `cid_of`, whichever the remote takes."""
     by_place = {place(entry): entry for entry in entries}
     for found, stored in remote.fetch([*by_place], progress):
         yield by_place[found], stored
@@ -212,8 +217,11 @@ def import_noted(
     key: bytes | None = None,
     merges: bool = False,
     on_damaged: OnDamaged | None = None,
-) -> Iterator[tuple[Entry, Imported]]:
-    """Import archives and note each; yields what came of each. Takes `on_damaged` and raises as `import_archives` does."""
+) -> Iterator[tuple[Entry, ArchiveImportReport]]:
+    """Import archives, add each to the log and yield its report.
+
+    `on_damaged` and errors are as in `import_archives`.
+    """
     for entry, found in import_archives(store, verified, fetched, key=key, merges=merges, on_damaged=on_damaged):
         imported.add(verified.commitments[entry.archive_id])
         yield entry, found

@@ -1,8 +1,8 @@
 """Publishing a community's archives by content id, in a content store here or on any node with Codex' REST API.
 
-What a content id stands for is an archive without the zeros that follow it in a torrent. Filenames and media type are fixed,
-so that equal archives get equal ids, and the index by content id, which is signed anew, has one too: control nodes with
-equal stores and the same key publish the same link. What the node has already is not sent again.
+A dataset is an archive without the zeros that follow it in a torrent. Filenames and media type are fixed, so that equal
+archives get equal ids. The index by content id is signed again, and has a content id too: control nodes with equal
+stores and the same key publish the same link. Datasets that the node has already are not sent again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.format.cid import Cid, DatasetHasher, Manifest, manifest_cid
+from cablestore.archive.format.cid import Cid, DatasetHasher, DatasetManifest, manifest_cid
 from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import VerifiedIndex, encode_index, make_index, signed_index
 from cablestore.archive.format.profile import Entry, with_id
@@ -33,35 +33,35 @@ INDEX_FILENAME: Final = "archive-index.bin"
 MEDIA_TYPE: Final = "application/octet-stream"
 
 
-class Published(NamedTuple):
-    """What was published: the index's content id, and how much of it all was sent just now."""
+class PublishReport(NamedTuple):
+    """Result of publishing: the index's content id, and how much was sent."""
 
     index_cid: Cid
     archives: int
     sent: int
-    """Of `archives`, those that were not there."""
+    """How many of `archives` the target did not have."""
     sent_bytes: int
-    """With the index."""
+    """Bytes sent, with the index."""
 
 
 class Target(Protocol):
-    """Where datasets are published."""
+    """A place where datasets are published."""
 
-    def datasets(self) -> list[tuple[Cid, Manifest]]:
-        """Return what is there, by id. Raises ArchiveError."""
+    def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
+        """Return the datasets that are there, by id. Raises ArchiveError."""
 
     def put(self, content: bytes, filename: str) -> Cid:
-        """Put a dataset there; return its id, verified to be one of these bytes. Raises ArchiveError, StorageError."""
+        """Put a dataset there. Return its id, verified to be of these bytes. Raises ArchiveError, StorageError."""
 
 
 class StoreTarget:
-    """A content store that is open here."""
+    """An open content store of this process."""
 
     def __init__(self, store: ContentStore) -> None:
         self._store = store
 
-    def datasets(self) -> list[tuple[Cid, Manifest]]:
-        """Return what the store has."""
+    def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
+        """Return the datasets of the store."""
         return self._store.datasets()
 
     def put(self, content: bytes, filename: str) -> Cid:
@@ -70,7 +70,7 @@ class StoreTarget:
 
 
 class NodeTarget:
-    """A node with the REST API, while the `with` lasts. Its calls block, and come from one thread at a time."""
+    """A node with the REST API, used in a `with`. Calls block, and must come from one thread at a time."""
 
     def __init__(self, url: str, *, stall_timeout_s: float = STALL_TIMEOUT_S) -> None:
         self._client = ContentClient(url, stall_timeout_s=stall_timeout_s)
@@ -86,17 +86,17 @@ class NodeTarget:
         self._runner.run(self._client.__aexit__(None, None, None))
         self._runner.close()
 
-    def datasets(self) -> list[tuple[Cid, Manifest]]:
-        """Return what the node says it has, where its manifests are what their ids say."""
+    def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
+        """Return the datasets that the node lists, without those whose manifests do not fit their ids."""
         return self._runner.run(self._client.datasets())[0]
 
     def put(self, content: bytes, filename: str) -> Cid:
-        """Put a dataset on the node. Raises ArchiveError for an id that no member could verify."""
+        """Put a dataset on the node. Raises ArchiveError if members could not verify the id that it returns."""
         work = self._client.upload_bytes(content, filename=filename, mimetype=MEDIA_TYPE)
         uploaded = self._runner.run(work)
         if uploaded.manifest is None:
             raise ArchiveError(
-                f"the node took {filename} under {uploaded.cid}, whose manifest is of no known form: members could not verify it. "
+                f"the node took {filename} under {uploaded.cid}, whose manifest is in no known format: members could not verify it. "
                 "Publish on another node"
             )
         return uploaded.cid
@@ -104,7 +104,7 @@ class NodeTarget:
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Who publishes: the control node's identity, the dialect of its posts, the cabal key of archives that are encrypted."""
+    """A publisher: the control node's identity, the dialect of its posts, the cabal key of encrypted archives."""
 
     identity: Identity
     dialect: Dialect
@@ -112,11 +112,11 @@ class Publisher:
 
     def publish(
         self, folder: ArchiveFolder, target: Target, progress: Callable[[int], Any] = lambda _: None
-    ) -> Published:
-        """Publish all archives of a folder and the index of them; `progress` is told after each archive.
+    ) -> PublishReport:
+        """Publish all archives of a folder and their index. `progress` is called after each archive.
 
-        Raises ArchiveError where the folder has no archives of this control node, where one is not what its index says, and
-        what the target raises. What was sent by then is found there the next time.
+        Raises ArchiveError if the folder has no archives of this control node or if one is not what its index says, and
+        the errors of the target. What was sent before an error is not sent again by the next call.
         """
         verified = self._verified(folder)
         sender = _Sender(target)
@@ -134,7 +134,7 @@ class Publisher:
             progress(1)
         sent = sender.sent
         index = sender.send(self._index(verified, entries, commitments), INDEX_FILENAME)
-        return Published(index, len(entries), sent, sender.sent_bytes)
+        return PublishReport(index, len(entries), sent, sender.sent_bytes)
 
     def _verified(self, folder: ArchiveFolder) -> VerifiedIndex:
         data = folder.index_bytes()
@@ -145,7 +145,7 @@ class Publisher:
         )
 
     def _index(self, verified: VerifiedIndex, entries: list[Entry], commitments: list[Commitment]) -> bytes:
-        """Return the bytes of the index by content id, held against what a member will check."""
+        """Return the bytes of the index by content id, verified as a member will verify it."""
         index = signed_index(
             make_index(verified.index.profile, entries),
             commitments,
@@ -160,7 +160,7 @@ class Publisher:
 
 
 class _Sender:
-    """Sends what is not there yet."""
+    """A sender of the datasets that a target lacks."""
 
     def __init__(self, target: Target) -> None:
         self._target = target

@@ -1,7 +1,7 @@
-"""What every way of fetching archives offers a member: the index, then the archives it wants, one by one.
+"""The interface of all ways to fetch archives: first the index, then the wanted archives, one by one.
 
-A torrent names an archive by where it lies in `data`, a `Span`; a content store names it by a content id. Whoever imports
-knows neither: it takes a `Remote` and gives back to it what the index said.
+A torrent names an archive by its place in `data`, a `Span`; a content store names it by a content id. The importer
+takes any `Remote` and passes to it the places that the index has.
 """
 
 from __future__ import annotations
@@ -10,39 +10,42 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 PlaceT = TypeVar("PlaceT")
-"""What an engine's index names an archive by: `Span` for torrents."""
+"""The name of an archive in an engine's index: `Span` for torrents, a content id as text otherwise."""
 
-Progress = Callable[[int, int], None]
-"""Told how many bytes of what is wanted are here, and how many are wanted, both with their padding."""
+ByteProgress = Callable[[int, int], None]
+"""Called with the wanted bytes that are here and all wanted bytes, both with padding."""
 
 
 class Span(NamedTuple):
-    """Where an archive lies in `data`: its padding belongs to it."""
+    """The place of an archive in `data`, with its padding."""
 
     offset_bytes: int
     size_bytes: int
 
 
 class Remote(Protocol[PlaceT]):
-    """The archives of one community, elsewhere. Its calls block; they come from one thread at a time, `cancel` from any."""
+    """The archives of one community on other nodes.
+
+    Calls block and come from one thread at a time; `cancel` from any.
+    """
 
     def index(self) -> bytes:
-        """Fetch the index alone and return it as it was published. Raises ArchiveError."""
+        """Fetch the index alone and return its published bytes. Raises ArchiveError."""
         ...
 
-    def fetch(self, places: Sequence[PlaceT], progress: Progress | None = None) -> Iterator[tuple[PlaceT, bytes]]:
-        """Yield the bytes of these archives, each as soon as it and those named before it are whole.
+    def fetch(self, places: Sequence[PlaceT], progress: ByteProgress | None = None) -> Iterator[tuple[PlaceT, bytes]]:
+        """Yield the bytes of these archives, each as soon as it and those before it are whole.
 
-        The first named is fetched first: name the newest first. What is here already is not fetched again, also after a
-        kill. Whoever stops iterating stops fetching. Bytes are what was published; whether to believe it is for the caller.
-        Raises ArchiveError: at once for places that cannot be, later where the others stop giving.
+        They are fetched in the given order: give the newest first. What is here already is not fetched again, even
+        after a kill. Fetching ends when the caller stops iterating. The caller must verify the bytes. Raises
+        ArchiveError: at once for impossible places, later if the peers stop sending.
         """
         ...
 
     def cancel(self) -> None:
-        """End what runs, and what is called later, with ArchiveError. What was fetched stays for the next time."""
+        """End running and later calls with ArchiveError. What was fetched stays for the next time."""
         ...
 
     def close(self) -> None:
-        """Let go of the network and the files."""
+        """Close connections and files."""
         ...

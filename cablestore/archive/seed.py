@@ -1,9 +1,9 @@
-"""Giving a community's folder over BitTorrent for as long as a process runs, new archives too as soon as they are there.
+"""Seeding a community's folder over BitTorrent for as long as a process runs, with new archives as soon as they are there.
 
 with TorrentEngine(config) as engine:
-    seeding = Seeding(engine, community, key)
+    seeder = Seeder(engine, community, key)
     while True:
-        seeding.look()
+        seeder.look()
         time.sleep(1)
 """
 
@@ -17,16 +17,16 @@ from cablestore.archive.torrent.engine import TorrentEngine
 from cablestore.errors import ArchiveError, IncompleteError, StorageError
 
 _OF_INDEX: Final = 3
-"""How many numbers at the end of a folder's state are those of the index."""
+"""How many numbers at the end of a folder's state are of the index."""
 
 
-class Seeding:
-    """One community's folder, given by an engine. `link` is the newest magnet link."""
+class Seeder:
+    """A seeder of one community's folder. `link` is the newest magnet link."""
 
     def __init__(self, engine: TorrentEngine, community: str, key: bytes | None = None) -> None:
-        """Begin to give. Raises IncompleteError for a folder that is not whole, ArchiveError where it cannot be seeded.
+        """Begin to seed. Raises IncompleteError if the folder is not whole, ArchiveError if it cannot be seeded.
 
-        `key` is the cabal key, with which archives are held against their index; of public ones they are without it.
+        `key` is the cabal key, which encrypted archives need to be checked against their index; None for public ones.
         """
         self._engine: Final = engine
         self._community: Final = community
@@ -38,20 +38,20 @@ class Seeding:
 
     @property
     def peers(self) -> int:
-        """How many are connected."""
+        """The number of connected peers."""
         status = self._engine.status(self._community)
         return status.peers if status else 0
 
     @property
     def given_bytes(self) -> int:
-        """Payload that was given since this began."""
+        """Payload bytes sent since this began."""
         return self._given_before_bytes + self._given_now_bytes()
 
     def look(self) -> bool:
-        """Take up archives that are new since the last look; whether there is a new link.
+        """Seed archives that are new since the last look. Return whether there is a new link.
 
-        A folder that is being written or that is not whole yet is left for a later look. Raises StorageError where the
-        folder cannot be given any more, ArchiveError where the network cannot be used any more.
+        A folder that is being written or is not whole yet is left for a later look. Raises StorageError if the folder
+        can no longer be seeded, ArchiveError if the network can no longer be used.
         """
         state = self._folder.state()
         if state == self._seen:
@@ -65,11 +65,11 @@ class Seeding:
         try:
             link = self._seed()
         except IncompleteError as error:
-            if state[-_OF_INDEX:] == self._seen[-_OF_INDEX:]:  # no more is on its way: what was here is gone
+            if state[-_OF_INDEX:] == self._seen[-_OF_INDEX:]:  # no new index: what was here is gone
                 raise StorageError(f"{self._folder.path} cannot be given any more: {error}") from None
             return False
         except ArchiveError:
-            if self._folder.state() != state:  # it was written meanwhile
+            if self._folder.state() != state:  # another process wrote it meanwhile
                 return False
             raise
         self._seen = state

@@ -1,6 +1,6 @@
-"""Cuts posts that come in order of time and hash into weeks; makes the messages of one, and its archives.
+"""Posts in order of time and hash, cut into weeks; the messages of a week, and its archives.
 
-Posts come as records (`export_write`), from a store or from exports.
+Posts come as records (`export.writer`), from a store or from exports.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from typing import Final
 
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.archive import Archive, encode_archive
-from cablestore.archive.format.chunks import Oversize, chunks
-from cablestore.archive.format.message import Message, content_topic, message_of
+from cablestore.archive.format.chunks import OversizeMessage, chunks
 from cablestore.archive.format.period import Period, week_of
 from cablestore.archive.format.profile import Profile, Topic
 from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT, place_of, record_start
-from cablestore.index.latest import NS_PER_MS
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.protocol.body import DELETE, INFO, JOIN, LEAVE, TEXT, TOPIC
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import SIGNED_FROM, decode_post
+from cablestore.protocol.waku import WakuMessage, content_topic, message_of
 
 _LINKS_AT: Final = POST_AT + SIGNED_FROM
 _BODY_AT: Final = _LINKS_AT + 1 + 1 + 6
-"""Where the body of a usual post begins that has no links."""
+"""Offset of the body of a usual post without links."""
 _TIME_AT: Final = 2
 _BEGIN_WITH_CHANNEL: Final = frozenset({TEXT, TOPIC, JOIN, LEAVE})
 _WITHOUT_CHANNEL: Final = frozenset({DELETE, INFO})
 
 
 def by_week(lists: Iterable[list[bytes]], now_ms: int) -> Iterator[tuple[Period, list[bytes]]]:
-    """Yield the records of each week that has some and was over at `now_ms`, oldest first."""
+    """Yield the records of each week that has posts and was over at `now_ms`, oldest first."""
     period, end, week = Period(0, 0), b"", list[bytes]()
     for records in lists:
         at = 0
@@ -52,7 +52,7 @@ def by_week(lists: Iterable[list[bytes]], now_ms: int) -> Iterator[tuple[Period,
 
 
 def topics_in(records: Iterable[bytes], dialect: Dialect) -> set[str]:
-    """Return the content topics of posts, that of announcements of archives left out. Raises what `message_of` does."""
+    """Return the content topics of posts, without that of archive announcements. Raises the errors of `message_of`."""
     found = set()
     names: set[bytes] = set()
     for record in records:
@@ -65,10 +65,10 @@ def topics_in(records: Iterable[bytes], dialect: Dialect) -> set[str]:
     return found - {content_topic(RESERVED_CHANNEL)}
 
 
-def messages_of(records: Iterable[bytes], dialect: Dialect) -> Iterator[Message]:
-    """Yield the messages of posts, announcements of archives left out.
+def messages_of(records: Iterable[bytes], dialect: Dialect) -> Iterator[WakuMessage]:
+    """Yield the messages of posts, without archive announcements.
 
-    Posts of the usual form are not decoded, which would take most of the time. Raises what `message_of` does.
+    Posts of the usual form are not decoded, which would take most of the time. Raises the errors of `message_of`.
     """
     topics: dict[bytes, str] = {}
     reserved = content_topic(RESERVED_CHANNEL)
@@ -81,16 +81,16 @@ def messages_of(records: Iterable[bytes], dialect: Dialect) -> Iterator[Message]
         else:
             if (topic := topics.get(name)) is None:
                 topic = topics[name] = content_topic(dialect.channel_id(name.decode()))
-            message = Message(raw, topic, _time_ms(record) * NS_PER_MS, digest)
+            message = WakuMessage(raw, topic, _time_ms(record) * NS_PER_MS, digest)
         if message.content_topic != reserved:
             yield message
 
 
 def _usual_channel(record: bytes) -> bytes | None:
-    """Return the name with which the body of a post begins, None where only decoding it tells.
+    """Return the channel name at the beginning of a post's body, or None if the post must be decoded to find it.
 
-    It does in texts, topics, joins and leaves, behind fewer than 128 links, a type of one byte and a time of six, which all
-    times from 1971 to 2109 have.
+    The bodies of texts, topics, joins and leaves begin with it. The offset of the body is known if there are fewer than
+    128 links, the type has one byte and the time six, as all times from 1971 to 2109 have.
     """
     links = record[_LINKS_AT]
     if record[TYPE_AT] in _BEGIN_WITH_CHANNEL and links < 0x80 and record[_TIME_AT] > 0 == record[_TIME_AT - 1]:
@@ -105,18 +105,18 @@ def archives_of(
     profile: Profile,
     period: Period,
     topics: tuple[Topic, ...],
-    messages: Iterable[Message],
+    messages: Iterable[WakuMessage],
     stones: Mapping[bytes, Sequence[Tombstone]],
     key: bytes | None,
 ) -> tuple[list[Archive], list[bytes]]:
-    """Return the archives of a week's messages, which come in order, and the hashes of posts that no archive takes.
+    """Return the archives of a week's sorted messages, and the hashes of posts that are too large for any archive.
 
-    `stones` are what is known of the targets of post/deletes, by the hash of the post/delete. The rest is that of
-    `encode_archive`, as are the errors.
+    `stones` are the tombstones of each post/delete, by its hash. Other arguments and errors are those of
+    `encode_archive`.
     """
     archives, oversize = [], []
     for chunk in chunks(messages):
-        if isinstance(chunk, Oversize):
+        if isinstance(chunk, OversizeMessage):
             oversize.append(chunk.message.post_hash)
         else:
             laid = [stone for message in chunk for stone in stones.get(message.post_hash, ())] if stones else ()
@@ -127,10 +127,10 @@ def archives_of(
 def stones_by(
     records: Iterable[bytes], dialect: Dialect, known: Callable[[Tombstone], Tombstone | None]
 ) -> dict[bytes, list[Tombstone]]:
-    """Return what is known of the targets of post/deletes among these, by the hash of the post/delete.
+    """Return the tombstones of the post/deletes among these records, by the hash of the post/delete.
 
-    `known` is given the tombstone that a post/delete lays and returns the one that counts, None where another post/delete
-    does or the target was never seen.
+    `known` gets the tombstone that a post/delete makes. It returns the effective one, or None if that is of another
+    post/delete or the target was never seen.
     """
     found: dict[bytes, list[Tombstone]] = {}
     for record in records:
@@ -143,6 +143,6 @@ def stones_by(
 
 
 def _time_ms(record: bytes) -> int:
-    """Return the time of a record that is a varint of six bytes, there backwards."""
+    """Return the time of a record whose varint has six bytes, stored in reverse order."""
     a, b, c, d, e, f = record[_TIME_AT:HASH_AT]
     return a << 35 | (b & 0x7F) << 28 | (c & 0x7F) << 21 | (d & 0x7F) << 14 | (e & 0x7F) << 7 | f & 0x7F

@@ -1,7 +1,7 @@
-"""Puts archives into a community's folder, in order, and keeps its signed index.
+"""Writing archives to a community's folder, in order, with its signed index.
 
-A week that is in the index already is left as it is: every piece that was ever published stays. The index names an archive
-once it is on the disk.
+Archives that are in the index already do not change: every piece that was ever published stays. The index names an
+archive once it is on the disk.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from cablestore.archive.format.archive import Archive, decode_archive
 from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import VerifiedIndex, encode_index, make_index, signed_index, verify_index
 from cablestore.archive.format.merkle import MerkleTree
-from cablestore.archive.format.message import Message
 from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import Entry, Profile, Record
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.waku import WakuMessage
 
 _WRITE_SIZE_BYTES: Final = 33_554_432
-"""Archives that are written together, before the index is written once for all of them."""
+"""Size of archives that are written together before the index is written once for all of them."""
 
 
 @dataclass(slots=True)
-class Created:
-    """What was made."""
+class CreateReport:
+    """Counts of what was made."""
 
     archives: int = 0
     posts: int = 0
     size_bytes: int = 0
     late_posts: int = 0
-    """Of `posts`, those that came after the archive of their week was made."""
+    """How many of `posts` came after the archive of their week was made."""
     oversize: list[bytes] = field(default_factory=list)
-    """Hashes of posts that no archive takes."""
+    """Hashes of posts that are too large for any archive."""
     index_size_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """How the archives of a store are made. `key` is the cabal key, None for public archives."""
+class ArchivePlan:
+    """Settings for making the archives of a store. `key` is the cabal key, None for public archives."""
 
     profile: Profile
     identity: Identity
@@ -50,7 +50,7 @@ class Plan:
     key: bytes | None = None
 
     def verified(self, folder: ArchiveFolder) -> VerifiedIndex | None:
-        """Return the index that is there, None without one. Raises ArchiveError where it was made otherwise."""
+        """Return the index of a folder, or None. Raises ArchiveError if it was made with other settings."""
         data = folder.index_bytes()
         if data is None:
             return None
@@ -65,11 +65,11 @@ class Plan:
 
 
 class ArchiveWriter:
-    """Archives on their way into a claimed folder. `created` tells what was made."""
+    """A writer of archives into a claimed folder. `created` counts what was made."""
 
-    def __init__(self, folder: ArchiveFolder, plan: Plan, deletions: Iterable[bytes]) -> None:
-        """Go on behind the archives that are there. `deletions` are whole post/deletes that the index carries."""
-        self.created: Final = Created()
+    def __init__(self, folder: ArchiveFolder, plan: ArchivePlan, deletions: Iterable[bytes]) -> None:
+        """Continue after the archives that are there. `deletions` are the whole post/deletes for the index."""
+        self.created: Final = CreateReport()
         self._folder = folder
         self._plan = plan
         self._deletions = list(deletions)
@@ -83,11 +83,11 @@ class ArchiveWriter:
         self._waiting: list[Archive] = []
 
     def has(self, period: Period) -> bool:
-        """Tell whether there were archives of a week."""
+        """Tell whether there already were archives of a week."""
         return period in self._by_period
 
-    def missing(self, period: Period, messages: list[Message]) -> list[Message]:
-        """Return those of a week's messages, given in order, that are in none of the archives that were there."""
+    def missing(self, period: Period, messages: list[WakuMessage]) -> list[WakuMessage]:
+        """Return those of a week's sorted messages that none of the earlier archives has."""
         if not self.has(period):
             return messages
         known = self._by_period[period]
@@ -99,19 +99,19 @@ class ArchiveWriter:
         return late
 
     def add(self, archives: Sequence[Archive], oversize: Iterable[bytes] = ()) -> None:
-        """Add the archives of a week. Weeks come in order. Some are on the disk on return."""
+        """Add the archives of a week. Weeks come in order. Not all archives are on the disk on return."""
         self._waiting += archives
         self.created.oversize += oversize
         if sum(len(archive.stored) for archive in self._waiting) >= _WRITE_SIZE_BYTES:
             self._write()
 
-    def finish(self) -> Created:
-        """Bring to the disk what is left, and new deletions."""
+    def finish(self) -> CreateReport:
+        """Write the remaining archives and new deletions to the disk."""
         self._write()
         return self.created
 
-    def _are_all(self, known: list[Entry], messages: list[Message]) -> bool:
-        """Tell whether the archives of a week, one behind the other, hold just these messages."""
+    def _are_all(self, known: list[Entry], messages: list[WakuMessage]) -> bool:
+        """Tell whether the archives of a week, one after the other, have exactly these messages."""
         at = 0
         for entry in known:
             commitment = self._commitments[entry.archive_id]
@@ -122,7 +122,7 @@ class ArchiveWriter:
         return at == len(messages)
 
     def _hashes(self, known: list[Entry]) -> set[bytes]:
-        """Return the hashes of all posts in archives that were made before."""
+        """Return the hashes of all posts in earlier archives."""
         return {
             post_hash(record.payload)
             for entry in known

@@ -1,8 +1,8 @@
 """The command line: `cablestore COMMAND`.
 
-Exit status: 0; 1 when `check`, `verify-export` or `reconcile --audit` finds problems, `rebuild` lost posts, or an import of
-archives leaves some out; 2 for bad input and for stores that cannot be opened; 3 when the disk fails or is damaged; 130 when
-interrupted.
+Exit status: 0 on success; 1 if `check`, `verify-export` or `reconcile --audit` finds problems, `rebuild` lost posts, or an
+import of archives leaves some out; 2 for bad input and for stores that cannot be opened; 3 if the disk fails or is damaged;
+130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from cablestore.cli import (
     serve_options,
     write,
 )
-from cablestore.cli.output import exit_status, strict
+from cablestore.cli.options import strict
+from cablestore.cli.output import exit_status
 from cablestore.errors import CableStoreError
 
 
@@ -44,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     try:
         status = cli.main(arguments, standalone_mode=False)
-        sys.stdout.flush()  # here, where it can be told that nobody gets it
+        sys.stdout.flush()  # here, where a closed pipe can still be handled
     except click.ClickException as error:
         error.show()
         status = error.exit_code
@@ -55,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo(f"cablestore: {error}", err=True)
         status = exit_status(error)
     except BrokenPipeError:
-        sys.stdout = None  # whoever reads our output has seen enough; nothing is left to flush to
+        sys.stdout = None  # the reader closed the pipe; there is nothing left to flush to
         status = 0
     except OSError as error:
         sys.stdout = None

@@ -1,4 +1,4 @@
-"""Commands for history archives: archive create, list, verify, import, status; the others are in modules beside this one."""
+"""The group `archive`, and its commands create, list, verify, import, status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from cablestore.cli.archive_options import (
     dialect_of,
     draft8_option,
     folder_argument,
-    json_option,
     key_of,
     making_options,
     needs_extra,
@@ -28,8 +27,10 @@ from cablestore.cli.archive_options import (
     writable,
 )
 from cablestore.cli.archive_run import seeding_now
-from cablestore.cli.output import Duration, Output, when, with_store
+from cablestore.cli.options import json_option, with_store
+from cablestore.cli.output import Output, when
 from cablestore.cli.remote import offered
+from cablestore.cli.values import Duration
 from cablestore.errors import ArchiveError
 from cablestore.store.store import CableStore, system_clock_ms
 
@@ -39,12 +40,12 @@ if TYPE_CHECKING:
     from cablestore.archive.local import LocalArchives
     from cablestore.archive.member import ImportLog
 
-# What archives need is an extra: it is imported by the commands that use it.
+# Archives need an extra, so each command imports what it uses.
 
 
 @click.group()
 def archive() -> None:
-    """Make, give, fetch and import the history of a community, week by week (pip install 'cablestore[archive]')."""
+    """Create, seed, fetch and import weekly archives of a community (pip install 'cablestore[archive]')."""
 
 
 @offered()
@@ -56,7 +57,7 @@ def archive() -> None:
     "settle_ms",
     type=Duration(),
     metavar="DURATION",
-    help="Only weeks that have been over for so long: 30m.",
+    help="Only weeks that ended at least this long ago: 30m.",
 )
 @with_store
 @needs_extra
@@ -69,13 +70,16 @@ def create(
     public: bool,
     settle_ms: int | None,
 ) -> None:
-    """Make archives of all weeks that are over, below FOLDER. Run it again each week: what is there stays."""
-    from cablestore.archive.create import create_archives  # noqa: PLC0415 - as said above
+    """Create archives of all past weeks below FOLDER.
+
+    Run it again each week: existing archives stay.
+    """
+    from cablestore.archive.create import create_archives  # noqa: PLC0415 - an extra
     from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - as above
     from cablestore.archive.format.profile import PROFILES  # noqa: PLC0415 - as above
-    from cablestore.archive.writer import Plan  # noqa: PLC0415 - as above
+    from cablestore.archive.writer import ArchivePlan  # noqa: PLC0415 - as above
 
-    plan = Plan(PROFILES[profile], store.identity, store.dialect, None if public else key_of(cabal_key))
+    plan = ArchivePlan(PROFILES[profile], store.identity, store.dialect, None if public else key_of(cabal_key))
     community = store.identity.public_key.hex()
     files = ArchiveFolder(writable(folder) / community)
     with out.progress("archiving (each post twice: read, archived)", None) as progress:
@@ -91,7 +95,10 @@ def create(
 @json_option
 @needs_extra
 def list_(folder: Path, control: str, cabal_key: str | None, draft8: bool, as_json: bool) -> None:
-    """Show the archives of a community below FOLDER: weeks, posts, sizes, `-` for the size of one that is not here."""
+    """List the archives of a community below FOLDER: weeks, posts, sizes.
+
+    The size of an archive that is not in FOLDER is `-`.
+    """
     found = read_archives(folder, control, cabal_key, dialect_of(draft8=draft8))
     rows = (row(found.verified, entry, found.size_bytes(entry)) for entry in found.verified.index.entries)
     Output(as_json=as_json).table(("week", "posts", "size_bytes", "channels", "archive"), rows)
@@ -105,8 +112,11 @@ def list_(folder: Path, control: str, cabal_key: str | None, draft8: bool, as_js
 @json_option
 @needs_extra
 def verify(folder: Path, control: str, cabal_key: str | None, draft8: bool, as_json: bool) -> int:
-    """Go through every byte of a community's archives, signatures included. Exit status 1 when something is wrong."""
-    from cablestore.archive.format.reading import verified_content  # noqa: PLC0415 - as above
+    """Verify every byte of a community's archives, and the signature of every post.
+
+    Exit status 1 if something is wrong.
+    """
+    from cablestore.archive.format.archive import verified_content  # noqa: PLC0415 - as above
     from cablestore.protocol.crypto import are_signed  # noqa: PLC0415 - as above
 
     out = Output(as_json=as_json)
@@ -148,9 +158,9 @@ def import_(
     end_ms: int | None,
     merge: bool,
 ) -> int:
-    """Import archives that are below FOLDER: in their weeks and channels the store then has what they have.
+    """Import the archives below FOLDER: in their weeks and channels the store then has what they have.
 
-    Exit status 1 when some are not here, or damaged; the others are imported all the same.
+    Exit status 1 if some are missing or damaged; the others are imported nevertheless.
     """
     from cablestore.archive.member import ImportLog, wanted  # noqa: PLC0415 - as above
 
@@ -168,7 +178,7 @@ def import_(
 
 
 def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> Iterator[tuple[Entry, bytes]]:
-    """Yield the archives that are here, note those that are not."""
+    """Yield the archives that are in the folder. Add the others to `missing`."""
     for entry in entries:
         try:
             stored = found.stored(entry)
@@ -186,9 +196,9 @@ def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> I
 @with_store
 @needs_extra
 def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key: str | None) -> None:
-    """Show the newest announcement of a control node, and which of its archives are here, imported and missing.
+    """Show the newest announcement of a control node, and which of its archives are in FOLDER, imported, or missing.
 
-    Shows also who gives them from FOLDER just now, to how many peers and how much.
+    If a process seeds them from FOLDER, show also its address, its peers and how much it uploaded.
     """
     from cablestore.archive.format.announcement import link_text  # noqa: PLC0415 - as above
     from cablestore.archive.local import community_folder, local_archives  # noqa: PLC0415 - as above
@@ -217,7 +227,7 @@ def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key
         problem = f"the archives that are here are not those of the newest announcement: {said}"
     fields |= {"problem": problem} | _known(found, imported, is_control=is_control)
     if is_newest is False and not is_control:
-        fields["missing"] = None  # the index that would tell is not here
+        fields["missing"] = None  # unknown without the newest index
     fields |= seeding_now(community_folder(folder, control_key))
     if out.as_json:
         out.say("", **fields)
@@ -229,7 +239,7 @@ def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key
 
 
 def _is_newest(folder: Path, control: str, link: Link, *, is_control: bool) -> bool | None:
-    """Tell whether the index that is here is the announced one; None where a control node published it elsewhere."""
+    """Tell whether the index in the folder is the announced one; None if a control node published it elsewhere."""
     from cablestore.archive.content.community import CidFolder  # noqa: PLC0415 - as above
     from cablestore.archive.format.cid import Cid  # noqa: PLC0415 - as above
     from cablestore.archive.torrent.engine import has_index_of  # noqa: PLC0415 - as above
@@ -243,7 +253,7 @@ def _is_newest(folder: Path, control: str, link: Link, *, is_control: bool) -> b
 
 
 def _known(found: LocalArchives | None, imported: ImportLog, *, is_control: bool) -> dict[str, Any]:
-    """Return what the index that is here says; None where there is none."""
+    """Return the fields that come from the index in the folder; None for each if there is no index."""
     if found is None:
         return dict.fromkeys(("index", "archives", "missing", "posts", "size_bytes", "last_week", "last_week_ms"))
     entries = found.verified.index.entries

@@ -1,4 +1,4 @@
-"""The command that fetches history archives, and how it shows how far it is."""
+"""The command `archive fetch`, and its progress bar."""
 
 from __future__ import annotations
 
@@ -34,22 +34,24 @@ from cablestore.cli.archive_options import (
     week_of,
     writable,
 )
-from cablestore.cli.output import Duration, Output, with_store
+from cablestore.cli.options import with_store
+from cablestore.cli.output import Output
 from cablestore.cli.remote import offered
+from cablestore.cli.service import INTERRUPTED
+from cablestore.cli.values import Duration
 from cablestore.errors import ArchiveError
 from cablestore.store.store import CableStore
 
 if TYPE_CHECKING:
-    from cablestore.archive.fetch import Sources
+    from cablestore.archive.fetch import ArchiveSources
     from cablestore.archive.format.announcement import Link
     from cablestore.archive.format.index import VerifiedIndex
     from cablestore.archive.format.profile import Entry
-    from cablestore.archive.importer import Imported
+    from cablestore.archive.importer import ArchiveImportReport
     from cablestore.archive.member import ImportLog
 
-    _Imports = Iterator[tuple[Entry, Imported]]
+    _Imports = Iterator[tuple[Entry, ArchiveImportReport]]
 
-_INTERRUPTED: Final = 130
 _TELL_EVERY_S: Final = 1.0
 
 
@@ -60,19 +62,33 @@ _TELL_EVERY_S: Final = 1.0
 @control_option
 @cabal_key_option
 @click.option(
-    "--peer", "peers", multiple=True, metavar="IP:PORT", help="Of a magnet link: who has the torrent; repeatable."
+    "--peer",
+    "peers",
+    multiple=True,
+    metavar="IP:PORT",
+    help="For a magnet link: address of a peer that has the torrent; repeatable.",
 )
-@click.option("--tracker", "trackers", multiple=True, metavar="URL", help="Of a magnet link: whom to ask for peers.")
-@click.option("--dht", is_flag=True, help="Of a magnet link: look for peers among everyone.")
 @click.option(
-    "--node", "nodes", multiple=True, metavar="URL", help="Of codex:CONTENT-ID: where to get it; asked in turn."
+    "--tracker",
+    "trackers",
+    multiple=True,
+    metavar="URL",
+    help="For a magnet link: tracker to ask for peers; repeatable.",
+)
+@click.option("--dht", is_flag=True, help="For a magnet link: look for peers in the DHT.")
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="URL",
+    help="For codex:CONTENT-ID: node to download from; repeatable, asked in this order.",
 )
 @click.option(
     "--timeout",
     "timeout_ms",
     type=Duration(),
     metavar="DURATION",
-    help="How long to wait for whoever says nothing [default: 20s for a torrent's metadata, else 60s].",
+    help="Timeout for an unresponsive peer [default: 20s for a torrent's metadata, else 60s].",
 )
 @choice_options
 @with_store
@@ -91,26 +107,26 @@ def fetch(
     timeout_ms: int | None,
     **choice: Any,
 ) -> int:
-    """Fetch what the store misses from LINK, and import it, newest first.
+    """Fetch from LINK the archives that the store lacks, and import them, newest first.
 
-    LINK is a magnet link, codex:CONTENT-ID, or `newest` for what the control node announced last. Interrupted, the same
-    command goes on where it ended.
+    LINK is a magnet link, codex:CONTENT-ID, or `newest` for the last announcement of the control node. After an
+    interruption the same command continues where it ended.
     """
-    from cablestore.archive.fetch import Sources  # noqa: PLC0415 - an extra, see archive_options
+    from cablestore.archive.fetch import ArchiveSources  # noqa: PLC0415 - an extra, see archive_options
 
     timeout_s = None if timeout_ms is None else timeout_ms / 1000
-    sources = Sources(tuple(map(address, peers)), trackers, dht, nodes, timeout_s)
+    sources = ArchiveSources(tuple(map(address, peers)), trackers, dht, nodes, timeout_s)
     try:
         found = _link(store, bytes.fromhex(control), link, out)
         damaged = _fetch(store, out, found, writable(folder), control, key_of(cabal_key), sources, **choice)
     except KeyboardInterrupt:
-        out.note("interrupted: what was fetched and imported is kept, the same command goes on from there")
-        return _INTERRUPTED
+        out.note("interrupted: what was fetched and imported is kept. Run the same command again to continue")
+        return INTERRUPTED
     return 1 if damaged else 0
 
 
 def _link(store: CableStore, control_key: bytes, text: str, out: Output) -> Link:
-    """Return a link; the newest once it has stood for the time that members wait."""
+    """Return the link that `text` is, or for `newest` the announced one, after the time that members wait for a newer one."""
     from cablestore.archive.format.announcement import parse_link  # noqa: PLC0415 - an extra
     from cablestore.archive.member import settled_announcement  # noqa: PLC0415 - as above
 
@@ -120,7 +136,7 @@ def _link(store: CableStore, control_key: bytes, text: str, out: Output) -> Link
         store, control_key, on_wait=lambda link: out.note(f"a newer announcement than {link} may follow: waiting")
     )
     if found is None:
-        raise ArchiveError("nothing was announced by this control node, as far as the store knows: sync first")
+        raise ArchiveError("the store has no announcement of this control node: sync first")
     return found.link
 
 
@@ -131,20 +147,20 @@ def _fetch(
     folder: Path,
     control: str,
     key: bytes | None,
-    sources: Sources,
+    sources: ArchiveSources,
     *,
     latest: bool,
     start_ms: int | None,
     end_ms: int | None,
     merge: bool,
 ) -> int:
-    """Fetch and import; return how many archives were damaged."""
+    """Fetch and import. Returns the number of damaged archives."""
     from cablestore.archive.fetch import fetching  # noqa: PLC0415 - as above
     from cablestore.archive.format.cid import Cid  # noqa: PLC0415 - an extra
     from cablestore.archive.member import ImportLog, wanted  # noqa: PLC0415 - as above
 
     if isinstance(link, Cid) and not sources.nodes:
-        raise click.UsageError(f"codex:{link} is fetched from a node: name one, --node http://127.0.0.1:8080")
+        raise click.UsageError(f"codex:{link} is fetched from a node: name one, as in --node http://127.0.0.1:8080")
     imported = ImportLog(folder / control, store.identity.public_key)
     with ExitStack() as stack:
         with out.progress("fetching the index", None):
@@ -168,8 +184,11 @@ def import_and_tell(
     merges: bool,
     count: Callable[[_Imports], _Imports] = lambda imports: imports,
 ) -> int:
-    """Import an index's deletions and archives as they come, tell what came of each and of all; return how many are damaged."""
-    from cablestore.archive.importer import Imported, import_deletions  # noqa: PLC0415 - an extra
+    """Import the deletions of an index and archives as they arrive, and print the result of each.
+
+    Returns the number of damaged archives.
+    """
+    from cablestore.archive.importer import ArchiveImportReport, import_deletions  # noqa: PLC0415 - an extra
     from cablestore.archive.member import import_noted  # noqa: PLC0415 - as above
 
     _tell_deletions(out, import_deletions(store, verified))
@@ -180,7 +199,7 @@ def import_and_tell(
         damaged.append(entry)
         tell_problem(out, entry, str(error))
 
-    total = Imported()
+    total = ArchiveImportReport()
     sized = _sized(fetched, sizes)
     for entry, found in count(
         import_noted(store, verified, sized, imported, key=key, merges=merges, on_damaged=on_damaged)
@@ -205,7 +224,7 @@ def import_and_tell(
 
 
 def _sized(fetched: Iterator[tuple[Entry, bytes]], sizes: dict[Entry, int]) -> Iterator[tuple[Entry, bytes]]:
-    """Pass on archives, and note their sizes in bytes, which an index by content id does not have."""
+    """Pass on archives, and note their sizes in bytes. An index by content id does not hold them."""
     for entry, stored in fetched:
         sizes[entry] = len(stored)
         yield entry, stored
@@ -214,13 +233,13 @@ def _sized(fetched: Iterator[tuple[Entry, bytes]], sizes: dict[Entry, int]) -> I
 def _tell_deletions(out: Output, gone: list[bytes]) -> None:
     if gone:
         out.say(
-            f"{len(gone):,} posts of earlier weeks are deleted, as their authors wished",
+            f"{len(gone):,} posts of earlier weeks were deleted by their authors",
             deleted_posts=[digest.hex() for digest in gone],
         )
 
 
 def tell_problem(out: Output, entry: Entry, problem: str) -> None:
-    """Tell what is wrong with an archive."""
+    """Print what is wrong with an archive."""
     out.say(
         f"✗ week of {week_of(entry)}, {entry.archive_id}: {problem}",
         week=week_of(entry),
@@ -230,7 +249,7 @@ def tell_problem(out: Output, entry: Entry, problem: str) -> None:
 
 
 class FetchProgress:
-    """A bar of bytes on a terminal. With --json, a line of JSON each second on standard error, which results do not go to."""
+    """Progress bar in bytes on a terminal. With --json, a line of JSON per second on standard error instead."""
 
     def __init__(self, out: Output, archives: int) -> None:
         self._out = out
@@ -239,7 +258,7 @@ class FetchProgress:
         self._told: tuple[int, int] | None = None
         self._told_at_s = 0.0
         self._here = (0, 0)
-        self._is_ours = out.console.file is sys.stdout  # else another process prints it
+        self._is_ours = out.console.file is sys.stdout  # otherwise another process prints it
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -265,14 +284,14 @@ class FetchProgress:
         self._tell()
 
     def moved(self, here_bytes: int, wanted_bytes: int) -> None:
-        """Show how much is here of what is wanted."""
+        """Show how many bytes have arrived of those that are wanted."""
         self._here = (here_bytes, wanted_bytes)
         self._bar.update(self._task, completed=here_bytes, total=wanted_bytes)
         if time.monotonic() - self._told_at_s >= _TELL_EVERY_S:
             self._tell()
 
     def counted(self, imports: _Imports) -> _Imports:
-        """Pass on what is imported, and show how many archives that are."""
+        """Pass on imports, and show the number of imported archives."""
         for each in imports:
             self._done += 1
             self._bar.update(self._task, description=self._description())

@@ -1,10 +1,8 @@
-"""Commands of those who give history archives: archive publish, content, announce."""
+"""Commands that make history archives available: archive publish, content, announce."""
 
 from __future__ import annotations
 
 import asyncio
-import signal
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,29 +13,28 @@ from cablestore.cli.archive_options import (
     address,
     cabal_key_option,
     folder_argument,
-    json_option,
     key_of,
     needs_extra,
     writable,
 )
-from cablestore.cli.output import Output, size, with_store
+from cablestore.cli.options import json_option, with_store
+from cablestore.cli.output import Output, size
 from cablestore.cli.remote import offered
+from cablestore.cli.service import StopSignal
 from cablestore.store.store import CableStore
 
 if TYPE_CHECKING:
     from cablestore.archive.publish import Target
 
-_INTERRUPTED: Final = 130
-
 
 @offered()
 @click.command()
 @folder_argument
-@click.option("--node", metavar="URL", help="A node with Codex' REST API, as http://127.0.0.1:8080.")
+@click.option("--node", metavar="URL", help="A node with Codex' REST API, as in http://127.0.0.1:8080.")
 @click.option(
     "--content-folder",
     type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
-    help="A content store that no other process has open; made if it is not there.",
+    help="A content store that no other process has open; created if it does not exist.",
 )
 @cabal_key_option
 @with_store
@@ -45,16 +42,16 @@ _INTERRUPTED: Final = 130
 def publish(
     store: CableStore, out: Output, folder: Path, node: str | None, content_folder: Path | None, cabal_key: str | None
 ) -> None:
-    """Publish the archives below FOLDER by content id. Prints the link, codex:CONTENT-ID.
+    """Publish the archives below FOLDER by content id, and print the link, codex:CONTENT-ID.
 
-    Run it again each week: what is there is not sent again.
+    Run it again each week: published archives are not sent again.
     """
     from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - as above
     from cablestore.archive.format.announcement import link_text  # noqa: PLC0415 - an extra
     from cablestore.archive.publish import Publisher  # noqa: PLC0415 - as above
 
     if (node is None) == (content_folder is None):
-        raise click.UsageError("say where to publish: --node URL or --content-folder DIR, one of them")
+        raise click.UsageError("say where to publish: either --node URL or --content-folder DIR")
     files = ArchiveFolder(folder / store.identity.public_key.hex())
     publisher = Publisher(store.identity, store.dialect, key_of(cabal_key))
     with ExitStack() as stack:
@@ -83,17 +80,21 @@ def _target(stack: ExitStack, node: str | None, content_folder: Path | None) -> 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path, resolve_path=True))
-@click.option("--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT")
-@click.option("--upstream", multiple=True, metavar="URL", help="Asked for what is not here; repeatable.")
 @click.option(
-    "--quota", type=click.IntRange(1), metavar="BYTES", help="How much is stored at most [default: 21474836480]."
+    "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="Address of the REST API."
+)
+@click.option(
+    "--upstream", multiple=True, metavar="URL", help="Node to ask for content that is not stored here; repeatable."
+)
+@click.option(
+    "--quota", type=click.IntRange(1), metavar="BYTES", help="Maximum size of the content store [default: 21474836480]."
 )
 @click.option(
     "--name",
     "names",
     multiple=True,
     metavar="NAME[:PORT]",
-    help="How clients call it beside its address, through a proxy or by a host name; repeatable. Others get 403.",
+    help="Another name of this server, as clients send it in the Host header; repeatable. Other names get 403.",
 )
 @json_option
 @needs_extra
@@ -102,7 +103,7 @@ def content(
 ) -> int:
     """Serve a content store over Codex' REST API /api/codex/v1 until SIGTERM or Ctrl-C.
 
-    DIR is made if it is not there. There is no password: whoever can connect can read, put and delete.
+    DIR is created if it does not exist. There is no password: every client that can connect can read, put and delete.
     """
     from cablestore.archive.content.store import DEFAULT_QUOTA_SIZE_BYTES, ContentStore  # noqa: PLC0415 - an extra
 
@@ -116,7 +117,9 @@ def content(
             from cablestore.archive.content.server import ContentServer  # noqa: PLC0415 - an extra
 
             async with ContentServer(store, host=host, port=port, upstream=upstream, names=names) as server:
-                return await _stopped(lambda: out.say(f"serving {folder} on {server.url}", url=server.url))
+                stop = StopSignal()
+                out.say(f"serving {folder} on {server.url}", url=server.url)
+                return (await stop.wait())[1]
 
         return asyncio.run(serve())
 
@@ -127,9 +130,9 @@ def content(
 @with_store
 @needs_extra
 def announce(store: CableStore, out: Output, link: str) -> None:
-    """Tell the members, as the control node, where the archives are: a magnet LINK, or codex:CONTENT-ID.
+    """Announce to the members where the archives are, as the control node. LINK is a magnet link or codex:CONTENT-ID.
 
-    What the newest announcement says already is not said again.
+    If the newest announcement has the same link, nothing is posted.
     """
     from cablestore.archive import member  # noqa: PLC0415 - an extra
     from cablestore.archive.format.announcement import parse_link  # noqa: PLC0415 - as above
@@ -137,27 +140,10 @@ def announce(store: CableStore, out: Output, link: str) -> None:
     newest = member.newest_announcement(store, store.identity.public_key)
     wanted = parse_link(link)
     if newest is not None and newest[1].link == wanted:
-        out.say("it is announced already", hash=None)
+        out.say("already announced", hash=None)
         return
     digest = member.announce(store, wanted)
     out.say(f"announced by post {digest.hex()}", hash=digest.hex())
-
-
-async def _stopped(say_so: Callable[[], None]) -> int:
-    """Say that all is up, wait for SIGTERM or Ctrl-C, return the exit status. A second signal ends the process at once."""
-    loop = asyncio.get_running_loop()
-    asked: asyncio.Future[int] = loop.create_future()
-
-    def ask(number: signal.Signals) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(each)
-            signal.signal(each, signal.SIG_DFL)
-        asked.set_result(_INTERRUPTED if number is signal.SIGINT else 0)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ask, number)
-    say_so()
-    return await asked
 
 
 COMMANDS: Final = (publish, content, announce)

@@ -1,15 +1,13 @@
-"""Commands that give history archives over BitTorrent until they are ended: archive seed, and archive run for control nodes."""
+"""Commands that seed history archives over BitTorrent until they are stopped: archive seed, and archive run for control nodes."""
 
 from __future__ import annotations
 
 import json
-import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,7 +15,6 @@ from cablestore.cli.archive_options import (
     address,
     cabal_key_option,
     folder_argument,
-    json_option,
     key_of,
     making_options,
     needs_extra,
@@ -25,23 +22,23 @@ from cablestore.cli.archive_options import (
     tell_made,
     writable,
 )
-from cablestore.cli.control_socket import ControlServer, Reply, Request, ask, connect
-from cablestore.cli.output import Duration, Output, common_options
+from cablestore.cli.control_socket import ControlReply, ControlRequest, ControlServer, ask, connect
+from cablestore.cli.options import common_options, json_option
+from cablestore.cli.output import Output
 from cablestore.cli.remote import told_by
-from cablestore.cli.service_manager import tell_ready
+from cablestore.cli.service import StopSignals, tell_ready
+from cablestore.cli.values import Duration
 from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
 from cablestore.store.store import system_clock_ms
 
 if TYPE_CHECKING:
-    from cablestore.archive.seed import Seeding
+    from cablestore.archive.seed import Seeder
     from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
 
-_INTERRUPTED: Final = 130
-_LOOK_EVERY_S: Final = 1.0
 _AGAIN_MS: Final = 10_000
-"""When a step is tried again for which the store could not be had."""
+"""Delay before a step is tried again that found the store in use."""
 _SEEDING: Final = "seeding"
-"""What `archive status` asks of the process that gives a folder."""
+"""Command that `archive status` sends to the process that seeds a folder."""
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -49,7 +46,9 @@ _SEEDING: Final = "seeding"
 
 @click.command()
 @folder_argument
-@click.option("--community", required=True, help="The community's name below FOLDER: the control node's public key.")
+@click.option(
+    "--community", required=True, help="Name of the community's folder below FOLDER: the control node's public key."
+)
 @cabal_key_option
 @seeding_options
 @json_option
@@ -64,16 +63,16 @@ def seed(
     upload_rate: int,
     as_json: bool,
 ) -> int:
-    """Give a community's archives over BitTorrent until SIGTERM or Ctrl-C. Prints the magnet link.
+    """Seed a community's archives over BitTorrent until SIGTERM or Ctrl-C. Prints the magnet link.
 
-    The folder has to be whole. Archives that it gains are given too, and the new link is printed.
+    The folder must be complete. When it gains archives, they are seeded too and the new link is printed.
     """
     from cablestore.archive.torrent.engine import TorrentEngine  # noqa: PLC0415 - an extra, see archive_options
 
     out = Output(as_json=as_json)
     config = _config(folder, listen, trackers, dht=dht, upload_rate=upload_rate)
-    with _Signals() as signals, TorrentEngine(config) as engine:
-        giving = _Giving(out, engine, key_of(cabal_key))
+    with StopSignals() as signals, TorrentEngine(config) as engine:
+        giving = _SeededFolder(out, engine, key_of(cabal_key))
         with giving.offered(folder / community):
             giving.begin(community)
             tell_ready()
@@ -91,7 +90,7 @@ def seed(
     default="30m",
     show_default=True,
     metavar="DURATION",
-    help="How long a week is over before its archive is made: posts that come later get one of their own.",
+    help="How long after the end of a week its archive is created. Later posts get an archive of their own.",
 )
 @seeding_options
 @common_options
@@ -109,17 +108,17 @@ def run(
     dht: bool,
     upload_rate: int,
 ) -> int:
-    """Be a control node: make the archives of each week when it is over, give them, announce them, until SIGTERM or Ctrl-C.
+    """Run a control node until SIGTERM or Ctrl-C: create the archives of each past week, seed and announce them.
 
-    The store may be open in `cablestore serve`, which then does what needs the store. Prints each new link. Ends with
-    another status than 0 when the archives cannot be made or given any more.
+    The store may be open in `cablestore serve`, which then does the work that needs the store. Prints each new link.
+    The exit status is not 0 if the archives can no longer be created or seeded.
     """
     from cablestore.archive.torrent.engine import TorrentEngine  # noqa: PLC0415 - an extra, see archive_options
 
     config = _config(folder, listen, trackers, dht=dht, upload_rate=upload_rate)
     making = {"folder": folder, "profile": profile, "cabal_key": cabal_key, "public": public, "settle_ms": settle_ms}
-    with _Signals() as signals, TorrentEngine(config) as engine, ExitStack() as stack:
-        giving = _Giving(out, engine, None if public else key_of(cabal_key))
+    with StopSignals() as signals, TorrentEngine(config) as engine, ExitStack() as stack:
+        giving = _SeededFolder(out, engine, None if public else key_of(cabal_key))
         node = _ControlNode(path, out, making, giving, stack)
         node.look()
         tell_ready()
@@ -143,46 +142,46 @@ def _config(folder: Path, listen: str, trackers: tuple[str, ...], *, dht: bool, 
     )
 
 
-# --- what they do ---------------------------------------------------------------------------------
+# --- seeding and creating --------------------------------------------------------------------------
 
 
-class _Giving:
-    """A community's folder that is given, and what is told of it: each link, and to `archive status` how it goes."""
+class _SeededFolder:
+    """Seeded folder of a community. Prints each link, and answers `archive status`."""
 
     def __init__(self, out: Output, engine: TorrentEngine, key: bytes | None) -> None:
         self._out = out
         self._engine = engine
         self._key = key
-        self.seeding: Seeding | None = None
+        self.seeding: Seeder | None = None
 
     @contextmanager
     def offered(self, community_folder: Path) -> Iterator[None]:
-        """Answer `archive status` meanwhile, where the disk takes sockets."""
+        """Answer `archive status` during the body, if the file system supports sockets."""
         with ExitStack() as stack:
             try:
                 stack.enter_context(ControlServer(community_folder, self._answer))
             except StorageError as error:
-                self._out.note(f"archive status cannot tell how it goes: {error}")
+                self._out.note(f"archive status cannot show what is seeded: {error}")
             yield
 
     def begin(self, community: str) -> None:
-        """Give a folder from now on."""
-        from cablestore.archive.seed import Seeding  # noqa: PLC0415 - an extra
+        """Start to seed the folder of a community."""
+        from cablestore.archive.seed import Seeder  # noqa: PLC0415 - an extra
 
-        self.seeding = Seeding(self._engine, community, self._key)
+        self.seeding = Seeder(self._engine, community, self._key)
         self._say()
 
     def look(self) -> None:
-        """Take up what is new in the folder. Raises what `Seeding.look` raises."""
+        """Seed new archives of the folder too. Raises what `Seeding.look` raises."""
         if self.seeding is not None and self.seeding.look():
             self._say()
 
     def _say(self) -> None:
-        assert self.seeding is not None  # noqa: S101 - the callers saw to it
+        assert self.seeding is not None  # noqa: S101 - `begin` was called
         self._out.say(self.seeding.link, magnet=self.seeding.link, port=self._engine.port)
 
-    def _answer(self, request: Request, reply: Reply) -> int:
-        """Tell how it goes. Called in a thread for each that asks."""
+    def _answer(self, request: ControlRequest, reply: ControlReply) -> int:
+        """Answer `archive status`. Called in a thread per client."""
         if request.command != _SEEDING or self.seeding is None:
             return 2
         host = self._engine.config.listen_address
@@ -197,12 +196,12 @@ class _Giving:
 
 
 def seeding_now(community_folder: Path) -> dict[str, Any]:
-    """Return what the process tells that gives a folder just now: its link, where it listens, peers, bytes given; else None of each."""
+    """Return what the process that seeds a folder reports: link, address, peers, bytes uploaded; None for each if there is none."""
     nothing = dict.fromkeys(("seeding", "listening", "peers", "given_bytes"))
     connection = connect(community_folder)
     if connection is None:
         return nothing
-    request = Request(_SEEDING, {}, json=True, width=1, terminal=False)
+    request = ControlRequest(_SEEDING, {}, json=True, width=1, terminal=False)
     with connection:
         try:
             told = dict(ask(connection, request))
@@ -214,15 +213,15 @@ def seeding_now(community_folder: Path) -> dict[str, Any]:
 
 @dataclass
 class _ControlNode:
-    """What is done for one community, look by look: make what is due, give it, announce the link."""
+    """Control node of one community: creates archives when they are due, seeds them, announces the link."""
 
     store: Path
     out: Output
     making: dict[str, Any]
-    """The parameters of `archive create`."""
-    giving: _Giving
+    """Parameters of `archive create`."""
+    giving: _SeededFolder
     stack: ExitStack
-    """Ends with the command."""
+    """Closed at the end of the command."""
     community: str = ""
     due_ms: int = 0
     announced: str = ""
@@ -230,7 +229,7 @@ class _ControlNode:
     problem: str = ""
 
     def look(self) -> None:
-        """Do what is to be done now. Raises where that is not possible, and will not be."""
+        """Do what is due now. Raises an error if that cannot succeed later either."""
         now_ms = system_clock_ms()
         if now_ms >= max(self.due_ms, self.again_ms):
             self._with_store(self._make)
@@ -264,7 +263,7 @@ class _ControlNode:
             self.out.say(f"announced by post {told['hash']}", announced=link, hash=told["hash"])
 
     def _with_store(self, step: Callable[[], None]) -> None:
-        """Do a step; where another process has the store and does nothing for others, put it off."""
+        """Do a step. Postpone it if another process has the store open and runs no commands for others."""
         try:
             step()
         except (StoreLockedError, OwnerGoneError) as error:
@@ -274,42 +273,6 @@ class _ControlNode:
             self.problem = str(error)
         else:
             self.problem = ""
-
-
-class _SignalledError(BaseException):
-    """Ends whatever the main thread does, as KeyboardInterrupt does."""
-
-
-class _Signals:
-    """SIGTERM and Ctrl-C end the body of the `with`, `status` is the exit status then. A second one ends the process at once."""
-
-    def __init__(self) -> None:
-        self.status = 0
-        self._is_asked = False
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Self:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            self._before[each] = signal.signal(each, self._ask)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        for each, before in self._before.items():
-            signal.signal(each, before)
-        return kind is _SignalledError
-
-    def wait(self, look: Callable[[], None]) -> None:
-        """Look each second until a signal comes, or a look raises."""
-        while not self._is_asked:
-            look()
-            time.sleep(_LOOK_EVERY_S)
-
-    def _ask(self, number: int, _: object) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_DFL)
-        self._is_asked = True
-        self.status = _INTERRUPTED if number == signal.SIGINT else 0
-        raise _SignalledError
 
 
 COMMANDS: Final = (seed, run)

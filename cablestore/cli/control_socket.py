@@ -1,12 +1,12 @@
-"""The control socket of an open store: other processes of the same user have their commands run where the store is open.
+"""The control socket of an open store: the process that has it open runs commands for other processes of the same user.
 
     STORE/control.sock   a unix stream socket, mode 0600, while a ControlServer runs
 
-A client sends one line of JSON, a `Request`. It gets lines of JSON with one field each, as the command goes on: `out` and
-`err`, text to print as it is; `note`, text beside the output, in the client's own style; `usage`, what was wrong with the
-command line; last `exit`, the status. Without an `exit` the command was cut off.
+A client sends one line of JSON, a `ControlRequest`. While the command runs, the server sends lines of JSON with one field
+each: `out` and `err`, text to print unchanged; `note`, a remark that the client prints in its own style; `usage`, an error
+in the command line; and at the end `exit`, the exit status. Without an `exit` the command was cut off.
 
-What a command is, is not known here: the server is given a function that runs one.
+This module knows no commands: the server is given a function that runs them.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from cablestore import limits
 from cablestore.errors import OwnerGoneError, StorageError, StoreClosedError
 
 NAME: Final = "control.sock"
-"""The socket's name in the store's folder."""
+"""Name of the socket in the store's folder."""
 
 Kind = Literal["out", "err", "note", "usage"]
 Param: TypeAlias = "str | int | bool | list[str] | None"
-"""What a command's parameter may be on the wire."""
+"""Types of a command's parameter on the wire."""
 
 _MODE: Final = 0o600
 _MAX_ADDRESS_SIZE_BYTES: Final = 100
-"""A unix socket's address has 108 bytes on Linux, 104 on macOS, with a zero at the end."""
+"""The address of a unix socket has 108 bytes on Linux and 104 on macOS, with a zero byte at the end."""
 MAX_WIDTH: Final = 10_000
-"""Columns that a client may have: more are a mistake."""
+"""Largest width in columns that a client may have."""
 _COLOURS: Final = (None, "standard", "256", "truecolor")
 _REQUEST_WAIT_S: Final = 10.0
-"""A client sends its line at once: one that does not is not left in the place of another."""
+"""Timeout for a client's request. Clients send it at once; one that does not must not keep others out."""
 _CLOSING_WAIT_S: Final = 10.0
-"""How long `close` waits for commands that run, before the store is closed under them."""
+"""How long `close` waits for running commands."""
 _ACCEPT_AGAIN_S: Final = 0.1
 _RECEIVED_SIZE_BYTES: Final = 65_536
 _CTRL_C_SEEN_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A command to run, and what its output is for. The fields are those of the wire."""
+class ControlRequest:
+    """Command to run, and properties of the client's terminal. The fields are those on the wire."""
 
     command: str
     params: dict[str, Param]
@@ -62,11 +62,11 @@ class Request:
     width: int
     """Columns of the client's standard output."""
     terminal: bool
-    """Whether that is a terminal."""
+    """Whether standard output is a terminal."""
     colours: str | None = None
-    """How it is told colours: standard, 256, truecolor. None: neither colours nor bold."""
+    """Colour system of the terminal: standard, 256, truecolor. None: neither colours nor bold."""
     no_colours: bool = False
-    """Bold, but no colours: NO_COLOR."""
+    """Bold but no colours, as NO_COLOR asks."""
 
     def encode(self) -> bytes:
         """Return the line to send."""
@@ -74,7 +74,7 @@ class Request:
 
     @classmethod
     def decode(cls, line: bytes) -> Self:
-        """Read a line. Raises ValueError for what is no request."""
+        """Decode a line. Raises ValueError if it is not a request."""
         try:
             request = cls(**json.loads(line))
         except (ValueError, TypeError, RecursionError):
@@ -84,9 +84,7 @@ class Request:
             ) from None
         for name, is_right in request._rules().items():
             if not is_right:
-                raise ValueError(
-                    f"the field {name} of a request is not what it should be: see cablestore.cli.control_socket"
-                )
+                raise ValueError(f"the field {name} of the request is not valid: see cablestore.cli.control_socket")
         return request
 
     def _rules(self) -> dict[str, bool]:
@@ -109,14 +107,14 @@ def _is_param(value: Any) -> bool:
     return value is None or isinstance(value, str)
 
 
-class Reply:
-    """The way back to one client."""
+class ControlReply:
+    """Channel for the output to one client."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
     def write(self, kind: Kind, text: str) -> None:
-        """Send a piece of output. Raises ConnectionAbortedError when the client is gone."""
+        """Send a piece of output. Raises ConnectionAbortedError if the client is gone."""
         self._send({kind: text})
 
     def end(self, status: int) -> None:
@@ -124,7 +122,7 @@ class Reply:
         self._send({"exit": status})
 
     def is_wanted(self) -> bool:
-        """Tell whether the client is still there; what it sends besides its request is thrown away."""
+        """Tell whether the client is still connected. Data after its request is discarded."""
         try:
             while self._connection.recv(_RECEIVED_SIZE_BYTES, socket.MSG_DONTWAIT):
                 pass
@@ -138,19 +136,19 @@ class Reply:
         try:
             self._connection.sendall(json.dumps(fields).encode("ascii") + b"\n")
         except OSError:
-            # Not the BrokenPipeError that it may be: rich takes that one for our own standard output.
+            # Not BrokenPipeError: rich would take that for an error of our own standard output.
             raise ConnectionAbortedError("the client is gone") from None
 
 
-Run = Callable[[Request, Reply], int]
-"""Runs a command, writes what it prints, returns its exit status. Called in a thread for each client."""
+Run = Callable[[ControlRequest, ControlReply], int]
+"""Function that runs a command, sends its output and returns its exit status. Called in a thread per client."""
 
 
 class ControlServer:
-    """Runs commands for other processes of this user until `close`. One for an open store, made after it, closed before it."""
+    """Server that runs commands for other processes of this user. Create it after opening the store, close it before the store."""
 
     def __init__(self, folder: Path, run: Run) -> None:
-        """Listen in a store's folder. Raises StorageError where no socket can be made there."""
+        """Listen in a store's folder. Raises StorageError if no socket can be created there."""
         self._run = run
         self._path = folder.absolute() / NAME
         self._listener = _listen(self._path)
@@ -158,20 +156,18 @@ class ControlServer:
         self._woken, self._wake = socket.socketpair()
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._changing = threading.Lock()
-        """Guards `_clients`, and that a socket which stands there is not closed."""
+        """Guards `_clients`, and keeps sockets in it from being closed."""
         self._accepting = threading.Thread(target=self._accept_all, name="control", daemon=True)
         self._accepting.start()
 
     def __enter__(self) -> Self:
-        """Return the server."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Close the server."""
         self.close()
 
     def close(self) -> None:
-        """Remove the socket and end all connections. Commands that run get some seconds to end."""
+        """Remove the socket and end all connections. Running commands get some seconds to end."""
         if self._listener.fileno() < 0:
             return
         if _inode(self._path) == self._made:
@@ -197,9 +193,9 @@ class ControlServer:
                 try:
                     connection, _ = self._listener.accept()
                 except BlockingIOError:
-                    continue  # it went away before we looked
+                    continue  # the client went away
                 except OSError:
-                    time.sleep(_ACCEPT_AGAIN_S)  # too many open files, until some are closed
+                    time.sleep(_ACCEPT_AGAIN_S)  # too many open files: wait until some are closed
                     continue
                 self._begin(connection)
 
@@ -213,19 +209,22 @@ class ControlServer:
             if not is_full:
                 thread = threading.Thread(target=self._serve, args=(connection,), name="control client", daemon=True)
                 try:
-                    thread.start()  # it ends only after it could take itself out of the clients
+                    thread.start()  # it cannot remove itself from `_clients` before the lock is released
                     self._clients[connection] = thread
-                except RuntimeError:  # the system has no thread left
+                except RuntimeError:  # the system has no more threads
                     is_full = True
         if is_full:
             with connection, suppress(ConnectionAbortedError):
-                _refuse(Reply(connection), f"{limits.MAX_CONTROL_CONNECTIONS} commands run already: end some, or wait")
+                _refuse(
+                    ControlReply(connection),
+                    f"{limits.MAX_CONTROL_CONNECTIONS} commands are already running: stop some, or wait",
+                )
 
     def _serve(self, connection: socket.socket) -> None:
         try:
             _answer(connection, self._run)
         except (ConnectionAbortedError, StoreClosedError):
-            pass  # nobody is there to be told; or the store is gone, and a connection without an exit status says so
+            pass  # the client is gone; or the store is closed, and a reply without an exit status says so
         finally:
             with self._changing:
                 del self._clients[connection]
@@ -233,17 +232,17 @@ class ControlServer:
 
 
 def _answer(connection: socket.socket, run: Run) -> None:
-    reply = Reply(connection)
+    reply = ControlReply(connection)
     try:
-        request = Request.decode(_read_line(connection))
+        request = ControlRequest.decode(_read_line(connection))
     except ValueError as error:
         _refuse(reply, str(error))
         return
-    connection.settimeout(None)  # a client may take its time to read: a pager
+    connection.settimeout(None)  # a client may read slowly: a pager
     reply.end(run(request, reply))
 
 
-def _refuse(reply: Reply, reason: str) -> None:
+def _refuse(reply: ControlReply, reason: str) -> None:
     reply.write("err", f"cablestore: {reason}\n")
     reply.end(2)
 
@@ -254,12 +253,12 @@ def _read_line(connection: socket.socket) -> bytes:
         try:
             received = connection.recv(_RECEIVED_SIZE_BYTES)
         except OSError:
-            raise ConnectionAbortedError("the client said nothing, or is gone") from None
+            raise ConnectionAbortedError("the client sent no request in time, or is gone") from None
         line += received
         if len(line) > limits.MAX_CONTROL_REQUEST_SIZE_BYTES:
             raise ValueError(
-                f"the command has more than {limits.MAX_CONTROL_REQUEST_SIZE_BYTES:,} bytes, the most that the process "
-                "which has the store open takes"
+                f"the command has more than {limits.MAX_CONTROL_REQUEST_SIZE_BYTES:,} bytes, the maximum that the "
+                "process with the open store accepts"
             )
         if not received:
             break
@@ -273,7 +272,7 @@ def _read_line(connection: socket.socket) -> bytes:
 
 
 def connect(folder: Path) -> socket.socket | None:
-    """Return a connection to the process that has the store in a folder open; None where none of ours listens."""
+    """Connect to the process of this user that has the store in `folder` open. Returns None if there is none."""
     path = folder.absolute() / NAME
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -282,15 +281,15 @@ def connect(folder: Path) -> socket.socket | None:
                 connection.connect(address)
             if _is_same_user(connection):
                 return connection
-    except OSError:  # there is none, or it is left from a process that was killed
+    except OSError:  # there is no socket, or a killed process left it
         pass
     connection.close()
     return None
 
 
-def ask(connection: socket.socket, request: Request) -> Iterator[tuple[str, Any]]:
-    """Send a request and yield the fields of the reply, `exit` last. Raises OwnerGoneError where the reply is cut off."""
-    with suppress(OSError):  # one that does not want it all has said so, in a reply
+def ask(connection: socket.socket, request: ControlRequest) -> Iterator[tuple[str, Any]]:
+    """Send a request and yield the fields of the reply, `exit` last. Raises OwnerGoneError if the reply is cut off."""
+    with suppress(OSError):  # a server that stops reading says why in its reply
         connection.sendall(request.encode())
     lines = _lines(connection)
     while True:
@@ -298,8 +297,8 @@ def ask(connection: socket.socket, request: Request) -> Iterator[tuple[str, Any]
             [(kind, value)] = json.loads(next(lines, b"")).items()
         except (OSError, ValueError, AttributeError):
             raise OwnerGoneError(
-                "the process that has the store open ended before this command did. What was stored stays stored: look "
-                "before you repeat it"
+                "the process that has the store open ended before this command. Stored posts stay stored: check them "
+                "before you repeat the command"
             ) from None
         yield kind, value
         if kind == "exit":
@@ -307,7 +306,7 @@ def ask(connection: socket.socket, request: Request) -> Iterator[tuple[str, Any]
 
 
 def _lines(connection: socket.socket) -> Iterator[bytes]:
-    """Yield the lines of a reply. It never waits for long: Python sees a Ctrl-C that came just before only behind that."""
+    """Yield the lines of a reply. Each wait is short, because Python handles a Ctrl-C from just before only after the wait."""
     connection.settimeout(_CTRL_C_SEEN_S)
     begun: list[bytes] = []
     while True:
@@ -328,25 +327,25 @@ def _lines(connection: socket.socket) -> Iterator[bytes]:
 
 
 def _listen(path: Path) -> socket.socket:
-    """Return a listening socket in place of one that a killed process left: whoever has the store open is alone."""
+    """Return a listening socket. It replaces one of a killed process, for only one process has the store open."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.is_socket():
             path.unlink()
         with _address(path) as address:
             listener.bind(address)
-        path.chmod(_MODE)  # before it listens: until then nobody can connect
+        path.chmod(_MODE)  # before it listens: nobody can connect yet
         listener.listen(limits.MAX_CONTROL_CONNECTIONS)
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise StorageError(f"no control socket can be made at {path}: {error.strerror or error}") from None
+        raise StorageError(f"no control socket can be created at {path}: {error.strerror or error}") from None
     return listener
 
 
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """Yield a name for the socket that fits into an address: where its folder's is long, one through a link."""
+    """Yield a path of the socket that fits into an address: through a link if the folder's path is long."""
     if len(os.fsencode(path)) <= _MAX_ADDRESS_SIZE_BYTES:
         yield str(path)
         return
@@ -357,7 +356,7 @@ def _address(path: Path) -> Iterator[str]:
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
-    """Return what tells a socket from another of the same name, None for what is none."""
+    """Return device and inode of a socket, which identify it; None if the path is not a socket."""
     try:
         found = path.lstat()
     except OSError:
@@ -366,7 +365,7 @@ def _inode(path: Path) -> tuple[int, int] | None:
 
 
 def _is_same_user(connection: socket.socket) -> bool:
-    """Tell whether the other end is ours, where the system tells; elsewhere the socket's mode sees to it."""
+    """Tell whether the peer process runs as this user. Systems other than Linux rely on the socket's mode."""
     if sys.platform != "linux":
         return True
     credentials = struct.Struct("3i")

@@ -1,35 +1,42 @@
-"""The command that runs the main job from end to end."""
+"""The command `demo`: the main job from end to end, on real input."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from importlib.resources import files
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich.text import Text
 
-from cablestore.cli import demo_data as job
 from cablestore.cli.import_irc import run_import, tell_import
-from cablestore.cli.output import Output, PathValue, safe, size, when
+from cablestore.cli.output import Output, safe, size, when
 from cablestore.cli.read import histogram
 from cablestore.cli.reindex import stage_bars, tell_reindexed
 from cablestore.cli.stores import open_store
-from cablestore.errors import CableStoreError
+from cablestore.cli.values import PathValue
+from cablestore.errors import CableStoreError, LogFormatError
 from cablestore.irc.importer import find_logs
 from cablestore.protocol.body import Delete
-from cablestore.protocol.post import Post
+from cablestore.protocol.crypto import Identity
+from cablestore.protocol.post import Post, encode_post
+from cablestore.store import answers
 from cablestore.store.closed import ClosedStore
 from cablestore.store.queries import Message
-from cablestore.store.store import CableStore
+from cablestore.store.store import CableStore, system_clock_ms
 from cablestore.views.installed import installed_catalog
+
+SEED_PHRASE: Final = "demo"
+DELETIONS: Final = 5
 
 
 class _Demo:
-    """The stages, in order. Each prints what it does and returns what came out in a few words."""
+    """Stages on an open store, in order. Each prints what it does and returns its result in a few words."""
 
     def __init__(self, store: CableStore, out: Output, logs: Path) -> None:
         self.store = store
@@ -39,9 +46,9 @@ class _Demo:
         self._deleted: list[Message] = []
 
     def run(self) -> None:
-        """Run all stages; raises CableStoreError where one finds the store not to be what it should be."""
+        """Run all stages. Raises CableStoreError if one finds that the store is not what it should be."""
         self.stage(f"import {self._logs.name}", self._import)
-        self._channel = job.busiest_channel(self.store)
+        self._channel = busiest_channel(self.store)
         self.stage("channels and people", self._people)
         self.stage(f"the last messages of {self._channel}", self._messages)
         self.stage("authors delete some of their messages", self._delete)
@@ -51,7 +58,7 @@ class _Demo:
         self.stage("what the store holds", self._stats)
 
     def stage(self, name: str, work: Callable[[], str]) -> None:
-        """Run a stage under its number and note what came out."""
+        """Run a stage under its number, and record its time and result."""
         self.out.say(Text(f"\n{len(self.rows) + 1}. {name}", style="bold"))
         started = time.perf_counter()
         result = work()
@@ -59,7 +66,7 @@ class _Demo:
 
     def _import(self) -> str:
         started = time.perf_counter()
-        report = run_import(self.store, self.out, find_logs([self._logs]), job.SEED_PHRASE)
+        report = run_import(self.store, self.out, find_logs([self._logs]), SEED_PHRASE)
         rate = report.posts.total() / (time.perf_counter() - started)
         tell_import(self.out, report)
         return f"{report.lines:,} lines, {report.posts.total():,} posts, {rate:,.0f} a second"
@@ -82,7 +89,8 @@ class _Demo:
         return f"a page of {len(page)}"
 
     def _delete(self) -> str:
-        pairs = job.delete_some(self.store, self._channel)
+        pairs = deletions_of(self.store, self.store.messages(self._channel, 200).messages)
+        self.store.ingest([deletion.raw for _, deletion in pairs], sync=True)
         self._deleted = [message for message, _ in pairs]
         for message, deletion in pairs:
             self.out.say(f"{safe(message.name)}: {message.hash.hex()[:12]} is deleted by {deletion.hash.hex()[:12]}")
@@ -92,8 +100,8 @@ class _Demo:
         return f"{gone} messages are gone"
 
     def _answer(self) -> str:
-        found = job.answer_each(self.store, self._channel, [message.hash for message in self._deleted])
-        self.out.table(("request", "answer"), [{"request": a.request, "answer": a.answer} for a in found])
+        found = answer_each(self.store, self._channel, [message.hash for message in self._deleted])
+        self.out.table(("request", "answer"), found)
         return f"{len(found)} answers"
 
     def _check(self) -> str:
@@ -110,7 +118,7 @@ class _Demo:
         after = self.store.dump_digest()
         self.out.say(f"BLAKE3 of the dump before {before[:32]}, after {after[:32]}")
         if before != after:
-            raise CableStoreError("the rebuilt database is not the one that grew")
+            raise CableStoreError("the rebuilt database differs from the one that grew")
         return "the dumps are equal"
 
     def _stats(self) -> str:
@@ -125,7 +133,7 @@ class _Demo:
 
 
 class _Reindexing:
-    """The stages after the store was closed: two exports, one of them with deletions, become its next database."""
+    """Stages after the store was closed: two exports, one of them with deletions, become its next database."""
 
     def __init__(self, folder: Path, stages: _Demo, scratch: Path) -> None:
         self._folder = folder
@@ -135,7 +143,7 @@ class _Reindexing:
         self._deletions: list[Post] = []
 
     def run(self) -> None:
-        """Run all stages; raises CableStoreError where one finds the new database not to be what it should be."""
+        """Run all stages. Raises CableStoreError if one finds that the new database is not what it should be."""
         stage = self._stages.stage
         stage("export the store", self._export)
         stage("elsewhere, authors delete more: another export", self._export_elsewhere)
@@ -144,7 +152,8 @@ class _Reindexing:
 
     def _export(self) -> str:
         with open_store(self._folder, create=False) as store:
-            self._deletions = job.deletions_elsewhere(store, job.busiest_channel(store))
+            oldest = store.messages(busiest_channel(store), 200, newest_first=False).messages
+            self._deletions = [deletion for _, deletion in deletions_of(store, oldest)]
             manifest = store.export(self._exports[0])
         segments = len(manifest.segments)
         return f"{sum(manifest.posts.values()):,} posts, {manifest.tombstones:,} tombstones, {segments} segments"
@@ -175,28 +184,79 @@ class _Reindexing:
             by_spark = store.dump_digest()
             store.rebuild()
             if store.dump_digest() != by_spark:
-                raise CableStoreError("what Spark made is not what a rebuild in this process makes")
+                raise CableStoreError("the rows that Spark made differ from those of a rebuild in this process")
         for found in ClosedStore(self._folder).generations():
             self._stages.out.say(f"{found.name}: {found.state}, {size(found.size_bytes)}")
         return f"{len(targets)} more messages are gone; a rebuild in process gives the same dump"
 
 
-@click.command()
-@click.option("--logs", type=click.Path(path_type=Path, exists=True), help="Real IRC logs instead of the sample.")
-@click.option("--keep", type=PathValue(), help="Make the store in this new folder and keep it.")
-@click.option("--json", "as_json", is_flag=True, help="Print only a line of JSON for each stage.")
-def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
-    """Import a conversation and do everything with it.
+# --- what the stages do ---------------------------------------------------------------------------
 
-    Reads it, deletes from it, answers the requests of a peer, checks, rebuilds and compares; then exports it, and has
-    Spark build its next database from that and from another export with deletions.
+
+def sample() -> Path:
+    """Return the folder of the sample conversation in the package."""
+    return Path(str(files("cablestore") / "sample"))
+
+
+def deletions_of(store: CableStore, messages: Iterable[Message]) -> list[tuple[Message, Post]]:
+    """Sign deletions of some of these messages as their authors. Returns each message with its post/delete.
+
+    Only of authors who never changed their nick: the keys of others are derived from a nick that messages do not show.
+    """
+    found: list[tuple[Message, Post]] = []
+    for message in messages:
+        author = Identity.derive(SEED_PHRASE, message.name)
+        if author.public_key == message.author and len(found) < DELETIONS:
+            body, now_ms = Delete((message.hash,)), system_clock_ms()
+            post = encode_post(body, links=(), timestamp_ms=now_ms, identity=author, dialect=store.dialect)
+            found.append((message, post))
+    return found
+
+
+def busiest_channel(store: CableStore) -> str:
+    """Return the channel with the most messages. Raises LogFormatError if the logs had no message or join."""
+    channels = list(store.channels())
+    if not channels:
+        raise LogFormatError("nobody joins or says anything in these logs: there is nothing to show")
+    return max(channels, key=lambda channel: channel.posts.get("text", 0)).name
+
+
+def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[dict[str, str]]:
+    """Answer one request of each kind from one snapshot. Returns the rows of a table."""
+    with store.snapshot() as snapshot:
+        reader = snapshot.reader
+        channels = list(answers.channel_list(reader))
+        state = list(answers.channel_state(reader, channel))
+        newest = list(answers.channel_time_range(reader, channel, 0, 0, 1000))
+        posts = list(answers.post_request(reader, newest))
+        asked = [*deleted, *islice(newest, 3), bytes(32)]
+        wanted = list(answers.worth_requesting(reader, asked))
+    rows = {
+        "channel list": f"{len(channels)} names, first {channels[0]!r}",
+        f"channel state of {channel}": f"{len(state):,} hashes",
+        f"channel time range of {channel}, 1,000 newest": f"{len(newest):,} hashes",
+        "posts of these hashes": f"{len(posts):,} posts, {sum(map(len, posts)):,} bytes",
+        f"which of {len(asked)} offered hashes to request": f"{len(wanted)}: not the known, not the deleted",
+    }
+    return [{"request": request, "answer": answer} for request, answer in rows.items()]
+
+
+@click.command()
+@click.option("--logs", type=click.Path(path_type=Path, exists=True), help="Use these IRC logs instead of the sample.")
+@click.option("--keep", type=PathValue(), help="Create the store in this new folder and keep it.")
+@click.option("--json", "as_json", is_flag=True, help="Print only a line of JSON per stage.")
+def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
+    """Demonstrate every main feature on a conversation.
+
+    Imports and reads it, deletes from it, answers the requests of a peer, checks, rebuilds and compares. Then exports it,
+    and Spark builds its next database from that export and another one with deletions.
     """
     with tempfile.TemporaryDirectory(prefix="cablestore-demo-") as scratch:
         folder = keep or Path(scratch) / "store"
         if folder.exists() and any(folder.iterdir()):
             raise click.UsageError(f"{folder} is not empty: name a new folder")
         with open_store(folder) as store:
-            stages = _Demo(store, Output(as_json=False, quiet=as_json), logs or job.sample())
+            stages = _Demo(store, Output(as_json=False, quiet=as_json), logs or sample())
             stages.run()
         if find_spec("pyspark") is None:
             stages.out.note("\nnot shown: reindexing on Spark, which needs pip install 'cablestore[reindex]'")

@@ -7,8 +7,10 @@ from typing import Final
 
 import click
 
-from cablestore.cli.output import Key, Moment, Output, common_options, safe
+from cablestore.cli.options import common_options, json_option
+from cablestore.cli.output import Output, safe
 from cablestore.cli.stores import open_store
+from cablestore.cli.values import Key, Moment
 from cablestore.export.importer import manifests_of
 from cablestore.export.manifest import Filters
 from cablestore.export.verify import verify_export
@@ -19,11 +21,11 @@ from cablestore.views.installed import installed_catalog
 @click.command()
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=Path))
 @click.option(
-    "--channel", "channels", multiple=True, help="Only posts of this channel, and what is known of its users."
+    "--channel", "channels", multiple=True, help="Only posts of this channel, and posts about its users; repeatable."
 )
-@click.option("--author", "authors", multiple=True, type=Key(), help="Only posts of this public key.")
-@click.option("--after", "start_ms", type=Moment(), help="Only posts dated from then on: 2024-01-31, or 180d.")
-@click.option("--before", "end_ms", type=Moment(), help="Only posts dated before.")
+@click.option("--author", "authors", multiple=True, type=Key(), help="Only posts of this public key; repeatable.")
+@click.option("--after", "start_ms", type=Moment(), help="Only posts dated at or after this time: 2024-01-31, or 180d.")
+@click.option("--before", "end_ms", type=Moment(), help="Only posts dated before this time.")
 @common_options
 def export(
     path: Path,
@@ -34,10 +36,10 @@ def export(
     start_ms: int | None,
     end_ms: int | None,
 ) -> None:
-    """Write the store's posts and deletions into a new folder, for other stores.
+    """Export the store's posts and deletions to a new folder, for other stores.
 
-    Local-only posts stay here. Views need not be up to date, unless posts are chosen by them. Interrupted, the same command goes on where it ended; with a duration like 90d it begins
-    anew.
+    Local-only posts are not exported. Views may be outdated, unless an option chooses posts. After an interruption the
+    same command continues where it ended; with a duration like 90d it starts from scratch.
     """
     filters = Filters(frozenset(channels), frozenset(authors), start_ms, end_ms)
     with out.progress("exporting (each post twice: read, written)", None) as progress:
@@ -57,9 +59,9 @@ def export(
 @click.argument("exports", metavar="EXPORT...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @common_options
 def import_(path: Path, out: Output, exports: tuple[Path, ...]) -> None:
-    """Store what exports hold. Every post is verified.
+    """Import exports into the store. Every post is verified.
 
-    The store is made where there is none. Exports merge in any order; what is here already is skipped.
+    The store is created if it does not exist. Exports merge in any order; posts that are already here are skipped.
     """
     manifests = manifests_of(exports, None)
     total = sum(sum(manifest.posts.values()) for manifest in manifests)
@@ -84,10 +86,12 @@ def import_(path: Path, out: Output, exports: tuple[Path, ...]) -> None:
 
 @click.command("verify-export")
 @click.argument("folder", metavar="EXPORT", type=click.Path(path_type=Path))
-@click.option("--signatures", is_flag=True, help="Verify every post too, about 20,000 a second on each core.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one value a line.")
+@click.option(
+    "--signatures", is_flag=True, help="Verify the signature of every post too, about 20,000 per second and core."
+)
+@json_option
 def verify(folder: Path, signatures: bool, as_json: bool) -> int:
-    """Go through every byte of an export. Exit status 1 when something is wrong, 2 when it is no export."""
+    """Verify every byte of an export. Exit status 1 if something is wrong, 2 if the folder is not an export."""
     out = Output(as_json=as_json)
     with out.progress("verifying", None) as progress:
         report = verify_export(folder, signatures=signatures, progress=progress)
@@ -95,7 +99,11 @@ def verify(folder: Path, signatures: bool, as_json: bool) -> int:
         out.say(f"✗ {safe(str(problem))}", problem=problem.what, file=problem.file)
     if report.problem_count > len(report.problems):
         out.note(f"and {report.problem_count - len(report.problems):,} more")
-    verdict = "all is well" if report.is_clean else f"{report.problem_count:,} problems: copy or make the export again"
+    verdict = (
+        "all is well"
+        if report.is_clean
+        else f"{report.problem_count:,} problems: copy the export again, or make it again"
+    )
     out.say(
         f"{report.posts:,} posts, {report.tombstones:,} tombstones: {verdict}",
         posts=report.posts,

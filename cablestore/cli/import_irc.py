@@ -1,56 +1,45 @@
-"""The command that imports chat logs."""
+"""The command `import-irc`: import chat logs."""
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, tzinfo
+from datetime import date, datetime, tzinfo
 from pathlib import Path
-from typing import Any, Final
-from zoneinfo import ZoneInfo
+from typing import Final
 
 import click
 
-from cablestore.cli.output import Output, PathValue, common_options, safe
+from cablestore.cli.options import common_options
+from cablestore.cli.output import Output, safe
 from cablestore.cli.stores import open_store
+from cablestore.cli.values import PathValue, TimeZone
 from cablestore.irc.importer import ImportReport, LogFile, find_logs, import_logs
 from cablestore.store.store import CableStore
-
-
-class _Zone(click.ParamType[tzinfo]):
-    """A time zone by its name."""
-
-    name = "zone"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tzinfo:
-        """Return the zone; UTC needs no table of zones on this machine."""
-        if value == "UTC" or isinstance(value, tzinfo):
-            return UTC if value == "UTC" else value
-        try:
-            return ZoneInfo(str(value))
-        except (LookupError, ValueError, OSError):
-            self.fail(f"no time zone is called {value!r} here: names are like Europe/Berlin and UTC", param, ctx)
 
 
 @click.command("import-irc")
 @click.argument("files", nargs=-1, required=True, type=PathValue())
 @click.option(
-    "--seed-phrase", default="cablestore", show_default=True, help="What the keys of all nicks are derived from."
+    "--seed-phrase",
+    default="cablestore",
+    show_default=True,
+    help="Phrase from which the keys of all nicks are derived.",
 )
-@click.option("--channel", help="The channel, where neither lines nor paths name it, or to name it otherwise.")
+@click.option("--channel", help="Name of the channel, if neither lines nor paths name it, or to override it.")
 @click.option(
     "--date",
     "day",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="YYYY-MM-DD",
-    help="The day, where neither lines nor paths say it.",
+    help="Day of the log, if neither lines nor paths name it.",
 )
 @click.option(
     "--timezone",
     "zone",
-    type=_Zone(),
+    type=TimeZone(),
     default="UTC",
     show_default=True,
     metavar="NAME",
-    help="The zone of times that do not say theirs.",
+    help="Time zone of times that name none.",
 )
 @common_options
 def import_irc(
@@ -64,7 +53,8 @@ def import_irc(
 ) -> None:
     """Import IRC logs: files, folders, compressed files, or tar and zip archives.
 
-    They may be of any client that docs/OPERATIONS.md names. Give all logs of a channel at once. A second run adds nothing.
+    Logs of any client that docs/OPERATIONS.md names are understood. Give all logs of a channel at once. A second run adds
+    nothing.
     """
     with open_store(path) as store:
         logs = find_logs(files, channel=channel, day=_day(day), zone=zone)
@@ -82,7 +72,7 @@ def run_import(store: CableStore, out: Output, logs: list[LogFile], seed_phrase:
 
 
 def tell_import(out: Output, report: ImportReport) -> None:
-    """Tell what was read and what became of it."""
+    """Print what was read and what it became."""
     if out.as_json:
         out.say(
             "",

@@ -1,4 +1,4 @@
-"""Commands that look after a store: check, rebuild, dump, prune, compact."""
+"""Commands that maintain a store: check, rebuild, dump, prune, compact."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Final
 
 import click
 
-from cablestore.cli.output import Key, Moment, Output, common_options, safe, with_store
+from cablestore.cli.options import common_options, with_store
+from cablestore.cli.output import Output, safe
 from cablestore.cli.stores import open_store
+from cablestore.cli.values import Key, Moment
 from cablestore.index.rebuild import RebuildReport
 from cablestore.store.closed import ClosedStore
 from cablestore.store.store import CableStore
@@ -16,10 +18,12 @@ from cablestore.views.installed import installed_catalog
 
 
 @click.command()
-@click.option("--signatures", is_flag=True, help="Verify every post too, about 20,000 a second on each core.")
+@click.option(
+    "--signatures", is_flag=True, help="Verify the signature of every post too, about 20,000 per second and core."
+)
 @common_options
 def check(path: Path, out: Output, signatures: bool) -> int:
-    """Hold every row against what the posts say. Exit status 1 when something is wrong."""
+    """Compare every row with the posts that it comes from. Exit status 1 if something is wrong."""
     with open_store(path, create=False) as store:
         posts = sum(store.stats().posts.values())
     with out.progress("checking", posts) as progress:
@@ -29,7 +33,7 @@ def check(path: Path, out: Output, signatures: bool) -> int:
     if report.problem_count > len(report.problems):
         out.note(f"and {report.problem_count - len(report.problems):,} more")
     verdict = (
-        "all is well" if report.is_clean else f"{report.problem_count:,} problems: `cablestore rebuild` mends them"
+        "all is well" if report.is_clean else f"{report.problem_count:,} problems: `cablestore rebuild` repairs them"
     )
     out.say(
         f"{report.posts:,} posts, {report.tombstones:,} tombstones, {report.rows:,} rows: {verdict}",
@@ -51,10 +55,10 @@ def check(path: Path, out: Output, signatures: bool) -> int:
 )
 @common_options
 def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
-    """Build every view again from the posts. Exit status 1 when posts were lost.
+    """Rebuild every view from the posts. Exit status 1 if posts were lost.
 
-    It works on stores that do not open too, because views are outdated or files damaged. It refuses a store that has views
-    whose package is not installed, unless --drop-view names them.
+    It also works on stores that cannot be opened because views are outdated or files are damaged. It refuses a store that
+    has views whose package is not installed, unless --drop-view names them.
     """
     with out.progress("rebuilding", None) as progress:
         closed = ClosedStore(path, catalog=installed_catalog())
@@ -62,7 +66,7 @@ def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
     for what, count in report.damaged.items():
         out.say(f"✗ lost: {count:,} of: {what}", lost=what, count=count)
     if report.kept_aside:
-        out.note(f"the damaged database is kept in {report.kept_aside}: remove it when you need it no longer")
+        out.note(f"the damaged database is kept in {report.kept_aside}: remove it when you no longer need it")
     out.say(
         f"rebuilt {report.posts:,} posts and {report.tombstones:,} tombstones{_lost(report)}",
         posts=report.posts,
@@ -75,22 +79,22 @@ def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
 
 
 def _lost(report: RebuildReport) -> str:
-    """Say how many posts a rebuild lost."""
+    """Return the end of the sentence: how many posts a rebuild lost."""
     if not report.damaged:
         return ""
     if report.posts_before is None:
         found = f": at least {report.lost_posts:,}" if report.lost_posts else ""
-        return f"; how many posts were lost is not known{found}"
+        return f"; the number of lost posts is unknown{found}"
     return f"; {report.lost_posts:,} post{'s' * (report.lost_posts != 1)} lost of {report.posts_before:,}"
 
 
 @click.command()
-@click.option("--digest", is_flag=True, help="Only a checksum of it all: equal for equal stores.")
+@click.option("--digest", is_flag=True, help="Print only a checksum of all rows, which is equal for equal stores.")
 @with_store
 def dump(store: CableStore, out: Output, digest: bool) -> None:
     """Print every row, to compare stores.
 
-    The arrival log is left out. This is no export: nothing reads it back.
+    The arrival log is left out. This is not an export: no command reads it back.
     """
     if digest:
         found = store.dump_digest()
@@ -102,17 +106,24 @@ def dump(store: CableStore, out: Output, digest: bool) -> None:
 
 @click.command()
 @click.option(
-    "--before", "before_ms", type=Moment(), help="Texts and superseded state dated before: 2024-01-31, or 180d."
+    "--before",
+    "before_ms",
+    type=Moment(),
+    help="Discard texts and superseded state dated before this time: 2024-01-31, or 180d.",
 )
 @click.option(
-    "--keep", "keep_newest", type=click.IntRange(0), help="All texts of each channel but so many of the newest."
+    "--keep",
+    "keep_newest",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Discard all texts of each channel but the newest N.",
 )
-@click.option("--author", "by_author", type=Key(), help="All posts of this public key.")
+@click.option("--author", "by_author", type=Key(), help="Discard all posts of this public key.")
 @with_store
 def prune(
     store: CableStore, out: Output, before_ms: int | None, keep_newest: int | None, by_author: bytes | None
 ) -> None:
-    """Discard posts from this store alone, to save space. Deletions are kept."""
+    """Discard posts from this store only, to save space. Deletions are kept."""
     if before_ms is None and keep_newest is None and by_author is None:
         raise click.UsageError("say what to discard: --before, --keep or --author")
     with out.progress("pruning", None) as progress:
@@ -123,7 +134,7 @@ def prune(
 @click.command()
 @with_store
 def compact(store: CableStore, out: Output) -> None:
-    """Rewrite the database in the least space."""
+    """Rewrite the database to take the least space."""
     before = sum(store.stats().disk_size_bytes.values())
     store.compact()
     after = sum(store.stats().disk_size_bytes.values())

@@ -13,9 +13,11 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from cablestore.cli.output import Moment, Output, colour_of, common_options, full_hash, safe, size, when, with_store
+from cablestore.cli.options import common_options, full_hash, with_store
+from cablestore.cli.output import Output, colour_of, safe, size, when
 from cablestore.cli.remote import forward, offered
 from cablestore.cli.stores import open_to_read
+from cablestore.cli.values import Moment
 from cablestore.errors import StoreLockedError
 from cablestore.index.arrival_log import EventKind, next_sequence
 from cablestore.protocol.body import TEXT
@@ -24,18 +26,18 @@ from cablestore.store.store import CableStore
 
 _POLL_S: Final = 1.0
 _LOOK_S: Final = 0.5
-"""How often a follower that is served looks whether its client is still there."""
+"""How often `log --follow` checks whether its client is still connected."""
 _LOOK_ANYWAY_POLLS: Final = 15
-"""A write in the instant between our own close and our look at the clock would be missed otherwise."""
+"""Polls after which the store is opened anyway: a write between our close and our look at its files would be missed."""
 _BARS: Final = 24
 _BAR_WIDTH: Final = 50
 
 
 def _serve_log(store: CableStore, out: Output, *, follow: bool, **chosen: Any) -> None:
-    """Do what `log` does in the process that has the store open."""
+    """Run `log` in the process that has the store open."""
     channel, after = _show_log(store, out, **chosen)
     while follow and out.is_wanted():
-        # A closed store has no next events and raises when it is asked for them.
+        # A closed store has no next events, and raises if asked for them.
         for event in store.next_events(after, _LOOK_S) or store.events(after):
             after = event.sequence
             _show_event(store, out, channel, event)
@@ -44,16 +46,16 @@ def _serve_log(store: CableStore, out: Output, *, follow: bool, **chosen: Any) -
 @offered(_serve_log)
 @click.command()
 @click.argument("channel")
-@click.option("-n", "--number", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many messages.")
-@click.option("--since", type=Moment(), help="Only from this time on: 2024-01-31, or 12h for 12 hours ago.")
-@click.option("--until", type=Moment(), help="Only before this time.")
-@click.option("--oldest", is_flag=True, help="The first messages instead of the last.")
-@click.option("--causal", is_flag=True, help="Order by what answers what, instead of by time.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with new messages as they are stored.")
-@click.option("--after", type=click.IntRange(0), hidden=True, help="Only what was stored behind this number.")
+@click.option("-n", "--number", type=click.IntRange(1, 1000), default=50, show_default=True, help="Number of messages.")
+@click.option("--since", type=Moment(), help="Only messages since this time: 2024-01-31, or 12h for 12 hours ago.")
+@click.option("--until", type=Moment(), help="Only messages before this time.")
+@click.option("--oldest", is_flag=True, help="Show the oldest messages instead of the newest.")
+@click.option("--causal", is_flag=True, help="Order by links between posts instead of by time.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new messages and show them.")
+@click.option("--after", type=click.IntRange(0), hidden=True, help="Only what was stored after this sequence number.")
 @common_options
 def log(path: Path, out: Output, follow: bool, **chosen: Any) -> int | None:
-    """Show the messages of CHANNEL, the newest at the end."""
+    """Show the messages of CHANNEL, the newest last."""
     with open_to_read(path) as store:
         channel, after = _show_log(store, out, **chosen)
     return _follow(path, out, channel, after, chosen) if follow else None
@@ -71,11 +73,11 @@ def _show_log(
     causal: bool,
     after: int | None,
 ) -> tuple[str, int]:
-    """Print what is there; returns the channel's name as it is stored, and the number of the event to go on behind."""
+    """Print stored messages. Returns the channel's name as it is stored, and the number of the last event."""
     channel = store.dialect.channel_id(channel)
     if after is not None:
         return channel, after
-    with store.snapshot() as state:  # so that what is stored meanwhile is neither lost nor shown twice
+    with store.snapshot() as state:  # posts that are stored meanwhile are neither lost nor shown twice
         if causal:
             messages = state.causal_messages(channel, since or 0, until)[-number:]
         else:
@@ -90,7 +92,7 @@ def _show_log(
 
 
 def _follow(path: Path, out: Output, channel: str, after: int, chosen: dict[str, Any]) -> int:
-    """Print what arrives. The store is opened only when it changed, so that others can write to it meanwhile."""
+    """Print new messages. The store is opened only after a change, so that others can write to it in between."""
     seen = _changed_at(path)
     for poll in count(1):
         time.sleep(_POLL_S)
@@ -102,7 +104,7 @@ def _follow(path: Path, out: Output, channel: str, after: int, chosen: dict[str,
                     after = event.sequence
                     _show_event(store, out, channel, event)
         except StoreLockedError:
-            # Whoever writes now will be done, unless it is there to stay: then it can go on for us.
+            # The other process either ends soon, or it stays and can follow the channel for us.
             status = forward(path, "log", {**chosen, "follow": True, "after": after}, out)
             if status is not None:
                 return status
@@ -118,7 +120,7 @@ def _show_event(store: CableStore, out: Output, channel: str, event: Event) -> N
 
 
 def _changed_at(path: Path) -> float:
-    """Return when something was last written to the store's database."""
+    """Return the time of the last write to the store's database."""
     return max((file.stat().st_mtime for file in path.glob("generation-*/*")), default=0)
 
 
@@ -131,7 +133,7 @@ def _show_message(out: Output, message: Message) -> None:
 
 
 def message_fields(message: Message) -> dict[str, Any]:
-    """Return a message for JSON."""
+    """Return the fields of a message for JSON."""
     return {
         "hash": message.hash.hex(),
         "channel": message.channel,
@@ -165,10 +167,10 @@ def channels(store: CableStore, out: Output) -> None:
 
 @offered()
 @click.command()
-@click.option("--channel", help="Only those who are in this channel.")
+@click.option("--channel", help="Only members of this channel.")
 @with_store
 def users(store: CableStore, out: Output, channel: str | None) -> None:
-    """List everyone who wrote, or the members of a channel."""
+    """List all users who wrote, or the members of a channel."""
     found = store.users() if channel is None else store.members(channel)
     out.table(("name", "public_key"), ({"name": user.name, "public_key": user.public_key.hex()} for user in found))
 
@@ -178,7 +180,7 @@ def users(store: CableStore, out: Output, channel: str | None) -> None:
 @click.argument("digest", metavar="HASH")
 @with_store
 def show(store: CableStore, out: Output, digest: str) -> None:
-    """Show a post: HASH is its 64 hex digits or the first few."""
+    """Show a post. HASH is its 64 hex digits or the first few of them."""
     found = full_hash(store, digest)
     fields: dict[str, Any] = {"hash": found.hex()}
     post = store.post(found)
@@ -214,7 +216,7 @@ def show(store: CableStore, out: Output, digest: str) -> None:
 @click.command()
 @with_store
 def stats(store: CableStore, out: Output) -> None:
-    """Show counts, what each view takes, and when people wrote."""
+    """Show counts, the size of each view, and how many posts each period has."""
     found = store.stats()
     disk = found.disk_size_bytes
     if out.as_json:
@@ -243,7 +245,7 @@ def stats(store: CableStore, out: Output) -> None:
 
 
 def histogram(days: list[tuple[int, int]]) -> Iterator[Text]:
-    """Yield a bar for each day, month or year, whichever gives the most bars that fit on a screen."""
+    """Yield a bar per day, month or year: the shortest of these periods whose bars fit on a screen."""
     if not days:
         return
     for form in ("%Y-%m-%d", "%Y-%m", "%Y"):

@@ -1,4 +1,4 @@
-"""The command that reconciles with another store, once, or audits it."""
+"""The command `reconcile`: reconcile once with another store, or audit it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cablestore.cli.output import Moment, Output, common_options, size, when
+from cablestore.cli.options import common_options
+from cablestore.cli.output import Output, size, when
 from cablestore.cli.serve_options import peer_options, settings_of
 from cablestore.cli.stores import open_store
-from cablestore.cli.values import AddressType
+from cablestore.cli.values import AddressType, Moment
 
 if TYPE_CHECKING:
     from cablestore.peers import Address, ReconcileReport
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_RECONCILE"})
 @click.argument("address", metavar="HOST:PORT", type=AddressType(to_connect=True))
-@click.option("--since", "since_ms", type=Moment(), default=0, help="Posts dated since: 2024-01-31, or 90d.")
 @click.option(
-    "--cable", "over_cable", is_flag=True, help="HOST:PORT is a Cable port, not one for reconciliation alone."
+    "--since", "since_ms", type=Moment(), default=0, help="Only posts dated since this time: 2024-01-31, or 90d."
 )
-@click.option("--audit", "is_audit", is_flag=True, help="Move no posts: look for what no reconciliation can find.")
+@click.option("--cable", "over_cable", is_flag=True, help="HOST:PORT is a Cable port, not a reconciliation port.")
+@click.option(
+    "--audit", "is_audit", is_flag=True, help="Transfer no posts: look for differences that no reconciliation can find."
+)
 @peer_options
 @common_options
 def reconcile(
@@ -36,10 +39,10 @@ def reconcile(
     create: bool,
     **chosen: Any,
 ) -> int:
-    """Give a store what it lacks, and take what this one lacks, once.
+    """Exchange once with another store the posts that either lacks.
 
-    It costs as much as the stores differ, whatever their sizes. Exit status 1 when an audit finds something. Options can stand in
-    the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so on.
+    The cost depends on the difference of the stores, not on their sizes. Exit status 1 if an audit finds a difference.
+    Options can also be set in the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so on.
     """
     settings = replace(settings_of(chosen), reconciles=True)
     from cablestore.cli import serve  # noqa: PLC0415 - other commands need no asyncio and what comes with it
@@ -69,8 +72,8 @@ def _tell(out: Output, report: ReconcileReport) -> None:
     )
     for count, what in (
         (report.refused, "were refused"),
-        (report.missing, "were said to be there and did not come"),
-        (report.unasked, "came and were not asked for"),
+        (report.missing, "were listed by the peer but did not arrive"),
+        (report.unasked, "arrived without being requested"),
     ):
         text += f"; {count:,} {what}" if count else ""
     out.say(text, **_fields(report))
@@ -79,13 +82,13 @@ def _tell(out: Output, report: ReconcileReport) -> None:
 def _tell_audit(out: Output, report: ReconcileReport) -> int:
     for from_ms, until_ms in report.differing_ms:
         out.say(f"✗ from {when(from_ms)} to {when(until_ms)}", from_ms=from_ms, until_ms=until_ms)
-    found = f"{report.here_only:,} posts are here alone, {report.there_only:,} there alone"
+    found = f"{report.here_only:,} posts are only here, {report.there_only:,} only there"
     if report.is_by_design:
-        verdict = "posts of the times above were made so that no reconciliation finds that they differ"
+        verdict = "posts of the times above were crafted so that no reconciliation finds their difference"
     elif report.differing_ms:
-        verdict = "posts of the times above differ although nothing was found to"
+        verdict = "posts of the times above differ, and reconciliation does not find the difference"
     else:
-        verdict = "a reconciliation finds all that differs"
+        verdict = "a reconciliation finds every difference"
     fields = _fields(report) | {"differing_ranges": len(report.differing_ms), "by_design": report.is_by_design}
     out.say(f"{found}; {verdict}", **fields)
     return 1 if report.differing_ms else 0

@@ -1,4 +1,4 @@
-"""Commands for histories that outgrow one process: reindex, generations, archive make."""
+"""Commands for histories too large for one process: reindex, archive make; and generations, which reindexing leaves."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from cablestore.cli.archive_options import (
     cabal_key_option,
     folder_argument,
     key_of,
+    making_options,
     needs_extra,
     tell_created,
     writable,
 )
-from cablestore.cli.output import Key, Moment, Output, PathValue, common_options, safe, size
+from cablestore.cli.options import all_of, common_options, json_option
+from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import open_to_read
+from cablestore.cli.values import JavaMemory, Key, Moment, PathValue, SparkMaster
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.store.closed import ClosedStore
@@ -33,63 +36,27 @@ from cablestore.views.installed import installed_catalog
 if TYPE_CHECKING:
     from cablestore.reindex.inputs import ArchiveSource
     from cablestore.reindex.job import Drops
-    from cablestore.reindex.reindex import Reindexed
-    from cablestore.reindex.stages import Derived, SparkOptions
+    from cablestore.reindex.reindex import ReindexReport
+    from cablestore.reindex.stages import DerivedRows, SparkOptions
 
 
-class _JavaMemory(click.ParamType[str]):
-    """Memory as Java has it, enough for Spark to start."""
-
-    name = "size"
-    _UNITS: Final = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-    _LEAST_BYTES: Final = 512 * 2**20
-    """Spark refuses less than 472 MB, of which Java keeps some to itself."""
-    _MOST_BYTES: Final = 2**44
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return it as Java reads it."""
-        found = re.fullmatch(r"([0-9]{1,15})([kmgt])b?", str(value).strip().lower())
-        if found is None:
-            self.fail(f'"{safe(str(value)[:40])}" is no size of memory: write 900m or 4g', param, ctx)
-        if not self._LEAST_BYTES <= int(found[1]) * self._UNITS[found[2]] <= self._MOST_BYTES:
-            self.fail(f"{found[0]} cannot be: Spark starts with 512m or more, and with up to 16t", param, ctx)
-        return found[1] + found[2]
-
-
-class _Master(click.ParamType[str]):
-    """Where Spark runs, in a form that it knows."""
-
-    name = "master"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return it as it is."""
-        if not re.fullmatch(r"local(-cluster)?(\[[0-9*,]+\])?|yarn|(spark|k8s)://\S+", str(value)):
-            self.fail(
-                f'"{safe(str(value)[:100])}" is no master of Spark: write local[2], spark://HOST:PORT, yarn or k8s://https://HOST:PORT',
-                param,
-                ctx,
-            )
-        return str(value)
-
-
-def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            "--work",
-            type=PathValue(),
-            help="Folder that all workers share [default: one beside what is made].",
-        ),
-        click.option(
-            "--master", type=_Master(), help="Spark's master: spark://HOST:PORT, yarn, ... [default: this machine]."
-        ),
-        click.option("--cores", type=click.IntRange(1, 1024), help="Cores of this machine to use [default: all]."),
-        click.option(
-            "--driver-memory", type=_JavaMemory(), default="1g", show_default=True, help="Java memory of the driver."
-        ),
-        click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's own."),
-    ):
-        function = option(function)
-    return function
+_spark_options = all_of(
+    click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="Setting of Spark; repeatable."),
+    click.option(
+        "--driver-memory", type=JavaMemory(), default="1g", show_default=True, help="Java memory of the driver."
+    ),
+    click.option(
+        "--cores", type=click.IntRange(1, 1024), help="Number of cores of this machine to use [default: all]."
+    ),
+    click.option(
+        "--master", type=SparkMaster(), help="Spark master: spark://HOST:PORT, yarn, ... [default: this machine]."
+    ),
+    click.option(
+        "--work",
+        type=PathValue(),
+        help="Work folder, shared by all workers [default: a folder beside the output].",
+    ),
+)
 
 
 @click.command()
@@ -100,44 +67,50 @@ def _spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
     multiple=True,
     type=(PathValue(), Key()),
     metavar="FOLDER CONTROL-KEY",
-    help="Read the archives below FOLDER that this control node signed, too; repeatable.",
+    help="Read also the archives below FOLDER that this control node signed; repeatable.",
 )
 @cabal_key_option
-@click.option("--out", "store", type=PathValue(), help="The store to build again, or to make.")
+@click.option("--out", "store", type=PathValue(), help="Store to rebuild or to create.")
 @click.option(
     "--verify",
     "verified",
     type=PathValue(),
-    help="Change nothing: compare this store with a rebuilt one.",
+    help="Compare this store with a rebuilt one. Changes nothing.",
 )
-@click.option("--views", help="Build only these views anew: messages,author.")
-@click.option("--drop-author", "authors", multiple=True, type=Key(), help="Leave out the posts of this public key.")
-@click.option("--drop-channel", "channels", multiple=True, help="Leave out the posts in this channel.")
+@click.option("--views", help="Rebuild only these views: messages,author.")
 @click.option(
-    "--before", "before_ms", type=Moment(), default=None, help="Leave out posts dated before: 2024-01-31, or 5y."
+    "--drop-author", "authors", multiple=True, type=Key(), help="Leave out posts of this public key; repeatable."
+)
+@click.option("--drop-channel", "channels", multiple=True, help="Leave out posts in this channel; repeatable.")
+@click.option(
+    "--before",
+    "before_ms",
+    type=Moment(),
+    default=None,
+    help="Leave out posts dated before this time: 2024-01-31, or 5y.",
 )
 @click.option(
-    "--skip-corrupt", is_flag=True, help="Leave damaged segments and archives out and say which, instead of stopping."
+    "--skip-corrupt", is_flag=True, help="Leave out damaged segments and archives and list them, instead of stopping."
 )
-@click.option("--keep-work", is_flag=True, help="Leave the work folder, with the rows of every view, in place.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--keep-work", is_flag=True, help="Keep the work folder with the rows of every view.")
+@json_option
 @_spark_options
 def reindex(exports: tuple[Path, ...], as_json: bool, **chosen: Any) -> int:
-    """Build all views anew from exports and history archives, on Spark.
+    """Rebuild all views on Spark from exports and history archives.
 
-    The store gets all posts that any of them has and that nobody deleted: archives add to it and remove nothing.
-    Duplicates, deletions across exports and what is to be left out are settled. The new database is checked and takes the
-    place of the old one at once; `cablestore generations` goes back. Interrupted, the same command goes on.
+    The store gets the union of all posts in them that nobody deleted: archives add posts and remove none. Duplicates,
+    deletions across exports and posts to leave out are resolved. The new database is checked and then replaces the old
+    one in one step; `cablestore generations` goes back. After an interruption the same command continues.
     """
     out = Output(as_json=as_json)
     if (chosen["store"] is None) == (chosen["verified"] is None):
-        raise click.UsageError("say where the store is: --out STORE, or --verify STORE to compare")
+        raise click.UsageError("name the store: --out STORE, or --verify STORE to compare")
     if chosen["verified"] is not None:
         if exports or chosen["communities"]:
-            raise click.UsageError("--verify makes its own export of the store: name none")
+            raise click.UsageError("--verify makes its own export of the store: name no exports or archives")
         return _verify(out, chosen)
     if not exports and not chosen["communities"]:
-        raise click.UsageError("name at least one export: `cablestore export` makes one. Or name --archives")
+        raise click.UsageError("name at least one export, which `cablestore export` makes, or use --archives")
     return _reindex(out, exports, chosen)
 
 
@@ -185,9 +158,7 @@ def _verify(out: Output, chosen: dict[str, Any]) -> int:
                 f"✗ {name}: {what}: {safe(key.decode(errors='backslashreplace'))}", view=name, what=what, key=key.hex()
             )
     out.say(
-        "the store is what a rebuild makes of it"
-        if report.is_equal
-        else "the store differs: `cablestore rebuild` mends it"
+        "the store equals a rebuilt one" if report.is_equal else "the store differs: `cablestore rebuild` repairs it"
     )
     return 0 if report.is_equal else 1
 
@@ -223,12 +194,12 @@ def _spark(chosen: dict[str, Any]) -> SparkOptions:
 
 def _size_of(name: str, value: str) -> None:
     if not re.fullmatch(r"[0-9]+([kmgtp]b?|b)?", value, flags=re.IGNORECASE):
-        raise click.UsageError(f'--conf {name}: "{safe(value[:40])}" is no size of memory: write 900m or 4g')
+        raise click.UsageError(f'--conf {name}: "{safe(value[:40])}" is not an amount of memory: write 900m or 4g')
 
 
 @contextmanager
 def stage_bars(out: Output) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar for each stage of the job; yields the function that moves them."""
+    """Show a progress bar per stage of the job. Yields the function that updates them."""
     bars = Bar(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -249,8 +220,8 @@ def stage_bars(out: Output) -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
-def tell_reindexed(out: Output, report: Reindexed, store: Path) -> None:
-    """Tell what was read, what was left out and why, what every view holds, and how long it took."""
+def tell_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
+    """Print what was read, what was left out and why, the size of every view, and the time of each stage."""
     derived = report.derived
     sizes = derived.sizes
     if out.as_json:
@@ -279,8 +250,8 @@ def tell_reindexed(out: Output, report: Reindexed, store: Path) -> None:
     out.say(f"{report.rows:,} rows loaded{late}; {store} is now at {report.generation}, checked")
 
 
-def tell_counts(out: Output, derived: Derived) -> None:
-    """Tell what was read and what became of it."""
+def tell_counts(out: Output, derived: DerivedRows) -> None:
+    """Print what was read and what it became."""
     for path, problem in derived.left_out.items():
         out.say(f"✗ left out {safe(path)}: {safe(problem)}")
     rows = [{"what": f"live post/{kind}", "number": number} for kind, number in derived.posts.most_common()]
@@ -289,29 +260,37 @@ def tell_counts(out: Output, derived: Derived) -> None:
 
 
 @click.command()
-@click.option("--back-to", metavar="GENERATION", help="Make this one live again, with what arrived since.")
-@click.option("--remove", "removed", metavar="GENERATION", help="Remove one, or `kept` for all that are kept.")
-@click.option("--recover", "recovered", metavar="GENERATION", help="Make this one live where the file STORE is lost.")
 @click.option(
-    "--dialect", type=click.Choice(list(DIALECTS)), help="With --recover: of a database that is too damaged to say it."
+    "--back-to", metavar="GENERATION", help="Make this generation live again, and add the posts that arrived since."
+)
+@click.option(
+    "--remove", "removed", metavar="GENERATION", help="Remove this generation, or `kept` for all that are kept."
+)
+@click.option(
+    "--recover", "recovered", metavar="GENERATION", help="Make this generation live if the file STORE is lost."
+)
+@click.option(
+    "--dialect",
+    type=click.Choice(list(DIALECTS)),
+    help="With --recover: dialect of a database that is too damaged to hold it.",
 )
 @common_options
 def generations(
     path: Path, out: Output, back_to: str | None, removed: str | None, recovered: str | None, dialect: str | None
 ) -> int:
-    """List the databases that the store has: the live one, and those that reindexing left to go back to.
+    """List the databases of the store: the live one, and those that reindexing kept to go back to.
 
-    A store whose file STORE is lost, damaged or names what is not there goes on with any of its databases: --recover.
+    If the file STORE is lost, damaged, or names a missing database, --recover makes any of the databases live.
     """
     if sum(chosen is not None for chosen in (back_to, removed, recovered)) > 1:
-        raise click.UsageError("say one thing: --back-to, --remove or --recover")
+        raise click.UsageError("use only one of --back-to, --remove and --recover")
     if dialect is not None and recovered is None:
-        raise click.UsageError("--dialect goes with --recover")
+        raise click.UsageError("--dialect needs --recover")
     if recovered is not None:
         return _recover(path, out, recovered, dialect)
     if back_to is not None:
         succession = ClosedStore(path, catalog=installed_catalog()).roll_back(back_to)
-        out.note(f"{succession.arrived_since:,} entries of the log that came since were added")
+        out.note(f"{succession.arrived_since:,} later entries of the log were added")
     if removed is not None:
         ClosedStore(path).remove(removed)
     rows = [
@@ -331,7 +310,7 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     known = None if dialect is None else dialect_named(dialect)
     posts = ClosedStore(path, dialect=known).recover(generation)
     found = (
-        "is damaged: `cablestore rebuild` brings back what can be read"
+        "is damaged: `cablestore rebuild` recovers what can be read"
         if posts is None
         else f"{posts:,} post{'s' * (posts != 1)} came back"
     )
@@ -346,12 +325,10 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     "--identity",
     "key_file",
     type=PathValue(),
-    help="The control node's key: `cablestore identity --export` writes it [default: the store's].",
+    help="Key file of the control node, as `cablestore identity --export` writes it [default: the store's].",
 )
-@click.option("--profile", type=click.Choice(["rfc61", "status-go"]), default="rfc61", show_default=True)
-@cabal_key_option
-@click.option("--public", is_flag=True, help="Do not encrypt, even with a cabal key.")
-@click.option("--keep-work", is_flag=True, help="Leave the work folder in place.")
+@making_options
+@click.option("--keep-work", is_flag=True, help="Keep the work folder.")
 @common_options
 @_spark_options
 @needs_extra
@@ -366,10 +343,11 @@ def make(
     public: bool,
     **chosen: Any,
 ) -> None:
-    """Make archives of all weeks that are over, below FOLDER, from exports and on Spark.
+    """Create archives of all past weeks below FOLDER, from exports, on Spark.
 
-    They are those that `archive create` makes of a store that holds the same, byte for byte; each may go on where the
-    other ended. Exports are believed: `cablestore verify-export --signatures` first for those of strangers.
+    They equal byte for byte those that `archive create` makes of a store with the same posts, and either command can
+    continue the work of the other. Exports are trusted: run `cablestore verify-export --signatures` first on those of
+    others.
     """
     from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - needs the extra cablestore[archive]
     from cablestore.archive.format.profile import PROFILES  # noqa: PLC0415 - as above

@@ -1,4 +1,4 @@
-"""Commands for a store that another process has open: that process runs them, for `cablestore.cli.control_socket` to carry over."""
+"""Commands on a store that another process has open: they run there, and `cablestore.cli.control_socket` carries them over."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from typing import Any, Final, Literal, TextIO, cast
 import click
 from rich.console import Console
 
-from cablestore.cli.control_socket import MAX_WIDTH, ControlServer, Param, Reply, Request, ask, connect
+from cablestore.cli.control_socket import MAX_WIDTH, ControlReply, ControlRequest, ControlServer, Param, ask, connect
 from cablestore.cli.output import Output, exit_status
 from cablestore.cli.stores import open_to_read
 from cablestore.errors import CableStoreError, StorageError, StoreClosedError, StoreLockedError
 from cablestore.store.store import CableStore
 
 _HEIGHT: Final = 25
-"""Nothing that we print depends on it; rich looks at the server's own terminal without it."""
+"""Lines of the client's terminal. No output depends on it, but without it rich would ask the server's terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
     command: click.Command
     serve: Callable[..., Any]
-    """Does the command's work with `store`, `out` and its own parameters."""
+    """Function that does the command's work, with `store`, `out` and the command's parameters."""
 
 
 _OFFERS: Final[dict[str, _Offer]] = {}
@@ -37,16 +37,16 @@ _OFFERS: Final[dict[str, _Offer]] = {}
 def offered(
     serve: Callable[..., Any] | None = None, *, name: str | None = None
 ) -> Callable[[click.Command], click.Command]:
-    """Let a command run in the process that has the store open, where that one offers it.
+    """Let a command run in the process that has the store open, if that process runs commands for others.
 
-    Stands above `click.command`. `serve` gets the open store as `store` and does what the command does; without it, it is
-    the function under `with_store`. `name` is how a command of a group is told from others of the same name.
+    Use this decorator above `click.command`. `serve` does the command's work on an open store, given as `store`; by
+    default it is the function under `with_store`. `name` distinguishes a command of a group from others of its name.
     """
 
     def offer(command: click.Command) -> click.Command:
         local = command.callback
         if local is None or command.name is None:
-            raise TypeError(f"{command} has no function to offer")
+            raise TypeError(f"{command} has no function to run")
         offered_as = name or command.name
 
         @wraps(local)
@@ -66,21 +66,21 @@ def offered(
     return offer
 
 
-# --- where the command is given -------------------------------------------------------------------
+# --- the client's side ----------------------------------------------------------------------------
 
 
 def forward(
     path: Path, command: str, params: Mapping[str, Any], out: Output, errors: TextIO | None = None
 ) -> int | None:
-    """Have a command run by the process that has the store open; returns its exit status, None where none offers it.
+    """Run a command in the process that has the store open. Returns its exit status, None if no process runs it.
 
-    Its errors go to standard error, or where `errors` says.
+    Its errors go to `errors`, by default standard error.
     """
     connection = connect(path)
     if connection is None:
         return None
     console = out.console
-    request = Request(
+    request = ControlRequest(
         command,
         {name: _plain(value) for name, value in params.items()},
         json=out.as_json,
@@ -101,7 +101,7 @@ def forward(
 
 
 def _plain(value: Any) -> Param:
-    """Return a parameter as JSON has it."""
+    """Return a parameter as a JSON value."""
     return str(value) if isinstance(value, Path) else cast(Param, value)
 
 
@@ -116,10 +116,10 @@ def _print(out: Output, kind: str, text: str) -> None:
 
 
 def told_by(path: Path, command: str, **params: Any) -> list[dict[str, Any]]:
-    """Have an offered command done, here or by the process that has the store open; return what it tells with --json.
+    """Run an offered command, here or in the process that has the store open. Returns the values that it prints with --json.
 
-    Raises StoreLockedError where another process has the store and does nothing for others, OwnerGoneError where one ended
-    meanwhile, and what the command raised: StorageError, or CableStoreError for all else of another process.
+    Raises StoreLockedError if another process has the store and runs no commands for others, OwnerGoneError if that
+    process ended meanwhile, and the errors of the command: from another process StorageError or CableStoreError.
     """
     text, problems = StringIO(), StringIO()
     out = Output(as_json=True, console=Console(file=text))
@@ -137,19 +137,19 @@ def told_by(path: Path, command: str, **params: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.getvalue().splitlines()]
 
 
-# --- where the store is open ----------------------------------------------------------------------
+# --- the server's side ----------------------------------------------------------------------------
 
 
 def control(store: CableStore, folder: Path) -> ControlServer:
-    """Begin to run commands for other processes on an open store; close what is returned before the store.
+    """Start to run commands for other processes on an open store. Close the returned server before the store.
 
-    Raises StorageError where no socket can be made in the store's folder.
+    Raises StorageError if no socket can be created in the store's folder.
     """
     return ControlServer(folder, partial(run_request, store))
 
 
-def run_request(store: CableStore, request: Request, reply: Reply) -> int:
-    """Run a command as its own process would: its output and errors go to the client. Returns the exit status."""
+def run_request(store: CableStore, request: ControlRequest, reply: ControlReply) -> int:
+    """Run a command and send its output and errors to the client. Returns the exit status."""
     try:
         offer = _offer(request.command)
         params = _params(offer.command, request.params)
@@ -167,17 +167,17 @@ def run_request(store: CableStore, request: Request, reply: Reply) -> int:
 def _offer(command: str) -> _Offer:
     offer = _OFFERS.get(command)
     if offer is None:
-        raise CableStoreError(f"{command!r} is no command that runs where another process has the store open")
+        raise CableStoreError(f"{command!r} cannot run while another process has the store open")
     return offer
 
 
 def _params(command: click.Command, given: dict[str, Param]) -> dict[str, Any]:
-    """Return the parameters as click gives them to the command's function, but without what asks the terminal."""
+    """Return the parameters as click passes them to the command's function, without prompts on the terminal."""
     own = {param.name: param for param in command.params if param.name not in {"path", "as_json", None}}
     if own.keys() != given.keys():
         raise CableStoreError(
-            f"the process that has the store open knows {command.name} with other parameters: have the same version of "
-            "cablestore in both"
+            f"the process that has the store open knows {command.name} with other parameters: run the same version "
+            "of cablestore in both"
         )
     with click.Context(command, info_name=command.name) as context:
         return {name: _converted(context, own[name], value) for name, value in given.items()}
@@ -189,7 +189,7 @@ def _converted(context: click.Context, param: click.Parameter, value: Param) -> 
         raise click.BadParameter(f"{value!r} is not possible", context, param)
     try:
         converted = param.type_cast_value(context, value)
-    except ValueError as error:  # a path with a zero inside
+    except ValueError as error:  # a path with a NUL character
         raise click.BadParameter(f"{value!r}: {error}", context, param) from None
     if param.required and converted == ():
         raise click.MissingParameter(ctx=context, param=param)
@@ -197,9 +197,9 @@ def _converted(context: click.Context, param: click.Parameter, value: Param) -> 
 
 
 class _RemoteOutput(Output):
-    """Prints for a client, as it would look there."""
+    """Output to a client, formatted for its terminal."""
 
-    def __init__(self, request: Request, reply: Reply) -> None:
+    def __init__(self, request: ControlRequest, reply: ControlReply) -> None:
         console = Console(
             file=cast(Any, _Stream(reply)),
             highlight=False,
@@ -222,9 +222,9 @@ class _RemoteOutput(Output):
 
 
 class _Stream(TextIOBase):
-    """A file whose text a client prints."""
+    """File whose text a client prints."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: ControlReply) -> None:
         self._reply = reply
 
     def writable(self) -> bool:

@@ -1,4 +1,4 @@
-"""Commands about causal logs: sds status. What they need is imported when they run: other commands start without it."""
+"""The group `sds`: commands about causal logs. They import `cablestore.sds` when they run, because other commands start without it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cablestore.cli.output import Output, common_options, size
+from cablestore.cli.options import common_options
+from cablestore.cli.output import Output, size
 from cablestore.cli.remote import offered
 from cablestore.errors import NotAStoreError
 from cablestore.index.folder import CAUSAL_LOGS, peek
@@ -34,14 +35,14 @@ _COLUMNS: Final = (
 
 @click.group()
 def sds() -> None:
-    """Look at causal logs, which keep the messages of a channel in the same order for all of its members."""
+    """Inspect causal logs, which keep the messages of a channel in the same order for all members."""
 
 
 def _serve_status(store: CableStore, out: Output) -> None:
-    """Do what `status` does in the process that has the store open, and its causal logs."""
+    """Run `status` in the process that has the store and its causal logs open."""
     if store.path is None:
-        raise NotAStoreError("a store in memory has no folder in which causal logs are")
-    from cablestore.sds.log import CausalLog  # noqa: PLC0415 - as said above
+        raise NotAStoreError("a store in memory has no folder for causal logs")
+    from cablestore.sds.log import CausalLog  # noqa: PLC0415 - see above
 
     opened = CausalLog.open_here(store.path)
     if opened is None:
@@ -54,9 +55,9 @@ def _serve_status(store: CableStore, out: Output) -> None:
 @click.command()
 @common_options
 def status(path: Path, out: Output) -> None:
-    """Show how much is where in each channel: in the log, waiting, missing, to be acknowledged, lost, to be read."""
+    """Show for each channel how many messages are in the log, waiting, missing, unacknowledged, lost, or unread."""
     if peek(path) is None and not (path / CAUSAL_LOGS).is_dir():
-        raise NotAStoreError(f"there is no store at {path}, and no causal logs")
+        raise NotAStoreError(f"there is no store at {path}, and there are no causal logs")
     _show(path, out)
 
 
@@ -64,7 +65,7 @@ def _show(path: Path, out: Output) -> None:
     if not (path / CAUSAL_LOGS).is_dir():
         out.note("no causal logs")
         return
-    from cablestore.sds.log import CausalLog  # noqa: PLC0415 - as said above
+    from cablestore.sds.log import CausalLog  # noqa: PLC0415 - see above
 
     with CausalLog.open(path, create=False) as log:
         _tell(log.status(), out)
@@ -86,7 +87,7 @@ def _row(found: ChannelStatus) -> dict[str, Any]:
 
 
 def _clock(lamport_ms: int) -> str:
-    """Return a Lamport time for a person, who compares it with the clock to the second."""
+    """Return a Lamport time as text for a person, to the second so that it can be compared with a clock."""
     try:
         moment = datetime.fromtimestamp(lamport_ms / 1000, UTC).astimezone()
     except (ValueError, OverflowError, OSError):

@@ -1,11 +1,9 @@
-"""What `serve`, `sync` and `reconcile` do: a node on uvloop, signals, logs. Imported only by commands that need it."""
+"""Work of `serve`, `sync` and `reconcile`: a node on uvloop, signals, logs. Imported only by commands that need it."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import resource
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,20 +16,19 @@ import uvloop
 from cablestore import __version__
 from cablestore.cli.output import Output, safe
 from cablestore.cli.remote import control
-from cablestore.cli.service_manager import tell_ready
+from cablestore.cli.service import StopSignal, tell_ready
 from cablestore.errors import StorageError
 from cablestore.peers import Address, Node, NodeSettings, ReconcileReport, SyncReport
 from cablestore.peers.metrics_http import exporter
 from cablestore.store.store import CableStore
 
 _LOG: Final = logging.getLogger("cablestore.node")
-_INTERRUPTED: Final = 130
 _OTHER_FILES: Final = 512
-"""Files that a process has open besides its peers: LevelDB's tables, the control socket, scrapes."""
+"""Files that a process has open besides connections of peers: LevelDB's tables, the control socket, scrapes of metrics."""
 
 
-class Plan(NamedTuple):
-    """What `serve` was told to do."""
+class ServePlan(NamedTuple):
+    """Settings and addresses of a run of `serve`."""
 
     settings: NodeSettings
     listen: tuple[Address, ...]
@@ -44,11 +41,10 @@ class Plan(NamedTuple):
 # --- serving --------------------------------------------------------------------------------------
 
 
-def run(store: CableStore, path: Path, out: Output, plan: Plan) -> int:
-    """Serve an open store until a signal ends it; returns the exit status."""
-    public_key = (
-        store.identity.public_key.hex()
-    )  # made now if it is new, so that what is wrong with its file is told now
+def run(store: CableStore, path: Path, out: Output, plan: ServePlan) -> int:
+    """Serve an open store until a signal. Returns the exit status."""
+    # A new identity is created now, so that a problem with its file is reported now.
+    public_key = store.identity.public_key.hex()
     _allow_files(plan.settings.max_peers + _OTHER_FILES)
     with _controlled(store, path):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})
@@ -57,8 +53,8 @@ def run(store: CableStore, path: Path, out: Output, plan: Plan) -> int:
     return status
 
 
-async def _serve(store: CableStore, out: Output, plan: Plan) -> int:
-    stop = _Stop(asyncio.get_running_loop())
+async def _serve(store: CableStore, out: Output, plan: ServePlan) -> int:
+    stop = StopSignal()
     async with Node(store, plan.settings) as node:
         with ExitStack() as stack:
             if plan.metrics is not None:
@@ -68,42 +64,21 @@ async def _serve(store: CableStore, out: Output, plan: Plan) -> int:
                 found = await node.listen(wanted)
                 out.say(f"listening on {found}", listening=str(found))
             for wanted in plan.reconcile_listen:
-                found = await node.own_port.listen(wanted)
+                found = await node.reconcile_port.listen(wanted)
                 out.say(f"reconciling on {found}", reconciling=str(found))
             for wanted in plan.connect:
                 node.keep_connected(wanted)
             for wanted in plan.reconcile_connect:
-                node.own_port.keep_connected(wanted)
+                node.reconcile_port.keep_connected(wanted)
             tell_ready()
-            name = await stop.asked()
+            name, status = await stop.wait()
         _LOG.info("stopping", extra={"signal": name, "peers": len(node.connections)})
-    return _INTERRUPTED if name == "SIGINT" else 0
-
-
-class _Stop:
-    """Waits for SIGTERM or Ctrl-C. The second one ends the process at once, which no store minds."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._asked: asyncio.Future[str] = loop.create_future()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._ask, number)
-
-    async def asked(self) -> str:
-        """Return the signal's name."""
-        return await self._asked
-
-    def _ask(self, number: signal.Signals) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            self._loop.remove_signal_handler(each)
-            signal.signal(each, signal.SIG_DFL)
-        if not self._asked.done():
-            self._asked.set_result(number.name)
+    return status
 
 
 @contextmanager
 def _controlled(store: CableStore, path: Path) -> Iterator[None]:
-    """Run commands for other processes meanwhile, where the disk takes sockets."""
+    """Run commands for other processes during the body, if the file system supports sockets."""
     with ExitStack() as stack:
         try:
             stack.enter_context(control(store, path))
@@ -113,14 +88,14 @@ def _controlled(store: CableStore, path: Path) -> Iterator[None]:
 
 
 def _allow_files(wanted: int) -> None:
-    """Ask for as many open files as peers may take. Most shells give 1,024, and let a process take more."""
+    """Raise the limit of open files to what peers may need. Most shells set 1,024 and let a process raise it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    except (OSError, ValueError):  # a sandbox forbids it, or the kernel has a limit below
+    except (OSError, ValueError):  # a sandbox forbids it, or the kernel has a lower limit
         allowed = soft
     if allowed < wanted:
         _LOG.warning("too few open files are allowed for all peers", extra={"allowed": allowed, "wanted": wanted})
@@ -132,7 +107,7 @@ def _allow_files(wanted: int) -> None:
 def sync_once(
     store: CableStore, settings: NodeSettings, address: Address, progress: Callable[[int], None]
 ) -> SyncReport:
-    """Sync with a peer, once."""
+    """Sync once with a peer."""
 
     async def work() -> SyncReport:
         async with Node(store, settings) as node:
@@ -151,7 +126,7 @@ def reconcile_once(
     is_audit: bool,
     progress: Callable[[int], None],
 ) -> ReconcileReport:
-    """Reconcile with a store, once."""
+    """Reconcile once with a peer."""
 
     async def work() -> ReconcileReport:
         async with Node(store, settings) as node:
@@ -166,7 +141,7 @@ def reconcile_once(
 
 
 def log_to_standard_error(*, is_json: bool, level: str) -> None:
-    """Write what this process logs: lines of JSON for machines, or text for people."""
+    """Log to standard error: lines of JSON for machines, or text for people."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_formatter(is_json=is_json, is_terminal=sys.stderr.isatty()))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
@@ -179,7 +154,7 @@ def _formatter(*, is_json: bool, is_terminal: bool) -> logging.Formatter:
     if is_json:
         look = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     else:
-        # Not the tracebacks that it would choose: they show local variables, and among those are keys.
+        # Its default tracebacks show local variables, and some of those are keys.
         console = structlog.dev.ConsoleRenderer(
             colors=is_terminal, pad_event_to=24, exception_formatter=structlog.dev.plain_traceback
         )
@@ -191,11 +166,11 @@ def _formatter(*, is_json: bool, is_terminal: bool) -> logging.Formatter:
 
 
 def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Make visible what peers may have put into a reason."""
+    """Escape control characters that peers may have put into a reason."""
     return {key: safe(value) if isinstance(value, str) else value for key, value in fields.items()}
 
 
 def warn_of(variables: list[str]) -> None:
-    """Log what stands in the environment and means nothing."""
+    """Log environment variables that have no meaning."""
     if variables:
         _LOG.warning("unknown variables in the environment", extra={"names": variables})

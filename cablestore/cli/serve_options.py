@@ -1,20 +1,20 @@
-"""Commands among peers: serve, sync. What they are told is read and checked here; `cablestore.cli.serve` does it."""
+"""The commands serve and sync: their options, environment variables and configuration file. `cablestore.cli.serve` runs them."""
 
 from __future__ import annotations
 
 import os
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from cablestore import limits
-from cablestore.cli.output import Duration, Output, common_options, safe, size
+from cablestore.cli.options import all_of, common_options
+from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import open_store
-from cablestore.cli.values import AddressType, CabalKey, ChannelName, Prologue
+from cablestore.cli.values import AddressType, CabalKey, ChannelName, Duration, Prologue
 from cablestore.errors import StorageError
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _PREFIX: Final = "CABLESTORE_SERVE"
 
 
-# --- where values come from -----------------------------------------------------------------------
+# --- configuration file and environment -----------------------------------------------------------
 
 
 def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
-    """Take the file's values where neither an option nor the environment says otherwise. Called before other options."""
+    """Make the values of the file the defaults of options. Called before other options are read."""
     if path is not None:
         ctx.default_map = _config(ctx, path)
     return path
@@ -41,8 +41,8 @@ def _config(ctx: click.Context, path: Path) -> dict[str, Any]:
         raise click.UsageError(f"{path} cannot be read: {reason}") from None
     values = tables.pop("serve", {})
     if tables or not isinstance(values, dict):
-        found = ", ".join(sorted(tables)) or "serve, which is none"
-        raise click.UsageError(f"{path} is to have one table, [serve], and not {safe(found)}")
+        found = ", ".join(sorted(tables)) or "serve, which is not a table"
+        raise click.UsageError(f"{path} must have one table, [serve], and not {safe(found)}")
     known = config_keys(ctx.command)
     unknown = sorted(values.keys() - known)
     if unknown:
@@ -53,13 +53,13 @@ def _config(ctx: click.Context, path: Path) -> dict[str, Any]:
 
 
 def config_keys(command: click.Command) -> dict[str, click.Option]:
-    """Return the options of a command that a file can set, by their long names."""
+    """Return the options of a command that the file can set, by their long names."""
     options = (param for param in command.params if isinstance(param, click.Option) and param.name != "config")
     return {max(option.opts, key=len).removeprefix("--"): option for option in options}
 
 
 def _config_value(ctx: click.Context, path: Path, key: str, option: click.Option, value: Any) -> Any:
-    """Return a value that is of the right type and that the option takes."""
+    """Return the value after checking its type and that the option accepts it."""
     if option.multiple:
         expected, is_right = "an array of texts", isinstance(value, list) and all(isinstance(v, str) for v in value)
     elif option.is_flag:
@@ -69,7 +69,7 @@ def _config_value(ctx: click.Context, path: Path, key: str, option: click.Option
     else:
         expected, is_right = "a text in quotes", isinstance(value, str)
     if not is_right:
-        raise click.UsageError(f"{path}: {key} has to be {expected}")
+        raise click.UsageError(f"{path}: {key} must be {expected}")
     try:
         option.type_cast_value(ctx, value)
     except click.UsageError as error:
@@ -78,7 +78,7 @@ def _config_value(ctx: click.Context, path: Path, key: str, option: click.Option
 
 
 def unknown_variables(command: click.Command) -> list[str]:
-    """Return what the environment has under our prefix and nobody reads: a key that is misspelt protects nothing."""
+    """Return the environment variables with our prefix that no option reads: a misspelt key would protect nothing."""
     known = {f"{_PREFIX}_{(param.name or '').upper()}" for param in command.params}
     return sorted(name for name in os.environ if name.startswith(f"{_PREFIX}_") and name not in known)
 
@@ -86,36 +86,25 @@ def unknown_variables(command: click.Command) -> list[str]:
 # --- options --------------------------------------------------------------------------------------
 
 
-def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return these options as one."""
-
-    def add(function: Any) -> Any:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return add
-
-
 peer_options = all_of(
     click.option(
         "--cabal-key",
         type=CabalKey(),
         metavar="@FILE|HEX",
-        help="What all members know, 64 hex digits: encrypts, and lets nobody else in. Give a file, or the environment: "
-        "the command line can be seen by every user of the machine.",
+        help="Shared key of all members, 64 hex digits: encrypts connections and keeps others out. Use a file or the environment: "
+        "every user of the machine can see the command line.",
     ),
     click.option(
-        "--channels", type=ChannelName(), multiple=True, help="Follow this channel alone; repeatable [default: all]."
+        "--channels", type=ChannelName(), multiple=True, help="Follow only this channel; repeatable [default: all]."
     ),
-    click.option("--prologue", type=Prologue(), help="Of the handshake [default: CABLE/1.0]."),
+    click.option("--prologue", type=Prologue(), help="Prologue of the handshake [default: CABLE/1.0]."),
     click.option(
         "--separate-static-key/--no-separate-static-key",
-        help="Show a key of its own in the handshake instead of the identity's, as cable-handshake.ts does.",
+        help="Use a separate static key in the handshake instead of the identity's, as cable-handshake.ts does.",
     ),
-    click.option("--create", is_flag=True, help="Make the store if there is none."),
+    click.option("--create", is_flag=True, help="Create the store if it does not exist."),
 )
-"""What every command among peers takes."""
+"""Options of every command that connects to peers."""
 
 _sync_options = all_of(
     peer_options,
@@ -124,37 +113,37 @@ _sync_options = all_of(
         "window",
         type=Duration(),
         metavar="DURATION",
-        help="How far back posts are asked for: 20w [default: from the beginning].",
+        help="Age of the oldest posts to request: 20w [default: no limit].",
     ),
 )
 
 _SPANS: Final = {
-    "reconcile-every": ("5m", "How often recent posts are reconciled with each of them."),
-    "reconcile-window": ("1h", "How far back recent posts go."),
-    "reconcile-delay": ("20s", "How far back they end: younger ones are on their way anyhow."),
+    "reconcile-every": ("5m", "How often recent posts are reconciled with each peer that this one connects to."),
+    "reconcile-window": ("1h", "Age of the oldest recent posts."),
+    "reconcile-delay": ("20s", "Age of the youngest recent posts: younger ones are still arriving on their own."),
     "reconcile-all-every": ("1d", "How often all posts are reconciled."),
 }
-"""Options of reconciliation that are lengths of time: default and what they mean."""
+"""Durations among the options of reconciliation: default and help."""
 
 _reconcile_options = all_of(
     click.option(
         "--reconcile/--no-reconcile",
         default=True,
-        help="Keep in step with peers that are cablestore too; others notice nothing of it [default: do].",
+        help="Reconcile with peers that are cablestore too; other peers do not notice [default: on].",
     ),
     click.option(
         "--reconcile-listen",
         type=AddressType(),
         multiple=True,
         metavar="HOST:PORT",
-        help="Take connections for reconciliation alone; repeatable.",
+        help="Accept connections for reconciliation only; repeatable.",
     ),
     click.option(
         "--reconcile-connect",
         type=AddressType(to_connect=True),
         multiple=True,
         metavar="HOST:PORT",
-        help="Stay connected to this peer's port for reconciliation; repeatable.",
+        help="Stay connected to this peer's reconciliation port; repeatable.",
     ),
     *(
         click.option("--" + name, type=Duration(), metavar="DURATION", default=default, show_default=True, help=text)
@@ -163,14 +152,17 @@ _reconcile_options = all_of(
 )
 
 _COUNTS: Final = {
-    "max_peers": (limits.MAX_PEERS, "Connected at a time."),
-    "max_peers_per_address": (limits.MAX_PEERS_PER_ADDRESS, "Of these, from one address."),
-    "max_handshakes": (limits.MAX_HANDSHAKES, "In progress at a time."),
-    "max_handshakes_per_address": (limits.MAX_HANDSHAKES_PER_ADDRESS, "Of these, with one address."),
-    "rows_per_s": (limits.ROWS_PER_S, "What one peer may read."),
-    "rows_in_advance": (limits.ROWS_IN_ADVANCE, "What one peer may read at once after a while of silence."),
+    "max_peers": (limits.MAX_PEERS, "Maximum number of connected peers."),
+    "max_peers_per_address": (limits.MAX_PEERS_PER_ADDRESS, "Maximum number of connected peers from one address."),
+    "max_handshakes": (limits.MAX_HANDSHAKES, "Maximum number of handshakes at a time."),
+    "max_handshakes_per_address": (
+        limits.MAX_HANDSHAKES_PER_ADDRESS,
+        "Maximum number of handshakes at a time with one address.",
+    ),
+    "rows_per_s": (limits.ROWS_PER_S, "Database rows per second that one peer may read."),
+    "rows_in_advance": (limits.ROWS_IN_ADVANCE, "Database rows that one peer may read at once after a pause."),
 }
-"""Settings of a node that are counts and have an option of the same name: default and what they mean."""
+"""Counts among the settings of a node, with an option of the same name: default and help."""
 
 _limit_options = all_of(
     *(
@@ -190,7 +182,7 @@ _limit_options = all_of(
         metavar="DURATION",
         default=f"{limits.IDLE_TIMEOUT_S:.0f}s",
         show_default=True,
-        help="After which a silent peer is disconnected.",
+        help="Timeout after which an idle peer is disconnected.",
     ),
     click.option(
         "--list-every",
@@ -206,14 +198,14 @@ _limit_options = all_of(
         metavar="BYTES",
         default=limits.MAX_QUEUED_TOTAL_SIZE_BYTES,
         show_default=True,
-        help="Sent to peers that do not read them, all together.",
+        help="Maximum size of data queued for slow peers, in total.",
     ),
 )
 
 
 def settings_of(chosen: dict[str, Any]) -> NodeSettings:
-    """Return the settings that options stand for. Those of `serve` are all there or none of them."""
-    from cablestore.peers import NodeSettings  # noqa: PLC0415 - as above
+    """Return the settings that options choose. Either all options of `serve` are there or none."""
+    from cablestore.peers import NodeSettings  # noqa: PLC0415 - as in `values`
 
     more: dict[str, Any] = {"reconciles": chosen.get("reconcile", False)}
     if "max_peers" in chosen:
@@ -251,9 +243,15 @@ def settings_of(chosen: dict[str, Any]) -> NodeSettings:
     is_eager=True,
     expose_value=False,
     callback=_read_config,
-    help="A TOML file with these options in a table [serve].",
+    help="TOML file with these options in a table [serve].",
 )
-@click.option("--listen", type=AddressType(), multiple=True, metavar="HOST:PORT", help="Take connections; repeatable.")
+@click.option(
+    "--listen",
+    type=AddressType(),
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Accept connections on this address; repeatable.",
+)
 @click.option(
     "--connect",
     type=AddressType(to_connect=True),
@@ -262,27 +260,38 @@ def settings_of(chosen: dict[str, Any]) -> NodeSettings:
     help="Stay connected to this peer; repeatable.",
 )
 @_sync_options
-@click.option("--follow/--no-follow", default=True, help="Ask peers for posts, or only answer them [default: ask].")
-@click.option("--relay/--no-relay", default=True, help="Forward requests of legacy peers by their ttl [default: do].")
+@click.option(
+    "--follow/--no-follow",
+    default=True,
+    help="Request posts from peers, or only answer their requests [default: follow].",
+)
+@click.option(
+    "--relay/--no-relay", default=True, help="Forward requests of legacy peers according to their ttl [default: on]."
+)
 @click.option(
     "--spare-cable-js/--no-spare-cable-js",
     default=True,
-    help="Keep from legacy peers what ends cable.js: names, topics and channels that are long in bytes [default: do].",
+    help="Withhold posts that crash cable.js from legacy peers: names, topics and channels that are long in bytes [default: on].",
 )
 @click.option(
-    "--metrics", type=AddressType(), metavar="HOST:PORT", help="Tell Prometheus how it goes [default: do not]."
+    "--metrics",
+    type=AddressType(),
+    metavar="HOST:PORT",
+    help="Serve Prometheus metrics on this address [default: off].",
 )
 @_reconcile_options
 @_limit_options
 @click.option(
     "--log-format",
     type=click.Choice(["json", "text"]),
-    help="Of standard error [default: text on a terminal, else json].",
+    help="Format of the log on standard error [default: text on a terminal, else json].",
 )
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info, with -q warning]"
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="Least level to log [default: info, with -q warning].",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing on standard output, and log only what is wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing on standard output, and log only problems.")
 @common_options
 @click.pass_context
 def serve(
@@ -301,17 +310,17 @@ def serve(
     create: bool,
     **chosen: Any,
 ) -> int:
-    """Be a peer: answer others, follow channels, until SIGTERM or Ctrl-C.
+    """Run a peer until SIGTERM or Ctrl-C: answer other peers and follow channels.
 
-    Every option can also stand in the environment, as CABLESTORE_SERVE_LISTEN and so on, several values with spaces
-    between, or in a file. Options win over the environment, that over the file.
+    Every option can also be set in the environment, as CABLESTORE_SERVE_LISTEN and so on, with spaces between several
+    values, or in a file. Options override the environment, and the environment overrides the file.
     """
     if not (listen or connect or reconcile_listen or reconcile_connect):
-        raise click.UsageError("say where: --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
+        raise click.UsageError("no address is given: use --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
     if (reconcile_listen or reconcile_connect) and not chosen["reconcile"]:
         raise click.UsageError("--reconcile-listen and --reconcile-connect need --reconcile")
     settings = settings_of(chosen)
-    from cablestore.cli import serve  # noqa: PLC0415 - as above
+    from cablestore.cli import serve  # noqa: PLC0415 - as in `values`
 
     serve.log_to_standard_error(
         is_json=log_format == "json" or (log_format is None and not sys.stderr.isatty()),
@@ -321,7 +330,7 @@ def serve(
         out = Output(as_json=False, quiet=True)
     serve.warn_of(unknown_variables(ctx.command))
     with open_store(path, create=create) as store:
-        plan = serve.Plan(settings, listen, connect, metrics, reconcile_listen, reconcile_connect)
+        plan = serve.ServePlan(settings, listen, connect, metrics, reconcile_listen, reconcile_connect)
         return serve.run(store, path, out, plan)
 
 
@@ -330,18 +339,20 @@ def serve(
 @_sync_options
 @common_options
 def sync(path: Path, out: Output, address: Address, create: bool, **chosen: Any) -> None:
-    """Fetch what a peer has and this store lacks, once. The peer may fetch meanwhile what it lacks.
+    """Fetch once what a peer has and this store lacks. The peer may fetch what it lacks at the same time.
 
-    Options can stand in the environment, as CABLESTORE_SYNC_CABAL_KEY and so on.
+    Options can also be set in the environment, as CABLESTORE_SYNC_CABAL_KEY and so on.
     """
     settings = settings_of(chosen)
-    from cablestore.cli import serve  # noqa: PLC0415 - as above
+    from cablestore.cli import serve  # noqa: PLC0415 - as in `values`
 
     with open_store(path, create=create) as store, out.progress("syncing", None) as progress:
         report = serve.sync_once(store, settings, address, progress)
     _tell_sync(out, report)
     if report.unstored:
-        raise StorageError(f"the disk refused {report.unstored:,} of the posts that came: make room, then sync again")
+        raise StorageError(
+            f"{report.unstored:,} of the received posts could not be written to the disk: make room, then sync again"
+        )
 
 
 def _tell_sync(out: Output, report: SyncReport) -> None:
@@ -352,7 +363,7 @@ def _tell_sync(out: Output, report: SyncReport) -> None:
     if report.refused:
         text += f"; {report.refused:,} were refused"
     if report.missing:
-        text += f"; {report.missing:,} were offered and did not come"
+        text += f"; {report.missing:,} were offered but did not arrive"
     out.say(
         text,
         channels=report.channels,

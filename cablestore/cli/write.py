@@ -8,7 +8,8 @@ from typing import Final
 
 import click
 
-from cablestore.cli.output import Output, common_options, full_hash, safe, with_store
+from cablestore.cli.options import common_options, full_hash, with_store
+from cablestore.cli.output import Output, safe
 from cablestore.cli.remote import offered
 from cablestore.cli.stores import open_store
 from cablestore.protocol.body import Text, Topic
@@ -20,12 +21,12 @@ from cablestore.views import membership
 
 
 def _absolute(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
-    """Return a path that is the same one in the process that has the store open."""
+    """Return the absolute path, which is the same in the process that has the store open."""
     return path.absolute() if path is not None else None
 
 
 def _or_standard_input(_: click.Context, __: click.Parameter, text: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words, or what stands on standard input: it is read here, whichever process has the store open."""
+    """Return the words, or the text on standard input. It is read here, even if another process has the store open."""
     return text if " ".join(text) else (sys.stdin.read().rstrip("\n"),)
 
 
@@ -36,7 +37,7 @@ def _tell(out: Output, post: Post, text: str) -> None:
 
 
 def _write(store: CableStore, out: Output, body: Text | Topic, done: str) -> None:
-    """Write to a channel, and say so where that joined it."""
+    """Write to a channel, and print a note if that joined it."""
     with store.snapshot() as state:
         before = membership.of_user(state.reader, store.dialect.channel_id(body.channel), store.identity.public_key)
     post = store.write(body)
@@ -47,12 +48,12 @@ def _write(store: CableStore, out: Output, body: Text | Topic, done: str) -> Non
 
 @click.command()
 @click.option(
-    "--dialect", type=click.Choice(list(DIALECTS)), default="legacy", show_default=True, help="The wire of its posts."
+    "--dialect", type=click.Choice(list(DIALECTS)), default="legacy", show_default=True, help="Dialect of the posts."
 )
-@click.option("--import-key", type=click.Path(path_type=Path), help="Write as the identity in this key file.")
+@click.option("--import-key", type=click.Path(path_type=Path), help="Use the identity in this key file.")
 @common_options
 def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None:
-    """Make a new store, or tell about the one that is there."""
+    """Create a new store, or show an existing one."""
     imported = load_identity(import_key) if import_key is not None else None
     with open_store(path, dialect=dialect_named(dialect)) as store:
         if imported is not None:
@@ -70,14 +71,14 @@ def init(path: Path, out: Output, dialect: str, import_key: Path | None) -> None
     "target",
     type=click.Path(path_type=Path),
     callback=_absolute,
-    help="Write the secret key to this new file, mode 0600.",
+    help="Write the secret key to this new file with mode 0600.",
 )
 @with_store
 def identity(store: CableStore, out: Output, target: Path | None) -> None:
-    """Show who you are, or export the key."""
+    """Show your public key and name, or export the secret key."""
     if target is not None:
         save_identity(store.identity, target)
-        out.note(f"the secret key is in {target}: whoever has it can write as you")
+        out.note(f"the secret key is in {target}: anyone who has it can write as you")
     public_key = store.identity.public_key
     name = store.user(public_key).name
     out.say(f"{public_key.hex()}  {safe(name)}", public_key=public_key.hex(), name=name)
@@ -89,7 +90,7 @@ def identity(store: CableStore, out: Output, target: Path | None) -> None:
 @click.argument("text", nargs=-1, callback=_or_standard_input)
 @with_store
 def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
-    """Write TEXT to CHANNEL, or what stands on standard input. Joins the channel first if you are not in it."""
+    """Post TEXT, or the text on standard input, to CHANNEL. Joins the channel first if you are not in it."""
     _write(store, out, Text(channel, " ".join(text)), "posted")
 
 
@@ -99,7 +100,7 @@ def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) ->
 @click.argument("text", nargs=-1)
 @with_store
 def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
-    """Set the topic of CHANNEL to TEXT; without TEXT, clear it. Joins the channel first if you are not in it."""
+    """Set the topic of CHANNEL to TEXT, or clear it without TEXT. Joins the channel first if you are not in it."""
     _write(store, out, Topic(channel, " ".join(text)), "topic set" if text else "topic cleared")
 
 
@@ -108,7 +109,7 @@ def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -
 @click.argument("channel")
 @with_store
 def join(store: CableStore, out: Output, channel: str) -> None:
-    """Become a member of CHANNEL."""
+    """Join CHANNEL."""
     _tell(out, store.join(channel), f"joined {safe(channel)}")
 
 
@@ -117,7 +118,7 @@ def join(store: CableStore, out: Output, channel: str) -> None:
 @click.argument("channel")
 @with_store
 def leave(store: CableStore, out: Output, channel: str) -> None:
-    """Cease to be a member of CHANNEL."""
+    """Leave CHANNEL."""
     _tell(out, store.leave(channel), f"left {safe(channel)}")
 
 
@@ -126,7 +127,7 @@ def leave(store: CableStore, out: Output, channel: str) -> None:
 @click.argument("name")
 @with_store
 def name(store: CableStore, out: Output, name: str) -> None:
-    """Be known as NAME from now on."""
+    """Change your name to NAME."""
     known = store.user(store.identity.public_key).info
     others = {key: value for key, value in known.pairs if key != "name"}
     _tell(out, store.info(name=name, others=others), f"you are {safe(name)}")
@@ -137,7 +138,7 @@ def name(store: CableStore, out: Output, name: str) -> None:
 @click.argument("hashes", nargs=-1, required=True)
 @with_store
 def delete(store: CableStore, out: Output, hashes: tuple[str, ...]) -> None:
-    """Delete your own posts, by hash or its first digits."""
+    """Delete posts of your own, named by their hashes or the first digits of these."""
     for deletion in store.delete([full_hash(store, text) for text in hashes]):
         _tell(out, deletion, "deleted")
 

@@ -11,8 +11,6 @@ from cablestore.index.database import Row
 from cablestore.protocol.keys import time_of
 
 ORDER_KEY_SIZE_BYTES: Final = 40
-NS_PER_MS: Final = 1_000_000
-"""Posts have times in milliseconds. Waku, whose archives and sets hold them too, has nanoseconds."""
 
 
 def order_key(timestamp_ms: int, digest: bytes) -> bytes:

@@ -1,8 +1,13 @@
-"""A node: a store among peers. Sockets, threads, timers and the clock are here; what is said stands in the pure modules.
+"""A node: a store among peers. Sockets, threads, timers and the clock are here; what is said is in pure modules.
 
-`Node` answers peers, follows channels, forwards requests of legacy peers and stores what it is sent. `settings` has
-what can be set, `wire` one connection, `workers` the threads that touch the store, `sync` what a node asks for, `fetch`
-how it gets what peers offer; `reconciling` keeps in step with stores like this one, over Cable or `own_port`.
+`Node` answers peers, follows channels, forwards requests of legacy peers, and stores what peers send.
+
+    context     services of a node, given to all its parts         threads     the threads that use the store
+    link        what the connections of both ports share           connection  one Cable connection
+    listener    one port: listen, connect, stay connected          answering   the answers to one peer
+    sync        what a node asks of its peers                      fetch       how it gets the posts that they offer
+    relay       forwarding of legacy requests                      live, news  what live requests get
+    reconciler  which stores are reconciled with, and when         reconcile_port  the port without Cable
 """
 
 from cablestore.peers.node import Node

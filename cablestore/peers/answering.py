@@ -1,14 +1,17 @@
-"""Answering one request of a peer: a part of it at a time, so that all peers get their turn."""
+"""Answering the requests of a peer: one after the other, a part at a time, so that all peers get their turn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from cablestore import limits
 from cablestore.index import arrival_log
 from cablestore.index.reader import Reader
+from cablestore.peers.context import PeerContext
+from cablestore.peers.shares import ReadShare
 from cablestore.peers.threads import SharedState
 from cablestore.protocol import cable_js
 from cablestore.protocol.body import INFO
@@ -23,14 +26,15 @@ from cablestore.protocol.message import (
     TimeRangeRequest,
 )
 from cablestore.protocol.post import peek_type
+from cablestore.protocol.session import Session
 from cablestore.store import answers
 
-if TYPE_CHECKING:
-    from cablestore.peers.connection import Connection
+_ROWS_PER_CPU_S: Final = 1_000_000
+"""How many rows a second of reading counts as: reading that finds little and takes long is charged by its time."""
 
 
 def items_of(reader: Reader, request: Request, *, is_spared: bool) -> Iterator[Any]:
-    """Return what answers a request: hashes, posts or names. Of channels that end cable.js, a peer that is spared gets none."""
+    """Return what answers a request: hashes, posts or names. A peer that is spared gets nothing of channels that end cable.js."""
     match request:
         case TimeRangeRequest(_, channel) | StateRequest(_, channel) if is_spared and not _bears(reader, channel):
             pass
@@ -52,7 +56,7 @@ def _bears(reader: Reader, channel: str) -> bool:
 
 
 def bearable(reader: Reader, request: Request, part: list[Any]) -> list[Any]:
-    """Leave out of a part of an answer what ends cable.js, as far as `items_of` has not."""
+    """Remove from a part of an answer what ends cable.js and `items_of` has not left out."""
     match request:
         case ModerationRequest():
             return [digest for digest in part if answers.is_bearable(reader, digest)]
@@ -62,16 +66,16 @@ def bearable(reader: Reader, request: Request, part: list[Any]) -> list[Any]:
 
 
 class Answer:
-    """A request that is being answered (a `Job`). Between its parts it holds on to the state that it began in."""
+    """A request that is being answered (a `ReadJob`). All parts are read from the state of the first one."""
 
     __slots__ = (
         "_is_spared",
         "_items",
         "_part",
         "_state",
+        "_take",
         "_to_skip",
         "began_s",
-        "connection",
         "cpu_s",
         "error",
         "exchange",
@@ -81,22 +85,25 @@ class Answer:
         "sequence",
     )
 
-    def __init__(self, connection: Connection, exchange: Exchange, now_s: float) -> None:
-        self.connection: Final = connection
+    def __init__(
+        self, exchange: Exchange, now_s: float, take: Callable[[Answer, list[Any]], None], *, is_spared: bool
+    ) -> None:
+        """`take` gets the parts, on the loop. A peer that is spared gets nothing that ends cable.js."""
         self.exchange: Final = exchange
         self.began_s: Final = now_s
-        self._is_spared: Final = connection.session.is_spared
+        self._take: Final = take
+        self._is_spared: Final = is_spared
         self._to_skip = exchange.request.offset if isinstance(exchange.request, ListRequest) else 0
         self.names: list[str] = []
         """Names of channels: there may be one response only, so they are collected."""
         self.found: set[bytes] = set()
-        """Of a post request that may be forwarded, the hashes that are here, or known to be deleted."""
+        """Hashes of a post request that may be forwarded: those that are here, or known to be deleted."""
         self.error: Exception | None = None
         self.cpu_s = 0.0
         """Seconds that the reading thread spent on the last part."""
         self.is_whole = False
         self.sequence = 0
-        """Of a live request, the last entry of the arrival log in the state that it is answered from."""
+        """Last entry of the arrival log in the state that a live request is answered from."""
         self._items: Iterator[Any] | None = None
         self._state: SharedState | None = None
         self._part: list[Any] = []
@@ -105,7 +112,7 @@ class Answer:
         """Read the next part."""
         try:
             self._read_part(state)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the thread goes on for the other peers
+        except Exception as error:  # noqa: BLE001 - the thread must go on for the other peers
             self._part, self.is_whole, self.error = [], True, error
         if self.is_whole:
             self._let_go()
@@ -131,7 +138,7 @@ class Answer:
                 self._collect(self._part, request)
 
     def _collect(self, names: list[str], request: ListRequest) -> None:
-        """Keep names behind the offset: what is skipped takes time too, and is read part by part."""
+        """Keep the names after the offset. Those before it take time too, so they are read part by part."""
         skipped = min(self._to_skip, len(names))
         self._to_skip -= skipped
         self.names += names[skipped:]
@@ -162,11 +169,106 @@ class Answer:
             self._state = None
 
     def done(self) -> None:
-        """Hand the part to the connection."""
+        """Hand over the part."""
         part, self._part = self._part, []
-        self.connection.answered(self, part)
+        self._take(self, part)
+
+
+class AnswerTaker(Protocol):
+    """The connection that an `AnswerQueue` answers requests of."""
+
+    name: str
+    is_slow: bool
+
+    @property
+    def session(self) -> Session:
+        """The session that the requests are of."""
+
+    def give(self, exchange: Exchange, part: list[Any]) -> None:
+        """Send a part of an answer."""
+
+    def answered(self, answer: Answer) -> None:
+        """Conclude an answer of which the last part was sent."""
+
+    def flush(self) -> None:
+        """Send what the session has to say."""
+
+
+class AnswerQueue:
+    """Requests of one peer that wait to be answered, as far as the peer reads and its share allows."""
+
+    def __init__(self, context: PeerContext, taker: AnswerTaker) -> None:
+        self._context = context
+        self._taker = taker
+        settings = context.settings
+        self.share: Final = ReadShare(context.loop.time, settings.rows_per_s, settings.rows_in_advance)
+        self._pending: dict[Exchange, None] = {}
+        self._answer: Answer | None = None
+        self._is_reading = False
+        self._wakes_up: asyncio.TimerHandle | None = None
+
+    def add(self, exchange: Exchange) -> None:
+        """Answer a request from the present state when its turn comes, a live one perhaps once more."""
+        self._pending[exchange] = None
+        self.go_on()
+
+    def discard(self, exchange: Exchange) -> None:
+        """Forget a request that is over."""
+        self._pending.pop(exchange, None)
+
+    def close(self) -> None:
+        """Forget all requests: the connection is over."""
+        self._pending.clear()
+        if self._wakes_up is not None:
+            self._wakes_up.cancel()
+        self.go_on()  # the answer that is under way sees that it is over, and closes its state
+
+    def go_on(self) -> None:
+        """Go on with the request that is being answered, or with the next one."""
+        while not self._is_reading:
+            is_over = self._answer is not None and self._answer.exchange.is_over
+            is_empty = self._answer is None and not self._pending
+            if not is_over and (is_empty or self._taker.is_slow or not self._may_read()):
+                return
+            if self._answer is None:
+                exchange = next(iter(self._pending))
+                del self._pending[exchange]
+                if exchange.is_over:
+                    continue
+                is_spared = self._taker.session.is_spared
+                self._answer = Answer(exchange, self._context.loop.time(), self.take, is_spared=is_spared)
+            self._is_reading = True
+            self._context.reads.submit(self._answer)
+
+    def _may_read(self) -> bool:
+        """Tell whether the peer's share allows another part. If not, look again when it does."""
+        if self.share.is_left():
+            return True
+        if self._wakes_up is None:
+            self._wakes_up = self._context.loop.call_later(self.share.wait_s, self._wake_up)
+        return False
+
+    def _wake_up(self) -> None:
+        self._wakes_up = None
+        self.go_on()
+
+    def take(self, answer: Answer, part: list[Any]) -> None:
+        """Take a part of an answer from the thread that reads."""
+        self._is_reading = False
+        exchange, taker = answer.exchange, self._taker
+        self.share.charge(max(1 + len(part), answer.cpu_s * _ROWS_PER_CPU_S))
+        if answer.error is not None:
+            self._context.log.error("cannot answer", extra={"peer": taker.name, "reason": str(answer.error)})
+            taker.session.refuse(exchange)
+        elif not exchange.is_over:
+            taker.give(exchange, part)
+        if answer.is_whole:
+            self._answer = None
+            taker.answered(answer)
+        taker.flush()
+        self.go_on()
 
 
 def readable_to(posts: list[bytes], *, is_of_our_dialect: bool) -> list[bytes]:
-    """Leave out what a peer of the other dialect cannot read, and may end at: post/info has another form there."""
+    """Remove what a peer of the other dialect cannot read, and may end at: post/info has another form there."""
     return posts if is_of_our_dialect else [post for post in posts if peek_type(post) != INFO]

@@ -1,7 +1,7 @@
 """Fetching: posts that peers offer are asked of one of them, and stored.
 
-Hashes that are here, that are known to be deleted, or that are on their way already are not asked for. What a peer owes
-when it is lost is asked of others that offered it.
+Posts that are here, that are known to be deleted, or that are on their way already are not asked for. What a peer has not
+delivered when it is lost is asked of others that offered it.
 """
 
 from __future__ import annotations
@@ -9,11 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import Final
 
 from cablestore import limits
+from cablestore.index.reader import Reader
 from cablestore.index.verdict import LIES, Outcome, Verdict
-from cablestore.peers.held import Held
+from cablestore.peers.connection import Connection, PauseReason
+from cablestore.peers.context import PeerContext
+from cablestore.peers.intake import PostIntake
 from cablestore.peers.report import SyncReport
 from cablestore.peers.wanted import Wanted
 from cablestore.protocol import cable_js
@@ -24,12 +28,8 @@ from cablestore.protocol.message import PostRequest
 from cablestore.protocol.post import peek_type
 from cablestore.store import answers
 
-if TYPE_CHECKING:
-    from cablestore.peers.connection import Connection
-    from cablestore.peers.node import Node
-
 _SHARE_WAIT_S: Final = 0.05
-"""How long a peer that offered more than its share allows waits before it is looked at again."""
+"""How often a peer that offered more than its share allows is looked at again."""
 
 _USELESS: Final = frozenset(
     {Verdict.MALFORMED, Verdict.UNKNOWN_TYPE, Verdict.BAD_SIGNATURE, Verdict.TOO_FAR_AHEAD, Verdict.LOCAL_ONLY}
@@ -39,10 +39,11 @@ _GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETE
 
 
 class Fetches:
-    """What is fetched of all peers."""
+    """The fetches of all peers."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, context: PeerContext, intake: PostIntake) -> None:
+        self._context = context
+        self._intake = intake
         self.wanted: Final[Wanted[Connection]] = Wanted()
         self.storing: Final[set[bytes]] = set()
         """Hashes of posts that have come and are not stored yet."""
@@ -51,23 +52,23 @@ class Fetches:
         self._useless: OrderedDict[bytes, None] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many peers posts are fetched of."""
+        """Return the number of peers that posts are fetched from."""
         return len(self._of_peers)
 
     def begin(self, connection: Connection, progress: Callable[[int], None] | None = None) -> Fetch:
-        """Return what fetches of a peer, from now until it is lost. `progress` is told of posts as they are stored."""
-        fetch = self._of_peers[connection] = Fetch(self._node, self, connection, progress)
+        """Fetch from a peer from now until it is lost. `progress` gets the number of posts as they are stored."""
+        fetch = self._of_peers[connection] = Fetch(self._context, self._intake, self, connection, progress)
         return fetch
 
     def lost(self, connection: Connection) -> None:
-        """Ask others for what a lost peer owes."""
+        """Ask others for what a lost peer has not delivered."""
         fetch = self._of_peers.pop(connection, None)
         if fetch is not None:
             fetch.lose()
         self.pass_on(*self.wanted.lose(connection))
 
     def pass_on(self, busier: Iterable[Connection], missing: Sequence[bytes]) -> None:
-        """Fetch what has been moved to other peers, and settle what nobody else offers."""
+        """Fetch what was passed on to other peers, and give up what nobody else offers."""
         for connection in busier:
             fetch = self._of_peers.get(connection)
             if fetch is not None:
@@ -76,12 +77,12 @@ class Fetches:
             self.settled(digest)
 
     def settled(self, digest: bytes, *, has_come: bool = False) -> None:
-        """Tell everyone who waits for a post that it is here, or will not come."""
+        """Tell all fetches that wait for a post that it is here, or will not come."""
         for fetch in self._of_peers.values():
             fetch.settled(digest, has_come=has_come)
 
     def halt(self) -> None:
-        """Fetch nothing more: the store takes nothing until it is opened again, and would be offered the same for ever."""
+        """Fetch nothing more: the store takes nothing until it is opened again, and would be offered the same posts for ever."""
         self.is_halted = True
         for connection, fetch in self._of_peers.items():
             _, missing = self.wanted.lose(connection)
@@ -89,7 +90,7 @@ class Fetches:
             fetch.wake()
 
     def is_on_its_way(self, digest: bytes) -> bool:
-        """Tell whether a post is wanted of some peer, or is being stored."""
+        """Tell whether a post is asked of some peer, or is being stored."""
         return digest in self.wanted or digest in self.storing
 
     def is_useless(self, digest: bytes) -> bool:
@@ -104,12 +105,18 @@ class Fetches:
 
 
 class Fetch(Asker):
-    """What is fetched of one peer."""
+    """The fetching of posts from one peer."""
 
     def __init__(
-        self, node: Node, fetches: Fetches, connection: Connection, progress: Callable[[int], None] | None
+        self,
+        context: PeerContext,
+        intake: PostIntake,
+        fetches: Fetches,
+        connection: Connection,
+        progress: Callable[[int], None] | None,
     ) -> None:
-        self._node = node
+        self._context = context
+        self._intake = intake
         self._all = fetches
         self._connection = connection
         self._progress = progress
@@ -127,25 +134,25 @@ class Fetch(Asker):
         self._has_overflowed = False
 
     def take_failed(self) -> int:
-        """Return how much of what was offered did not come or was not stored, since the last call."""
+        """Return how many of the offered posts did not come or were not stored since the last call."""
         failed, self._failed = self._failed, 0
         return failed
 
     def take_overflow(self) -> bool:
-        """Tell whether there was no room for something that was offered live, since the last call."""
+        """Tell whether there was no room for a post that was offered live since the last call."""
         has_overflowed, self._has_overflowed = self._has_overflowed, False
         return has_overflowed
 
     # --- what is offered -----------------------------------------------------------------------
 
     def offer_soon(self, hashes: Sequence[bytes]) -> None:
-        """Look up hashes one lot after the other. Where many wait, nothing more is read from the peer meanwhile."""
+        """Look up hashes in the order of the offers. While many wait, nothing more is read from the peer."""
         self._offers.append(hashes)
         self._offered += len(hashes)
         if self._offered > limits.MAX_WANTED_PER_PEER:
-            self._connection.hold_back(Held.OFFERS, holds=True)
+            self._connection.pause(PauseReason.OFFERS)
         if len(self._offers) == 1:
-            self._node.run(self._offer_all())
+            self._context.run(self._offer_all())
 
     async def _offer_all(self) -> None:
         try:
@@ -153,24 +160,24 @@ class Fetch(Asker):
                 await self.offer(self._offers[0], waits=False)
                 self._offered -= len(self._offers.popleft())
                 if self._offered <= limits.MAX_WANTED_PER_PEER // 2:
-                    self._connection.hold_back(Held.OFFERS, holds=False)
+                    self._connection.resume(PauseReason.OFFERS)
         finally:
             self._offers.clear()
             self._offered = 0
-            self._connection.hold_back(Held.OFFERS, holds=False)
+            self._connection.resume(PauseReason.OFFERS)
             self._changed.set()
 
     async def offer(self, hashes: Sequence[bytes], *, waits: bool = True) -> None:
-        """Fetch those of a peer's hashes that are worth it, and that nobody fetches yet.
+        """Fetch the posts that the store lacks and that nobody fetches yet.
 
-        What there is no room for is waited for, or left to the next pass.
+        If there is no room for some, wait for room, or leave them to the next pass.
         """
         for at in range(0, len(hashes), limits.PART_ROWS_ANSWERED):
             part = hashes[at : at + limits.PART_ROWS_ANSWERED]
-            while not self._connection.is_within_its_share() and not self._is_lost:  # noqa: ASYNC110 - time passing is what changes it
+            while not self._connection.share.is_left() and not self._is_lost:  # noqa: ASYNC110 - time passing is what changes it
                 await asyncio.sleep(_SHARE_WAIT_S)
-            self._connection.charge(2 * len(part))
-            found = await self._node.reads.call(lambda reader, part=part: list(answers.worth_requesting(reader, part)))  # type: ignore[misc]  # mypy does not see the default
+            self._connection.share.charge(2 * len(part))
+            found = await self._context.reads.call(partial(_worth_requesting, hashes=part))
             left = self._want(found)
             while left and waits and not self._is_at_end:
                 await self._change()
@@ -180,7 +187,7 @@ class Fetch(Asker):
                 self._has_overflowed = not self._is_at_end
 
     def _want(self, found: Sequence[bytes]) -> list[bytes]:
-        """Ask for posts that the store lacks. Returns those that there was no room for."""
+        """Ask for posts that the store lacks. Returns those for which there was no room."""
         if self._is_at_end:
             return list(found)
         self._elsewhere.update(filter(self._all.is_on_its_way, found))
@@ -201,15 +208,15 @@ class Fetch(Asker):
     # --- what comes ----------------------------------------------------------------------------
 
     def on_posts(self, posts: list[bytes]) -> None:
-        """Have posts stored that were asked for."""
+        """Store posts that were asked for."""
         for post in posts:
             digest = post_hash(post)
             self._all.wanted.arrived(digest)
             self._all.storing.add(digest)
         self._storing += 1
-        self._node.store_posts(self._connection, posts, lambda outcomes: self._stored(posts, outcomes))
+        self._intake.store_posts_of(self._connection, posts, lambda outcomes: self._stored(posts, outcomes))
 
-    def on_concluded(self, exchange: Exchange, step: Step) -> None:  # noqa: ARG002 - what is missing is what counts
+    def on_concluded(self, exchange: Exchange, step: Step) -> None:  # noqa: ARG002 - only what is missing counts
         """Ask others for what did not come."""
         self._requests -= 1
         if exchange.missing:
@@ -225,7 +232,7 @@ class Fetch(Asker):
         if outcomes is None:
             self._failed += len(posts)
             self.report.unstored += len(posts)
-        is_ours = self._connection.session.dialect is self._node.dialect
+        is_ours = self._connection.session.dialect is self._context.dialect
         for index, post in enumerate(posts):
             digest = post_hash(post) if outcomes is None else outcomes[index].hash
             self._all.storing.discard(digest)
@@ -259,7 +266,7 @@ class Fetch(Asker):
         return self._all.is_halted or self._is_lost
 
     def wake(self) -> None:
-        """Look again at what is waited for."""
+        """Check again what is waited for."""
         self._changed.set()
 
     async def _change(self) -> None:
@@ -278,10 +285,10 @@ class Fetch(Asker):
         """Wait until those of these posts that are on their way are stored, or will not come."""
         for digest in hashes:
             if self._all.is_on_its_way(digest):
-                await self._waiting.setdefault(digest, self._node.loop.create_future())
+                await self._waiting.setdefault(digest, self._context.loop.create_future())
 
     def settled(self, digest: bytes, *, has_come: bool) -> None:
-        """Go on where this post was waited for."""
+        """Go on if this post was waited for."""
         if digest in self._elsewhere:
             self._elsewhere.remove(digest)
             self._failed += not has_come
@@ -297,3 +304,7 @@ class Fetch(Asker):
                 future.set_result(None)
         self._waiting.clear()
         self._changed.set()
+
+
+def _worth_requesting(reader: Reader, hashes: Sequence[bytes]) -> list[bytes]:
+    return list(answers.worth_requesting(reader, hashes))

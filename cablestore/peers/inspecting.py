@@ -1,7 +1,8 @@
-"""Looking at what peers give for others before it goes on: in a thread of its own, so that verifying stops nobody.
+"""Inspecting what peers give for others before it is passed on, in a thread of its own, so that nobody waits for it.
 
-Posts are decoded, verified and held against what is known to be deleted, as all posts that come; hashes of posts that
-are known to be deleted are left out, and of either what ends cable.js where the asking peer may be that. Lies count against the peer that gave them.
+Posts are decoded, verified and compared with the known deletions, as all posts that come. Hashes of posts that are known
+to be deleted are removed. So is what ends cable.js if the asking peer may be that program. Lies count against the peer
+that gave them.
 """
 
 from __future__ import annotations
@@ -10,55 +11,60 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from cablestore import limits
 from cablestore.index.verdict import LIES, Verdict
-from cablestore.peers.held import Held
+from cablestore.peers.connection import Connection, PauseReason
+from cablestore.peers.context import PeerContext
 from cablestore.peers.relay import Route
 from cablestore.protocol import cable_js
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.session import Session
 from cablestore.store import answers
 
-if TYPE_CHECKING:
-    from cablestore.peers.connection import Connection
-    from cablestore.peers.node import Node
-
 _ROWS_PER_POST: Final = 60
 _ROWS_PER_HASH: Final = 2
-"""What looking at one costs the peer that asked for it, in rows: a signature takes as long as this many."""
+"""What inspecting one costs the peer that asked for it, in rows: verifying a signature takes as long as reading this many."""
 
 T = TypeVar("T")
 
 
 class Appraised(NamedTuple):
-    """Posts that may go on, and why others are lies."""
+    """Posts that may be passed on, and the reasons why others are lies."""
 
     taken: list[bytes]
     lies: list[str]
 
 
-class Inspecting:
-    """An `Inspector` of all routes. On the loop, but for what the thread runs."""
+class InspectionThread:
+    """The `Inspector` of all routes. On the loop, except for what the thread runs."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        context: PeerContext,
+        connection_of: Callable[[Session], Connection | None],
+        passed_on: Callable[[Route], None],
+    ) -> None:
+        """`connection_of` returns the connection of a session, `passed_on` sends what a route has passed on."""
+        self._context = context
+        self._connection_of = connection_of
+        self._passed_on = passed_on
         self._thread = ThreadPoolExecutor(1, "cablestore-relay")
         self._waiting_size_bytes = 0
-        self._held: Final[set[Connection]] = set()
+        self._paused: Final[set[Connection]] = set()
         """Givers that are not read from until less waits."""
 
     async def close(self) -> None:
         """End the thread."""
-        await self._node.loop.run_in_executor(None, self._thread.shutdown)
+        await self._context.loop.run_in_executor(None, self._thread.shutdown)
 
     def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
-        """Hand those that are not known to be deleted to `route.pass_hashes`."""
+        """Give those that are not known to be deleted to `route.pass_hashes`."""
         is_spared = route.origin.is_spared
 
         def look() -> list[bytes]:
-            with self._node.store.snapshot() as snapshot:
+            with self._context.store.snapshot() as snapshot:
                 reader = snapshot.reader
                 found = [digest for digest in hashes if not answers.is_deleted_here(reader, digest)]
                 return [digest for digest in found if answers.is_bearable(reader, digest)] if is_spared else found
@@ -67,11 +73,11 @@ class Inspecting:
         self._look(giver, look, len(hashes) * HASH_SIZE_BYTES, partial(self._pass_hashes, route))
 
     def look_at_posts(self, route: Route, giver: Session, posts: list[bytes]) -> None:
-        """Hand those that may go on to `route.pass_posts`."""
+        """Give those that may be passed on to `route.pass_posts`."""
         dialect, is_spared = giver.dialect, route.origin.is_spared
 
         def look() -> Appraised:
-            found = list(zip(posts, self._node.store.appraise(posts, dialect), strict=True))
+            found = list(zip(posts, self._context.store.appraise(posts, dialect), strict=True))
             taken = [post for post, outcome in found if outcome.verdict is Verdict.ACCEPTED]
             lies = [outcome.reason for _, outcome in found if outcome.verdict in LIES]
             return Appraised(list(filter(cable_js.bears_post, taken)) if is_spared else taken, lies)
@@ -80,37 +86,37 @@ class Inspecting:
         self._look(giver, look, sum(map(len, posts)), partial(self._pass_posts, route, giver))
 
     def _charge(self, route: Route, rows: int) -> None:
-        origin = self._node.connection_of(route.origin)
+        origin = self._connection_of(route.origin)
         if origin is not None:
-            origin.charge(rows)
+            origin.share.charge(rows)
 
     def _look(self, giver: Session, look: Callable[[], T], size_bytes: int, done: Callable[[T | None], None]) -> None:
         self._waiting_size_bytes += size_bytes
-        connection = self._node.connection_of(giver)
+        connection = self._connection_of(giver)
         if connection is not None and self._waiting_size_bytes > limits.MAX_INSPECTED_QUEUE_SIZE_BYTES:
-            self._held.add(connection)
-            connection.hold_back(Held.INSPECTING, holds=True)
-        future = self._node.loop.run_in_executor(self._thread, look)
+            self._paused.add(connection)
+            connection.pause(PauseReason.INSPECTING)
+        future = self._context.loop.run_in_executor(self._thread, look)
         future.add_done_callback(partial(self._looked, size_bytes, done))
 
     def _looked(self, size_bytes: int, done: Callable[[Any], None], future: asyncio.Future[Any]) -> None:
         self._waiting_size_bytes -= size_bytes
         if self._waiting_size_bytes <= limits.MAX_INSPECTED_QUEUE_SIZE_BYTES // 2:
-            while self._held:
-                self._held.pop().hold_back(Held.INSPECTING, holds=False)
+            while self._paused:
+                self._paused.pop().resume(PauseReason.INSPECTING)
         error = None if future.cancelled() else future.exception()
         if error is not None:
-            self._node.log.error("cannot look at what is to be passed on", extra={"reason": str(error)})
+            self._context.log.error("cannot look at what is to be passed on", extra={"reason": str(error)})
         done(None if future.cancelled() or error is not None else future.result())
 
     def _pass_hashes(self, route: Route, hashes: list[bytes] | None) -> None:
         route.pass_hashes(hashes or ())
-        self._node.sent_on(route)
+        self._passed_on(route)
 
     def _pass_posts(self, route: Route, giver: Session, found: Appraised | None) -> None:
         taken, lies = found or Appraised([], [])
-        connection = self._node.connection_of(giver)
+        connection = self._connection_of(giver)
         if lies and connection is not None:
             connection.gave_invalid_posts(len(lies), lies[-1])
         route.pass_posts(taken)
-        self._node.sent_on(route)
+        self._passed_on(route)

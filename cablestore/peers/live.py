@@ -1,23 +1,21 @@
-"""Live requests: which peers are to be told what, as soon as the store learns it."""
+"""Live requests: which peers get what, as soon as the store has it."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from cablestore.peers.connection import Connection
 from cablestore.peers.news import News, Subject
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.exchange import Exchange, State
 from cablestore.protocol.message import ModerationRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.store import answers
 
-if TYPE_CHECKING:
-    from cablestore.peers.connection import Connection
 
-
-class Live:
-    """One live request. What happens while the history is still being sent waits, so that nothing falls between."""
+class LiveRequest:
+    """One live request. News that come while the history is still being sent wait, so that nothing is missed."""
 
     __slots__ = ("_known", "_waiting", "connection", "exchange")
 
@@ -25,12 +23,12 @@ class Live:
         self.connection: Final = connection
         self.exchange: Final = exchange
         self._waiting: dict[bytes, int] = {}
-        """What is to be told, with the number of its entry in the arrival log."""
+        """Hashes that wait, with the numbers of their entries in the arrival log."""
         self._known = 0
-        """The last entry of the state that the peer was sent. News of it may come later than the state."""
+        """Last entry of the state that the peer got. News of it may come later than the state."""
 
     def tell(self, news: Iterable[News]) -> None:
-        """Tell the peer what is news to it, now or when the history is sent."""
+        """Send the peer what is news to it, now or when the history is sent."""
         if self.connection.session.is_spared:
             news = [item for item in news if item.is_bearable]
         is_live = self.exchange.state is State.LIVE
@@ -42,7 +40,7 @@ class Live:
             self.connection.news_waiting += len(self._waiting) - before
 
     def caught_up(self, sequence: int) -> None:
-        """Tell what waited, as far as it is not in the history, which is sent, up to entry `sequence`."""
+        """Send what waited, except for what the history has, which is sent up to entry `sequence`."""
         self._known = sequence
         self._answer([digest for digest, known_at in self.forget().items() if known_at > sequence])
 
@@ -50,33 +48,28 @@ class Live:
         self.connection.answer_news(self.exchange, hashes)
 
     def forget(self) -> dict[bytes, int]:
-        """Return what waits, which waits no more."""
+        """Remove and return what waits."""
         waiting, self._waiting = self._waiting, {}
         self.connection.news_waiting -= len(waiting)
         return waiting
 
-    @property
-    def waiting(self) -> int:
-        """How many hashes wait."""
-        return len(self._waiting)
-
 
 class LiveRequests:
-    """All live requests of all peers, by what they are about."""
+    """All live requests of all peers, by their subjects."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._chat: defaultdict[str, dict[Exchange, Live]] = defaultdict(dict)
-        self._state: defaultdict[str, dict[Exchange, Live]] = defaultdict(dict)
-        self._moderation: dict[Exchange, Live] = {}
+        self._chat: defaultdict[str, dict[Exchange, LiveRequest]] = defaultdict(dict)
+        self._state: defaultdict[str, dict[Exchange, LiveRequest]] = defaultdict(dict)
+        self._moderation: dict[Exchange, LiveRequest] = {}
         self._alike: Counter[tuple[Connection, type[Request], str]] = Counter()
         self.state_channels: frozenset[str] = frozenset()
         """Channels with live state requests. Read by the thread that follows the log."""
         self.count = 0
 
-    def add(self, connection: Connection, exchange: Exchange) -> Live:
-        """Begin to tell a peer what it asks for."""
-        live = Live(connection, exchange)
+    def add(self, connection: Connection, exchange: Exchange) -> LiveRequest:
+        """Add a live request of a peer."""
+        live = LiveRequest(connection, exchange)
         request = exchange.request
         if isinstance(request, TimeRangeRequest):
             self._chat[self._channel(request)][exchange] = live
@@ -90,7 +83,7 @@ class LiveRequests:
         return live
 
     def remove(self, exchange: Exchange) -> None:
-        """End that."""
+        """Remove a live request that is over."""
         live = self._table(exchange.request).pop(exchange, None)
         if live is None:
             return
@@ -107,16 +100,16 @@ class LiveRequests:
         self.state_channels = frozenset(self._state)
 
     def alike(self, connection: Connection, request: Request) -> int:
-        """Return how many live requests of this kind and channel a peer has."""
+        """Return how many live requests of this type and channel a peer has."""
         return self._alike[connection, type(request), self._channel(request)]
 
-    def get(self, exchange: Exchange) -> Live | None:
-        """Return the live request that belongs to a request, if it is one."""
+    def get(self, exchange: Exchange) -> LiveRequest | None:
+        """Return the live request of an exchange, None if it is not live."""
         return self._table(exchange.request).get(exchange)
 
-    def deliver(self, news: Iterable[News]) -> list[Live]:
-        """Tell every piece of news to those who asked. Returns the requests that something was told."""
-        told: defaultdict[Live, list[News]] = defaultdict(list)
+    def deliver(self, news: Iterable[News]) -> list[LiveRequest]:
+        """Send news to the peers that asked for them. Returns the requests that got any."""
+        told: defaultdict[LiveRequest, list[News]] = defaultdict(list)
         again = False
         for item in news:
             again = again or item.subject is Subject.MODERATION_AGAIN
@@ -126,10 +119,10 @@ class LiveRequests:
             live.tell(items)
         if again:
             for live in self._moderation.values():
-                live.connection.answer_again(live.exchange)
+                live.connection.answers.add(live.exchange)
         return list(told)
 
-    def _asking(self, item: News) -> list[Live]:
+    def _asking(self, item: News) -> list[LiveRequest]:
         if item.subject is Subject.CHAT:
             return [
                 live
@@ -150,7 +143,7 @@ class LiveRequests:
             and answers.concerns_moderation(item.post, frozenset(request.channels), request.oldest_ms, self._dialect)
         )
 
-    def _table(self, request: Request) -> dict[Exchange, Live]:
+    def _table(self, request: Request) -> dict[Exchange, LiveRequest]:
         if isinstance(request, TimeRangeRequest):
             return self._chat.get(self._channel(request), {})
         if isinstance(request, StateRequest):

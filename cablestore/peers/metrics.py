@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, get_args
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -11,20 +11,40 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from cablestore.index.verdict import Outcome, Verdict
+from cablestore.peers.report import ReconcileReport
 from cablestore.protocol.message import MESSAGE_NAMES, Request
-
-if TYPE_CHECKING:
-    from cablestore.peers.connection import Connection
-    from cablestore.peers.node import Node
+from cablestore.store.store import CableStore
 
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
 
-class Metrics(Collector):
-    """Counts what a node does. `registry` is what an exporter takes."""
+OUTCOMES: Final = ("done", "refused", "limit", "lost", "silent", "storage", "fault", "stopped")
+_ROUNDS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 20, 50, 100, 1000)
+_RECONCILE_BUCKETS_S: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0, 3600.0)
+_DIFFERENCES: Final = (0, 1, 10, 100, 1_000, 10_000, 100_000)
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+
+class NodeLoad(NamedTuple):
+    """Load of a node at one moment."""
+
+    peers: int
+    live_requests: int
+    queued_size_bytes: int
+    """Bytes that peers have not read."""
+    received_size_bytes: int
+    sent_size_bytes: int
+    """Bytes of the connections that are open."""
+    reads_waiting: int
+    ingest_queued_size_bytes: int
+    wanted_hashes: int
+
+
+class Metrics(Collector):
+    """Counters of what a node does. An exporter takes `registry`."""
+
+    def __init__(self, store: CableStore, load: Callable[[], NodeLoad]) -> None:
+        self._store = store
+        self._load = load
         self.registry: Final = CollectorRegistry()
         self.registry.register(self)
         requests = Counter("cablestore_requests", "Requests of peers", ["type"], registry=self.registry)
@@ -35,7 +55,7 @@ class Metrics(Collector):
             buckets=_BUCKETS_S,
             registry=self.registry,
         )
-        # Looked up once: by its labels it costs as much as the rest of counting.
+        # Looked up once: a look-up by labels costs as much as the rest of counting.
         names = {kind: MESSAGE_NAMES[kind].replace(" ", "_") for kind in get_args(Request)}
         self._requests = {kind: requests.labels(name) for kind, name in names.items()}
         self._latency = {kind: latency.labels(name) for kind, name in names.items()}
@@ -48,7 +68,7 @@ class Metrics(Collector):
         self._received = Counter("cablestore_received_bytes", "Bytes of peers", registry=self.registry)
         self._sent = Counter("cablestore_sent_bytes", "Bytes to peers", registry=self.registry)
         self.failed_writes = 0
-        """How often posts of peers could not be stored: after the first time the store takes no more until reopened."""
+        """How often posts of peers could not be stored. After the first time the store takes no more until it is reopened."""
 
     def asked(self, request: Request) -> None:
         """Count a request."""
@@ -67,37 +87,30 @@ class Metrics(Collector):
         """Count a connection."""
         self._connections[is_ours].inc()
 
-    def disconnected(self, connection: Connection) -> None:
-        """Count its bytes: those of open connections are added when the metrics are read."""
-        self._received.inc(connection.received_size_bytes)
-        self._sent.inc(connection.sent_size_bytes)
+    def disconnected(self, received_size_bytes: int, sent_size_bytes: int) -> None:
+        """Count the bytes of a connection that is over. Those of open connections are added when the metrics are read."""
+        self._received.inc(received_size_bytes)
+        self._sent.inc(sent_size_bytes)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what is read off the node at this moment. Called from the exporter's thread."""
-        node = self._node
-        connections = list(node.connections)
+        """Yield what the node and its store have at this moment. Called from the exporter's thread."""
+        load = self._load()
         gauges = {
-            "cablestore_peers": ("Peers that are connected", len(connections)),
-            "cablestore_live_requests": ("Live requests of peers", node.live.count),
-            "cablestore_queued_bytes": (
-                "Bytes that peers have not read",
-                sum(c.queued_size_bytes for c in connections),
-            ),
-            "cablestore_open_received_bytes": (
-                "Bytes of open connections",
-                sum(c.received_size_bytes for c in connections),
-            ),
-            "cablestore_open_sent_bytes": ("Bytes to open connections", sum(c.sent_size_bytes for c in connections)),
-            "cablestore_reads_waiting": ("Answers that wait for the store", node.reads.waiting),
-            "cablestore_ingest_queued_bytes": ("Posts that wait to be stored", node.writes.queued_size_bytes),
-            "cablestore_wanted_hashes": ("Posts that are to be fetched", len(node.sync.fetches.wanted)),
+            "cablestore_peers": ("Peers that are connected", load.peers),
+            "cablestore_live_requests": ("Live requests of peers", load.live_requests),
+            "cablestore_queued_bytes": ("Bytes that peers have not read", load.queued_size_bytes),
+            "cablestore_open_received_bytes": ("Bytes of open connections", load.received_size_bytes),
+            "cablestore_open_sent_bytes": ("Bytes to open connections", load.sent_size_bytes),
+            "cablestore_reads_waiting": ("Answers that wait for the store", load.reads_waiting),
+            "cablestore_ingest_queued_bytes": ("Posts that wait to be stored", load.ingest_queued_size_bytes),
+            "cablestore_wanted_hashes": ("Posts that are to be fetched", load.wanted_hashes),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value)
         yield CounterMetricFamily(
-            "cablestore_failed_writes", "Times that the disk refused posts of peers", self.failed_writes
+            "cablestore_failed_writes", "Times that posts of peers could not be stored", self.failed_writes
         )
-        stats = node.store.stats()
+        stats = self._store.stats()
         posts = GaugeMetricFamily("cablestore_store_posts", "Posts of the store", labels=["type"])
         for kind, count in stats.posts.items():
             posts.add_metric([kind], count)
@@ -108,3 +121,45 @@ class Metrics(Collector):
         yield sizes
         yield GaugeMetricFamily("cablestore_store_channels", "Channels of the store", stats.channels)
         yield GaugeMetricFamily("cablestore_store_events", "Number of the latest event", stats.last_sequence)
+
+
+class ReconcileMetrics:
+    """Counters of reconciliations that are over."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"cablestore_reconcile_{name}", text, labels, registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"cablestore_reconcile_{name}", text, buckets=buckets, registry=registry)
+
+        self._sessions = counter("sessions", "Reconciliations, by who began them and how they ended", "side", "outcome")
+        self._posts = counter("posts", "Posts of reconciliations: sent, and received and new", "direction")
+        self._bytes = counter("bytes", "Bytes of reconciliations", "direction", "kind")
+        self._audits = counter("audits", "Audits that we asked for")
+        self._hidden = counter("hidden_ranges", "Ranges of time in which audits found what no reconciliation finds")
+        self._rounds = histogram("rounds", "Payloads compared", _ROUNDS)
+        self._seconds = histogram("seconds", "From hello to the end", _RECONCILE_BUCKETS_S)
+        for side in ("us", "them"):  # counters that are 0 are shown, too
+            for outcome in OUTCOMES:
+                self._sessions.labels(side, outcome)
+        for direction in ("sent", "received"):
+            self._posts.labels(direction)
+            for kind in ("comparing", "posts"):
+                self._bytes.labels(direction, kind)
+        self._differences = histogram("differences", "Posts that only one side had", _DIFFERENCES)
+
+    def ended(self, report: ReconcileReport, outcome: str, *, is_ours: bool, is_audit: bool) -> None:
+        """Count one reconciliation."""
+        self._sessions.labels("us" if is_ours else "them", outcome).inc()
+        self._posts.labels("sent").inc(report.posts_sent)
+        self._posts.labels("received").inc(report.posts_received)
+        self._bytes.labels("sent", "comparing").inc(report.sent_comparing_size_bytes)
+        self._bytes.labels("received", "comparing").inc(report.received_comparing_size_bytes)
+        self._bytes.labels("sent", "posts").inc(report.sent_posts_size_bytes)
+        self._bytes.labels("received", "posts").inc(report.received_posts_size_bytes)
+        self._audits.inc(is_audit and is_ours)
+        self._hidden.inc(len(report.differing_ms))
+        self._rounds.observe(report.rounds)
+        self._seconds.observe(report.seconds)
+        self._differences.observe(report.here_only + report.there_only)

@@ -1,9 +1,9 @@
-"""A node's metrics and health over HTTP, in a thread of its own: for Prometheus, and for whoever restarts what hangs.
+"""A node's metrics and health over HTTP, in a thread of its own: for Prometheus, and for what restarts a process that hangs.
 
     /metrics   what `Metrics` counts, how late the loop is, and what the process takes
     /healthz   200 while the loop turns and the store can be read and written, else 503; JSON that says more
 
-There is no password: listen where only those can connect who may see it.
+There is no password: listen where only those who may see it can connect.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from cablestore.peers.settings import Address
 
 _LOG: Final = logging.getLogger("cablestore.node")
 STUCK_S: Final = 10.0
-"""A loop that has not turned for so long is taken for stuck. The longest that is normal are some hundredths."""
+"""A loop that has not turned for this long counts as stuck. Some hundredths of a second are normal."""
 _BEAT_S: Final = 1.0
 _CLIENT_WAIT_S: Final = 10.0
 _LOOKS_EVERY_S: Final = 0.2
-"""How often the thread looks whether it is to end."""
+"""How often the thread checks whether it must end."""
 
 _Page = tuple[str, list[tuple[str, str]], bytes]
 
@@ -45,13 +45,13 @@ _Page = tuple[str, list[tuple[str, str]], bytes]
 def exporter(node: Node, address: Address) -> Iterator[Address]:
     """Serve a node's metrics and health while the block runs, inside of the node's own `async with`.
 
-    Yields where, with the port that was given for port 0. Raises NodeError where nothing can listen there.
+    Yields the address, with the port that was given for port 0. Raises NodeError if it cannot listen there.
 
     >>> async with Node(store) as node:
     ...     with exporter(node, Address("127.0.0.1", 9464)) as address:
     ...         ...
     """
-    heartbeat = Heartbeat(node.loop)
+    heartbeat = Heartbeat(node.context.loop)
     try:
         server = (_Server6 if ":" in address.host else _Server)(address, _Handler)
     except (OSError, ValueError, TypeError) as error:  # no host can have this name
@@ -72,7 +72,7 @@ def exporter(node: Node, address: Address) -> Iterator[Address]:
 
 
 class Heartbeat:
-    """Tells how late a loop is with what it is to do once a second. Made and asked in any thread."""
+    """Measure of how late a loop is with what it does once a second. Used from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -83,11 +83,11 @@ class Heartbeat:
 
     @property
     def lag_s(self) -> float:
-        """How late the last beat was, or the next one is already."""
+        """How late the last beat was, or how late the next one is already."""
         return max(self._late_s, time.monotonic() - self._due_s, 0.0)
 
     def end(self) -> None:
-        """Beat no more."""
+        """Stop."""
         self._is_over = True
 
     def _beat(self) -> None:
@@ -99,7 +99,7 @@ class Heartbeat:
 
 
 class _Everything(Collector):
-    """The node's metrics, and those of its loop: a registry of the exporter's own leaves the node's as it was."""
+    """The node's metrics, and those of its loop, in a registry of the exporter, so that the node's own does not change."""
 
     def __init__(self, node: Node, heartbeat: Heartbeat) -> None:
         self._node = node
@@ -111,7 +111,7 @@ class _Everything(Collector):
 
 
 class _App:
-    """Answers requests (WSGI)."""
+    """The WSGI application that answers requests."""
 
     def __init__(self, node: Node, heartbeat: Heartbeat) -> None:
         self._node = node
@@ -152,15 +152,14 @@ class _App:
         health: dict[str, Any] = {"status": "failing" if reason else "ok"}
         if reason:
             health["reason"] = reason
-        node = self._node
-        connections = list(node.connections)
+        load = self._node.load()
         health |= {
-            "peers": len(connections),
-            "live_requests": node.live.count,
-            "queued_bytes": sum(connection.queued_size_bytes for connection in connections),
-            "reads_waiting": node.reads.waiting,
-            "ingest_queued_bytes": node.writes.queued_size_bytes,
-            "wanted_hashes": len(node.sync.fetches.wanted),
+            "peers": load.peers,
+            "live_requests": load.live_requests,
+            "queued_bytes": load.queued_size_bytes,
+            "reads_waiting": load.reads_waiting,
+            "ingest_queued_bytes": load.ingest_queued_size_bytes,
+            "wanted_hashes": load.wanted_hashes,
             "loop_lag_s": round(self._heartbeat.lag_s, 3),
         }
         status = "503 Service Unavailable" if reason else "200 OK"
@@ -171,7 +170,8 @@ class _App:
         if lag_s > STUCK_S:
             return f"the event loop has been stuck for {lag_s:.0f} s"
         if self._node.metrics.failed_writes:
-            return f"posts cannot be stored until this is mended and the process started again: {self._node.writes.failure}"
+            failure = self._node.context.writes.failure
+            return f"posts cannot be stored until this is mended and the process started again: {failure}"
         try:
             self._node.store.stats()
         except CableStoreError as error:
@@ -184,12 +184,12 @@ def _text(status: str, text: str) -> _Page:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each client: one that says nothing keeps nobody waiting."""
+    """Server with a thread for each client, so that a silent client keeps nobody waiting."""
 
     daemon_threads = True
 
     def server_bind(self) -> None:
-        """Bind without asking the network for our own name, which may take long."""
+        """Bind without looking up our own name, which may take long."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # of a family with ports
         self.setup_environ()
@@ -212,4 +212,4 @@ class _Handler(WSGIRequestHandler):
             super().handle()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it has there
-        """Nothing: a scrape every few seconds is no news."""
+        """Log nothing: a scrape every few seconds is no news."""

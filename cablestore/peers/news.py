@@ -1,7 +1,7 @@
 """News: what the entries of the arrival log mean to live requests. Pure.
 
-A live time range is told of new texts, and of deletions in its channel; a live channel state of new state, and after a
-deletion of what counts instead (wire.md 6.3.2.4); a live moderation request of new roles, actions and blocks.
+A live time range gets new texts, and deletions in its channel. A live channel state gets new state, and after a deletion
+what counts instead (wire.md 6.3.2.4). A live moderation request gets new roles, actions and blocks.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from cablestore.views import channel_topic, membership, user_info
 from cablestore.views.membership import Membership
 
 MAX_ENTRIES: Final = 1_000
-"""Entries of the log that are looked at in one go."""
+"""Entries of the log that are read at once."""
 
 
 class Subject(Enum):
-    """Which live requests a piece of news is for."""
+    """Kind of live request that a piece of news is for."""
 
     CHAT = "chat"
     STATE = "state"
     MODERATION = "moderation"
     MODERATION_AGAIN = "moderation again"
-    """What was taken for undone may count again: the whole state is to be told once more."""
+    """What counted as undone may count again: the whole state must be sent once more."""
 
 
 class News(NamedTuple):
-    """A hash that has become worth knowing. `post` stands where the subject is moderation.
+    """A hash that is new to live requests. `post` is set if the subject is moderation.
 
-    `sequence` is the number of the entry that told it: whoever has read a later state knows it already.
+    `sequence` is the number of its log entry: a peer that got a later state has it already.
     """
 
     subject: Subject
@@ -53,9 +53,9 @@ class News(NamedTuple):
 
 
 def news_of(reader: Reader, after: int, state_channels: frozenset[str]) -> tuple[list[News], int]:
-    """Return what the log tells behind entry `after`, and the number of the last entry that was looked at.
+    """Return the news after entry `after`, and the number of the last entry that was read.
 
-    `state_channels` are those with live state requests: a new name is news in each that its owner is in.
+    `state_channels` are those with live state requests: a new name is news in each of them that its owner is in.
     """
     found: dict[tuple[Subject, str, bytes], News] = {}
     for entry in islice(arrival_log.entries(reader, after), MAX_ENTRIES):
@@ -72,7 +72,7 @@ def news_of(reader: Reader, after: int, state_channels: frozenset[str]) -> tuple
 
 
 def _is_bearable(reader: Reader, item: News) -> bool:
-    """Tell whether cable.js bears what the news are of. Of texts and deletions only the channel can be too much for it."""
+    """Tell whether cable.js bears the post. In texts and deletions only the channel can end it."""
     if item.subject is Subject.MODERATION_AGAIN:
         return True
     is_plain = item.subject is Subject.CHAT
@@ -80,7 +80,7 @@ def _is_bearable(reader: Reader, item: News) -> bool:
 
 
 def _note(found: dict[tuple[Subject, str, bytes], News], sequence: int, news: Iterable[News]) -> None:
-    """Keep news, the same only once: a deletion is told by each of its targets."""
+    """Keep news, each only once: a deletion is news for each of its targets."""
     for item in news:
         found[item.subject, item.channel, item.hash] = item._replace(sequence=sequence)
 
@@ -104,7 +104,7 @@ def _of_post(reader: Reader, post: Post, state_channels: frozenset[str]) -> Iter
 
 
 def _of_targets(reader: Reader, deletion: Post, targets: Iterable[bytes]) -> Iterator[News]:
-    """Tell of a deletion in the channels whose history lists it."""
+    """Yield a deletion for each channel whose history lists it."""
     for target in targets:
         stone = reader.tombstone(target, deletion.author)
         is_listed = stone is not None and (deletion.timestamp_ms, deletion.hash) in stone.deletions
@@ -114,13 +114,13 @@ def _of_targets(reader: Reader, deletion: Post, targets: Iterable[bytes]) -> Ite
 
 
 def _has_joined(reader: Reader, member: Membership) -> bool:
-    """Tell whether a user said that it joined, and nothing else since: others are members by what they write."""
+    """Tell whether a user said that it joined, and nothing else since. Others are members because they write."""
     announced = reader.post(member.announced_by) if member.announced_by is not None else None
     return announced is not None and announced.type == JOIN
 
 
 def _of_newcomer(reader: Reader, member: Membership, channel: str, timestamp_ms: int) -> Iterator[News]:
-    """Tell what a new member of a channel says of itself: it was not part of the channel's state before."""
+    """Yield the post/info of a new member of a channel: it was not part of the channel's state before."""
     info = user_info.latest_hash(reader, member.author) if member.is_member else None
     if info is not None:
         yield News(Subject.STATE, channel, info, timestamp_ms)
@@ -136,7 +136,7 @@ def _of_info(
 
 
 def _of_deletion(reader: Reader, stone: Tombstone, dead: Skeleton, state_channels: frozenset[str]) -> Iterator[News]:
-    """Tell of the deletion, and of what counts now instead of what was deleted."""
+    """Yield the deletion, and what counts now instead of the deleted post."""
     if dead.channel:  # as in a channel's history: of its roles and actions too
         for at_ms, digest in stone.deletions:
             yield News(Subject.CHAT, dead.channel, digest, at_ms)

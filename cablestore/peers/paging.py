@@ -1,7 +1,7 @@
-"""Paging: where to go on behind a page of history. Pure.
+"""Paging: where to go on after a page of history. Pure.
 
-Answers are to begin with the newest post (wire.md 6.3.2.3). cable.rs begins with the oldest, and a peer may give fewer
-hashes than it was asked for: which way a peer goes and how much it gives at once is learned from what it gives.
+Answers should begin with the newest post (wire.md 6.3.2.3). cable.rs begins with the oldest, and a peer may give fewer
+hashes than it was asked for. What a peer gives shows its direction and how much it gives at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from cablestore import limits
 
 SURELY_WHOLE: Final = 64
-"""An answer of fewer hashes is whole: nobody cuts so small."""
+"""An answer of fewer hashes is complete: no client cuts answers so small."""
 
 
 class Paging:
@@ -24,23 +24,23 @@ class Paging:
         self.limit = page_hashes
         self._page_hashes: Final = page_hashes
         self._most = SURELY_WHOLE
-        """The largest page so far, which a peer that has more does not stay below."""
+        """Size of the largest page so far. A peer that has more does not give less."""
         self._before: frozenset[bytes] = frozenset()
         self._is_newest_first: bool | None = None
 
     def is_last(self, count: int) -> bool:
-        """Tell whether an answer of so many hashes, which was concluded, is all that the peer has in this range."""
+        """Tell whether a concluded answer of this many hashes is all that the peer has in this range."""
         is_last = not self.limit or not count or (count < self.limit and count < self._most)
         self._most = max(self._most, count)
         return is_last
 
     def turn(self, hashes: Sequence[bytes], first_ms: int | None, last_ms: int | None) -> None:
-        """Go on behind a page, given the times of its first and last post as far as they are known."""
+        """Go on after a page, given the times of its first and last post if they are known."""
         is_cut = bool(self.limit) and len(hashes) < self.limit
         is_stuck = self._before.issuperset(hashes)
         self._before = frozenset(hashes)
         if first_ms is None or last_ms is None:
-            self.limit = 0  # nothing tells how far this page went: all that is left at once
+            self.limit = 0  # how far this page went is unknown: ask for all that is left at once
             return
         if first_ms != last_ms:
             self._is_newest_first = first_ms > last_ms
@@ -50,7 +50,7 @@ class Paging:
             self._grow()
 
     def _move(self, last_ms: int, *, over: bool) -> bool:
-        """Go to the moment where the page ended, or over it; False where that is where we are."""
+        """Go to the moment where the page ended, or past it. False if we are there already."""
         if self._is_newest_first is False:
             start_ms = last_ms + over
             has_moved = start_ms > self.start_ms
@@ -66,5 +66,5 @@ class Paging:
         return has_moved
 
     def _grow(self) -> None:
-        """Ask for more at once: there are more posts of one moment than a page holds."""
+        """Ask for a larger page: there are more posts of one moment than a page holds."""
         self.limit = 4 * self.limit if 4 * self.limit <= limits.MAX_PAGE_HASHES else 0

@@ -1,4 +1,4 @@
-"""Places: which reconciliation gives way to a new one when as many are under way as may be. Pure, the time comes in."""
+"""Places: which reconciliation gives way to a new one when the most that may are under way. Pure, the time comes in."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ class Holder(Protocol):
         """The address of its peer."""
 
     def waited_s(self, now_s: float) -> float:
-        """For how long, in all, nothing was to be done here before the peer said something."""
+        """Return how long, in all, this node had nothing to do until the peer said something."""
 
     @property
     def moved_size_bytes(self) -> int:
-        """How much it has moved, both ways."""
+        """How many bytes it has moved, both ways."""
 
 
 H = TypeVar("H", bound=Holder)
 
 
 def gives_way(holders: Collection[H], host: str, now_s: float) -> H | None:
-    """Return which reconciliation gives way to one with `host`, None where all have more right to their place.
+    """Return which reconciliation gives way to one with `host`, None if all have more right to their place.
 
-    Addresses with more of the places than the newcomer's would have give up their slowest. Where the places are shared
-    out fairly, one whose peer keeps us waiting gives way.
+    An address with more places than the newcomer's address would have gives up its slowest. If the places are shared
+    fairly, one whose peer keeps us waiting gives way.
     """
     shares = Counter(holder.host for holder in holders)
     most = max(shares.values(), default=0)

@@ -1,9 +1,9 @@
-"""Forwarding of legacy requests by their ttl, and the way of the answers back to whoever asked. Pure.
+"""Forwarding of legacy requests by their ttl, and of the answers back to the peer that asked. Pure.
 
 A request with ttl > 0 goes on to all other peers that speak the legacy dialect, under its own id and with a ttl of one
 less (wire.md draft 1, 5.2.1). What they answer goes to the peer that asked us, and to nobody else, after an `Inspector`
-has looked at it: what we would not take ourselves is not passed on. The limit of a request is shared by the store and
-all of them, a hash is passed on once, and a request that comes back over another way is not taken up again.
+has looked at it: what we would not take ourselves is not passed on. The store and all peers share the limit of a request,
+a hash is passed on once, and a request that comes back over another way is not answered again.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from cablestore.protocol.varint import MAX_VARINT
 
 
 class Inspector(Protocol):
-    """Looks at what peers give for others, now or later, and hands to the route what may go on, even where that is nothing."""
+    """A check of what peers give for others. Now or later, the route gets what may be passed on, even if that is nothing."""
 
     def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
-        """Hand those that may go on to `route.pass_hashes`."""
+        """Give those that may be passed on to `route.pass_hashes`."""
 
     def look_at_posts(self, route: Route, giver: Session, posts: list[bytes]) -> None:
-        """Hand those that may go on to `route.pass_posts`."""
+        """Give those that may be passed on to `route.pass_posts`."""
 
 
 class Forward(Asker):
@@ -41,12 +41,12 @@ class Forward(Asker):
         self._giver: Final = giver
 
     def on_hashes(self, hashes: tuple[bytes, ...]) -> None:
-        """Have hashes looked at."""
+        """Have hashes inspected."""
         self.route.hold()
         self.route.inspector.look_at_hashes(self.route, self._giver, hashes)
 
     def on_posts(self, posts: list[bytes]) -> None:
-        """Have posts looked at."""
+        """Have posts inspected."""
         self.route.hold()
         self.route.inspector.look_at_posts(self.route, self._giver, posts)
 
@@ -54,13 +54,13 @@ class Forward(Asker):
         """Keep names until all peers have given theirs: there may be only one response."""
         self.route.names.update(names[: limits.ROUTE_HASHES_REMEMBERED])
 
-    def on_concluded(self, exchange: Exchange, step: Step) -> None:  # noqa: ARG002 - one source less, for whatever reason
-        """Hear that this peer has no more."""
+    def on_concluded(self, exchange: Exchange, step: Step) -> None:  # noqa: ARG002 - one source less, for any reason
+        """Note that this peer has no more."""
         self.route.let_go()
 
 
 class Route:
-    """One forwarded request: who asked us, and whom we asked."""
+    """One forwarded request, with the peer that asked us and those that we asked."""
 
     def __init__(self, origin: Session, exchange: Exchange, inspector: Inspector) -> None:
         self.origin: Final = origin
@@ -78,15 +78,15 @@ class Route:
         if hashes is not None and isinstance(request, PostRequest):
             request = request._replace(hashes=hashes)
         if isinstance(request, ListRequest):
-            # Which of a peer's names lie behind the offset is known when all names are together.
+            # Which of a peer's names come after the offset is known when all names are together.
             request = request._replace(
                 offset=0, limit=request.limit and min(request.offset + request.limit, MAX_VARINT)
             )
         if self.exchange.is_over or (isinstance(request, PostRequest) and not request.hashes):
             return
         if self.origin.is_spared and cable_js.bearable(request) is None:
-            return  # whatever came could not be passed on
-        # Whoever is nearer to the first to ask waits longer, or would give up just before what it waits for comes.
+            return  # no answer could be passed on
+        # A node nearer to the first to ask waits longer. Otherwise it would give up just before the answer comes.
         timeout_s = limits.RELAY_TIMEOUT_S * (7 + ttl) / 8
         for session in sessions:
             said = cable_js.bearable(request) if session.is_spared else request
@@ -106,41 +106,41 @@ class Route:
         return session.is_recognised and session.dialect.requests_have_ttl and not is_known and has_room
 
     def fresh(self, hashes: Iterable[bytes]) -> list[bytes]:
-        """Return the hashes that were not passed on yet, and note them, as far as memory for that is allowed."""
+        """Return the hashes that were not passed on yet, and remember as many as may be remembered."""
         found = [digest for digest in dict.fromkeys(hashes) if digest not in self._passed]
         self._passed.update(islice(found, max(limits.ROUTE_HASHES_REMEMBERED - len(self._passed), 0)))
         return found
 
     def end(self) -> None:
-        """Cancel what is still asked: the peer that asked us does not want it any more, or has what it wanted."""
+        """Cancel what is still asked: the peer that asked us no longer wants it, or has what it wanted."""
         for session, exchange in self._forwards:
             session.cancel(exchange)
         self._forwards.clear()
 
     def hold(self) -> None:
-        """Wait for one source more: a peer, or what it gave and is being looked at. A live answer of others has no end."""
+        """Wait for one more source: a peer, or what it gave and is being inspected. A live answer of others has no end."""
         self.exchange.holds += not self._is_live
 
     def let_go(self) -> None:
-        """Wait for it no longer."""
+        """Stop waiting for one source."""
         if not self._is_live:
             self.finish()
 
     def pass_hashes(self, hashes: Iterable[bytes]) -> None:
-        """Pass on hashes that were looked at."""
+        """Pass on hashes that were inspected."""
         self.origin.answer_hashes(self.exchange, self.fresh(hashes))
         if self.exchange.is_over:
             self.end()
         self.let_go()
 
     def pass_posts(self, posts: Iterable[bytes]) -> None:
-        """Pass on posts that were looked at."""
+        """Pass on posts that were inspected."""
         by_hash = {post_hash(post): post for post in posts}
         self.origin.answer_posts(self.exchange, [by_hash[digest] for digest in self.fresh(by_hash)])
         self.let_go()
 
     def finish(self) -> None:
-        """Hear that one source, a peer or the store, has no more."""
+        """Note that one source, a peer or the store, has no more."""
         if isinstance(self.exchange.request, ListRequest):
             self.exchange.holds -= 1
             if self.exchange.holds == 0:
@@ -157,11 +157,11 @@ class Route:
 
 
 class Loops:
-    """Remembers which request came from whom, to know one that comes back by another way."""
+    """Memory of which request came from which peer, to recognise one that comes back another way."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[bytes, ref[Session]] = OrderedDict()
-        """By id, who asked it first; not held in memory for that."""
+        """Session that asked first, by request id. A weak reference."""
 
     def is_loop(self, session: Session, request: Request, alive: Collection[Session]) -> bool:
         """Tell whether this request came from another peer that is still connected, or from us; remember it otherwise.

@@ -1,4 +1,4 @@
-"""What can be set about a node: every number has its default and its reason in `cablestore.limits`."""
+"""Settings of a node. `cablestore.limits` has the default of every number, with its reason."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.secure_channel import PROLOGUE
 
 DEFAULT_PORT: Final = 13333
-"""The port that cable-client.js takes."""
+"""The default port of cable-client.js."""
 
 SYNC_OVERLAP_MS: Final = 3_600_000
 FULL_PASS_EVERY_MS: Final = 86_400_000
 PAGE_HASHES: Final = 4_096
-"""What existing clients give at most in one answer."""
+"""The most that existing clients give in one answer."""
 
 
 class Address(NamedTuple):
-    """Where a peer listens."""
+    """Host and port where a peer listens."""
 
     host: str
     port: int
@@ -45,38 +45,38 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """How a node behaves. Sizes are in bytes, times in seconds, both named so."""
+    """Settings of a node. Names of sizes end in `_bytes`, names of times in `_s` or `_ms`."""
 
     cabal_key: bytes | None = None
-    """32 bytes that all members know: connections are encrypted and nobody else gets in. None speaks as existing clients do."""
+    """32 bytes that all members know: connections are encrypted and nobody else gets in. None: not encrypted, as existing clients."""
     prologue: bytes = PROLOGUE
     """Part of the handshake; cable-handshake.ts 1.0 has b"CABLE1.0"."""
     has_separate_static_key: bool = False
-    """Show a key pair of its own in the handshake instead of the identity's, as cable-handshake.ts does."""
+    """Whether the handshake uses a key pair of its own instead of the identity's, as cable-handshake.ts does."""
     channels: frozenset[str] | None = None
-    """The channels to follow; None follows all that peers name. Only what is followed is asked for; everything is answered."""
+    """The channels to follow, None for all that peers name. Only these are asked for. Requests for any channel are answered."""
     window_ms: int | None = None
-    """How far back posts are asked for, None from the beginning."""
+    """How far back posts are asked for, None for all."""
     page_hashes: int = PAGE_HASHES
-    """Hashes of one page of history; older ones are asked for page by page."""
+    """Hashes of one page of history. Older ones are asked for page by page."""
     list_every_s: float = limits.LIST_EVERY_S
-    """How often peers are asked for channels that are new; those that tell of them, every sixth time."""
+    """How often peers are asked for new channels. Those that announce them are asked every sixth time."""
     reconciles: bool = True
-    """Whether stores like this one are kept in step by reconciliation. Other peers notice nothing of it."""
+    """Whether to reconcile with peers that are cablestore too. Other peers notice nothing of it."""
     reconcile_every_s: float = 300.0
-    """How often the recent posts are reconciled with each peer that we connected to."""
+    """How often recent posts are reconciled with each peer that we connected to."""
     reconcile_window_ms: int = 3_600_000
     """How far back recent posts go."""
     reconcile_delay_ms: int = 20_000
-    """How far back recent posts end: younger ones are on their way anyhow."""
+    """How far back recent posts end: newer ones are on their way already."""
     reconcile_all_every_s: float = 86_400.0
     """How often all posts are reconciled."""
     max_talks: int = limits.MAX_TALKS
     talk_silence_s: float = limits.TALK_SILENCE_S
     relays: bool = True
-    """Whether requests of legacy peers go on to others by their ttl."""
+    """Whether requests of legacy peers are forwarded to others by their ttl."""
     spares_cable_js: bool = True
-    """Whether what ends cable.js is kept from legacy peers that may be it: not encrypted, and not known to be cablestore."""
+    """Whether legacy peers that may be cable.js get nothing that ends it: peers without encryption, not known to be cablestore."""
     max_peers: int = limits.MAX_PEERS
     max_peers_per_address: int = limits.MAX_PEERS_PER_ADDRESS
     max_handshakes: int = limits.MAX_HANDSHAKES

@@ -1,8 +1,8 @@
-"""Stretches: a reconciliation of all posts in several talks, the newest first, that goes on where a link broke. Pure but for its mark.
+"""Stretches: a reconciliation of all posts in several parts, the newest first, that goes on where a link broke. Pure except for its mark.
 
-The first talk is about all times. Where the link breaks in the middle, the next one is about a fourth of them, and so on, until
-talks come to their end; then stretches grow again. How far a reconciliation got is a mark of the peer (`marks`), so that
-neither a new connection nor a new process begins from the start.
+The first conversation is about all times. If the link breaks in the middle, the next one is about a fourth of them, and so on,
+until one comes to its end; then stretches grow again. How far a reconciliation got is a mark of the peer (`SyncState`), so
+that neither a new connection nor a new process starts from the beginning.
 """
 
 from __future__ import annotations
@@ -10,47 +10,47 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from cablestore.peers.sync_state import Mark, Marks
+from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.reconcile.messages import Terms
 
 _SHRINK: Final = 4
 _GROW: Final = 2
 _SHORTEST_MS: Final = 1
 _PREFIX: Final = "unfinished:"
-"""With 64 digits behind it longer than any channel's name."""
+"""Together with 64 digits it is longer than any channel's name."""
 
 
 class Stretches:
-    """What is left of a reconciliation with a peer on some terms. `keep_ms` is how long it can be gone on with, once begun."""
+    """The rest of a reconciliation with a peer on some terms. Once begun, it can go on for `keep_ms`."""
 
-    def __init__(self, marks: Marks, peer: str, terms: Terms, *, now_ms: int, keep_ms: float) -> None:
+    def __init__(self, marks: SyncState, peer: str, terms: Terms, *, now_ms: int, keep_ms: float) -> None:
         self._marks = marks
         self._peer = peer
         self._terms = terms
         self._name = _PREFIX + hashlib.blake2b(repr(_subject(terms)).encode(), digest_size=32).hexdigest()
         self._now_ms = now_ms
         self._reached_ms: int | None = None
-        """All from here on is done; None where nothing is."""
+        """All from here on is done; None if nothing is."""
         self._length_ms = 0
-        """How long a stretch is, 0 for all that is left."""
+        """Length of a stretch, 0 for all that is left."""
         mark = marks.get(peer, self._name)
         self._began_ms = now_ms
         if mark is not None and 0 <= now_ms - mark.full_at_ms < keep_ms:
             self._began_ms, self._length_ms = mark.full_at_ms, mark.stretch_ms
             self._reached_ms = mark.from_ms if mark.from_ms < mark.until_ms else None
         self.was_begun = self._reached_ms is not None
-        """Whether an earlier connection did a part of it, which may have changed since."""
+        """Whether an earlier connection did a part, which may have changed since."""
 
     @property
     def next(self) -> Terms | None:
-        """What the next talk is about, None when all is done."""
+        """The terms of the next conversation, None when all is done."""
         if self._reached_ms is not None and self._reached_ms <= self._terms.from_ms:
             return None
         from_ms = max(self._terms.from_ms, self._top_ms - self._length_ms) if self._length_ms else self._terms.from_ms
         return self._terms._replace(from_ms=from_ms, until_ms=self._reached_ms)
 
     def done(self) -> None:
-        """The talk about `next` came to its end."""
+        """Note that the conversation about `next` came to its end."""
         stretch = self.next
         self._reached_ms = self._terms.from_ms if stretch is None else stretch.from_ms
         self._length_ms *= _GROW
@@ -60,12 +60,12 @@ class Stretches:
             self._marks.drop(self._peer, self._name)
 
     def is_over(self) -> None:
-        """The peer keeps nothing that is older."""
+        """Note that the peer keeps nothing that is older."""
         self._reached_ms = self._terms.from_ms
         self._marks.drop(self._peer, self._name)
 
     def broke(self) -> None:
-        """The link broke in the middle of the talk about `next`: the next one is about less."""
+        """Note that the link broke in the conversation about `next`: the next one is about less."""
         stretch = self.next
         if stretch is not None:
             self._length_ms = max(_SHORTEST_MS, (self._top_ms - stretch.from_ms) // _SHRINK)
@@ -76,7 +76,7 @@ class Stretches:
         return self._now_ms if self._reached_ms is None else self._reached_ms
 
     def _note(self) -> None:
-        self._marks.put(self._peer, self._name, Mark(self._top_ms, self._now_ms, self._began_ms, self._length_ms))
+        self._marks.put(self._peer, self._name, SyncMark(self._top_ms, self._now_ms, self._began_ms, self._length_ms))
 
 
 def _subject(terms: Terms) -> tuple[bool, list[str] | None]:

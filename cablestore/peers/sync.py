@@ -1,115 +1,143 @@
 """Sync: what a node asks its peers for.
 
-Of each peer first the names of its channels; then for each channel that is followed its state, its history page by page
-from the newest back, and live what it learns from then on. What peers offer goes to `fetch`.
+First the names of the channels. Then, for each channel that is followed: its state, its history page by page from the newest
+post back, and a live request for what comes later. What peers offer goes to `fetch`.
 
-Channels that are new do not wait until peers are asked again: when the store gets one, all peers are asked for it at once, and
-those that reconcile are told that there is one.
+New channels do not wait until peers are asked again: when the store gets one, all peers are asked for it at once, and those
+that reconcile are told that there is one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cablestore import limits
 from cablestore.errors import NodeError, StoreClosedError
 from cablestore.index.reader import Reader
+from cablestore.peers.connection import Connection
+from cablestore.peers.context import PeerContext
 from cablestore.peers.fetch import Fetch, Fetches
+from cablestore.peers.intake import PostIntake
+from cablestore.peers.link import PeerLink
 from cablestore.peers.news import News, Subject
 from cablestore.peers.paging import Paging
-from cablestore.peers.question import Question
-from cablestore.peers.reconcile_link import Link
 from cablestore.peers.report import SyncReport
 from cablestore.peers.settings import FULL_PASS_EVERY_MS, SYNC_OVERLAP_MS, Address
-from cablestore.peers.sync_state import Mark
+from cablestore.peers.sync_state import SyncMark
 from cablestore.protocol import cable_js
-from cablestore.protocol.exchange import Exchange, Step
+from cablestore.protocol.exchange import Asker, Exchange, Step
 from cablestore.protocol.message import ListRequest, ModerationRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.reconcile.messages import NEW_CHANNEL
 from cablestore.store import answers
 from cablestore.store.store import system_clock_ms
 
-if TYPE_CHECKING:
-    from cablestore.peers.connection import Connection
-    from cablestore.peers.node import Node
-
 _CHANNELS_AT_ONCE: Final = 8
 _ROUNDS: Final = 6
-"""Peers are asked for their channels each round. Once in this many rounds, those that tell of new ones are asked too, and channels
-without live requests are passed again."""
+"""Peers are asked for their channels each round. Once in this many rounds, those that announce new ones are asked too, and the
+history of channels without live requests is fetched again."""
 _MODERATION_TIMEOUT_S: Final = 5.0
-"""cable.rs does not know this request and says nothing."""
+"""cable.rs does not know this request and does not answer."""
+
+
+class CollectedAnswer(Asker):
+    """The hashes or names that answer a request. `done` when nothing more comes.
+
+    With `hand_on`, hashes are handed on as they come instead.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, hand_on: Callable[[Sequence[bytes]], None] | None = None
+    ) -> None:
+        self.hashes: list[bytes] = []
+        self.names: tuple[str, ...] = ()
+        self.done: Final[asyncio.Future[Step]] = loop.create_future()
+        self._hand_on = hand_on or self.hashes.extend
+
+    def on_hashes(self, hashes: tuple[bytes, ...]) -> None:
+        """Keep hashes, or hand them on."""
+        self._hand_on(hashes)
+
+    def on_names(self, names: tuple[str, ...]) -> None:
+        """Keep names."""
+        self.names = names
+
+    def on_concluded(self, exchange: Exchange, step: Step) -> None:  # noqa: ARG002 - there is only one request
+        """Settle `done`."""
+        if not self.done.done():
+            self.done.set_result(step)
 
 
 class Sync:
     """The syncing of all peers."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self.fetches: Final = Fetches(node)
+    def __init__(self, context: PeerContext, intake: PostIntake, connections: Collection[Connection]) -> None:
+        self._context = context
+        self._connections = connections
+        self.fetches: Final = Fetches(context, intake)
         self._peers: Final[dict[Connection, PeerSync]] = {}
         self._channels: Final[set[str]] = set()
-        """Those that the store is known to have."""
+        """Channels that the store is known to have."""
 
     def __len__(self) -> int:
-        """Return how many peers are synced with."""
+        """Return the number of peers that are synced."""
         return len(self._peers)
 
     def begin(self, connection: Connection) -> None:
-        """Begin with a peer that has connected, unless nothing is followed."""
-        if self._node.settings.channels != frozenset() and not connection.is_once:
+        """Start to sync a peer that has connected, unless nothing is followed."""
+        if self._context.settings.channels != frozenset() and not connection.is_once:
             self._begin(connection, is_live=True)
 
     def _begin(
         self, connection: Connection, *, is_live: bool, progress: Callable[[int], None] | None = None
     ) -> PeerSync:
         fetch = self.fetches.begin(connection, progress)
-        peer = self._peers[connection] = PeerSync(self._node, connection, fetch, is_live=is_live)
+        peer = self._peers[connection] = PeerSync(self._context, connection, fetch, is_live=is_live)
         return peer
 
     # --- channels that are new ------------------------------------------------------------------
 
     async def look_at_channels(self) -> None:
-        """Find out which channels the store has, so that they are not taken for new ones."""
-        self._channels.update(await self._node.reads.call(_own_channels))
+        """Read which channels the store has, so that they do not count as new."""
+        self._channels.update(await self._context.reads.call(_own_channels))
 
     def heard(self, news: Iterable[News]) -> None:
-        """Notice a channel that is new to the store: ask all peers for it, and tell those that reconcile."""
+        """Notice a channel that is new to the store: ask all peers for it, and announce it to those that reconcile."""
         found = {item.channel for item in news if item.subject in (Subject.CHAT, Subject.STATE)} - self._channels
         if not found:
             return
         self._channels.update(found)
         for peer in self._peers.values():
             peer.look(asks=False)
-        for connection in list(self._node.connections):
+        for connection in list(self._connections):
             connection.send_frames([NEW_CHANNEL])
 
-    def told_of_channel(self, link: Link) -> None:
-        """A store that reconciles has got a new channel: ask it for its channels."""
+    def announced_channel(self, link: PeerLink) -> None:
+        """Ask a store that reconciles for its channels: it has got a new one."""
         for connection, peer in self._peers.items():
             if connection is link:
                 peer.look(asks=True)
 
     def lost(self, connection: Connection) -> None:
-        """Ask others for what a lost peer owes."""
+        """Ask others for what a lost peer has not delivered."""
         peer = self._peers.pop(connection, None)
         if peer is not None:
             peer.task.cancel()
         self.fetches.lost(connection)
 
-    async def once(self, address: Address, progress: Callable[[int], None] | None) -> SyncReport:
+    async def once(
+        self,
+        address: Address,
+        connect: Callable[[Address], Awaitable[Connection]],
+        progress: Callable[[int], None] | None,
+    ) -> SyncReport:
         """Fetch what a peer has, once."""
-        began_s = self._node.loop.time()
-        self._node.once.add(address)
-        try:
-            connection = await self._node.connect(address)
-        finally:
-            self._node.once.discard(address)
-        self._node.reconciling.greet(connection)  # to a store like this one everything can be given
+        began_s = self._context.loop.time()
+        connection = await connect(address)
+        connection.greet()  # the peer gives everything to a store that it recognises
         peer = self._begin(connection, is_live=False, progress=progress)
         try:
             ends: set[asyncio.Future[Any]] = {peer.task, connection.closed}
@@ -126,8 +154,8 @@ class Sync:
         report = peer.report
         report.received_size_bytes = connection.received_size_bytes
         report.sent_size_bytes = connection.sent_size_bytes
-        report.seconds = self._node.loop.time() - began_s
-        self._node.marks.save()
+        report.seconds = self._context.loop.time() - began_s
+        self._context.marks.save()
         return report
 
 
@@ -136,10 +164,10 @@ def _own_channels(reader: Reader) -> list[str]:
 
 
 class PeerSync:
-    """The syncing of one peer, begun at once. What it offers goes to `fetch`."""
+    """The syncing of one peer, which starts at once. What the peer offers goes to `fetch`."""
 
-    def __init__(self, node: Node, connection: Connection, fetch: Fetch, *, is_live: bool) -> None:
-        self._node = node
+    def __init__(self, context: PeerContext, connection: Connection, fetch: Fetch, *, is_live: bool) -> None:
+        self._context = context
         self._connection = connection
         self._fetch = fetch
         self._is_live = is_live
@@ -148,18 +176,18 @@ class PeerSync:
         self._turns = asyncio.Semaphore(_CHANNELS_AT_ONCE)
         self._live = 0
         self._quiet: set[str] = set()
-        """Channels that are followed by passes alone: there are too many for live requests."""
-        self._passed: dict[str, Mark] = {}
+        """Channels that are followed without live requests, because there are too many."""
+        self._passed: dict[str, SyncMark] = {}
         self._moderating: Exchange | None = None
         self._word = asyncio.Event()
         self._asks = False
-        """Whether the word of new channels came from the peer."""
-        self.task: Final[asyncio.Task[None]] = node.run(self._run())
+        """Whether the peer announced new channels."""
+        self.task: Final[asyncio.Task[None]] = context.run(self._run())
 
     # --- what is asked -------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Sync all channels; stay for what is new where the sync is live."""
+        """Sync all channels. If the sync is live, stay for what is new."""
         with suppress(StoreClosedError):
             await self._follow(asks=True)
             await self._settle()
@@ -169,16 +197,16 @@ class PeerSync:
     async def _by_rounds(self) -> None:
         """Ask for new channels again and again."""
         for number in count(1):
-            await asyncio.sleep(self._node.settings.list_every_s)
+            await asyncio.sleep(self._context.settings.list_every_s)
             is_long_round = number % _ROUNDS == 0
             again = self._followed if self._fetch.take_overflow() else self._quiet if is_long_round else set[str]()
             await self._together([self._history(channel) for channel in sorted(again)])
-            if is_long_round or not self._tells:
+            if is_long_round or not self._connection.is_met:  # a peer that reconciles announces new channels itself
                 await self._follow(asks=True)
             await self._settle()
 
     async def _when_told(self) -> None:
-        """Follow channels as soon as there is word of new ones."""
+        """Follow new channels as soon as they are announced."""
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._word.wait()
@@ -189,15 +217,9 @@ class PeerSync:
                     await asyncio.sleep(limits.CHANNELS_ASKED_EVERY_S)
 
     def look(self, *, asks: bool) -> None:
-        """Look for channels that are new: among those of the store, and where `asks` among those of the peer."""
+        """Look for new channels among those of the store, and if `asks` among those of the peer."""
         self._asks |= asks
         self._word.set()
-
-    @property
-    def _tells(self) -> bool:
-        """Whether the peer says by itself when it has a new channel."""
-        met = self._connection.met
-        return met.done() and met.result()
 
     async def _follow(self, *, asks: bool) -> None:
         """Follow what is not followed yet."""
@@ -207,9 +229,9 @@ class PeerSync:
             await self._together([self._channel(channel) for channel in channels], self._moderation(channels))
 
     async def _settle(self) -> None:
-        """Note what was passed, when all of it is here. Where news come without a break there is no such moment."""
+        """Store the marks of the passes when all posts are here. If news come without a break there is no such moment."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._node.settings.list_every_s if self._is_live else None):
+            async with asyncio.timeout(self._context.settings.list_every_s if self._is_live else None):
                 await self._fetch.drained()
                 self._put_marks()
 
@@ -219,22 +241,22 @@ class PeerSync:
                 group.create_task(work)
 
     async def _new_channels(self, *, asks: bool) -> list[str]:
-        """Return the channels to follow that are not followed yet: those of the peer, if it is asked, and those of the store."""
-        question = Question(self._node.loop)
+        """Return the channels to follow that are not followed yet: those of the store, and if `asks` those of the peer."""
+        answer = CollectedAnswer(self._context.loop)
         session = self._connection.session
         if asks:
-            self._ask(ListRequest(b"", 0, 0), question)
-            await question.done
-            session.reads_everything |= any(map(cable_js.is_too_long, question.names))
+            self._ask(ListRequest(b"", 0, 0), answer)
+            await answer.done
+            session.reads_everything |= any(map(cable_js.is_too_long, answer.names))
         if self._is_live and not session.is_recognised:
-            return []  # it has not said a word: whoever it is, it is asked for channels when it does
-        if self._node.settings.channels is not None:
-            names = set(self._node.settings.channels)
+            return []  # the peer has not said a word; it is asked for channels when it does
+        if self._context.settings.channels is not None:
+            names = set(self._context.settings.channels)
         else:
-            names = {*question.names, *await self._node.reads.call(_own_channels)}
+            names = {*answer.names, *await self._context.reads.call(_own_channels)}
         if session.is_spared:
             names = set(filter(cable_js.bears_channel, names))  # the others when it is known to bear them
-        found = sorted({self._node.dialect.channel_id(name) for name in names} - self._followed)
+        found = sorted({self._context.dialect.channel_id(name) for name in names} - self._followed)
         self._followed.update(found)
         return found
 
@@ -243,65 +265,68 @@ class PeerSync:
         self._live += is_live
         if self._is_live and not is_live:
             self._quiet.add(channel)
-        state = Question(self._node.loop, self._fetch.offer_soon)
+        state = CollectedAnswer(self._context.loop, self._fetch.offer_soon)
         self._ask(StateRequest(b"", channel, int(is_live)), state)
         await self._history(channel)
         if is_live:
             start_ms = self._window_start_ms()
-            self._ask(TimeRangeRequest(b"", channel, start_ms, 0, 0), Question(self._node.loop, self._fetch.offer_soon))
+            self._ask(
+                TimeRangeRequest(b"", channel, start_ms, 0, 0),
+                CollectedAnswer(self._context.loop, self._fetch.offer_soon),
+            )
         else:
             await state.done
 
     async def _moderation(self, channels: list[str]) -> None:
-        """Ask for the roles, actions and blocks of the whole cabal and of all channels, again when there are new ones."""
+        """Ask for the roles, actions and blocks of the whole cabal and of all channels, again for new channels."""
         if self._moderating is not None:
             if not channels:
                 return
             self._connection.session.cancel(self._moderating)
-        question = Question(self._node.loop, self._fetch.offer_soon)
+        answer = CollectedAnswer(self._context.loop, self._fetch.offer_soon)
         names = tuple(sorted(self._followed)[: limits.MAX_HASHES_PER_REQUEST])
         request = ModerationRequest(b"", names, int(self._is_live), 0)
-        self._moderating = self._connection.ask(request, question, _MODERATION_TIMEOUT_S)
+        self._moderating = self._connection.ask(request, answer, _MODERATION_TIMEOUT_S)
         if not self._is_live:
-            await question.done
+            await answer.done
 
-    def _ask(self, request: Request, question: Question) -> Exchange:
-        return self._connection.ask(request, question)
+    def _ask(self, request: Request, answer: CollectedAnswer) -> Exchange:
+        return self._connection.ask(request, answer)
 
     def _window_start_ms(self) -> int:
-        window_ms = self._node.settings.window_ms
+        window_ms = self._context.settings.window_ms
         return 0 if window_ms is None else max(0, system_clock_ms() - window_ms)
 
     # --- history -------------------------------------------------------------------------------
 
     async def _history(self, channel: str) -> None:
-        """Fetch a channel's history, from what the last pass left on or from the window's start."""
+        """Fetch a channel's history, from where the last pass ended or from the start of the window."""
         now_ms = system_clock_ms()
         window_ms = self._window_start_ms()
-        mark = self._node.marks.get(self._peer_name(), channel)
+        mark = self._context.marks.get(self._peer_name(), channel)
         is_full = mark is None or mark.from_ms > window_ms or now_ms - mark.full_at_ms > FULL_PASS_EVERY_MS
         start_ms = window_ms if mark is None or is_full else max(window_ms, mark.until_ms - SYNC_OVERLAP_MS)
         async with self._turns:
             is_whole = await self._pages(channel, start_ms, now_ms + limits.MAX_FUTURE_MS)
         if is_whole and self._peer_name():
             full_at_ms = now_ms if mark is None or is_full else mark.full_at_ms
-            self._passed[channel] = Mark(window_ms, now_ms, full_at_ms)
+            self._passed[channel] = SyncMark(window_ms, now_ms, full_at_ms)
 
     def _put_marks(self) -> None:
-        """Note the passes that are whole, unless something that was offered did not come or was not stored."""
+        """Store the marks of the complete passes, unless an offered post did not come or was not stored."""
         passed, self._passed = self._passed, {}
         if not self._fetch.take_failed():
             for channel, mark in passed.items():
-                self._node.marks.put(self._peer_name(), channel, mark)
+                self._context.marks.put(self._peer_name(), channel, mark)
 
     async def _pages(self, channel: str, start_ms: int, end_ms: int) -> bool:
-        """Ask for page after page; tell whether the last one was reached."""
-        page = Paging(start_ms, end_ms, self._node.settings.page_hashes)
+        """Ask for page after page. Returns whether the last one was reached."""
+        page = Paging(start_ms, end_ms, self._context.settings.page_hashes)
         while True:
-            question = Question(self._node.loop, None if page.limit else self._fetch.offer_soon)
-            self._ask(TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit), question)
-            step = await question.done
-            hashes = question.hashes
+            answer = CollectedAnswer(self._context.loop, None if page.limit else self._fetch.offer_soon)
+            self._ask(TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit), answer)
+            step = await answer.done
+            hashes = answer.hashes
             await self._fetch.offer(hashes)
             if step is Step.TIMED_OUT:
                 return bool(hashes)  # cable.rs does not conclude what it has answered
@@ -312,7 +337,7 @@ class PeerSync:
             page.turn(hashes, *await self._ends_ms(hashes))
 
     async def _ends_ms(self, hashes: Sequence[bytes]) -> tuple[int | None, int | None]:
-        """Return the times of the first and the last post of a page, of those that can be known."""
+        """Return the times of the first and the last post of a page whose times are known."""
         first_ms, last_ms = await self._times((hashes[0], hashes[-1]))
         if first_ms is None or last_ms is None:
             known = [time_ms for time_ms in await self._times(hashes) if time_ms is not None]
@@ -320,13 +345,13 @@ class PeerSync:
         return first_ms, last_ms
 
     async def _times(self, hashes: Sequence[bytes]) -> list[int | None]:
-        """Return the times of posts, as soon as those that are on their way are stored."""
+        """Return the times of posts, after those that are on their way are stored."""
         await self._fetch.landed(hashes)
 
         def times(reader: Reader) -> list[int | None]:
             return [answers.time_of(reader, digest) for digest in hashes]
 
-        return await self._node.reads.call(times)
+        return await self._context.reads.call(times)
 
     def _peer_name(self) -> str:
         static = self._connection.remote_static

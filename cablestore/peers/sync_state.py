@@ -1,12 +1,12 @@
-"""Marks: up to when a peer's history of a channel is known whole, so that the next sync asks for what is newer only.
+"""Marks: up to when a peer's history of a channel is known to be complete, so that the next sync asks only for newer posts.
 
 `peers.json` in the store's folder: by peer (its static key in hex, or host:port) and channel, times in milliseconds.
 
     {"format": 1, "peers": {"<peer>": {"<channel>": {"from_ms": 0, "until_ms": 1700000000000, "full_at_ms": 1700000000000}}}}
 
-A reconciliation that is not finished has a mark too (`stretches`), under a name that no channel has, with `stretch_ms` besides.
+A reconciliation that is not finished has a mark too (`stretches`), with `stretch_ms`, under a name that no channel has.
 
-Losing the file costs one full pass a peer, so a damaged one is taken for none.
+Losing the file costs one full pass for each peer, so a damaged file counts as none.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _NAME: Final = "peers.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SyncMark:
     """One pass over a channel: all posts dated between `from_ms` and `until_ms` are here.
 
-    `full_at_ms` is when a pass last went back to `from_ms`; of a reconciliation that is not finished, when it began, and
-    `stretch_ms` is how long a time it compares in one talk, 0 for all that is left.
+    `full_at_ms` is when a pass last went back to `from_ms`. For a reconciliation that is not finished, it is when the
+    reconciliation began, and `stretch_ms` is the length of time that it compares at once, 0 for all that is left.
     """
 
     from_ms: int
@@ -38,22 +38,22 @@ class Mark:
     stretch_ms: int = 0
 
 
-class Marks:
-    """The marks of all peers. `folder` is the store's, None keeps them in memory alone."""
+class SyncState:
+    """The marks of all peers. `folder` is the store's; None keeps them in memory only."""
 
     def __init__(self, folder: Path | None) -> None:
         self._path = None if folder is None else folder / _NAME
-        self._peers: dict[str, dict[str, Mark]] = {}
+        self._peers: dict[str, dict[str, SyncMark]] = {}
         self._is_changed = False
         if self._path is not None and self._path.exists():
             self._peers = _read(self._path)
 
-    def get(self, peer: str, channel: str) -> Mark | None:
+    def get(self, peer: str, channel: str) -> SyncMark | None:
         """Return the mark of a peer's channel."""
         return self._peers.get(peer, {}).get(channel)
 
-    def put(self, peer: str, channel: str, mark: Mark) -> None:
-        """Note a pass that was completed."""
+    def put(self, peer: str, channel: str, mark: SyncMark) -> None:
+        """Store the mark of a completed pass."""
         channels = self._peers.pop(peer, {})
         channels[channel] = mark
         self._peers[peer] = channels
@@ -67,7 +67,7 @@ class Marks:
             self._is_changed = True
 
     def save(self) -> None:
-        """Write the marks if they have changed."""
+        """Write the marks to disk if they have changed."""
         if self._path is None or not self._is_changed:
             return
         self._is_changed = False
@@ -77,17 +77,18 @@ class Marks:
             file.write(json.dumps({"format": FORMAT, "peers": peers}, ensure_ascii=False).encode())
 
 
-def _written(mark: Mark) -> dict[str, int]:
+def _written(mark: SyncMark) -> dict[str, int]:
     return {name: value for name, value in asdict(mark).items() if value or name != "stretch_ms"}
 
 
-def _read(path: Path) -> dict[str, dict[str, Mark]]:
+def _read(path: Path) -> dict[str, dict[str, SyncMark]]:
     try:
         found = json.loads(path.read_text())
         if found["format"] != FORMAT:
             return {}
         return {
-            peer: {name: Mark(**mark) for name, mark in channels.items()} for peer, channels in found["peers"].items()
+            peer: {name: SyncMark(**mark) for name, mark in channels.items()}
+            for peer, channels in found["peers"].items()
         }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}

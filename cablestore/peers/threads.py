@@ -1,7 +1,7 @@
 """The threads of a node: one that reads the store, one that stores posts, one that waits for what is new.
 
-The event loop never touches the store. Jobs go to a thread through a queue; what comes of them is handed back to the
-loop many at a time, because waking the loop costs more than most answers.
+The event loop never touches the store. Jobs go to a thread through a queue. Their results are handed back to the loop
+many at a time, because waking the loop costs more than most answers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
@@ -17,22 +18,51 @@ from cablestore.errors import CableStoreError, StoreClosedError
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Outcome
 from cablestore.peers.news import News, news_of
-from cablestore.peers.stopwatch import Stopwatch
 from cablestore.store.queries import Snapshot
 from cablestore.store.store import CableStore
 
 _MOST_JOBS: Final = 64
 """Jobs that share a snapshot, and are handed back to the loop at once."""
 _MOST_ROUNDS: Final = 8
-"""Rounds of the loop after which jobs wait no longer for others."""
+"""Rounds of the loop after which jobs no longer wait for others."""
 _FEED_WAIT_S: Final = 0.1
-"""How long a thread waits before it looks whether it is to end."""
+"""How long a thread waits before it checks whether it must end."""
+_SHORT_S: Final = 0.0005
 
 T = TypeVar("T")
 
 
+class Stopwatch:
+    """How much of its time a thread spends on a piece of work. Made in that thread, and used there alone.
+
+    Asking the system what the thread spent costs ten times as much as reading the clock. So for work that is over soon,
+    the time that passed is taken; for longer work, during which another thread may have run, the system is asked.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, spent: Callable[[], float] = time.thread_time
+    ) -> None:
+        """Start to count. `clock` returns the time, `spent` what the thread spent so far, both in seconds."""
+        self._clock = clock
+        self._spent = spent
+        self._spent_before_s = spent()
+
+    def begin(self) -> float:
+        """Return the argument for `spent_s`."""
+        return self._clock()
+
+    def spent_s(self, began_s: float) -> float:
+        """Return the seconds spent since `begin`, never too few."""
+        passed_s = self._clock() - began_s
+        if passed_s < _SHORT_S:
+            return passed_s
+        spent_s = self._spent()
+        before_s, self._spent_before_s = self._spent_before_s, spent_s
+        return min(passed_s, spent_s - before_s)
+
+
 class SharedState:
-    """A snapshot that several answers read from; the last one to let go of it closes it. Used by one thread."""
+    """A snapshot that several answers read from; the last one to release it closes it. Used by one thread."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.reader: Final = snapshot.reader
@@ -40,19 +70,19 @@ class SharedState:
         self._users = 1
 
     def keep(self) -> SharedState:
-        """Hold on to the state beyond this job."""
+        """Keep the state open after this job."""
         self._users += 1
         return self
 
     def release(self) -> None:
-        """Let go."""
+        """Close the snapshot if nobody else uses it."""
         self._users -= 1
         if self._users == 0:
             self._snapshot.close()
 
 
-class Job(Protocol):
-    """Something to read from the store. `cpu_s` is told what the thread spent on it."""
+class ReadJob(Protocol):
+    """Something to read from the store. The thread sets `cpu_s` to what it spent."""
 
     cpu_s: float
 
@@ -60,11 +90,11 @@ class Job(Protocol):
         """Read, in the thread. Keeps every exception for `done`."""
 
     def done(self) -> None:
-        """Go on with what was read, on the loop."""
+        """Use what was read, on the loop."""
 
 
 class Call:
-    """A function of a reader, awaited through `future`."""
+    """A function of a reader, whose result goes to `future`."""
 
     def __init__(self, function: Callable[[Reader], Any], future: asyncio.Future[Any]) -> None:
         self._function = function
@@ -90,20 +120,20 @@ class Call:
             self._future.set_exception(self._error)
 
 
-class Reads:
-    """The thread that reads. It gets jobs by the lot, and those of a lot share one snapshot.
+class ReadThread:
+    """The thread that reads. It gets jobs in batches, and the jobs of a batch share one snapshot.
 
-    A lot is handed over when the last one is done and a round of the loop has brought no further job: while the loop
-    takes requests and the thread reads at the same time, each loses as much again in waiting for Python's lock.
+    A batch is handed over when the last one is done and a round of the loop has brought no further job. If the loop
+    took requests while the thread reads, each would lose as much time again in waiting for Python's lock.
     """
 
     def __init__(self, store: CableStore, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
         self._loop = loop
-        self._jobs: list[Job] = []
+        self._jobs: list[ReadJob] = []
         self._is_reading = False
         self._is_collecting = False
-        self._lots: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[list[ReadJob] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="cablestore-read", daemon=True)
         self._thread.start()
 
@@ -112,8 +142,8 @@ class Reads:
         """How many jobs wait."""
         return len(self._jobs)
 
-    def submit(self, job: Job) -> None:
-        """Have a job done. On the loop."""
+    def submit(self, job: ReadJob) -> None:
+        """Add a job. On the loop."""
         self._jobs.append(job)
         self._collect()
 
@@ -123,32 +153,32 @@ class Reads:
             self._loop.call_soon(self._look, 0, _MOST_ROUNDS)
 
     def _look(self, known: int, rounds: int) -> None:
-        """Hand over, unless there are more jobs than were `known` a round ago."""
+        """Hand over the jobs, unless there are more than the round before, when `known` were there."""
         count = len(self._jobs)
         if known < count < _MOST_JOBS and rounds:
             self._loop.call_soon(self._look, count, rounds - 1)
             return
         self._is_collecting = False
         self._is_reading = True
-        self._lots.put(self._jobs[:_MOST_JOBS])
+        self._batches.put(self._jobs[:_MOST_JOBS])
         del self._jobs[:_MOST_JOBS]
 
     async def call(self, function: Callable[[Reader], T]) -> T:
-        """Return what a function finds in the present state."""
+        """Return the result of a function on the present state."""
         future: asyncio.Future[T] = self._loop.create_future()
         self.submit(Call(function, future))
         return await future
 
     async def close(self) -> None:
         """End the thread when all jobs are done."""
-        self._lots.put(self._jobs)
+        self._batches.put(self._jobs)
         self._jobs = []
-        self._lots.put(None)
+        self._batches.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
 
     def _work(self) -> None:
         watch = Stopwatch()
-        while (jobs := self._lots.get()) is not None:
+        while (jobs := self._batches.get()) is not None:
             try:
                 state = SharedState(self._store.snapshot())
             except StoreClosedError:
@@ -160,7 +190,7 @@ class Reads:
             state.release()
             _on_loop(self._loop, self._take, jobs)
 
-    def _take(self, jobs: list[Job]) -> None:
+    def _take(self, jobs: list[ReadJob]) -> None:
         for job in jobs:
             _guarded(self._loop, job.done)
         self._is_reading = False
@@ -169,7 +199,7 @@ class Reads:
 
 
 def _guarded(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: Any) -> None:
-    """Call a function; whatever it raises must not keep those after it from being called."""
+    """Call a function. If it raises, those after it are called all the same."""
     try:
         function(*arguments)
     except Exception as error:  # noqa: BLE001 - it is reported
@@ -180,30 +210,30 @@ def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *ar
     """Call a function on the loop, if that still runs."""
     try:
         loop.call_soon_threadsafe(function, *arguments)
-    except RuntimeError:  # the loop was closed: nobody waits for this any more
+    except RuntimeError:  # the loop was closed: nobody waits for this
         return
 
 
 Stored = Callable[[list[Outcome] | None], None]
-"""Told, on the loop, what became of posts; None where the store refused to write."""
+"""Gets the outcomes of posts on the loop, or None if they could not be stored."""
 
 
-class Writes:
-    """The thread that stores posts. What waits together is verified and written together."""
+class WriteThread:
+    """The thread that stores posts. Posts that wait together are verified and written together."""
 
     def __init__(self, store: CableStore, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
         self._loop = loop
         self._posts: queue.SimpleQueue[tuple[list[bytes], Stored] | None] = queue.SimpleQueue()
         self.queued_size_bytes = 0
-        """Posts that wait. Read and written on the loop alone."""
+        """Size of the posts that wait. Used on the loop alone."""
         self.failure = ""
-        """Why the store refused to write, the last time that it did."""
+        """Why posts could not be stored, the last time that it happened."""
         self._thread = threading.Thread(target=self._work, name="cablestore-write", daemon=True)
         self._thread.start()
 
     def submit(self, posts: list[bytes], stored: Stored) -> None:
-        """Have posts verified and stored."""
+        """Add posts to verify and store. On the loop."""
         self.queued_size_bytes += sum(map(len, posts))
         self._posts.put((posts, stored))
 
@@ -232,7 +262,7 @@ class Writes:
             return False
         except CableStoreError as error:
             self.failure = str(error)
-            outcomes = None  # a full disk: what was not stored is offered again by the next pass
+            outcomes = None  # a full disk: the next pass offers again what was not stored
         _on_loop(self._loop, self._hand_over, taken, outcomes, sum(map(len, raws)))
         return True
 
@@ -244,10 +274,10 @@ class Writes:
             at += len(posts)
 
 
-class Feed:
-    """The thread that follows the arrival log and tells the loop what peers may want to hear of.
+class FeedThread:
+    """The thread that follows the arrival log and hands news for peers to the loop.
 
-    `wants` tells whether there are any; without them, and before there were, nothing is read.
+    `wants` tells whether there are peers. Entries that come while there are none are skipped.
     """
 
     def __init__(
@@ -283,7 +313,7 @@ class Feed:
     def _step(self) -> None:
         if not self._store.wait(self._after, _FEED_WAIT_S):
             return
-        last = self._store.last_sequence  # before asking: whoever wants to know from now on has seen all up to it
+        last = self._store.last_sequence  # before `wants`: a peer that comes later has seen all up to here
         if not self._wants():
             self._after = last
             self._ends.wait(_FEED_WAIT_S / 2)

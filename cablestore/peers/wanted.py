@@ -1,7 +1,7 @@
 """Which posts are wanted, which peers offer them, and which of those was asked. Pure; a peer is any hashable thing.
 
-A hash is asked of one peer at a time. What a peer does not deliver, or still owes when it is lost, is asked of the
-next one that offered it.
+A hash is asked of one peer at a time. What a peer has not delivered, also when it is lost, is asked of the next one
+that offered it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Peer = TypeVar("Peer", bound=Hashable)
 
 
 class Wanted(Generic[Peer]):
-    """Hashes that the store lacks, by the peer that each is to be asked of.
+    """Hashes that the store lacks, by the peer that each is asked of.
 
-    Bounded by `max_per_peer`: what a peer offers beyond it is refused, and is to be asked about again later.
+    Bounded by `max_per_peer`: what a peer offers beyond it is refused, and must be offered again later.
     """
 
     def __init__(self, max_per_peer: int = limits.MAX_WANTED_PER_PEER) -> None:
@@ -40,7 +40,7 @@ class Wanted(Generic[Peer]):
         return digest in self._holder
 
     def offer(self, peer: Peer, hashes: Iterable[bytes]) -> list[bytes]:
-        """Note that `peer` has these posts. Returns those that there was no room for."""
+        """Note that `peer` has these posts. Returns those for which there was no room."""
         refused = []
         queue = self._queued[peer]
         for digest in hashes:
@@ -80,7 +80,7 @@ class Wanted(Generic[Peer]):
         return self.waiting(peer) + self.outstanding(peer) < self._max_per_peer
 
     def arrived(self, digest: bytes) -> None:
-        """Forget a hash: its post is here, or it is not wanted any more."""
+        """Forget a hash: its post is here, or is no longer wanted."""
         holder = self._holder.pop(digest, None)
         self._others.pop(digest, None)
         if holder is not None:
@@ -88,7 +88,7 @@ class Wanted(Generic[Peer]):
             self._queued[holder].pop(digest, None)
 
     def failed(self, peer: Peer, hashes: Iterable[bytes]) -> tuple[set[Peer], list[bytes]]:
-        """Note that a peer did not deliver. Returns the peers that have more to be asked now, and what nobody else offers."""
+        """Note that a peer did not deliver. Returns the peers that more must be asked of now, and the hashes that nobody else offers."""
         busier: set[Peer] = set()
         lost = []
         for digest in hashes:
@@ -110,7 +110,7 @@ class Wanted(Generic[Peer]):
         return busier, lost
 
     def lose(self, peer: Peer) -> tuple[set[Peer], list[bytes]]:
-        """Note that a peer is gone, with all that it owes and offered. Returns what `failed` returns."""
+        """Forget a peer that is gone, and all that it offered. Returns what `failed` returns."""
         for digest, others in list(self._others.items()):
             if peer in others:
                 others.remove(peer)

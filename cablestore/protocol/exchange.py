@@ -1,6 +1,6 @@
-"""A request and where it stands: the states of its life, the steps between them, and what a session tells of it. Pure.
+"""The life of a request: its states, the steps between them, and the events of a session. Pure.
 
-It lives on both sides in one of three states, and every step of it stands in `TRANSITIONS`.
+On both sides a request is in one of three states. `TRANSITIONS` has every step that it can take.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cablestore.protocol.message import PostRequest, Request, TimeRangeRequest
 
 
 class Role(Enum):
-    """On which side of a request we are (wire.md 5.2.1)."""
+    """Our side of a request (wire.md 5.2.1)."""
 
     __hash__ = object.__hash__
 
@@ -22,20 +22,20 @@ class Role(Enum):
 
 
 class State(Enum):
-    """Where a request stands."""
+    """State of a request."""
 
-    __hash__ = object.__hash__  # each is one object; Enum's own takes longer than the rest of looking up a transition
+    __hash__ = object.__hash__  # each is one object; Enum's own hash takes longer than the rest of a look-up
 
     OPEN = "open"
-    """What is known already is on its way."""
+    """What is known already is being sent."""
     LIVE = "live"
-    """Stays for what is learned from now on."""
+    """Open for what is learned from now on."""
     CONCLUDED = "concluded"
-    """Over and forgotten."""
+    """Over."""
 
 
 class Step(Enum):
-    """What happens to a request."""
+    """Event in the life of a request."""
 
     __hash__ = object.__hash__
 
@@ -75,11 +75,11 @@ TRANSITIONS: Final[dict[tuple[Role, State, Step], State]] = {
     (_Q, State.LIVE, Step.CANCELLED): State.CONCLUDED,
     (_Q, State.LIVE, Step.LOST): State.CONCLUDED,
 }
-"""The life of a request. A live one of ours begins LIVE: its answer never ends, so it is not waited for."""
+"""All steps. A live request of ours begins LIVE: its answer never ends, so nobody waits for the end."""
 
 
 class Fault(Enum):
-    """What a peer did that no honest and whole peer does."""
+    """Fault of a peer that no honest and working peer commits."""
 
     MALFORMED = "malformed message"
     DUPLICATE = "request id that is alive already"
@@ -92,7 +92,7 @@ class Fault(Enum):
 
 
 class Asker:
-    """Who asked a peer something and is told what comes of it. What is not overridden is of no interest."""
+    """Sender of a request, which gets what comes of it. A subclass overrides what it needs."""
 
     def on_hashes(self, hashes: tuple[bytes, ...]) -> None:
         """Take hashes of the answer."""
@@ -104,7 +104,7 @@ class Asker:
         """Take names of channels."""
 
     def on_concluded(self, exchange: Exchange, step: Step) -> None:
-        """Hear that nothing more will come."""
+        """Note that nothing more will come."""
 
 
 _NOBODY: Final = Asker()
@@ -112,21 +112,21 @@ _NOBODY: Final = Asker()
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request and where it stands. Of a request of ours, `owner` waits for the answer."""
+    """A request and its state. `owner` waits for the answer to a request of ours."""
 
     role: Role
     request: Request
     state: State
     remaining: int | None
-    """Hashes that may still be sent or received, None where there is no limit."""
+    """Hashes that may still be sent or received, None if there is no limit."""
     timeout_s: float = 0.0
     received: int = 0
-    """Hashes that have come."""
+    """Number of hashes that have come."""
     deadline_s: float | None = None
     missing: set[bytes] = field(default_factory=set)
-    """Of a post request of ours, the hashes that have not come."""
+    """Hashes of our post request whose posts have not come."""
     holds: int = 1
-    """Of a peer's request, the sources that may still add to the answer: the store, and peers it was forwarded to."""
+    """Sources that may still add to the answer of a peer's request: the store, and peers that it was forwarded to."""
     posts: list[bytes] = field(default_factory=list)
     """Posts that wait to go out in one response."""
     posts_size_bytes: int = 0
@@ -134,7 +134,7 @@ class Exchange:
 
     @classmethod
     def of(cls, role: Role, request: Request, owner: Asker = _NOBODY) -> Self:
-        """Begin with a request. A live one of ours is live at once."""
+        """Make the exchange of a request. A live request of ours is live at once."""
         is_live = role is Role.REQUESTER and request.is_live
         limit = request.limit if isinstance(request, TimeRangeRequest) else 0
         exchange = cls(role, request, State.LIVE if is_live else State.OPEN, limit or None, owner=owner)
@@ -149,25 +149,25 @@ class Exchange:
 
 
 class Asked(NamedTuple):
-    """The peer asks something."""
+    """Request of the peer."""
 
     exchange: Exchange
 
 
 class Dropped(NamedTuple):
-    """The peer cancelled its request: work on it no more."""
+    """End of a request that the peer cancelled: no more work on it is needed."""
 
     exchange: Exchange
 
 
 class Hashes(NamedTuple):
-    """Hashes that answer a request of ours."""
+    """Hashes that answer our request."""
 
     exchange: Exchange
     hashes: tuple[bytes, ...]
 
     def tell(self) -> None:
-        """Tell who asked."""
+        """Tell the owner of the request."""
         self.exchange.owner.on_hashes(self.hashes)
 
 
@@ -178,41 +178,41 @@ class Posts(NamedTuple):
     posts: list[bytes]
 
     def tell(self) -> None:
-        """Tell who asked."""
+        """Tell the owner of the request."""
         self.exchange.owner.on_posts(self.posts)
 
 
 class Names(NamedTuple):
-    """Channels that answer a request of ours."""
+    """Channels that answer our request."""
 
     exchange: Exchange
     channels: tuple[str, ...]
 
     def tell(self) -> None:
-        """Tell who asked."""
+        """Tell the owner of the request."""
         self.exchange.owner.on_names(self.channels)
 
 
 class Concluded(NamedTuple):
-    """A request of ours is over."""
+    """End of a request of ours."""
 
     exchange: Exchange
     step: Step
 
     def tell(self) -> None:
-        """Tell who asked."""
+        """Tell the owner of the request."""
         self.exchange.owner.on_concluded(self.exchange, self.step)
 
 
 class Violation(NamedTuple):
-    """The peer broke a rule of the protocol, or one of our limits."""
+    """Breach of a rule of the protocol, or of one of our limits, by the peer."""
 
     fault: Fault
     detail: str
 
 
 class Extra(NamedTuple):
-    """What a store like this one says beside Cable."""
+    """Content that a store like this one sends outside of Cable."""
 
     content: bytes
 

@@ -16,6 +16,8 @@ TIME_DIGITS: Final = 16
 """Digits of the milliseconds in a `sort_time`."""
 SORT_TIME_SIZE_BYTES: Final = TIME_DIGITS + 1 + 32
 """Size of a `sort_time`: digits of the time, a dot, digits of the hash."""
+NS_PER_MS: Final = 1_000_000
+"""Posts have times in milliseconds. Waku has nanoseconds, and so have archives and reconciliation."""
 _LOW = re.compile(rb'[\x00-"]')
 _ESCAPED = re.compile(rb'"([@-b])')
 

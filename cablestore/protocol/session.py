@@ -1,6 +1,6 @@
 """One peer's conversation: its requests and ours, from the first byte to the last. Pure: no I/O.
 
-Bytes and the time go in; events and bytes come out. Whoever owns the session answers `Asked` events through
+Bytes and the time go in; events and bytes come out. The owner of the session answers `Asked` events through
 `answer_hashes`, `answer_posts`, `answer_names` and `finish`, asks through `ask`, and sends what `output` returns.
 """
 
@@ -57,11 +57,11 @@ _ANSWERED_BY: Final[dict[type[Message], type[Response]]] = {PostRequest: PostRes
 class Session:
     """The conversation with one peer. `new_id` makes random request ids of a given size.
 
-    We speak `dialect` until the peer's first message tells its own; then what we asked is asked again in that. Where
-    both spoke at once, each in its own dialect, and both followed the other, legacy is what stays: a word of it takes
-    either back for good, and what is said in draft 8 meanwhile is passed over. Without
-    `speaks_first` nothing goes out before the peer has spoken or `speak` is called: some existing clients end when they
-    are addressed in a dialect that they do not know. With `spares`, the peer may be cable.js.
+    We speak `dialect` until the peer's first message shows its own; then we ask again, in that dialect, what we have asked.
+    If both sides spoke at once, each in its own dialect, and each followed the other, legacy wins: one message of it takes
+    either side back for good, and messages of draft 8 are ignored until then. Without `speaks_first` nothing goes out before
+    the peer has spoken or `speak` is called: some existing clients end when they get a dialect that they do not know. With
+    `spares`, the peer may be cable.js.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Session:
         self.dialect = dialect
         self.is_recognised = False
         self.reads_everything = False
-        """Whether the peer is known to bear what ends cable.js: it said such things itself."""
+        """Whether the peer is known to bear what ends cable.js, because it sent such things itself."""
         self._spares = spares
         self.asked: Final[dict[bytes, Exchange]] = {}
         """Our requests that are alive, by id."""
@@ -91,16 +91,16 @@ class Session:
         self._may_speak = speaks_first
         self._unsaid: list[Exchange] = []
         self._over: OrderedDict[bytes, None] = OrderedDict()
-        """Ids of ours that are concluded: what still comes for them is late, not wrong."""
+        """Ids of our concluded requests: what still comes for them is late, not wrong."""
         self._left: list[bytes] = []
-        """Ids of ours in the dialect that we spoke before."""
+        """Ids of our requests in the dialect that we spoke before."""
         self._heard, self._said = GreetingDetector(), GreetingDetector()
-        """Listen for the greeting of a store like this one: theirs, and our own."""
+        """Recognise the greeting of a store like this one: the peer's, and our own."""
 
     # --- bytes ---------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_s: float) -> list[Event]:
-        """Take bytes of the peer, return what they mean. Raises DecodeError where the stream can be followed no longer."""
+        """Take bytes of the peer, and return their events. Raises DecodeError if the rest of the stream cannot be read."""
         events: list[Event] = []
         for frame in self._frames.feed(data):
             try:
@@ -108,7 +108,7 @@ class Session:
                 if not self.is_recognised or (spoken is LEGACY and self.dialect is not LEGACY):
                     self._recognise(spoken, now_s, events)
                 if spoken is not self.dialect:
-                    continue  # said before the peer heard how we speak; it says it again
+                    continue  # sent before the peer knew our dialect; it sends it again
                 message = decode_message(frame, self.dialect)
             except DecodeError as error:
                 events.append(Violation(Fault.MALFORMED, str(error)))
@@ -126,16 +126,16 @@ class Session:
 
     @property
     def held_size_bytes(self) -> int:
-        """How much of a message of the peer is here that is not whole."""
+        """Bytes of a message of the peer that is not complete."""
         return self._frames.held_size_bytes
 
     def output(self) -> list[bytes]:
-        """Return the messages that are to be sent now."""
+        """Remove and return the messages that must be sent now."""
         out, self._out = self._out, []
         return out
 
     def speak(self, now_s: float) -> None:
-        """Speak our own dialect to a peer that has said nothing yet."""
+        """Send our requests, in our own dialect if the peer has said nothing yet."""
         self._may_speak = True
         unsaid, self._unsaid = self._unsaid, []
         for exchange in unsaid:
@@ -143,10 +143,10 @@ class Session:
                 self._ask(exchange, now_s)
 
     def _recognise(self, dialect: Dialect, now_s: float, events: list[Event]) -> None:
-        """Speak as the peer does from now on. What we asked in another dialect it did not understand."""
+        """Speak the peer's dialect from now on. The peer did not understand what we asked in another one."""
         self.is_recognised = True
         if dialect is not self.dialect:
-            self._out.clear()  # what was not sent yet; some existing clients end at it
+            self._out.clear()  # messages that were not sent yet; some existing clients end at them
             for exchange in self.to_answer.values():
                 self._step(exchange, Step.CANCELLED)
                 events.append(Dropped(exchange))
@@ -157,9 +157,8 @@ class Session:
                 self._remember(request_id)
             self.asked.clear()
             self.dialect = dialect
-            # What was said before counts for neither side.
-            self._heard, self._said = GreetingDetector(), GreetingDetector()
-            for request_id in left:  # the peer did understand it, and we ask it again
+            self._heard, self._said = GreetingDetector(), GreetingDetector()  # earlier messages count for neither side
+            for request_id in left:  # the peer did understand these, and we ask again
                 self._send(CancelRequest(self._unused_id(dialect.request_id_size_bytes), request_id))
         self.speak(now_s)
 
@@ -182,13 +181,13 @@ class Session:
 
     @property
     def is_spared(self) -> bool:
-        """Whether what ends cable.js is kept from the peer, which may be that program as far as is known (`cable_js`)."""
+        """Whether the peer gets nothing that ends cable.js, because it may be that program (`cable_js`)."""
         return self._spares and self.dialect is LEGACY and not self.is_cablestore and not self.reads_everything
 
     def send_extra(self, content: bytes) -> None:
-        """Say something beside Cable. Raises ValueError where the peer does not know what we are, or we what it is."""
+        """Send something outside of Cable. Raises ValueError unless both sides have recognised each other."""
         if not (self.is_cablestore and self.has_greeted):
-            raise ValueError("both sides have to be recognised before anything is said beside Cable")
+            raise ValueError("both sides must be recognised before anything outside of Cable is sent")
         self._out.append(encode_extra(content, self.dialect))
 
     # --- our requests --------------------------------------------------------------------------
@@ -196,7 +195,7 @@ class Session:
     def ask(self, request: Request, now_s: float, owner: Asker, timeout_s: float | None = None) -> Exchange:
         """Send a request. One with an empty id gets one; one that is forwarded keeps its own (wire.md 6.3.1).
 
-        `owner` is told what comes of it, by whoever handles the events.
+        The caller that handles the events tells `owner` what comes of it.
         """
         exchange = Exchange.of(Role.REQUESTER, request, owner)
         exchange.timeout_s = timeout_s or self._answer_timeout_s
@@ -216,14 +215,14 @@ class Session:
         self._send(exchange.request)
 
     def _unused_id(self, size_bytes: int) -> bytes:
-        """Make an id that no request between us has: 4 random bytes meet again one day (wire.md draft 1, 6.3.1)."""
+        """Make an id that no request between us has: 4 random bytes repeat one day (wire.md draft 1, 6.3.1)."""
         found = self._new_id(size_bytes)
         while self.has_asked(found) or found in self.to_answer:
             found = self._new_id(size_bytes)
         return found
 
     def has_asked(self, request_id: bytes) -> bool:
-        """Tell whether we asked the peer something under this id, as far as that is remembered."""
+        """Tell whether we used this id for a request to the peer, as far as that is remembered."""
         return request_id in self.asked or request_id in self._over
 
     def cancel(self, exchange: Exchange) -> None:
@@ -242,7 +241,7 @@ class Session:
             self._unsaid.remove(exchange)
 
     def expire(self, now_s: float) -> list[Event]:
-        """Give up the requests of ours that got no answer in time."""
+        """Give up our requests that got no answer in time."""
         late = [
             exchange
             for exchange in self.asked.values()
@@ -253,7 +252,7 @@ class Session:
         return [Concluded(exchange, Step.TIMED_OUT) for exchange in late]
 
     def lose(self) -> list[Event]:
-        """End everything: the connection is lost."""
+        """End all requests: the connection is lost."""
         mine, others = [*self.asked.values(), *self._unsaid], list(self.to_answer.values())
         for exchange in mine:
             self._conclude_own(exchange, Step.LOST)
@@ -302,7 +301,7 @@ class Session:
 
     @staticmethod
     def _wait_on(exchange: Exchange, now_s: float) -> None:
-        """Something of use has come: give the rest of the answer its time."""
+        """Give the rest of the answer time again: something of use has come."""
         if exchange.deadline_s is not None:
             exchange.deadline_s = now_s + exchange.timeout_s
 
@@ -311,7 +310,7 @@ class Session:
             self._conclude_into(events, exchange, Step.FINISHED)
             return
         if exchange.remaining is not None:
-            hashes = hashes[: exchange.remaining]  # more than was asked for is not wanted (wire.md 5.2.2)
+            hashes = hashes[: exchange.remaining]  # what exceeds the limit is dropped (wire.md 5.2.2)
             exchange.remaining -= len(hashes)
         exchange.received += len(hashes)
         self._wait_on(exchange, now_s)
@@ -324,7 +323,7 @@ class Session:
             self._end_into(events, exchange, Step.CANCELLED)
 
     def _end_into(self, events: list[Event], exchange: Exchange, step: Step) -> None:
-        """End a request of ours that the peer may go on to answer: a live one at its limit, one without an end."""
+        """End a request of ours that the peer may still answer: a live one at its limit, or one without an end."""
         if exchange.state is State.LIVE or step is Step.CANCELLED:
             self._withdraw(exchange, step)
             events.append(Concluded(exchange, step))
@@ -382,9 +381,9 @@ class Session:
         events.append(Asked(exchange))
 
     def _reflected(self, request: Request) -> None:
-        """Do not answer our own request, sent back by a peer that forwards to everyone: its ttl is lower than ours was.
+        """Do not answer our own request, sent back with a lower ttl by a peer that forwards to everyone.
 
-        With another ttl it crossed ours: both sides forward the same, and neither is to wait for the other.
+        With another ttl it crossed ours: both sides forward the same request, and neither must wait for the other.
         """
         own = self.asked.get(request.request_id)
         if own is not None and request.ttl >= own.request.ttl > 0:
@@ -398,7 +397,7 @@ class Session:
         return None
 
     def answer_hashes(self, exchange: Exchange, hashes: Sequence[bytes]) -> None:
-        """Send hashes, no more than the request's limit allows; at the limit the request is concluded (wire.md 5.2.2)."""
+        """Send hashes up to the request's limit, at which the request is concluded (wire.md 5.2.2)."""
         if exchange.is_over or not hashes:
             return
         if exchange.remaining is not None:
@@ -412,7 +411,7 @@ class Session:
             self._conclude_theirs(exchange, Step.LIMIT)
 
     def answer_posts(self, exchange: Exchange, posts: Iterable[bytes]) -> None:
-        """Give posts. They go out in one response, which is all that some clients take, unless it became too long."""
+        """Add posts to the answer. They go out in one response, because some clients take only one, unless it gets too long."""
         if exchange.is_over:
             return
         for post in posts:
@@ -429,7 +428,7 @@ class Session:
             exchange.posts_size_bytes = 0
 
     def answer_names(self, exchange: Exchange, names: Iterable[str]) -> None:
-        """Send the names of channels in the one response that there may be; what does not fit is asked for by offset."""
+        """Send the names of channels in one response. The peer asks by offset for names that do not fit."""
         if exchange.is_over:
             return
         room_bytes = limits.MAX_MESSAGE_SIZE_BYTES // 2
@@ -444,7 +443,7 @@ class Session:
         self._send(ListResponse(exchange.request.request_id, tuple(fitting)))
 
     def finish(self, exchange: Exchange) -> None:
-        """Tell that one source of the answer has no more. With the last of them a live request is caught up, others end."""
+        """Note that one source of the answer has no more. After the last source a live request is caught up, others end."""
         exchange.holds -= 1
         if exchange.is_over:
             return
@@ -458,7 +457,7 @@ class Session:
             self._conclude_theirs(exchange, Step.FINISHED)
 
     def refuse(self, exchange: Exchange) -> None:
-        """Conclude the peer's request, whatever is still to come."""
+        """Conclude the peer's request, even if there were more to come."""
         if not exchange.is_over:
             self._conclude_theirs(exchange, Step.FINISHED)
 

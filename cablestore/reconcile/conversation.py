@@ -31,7 +31,6 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cablestore.errors import PeerRefusedError, ReconcileError, ReconcileLimitError
-from cablestore.index.latest import NS_PER_MS
 from cablestore.limits import (
     MAX_TALK_BATCHES,
     MAX_TALK_DIFFERENCES,
@@ -40,6 +39,7 @@ from cablestore.limits import (
     MAX_TALK_UNSENT,
     TALK_PAYLOAD_SIZE_BYTES,
 )
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post
 from cablestore.reconcile.audit import Audit, answer
 from cablestore.reconcile.dialects import SPEC

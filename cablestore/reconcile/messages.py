@@ -26,7 +26,6 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from cablestore.errors import DecodeError, ReconcileError
-from cablestore.index.latest import NS_PER_MS
 from cablestore.limits import (
     MAX_CHANNEL_CODEPOINTS,
     MAX_RECONCILE_TOPICS,
@@ -34,6 +33,7 @@ from cablestore.limits import (
     MAX_TALK_REASON_CODEPOINTS,
 )
 from cablestore.protocol.fields import read_choice, read_sized, read_text, sized
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.varint import encode_varint, read_varint
 from cablestore.reconcile.ids import END_NS
 

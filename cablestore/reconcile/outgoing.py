@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from cablestore.archive.format.message import message_of
 from cablestore.errors import ReconcileError
 from cablestore.limits import MAX_TALK_BATCHES, TALK_BATCH_SIZE_BYTES
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.post import Post
+from cablestore.protocol.waku import message_of
 from cablestore.reconcile.dialects import SPEC
 from cablestore.reconcile.ids import SyncID
 from cablestore.reconcile.messages import PostsFrame

@@ -15,7 +15,6 @@ from operator import add, xor
 from typing import Final, NamedTuple
 
 from cablestore.errors import CorruptStoreError
-from cablestore.index.latest import NS_PER_MS
 from cablestore.index.reader import Reader
 from cablestore.index.tree import (
     LAST_LEVEL,
@@ -29,7 +28,7 @@ from cablestore.index.tree import (
 )
 from cablestore.index.view import Tree
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
-from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, TIME_DIGITS, time_floor
+from cablestore.protocol.keys import NS_PER_MS, SORT_TIME_SIZE_BYTES, TIME_DIGITS, time_floor
 from cablestore.reconcile.ids import Bound, Range, SyncID, bound_between
 from cablestore.reconcile.sets import Fingerprint, OrderedSet
 from cablestore.views.sync import TREE, posts_in, sets_of

@@ -14,14 +14,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from cablestore.archive.format.message import PUBSUB_TOPIC, Message, message_hash
-from cablestore.archive.format.protobuf import fields, parsed, written
-from cablestore.archive.proto import waku_pb2
 from cablestore.errors import ArchiveError, ReconcileError
-from cablestore.index.latest import NS_PER_MS
 from cablestore.limits import MAX_TRANSFER_FRAME_SIZE_BYTES, MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES
 from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.keys import NS_PER_MS
+from cablestore.protocol.protobuf import fields
 from cablestore.protocol.varint import encode_varint
+from cablestore.protocol.waku import PUBSUB_TOPIC, WakuMessage, decode_waku, encode_waku, message_hash
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import SyncID
 
@@ -93,17 +92,14 @@ def post_id(digest: bytes, timestamp_ms: int) -> SyncID:
     return SyncID(timestamp_ms * NS_PER_MS, digest)
 
 
-def waku_id(message: Message) -> SyncID:
+def waku_id(message: WakuMessage) -> SyncID:
     """Return the id of a post among Waku nodes."""
     return SyncID(message.timestamp_ns, message.hash)
 
 
-def encode_message(message: Message, dialect: SyncDialect) -> bytes:
+def encode_message(message: WakuMessage, dialect: SyncDialect) -> bytes:
     """Return the content of the frame for a message. Raises ReconcileError if it is too large for the dialect."""
-    waku = waku_pb2.WakuMessage(
-        payload=message.payload, content_topic=message.content_topic, timestamp=message.timestamp_ns
-    )
-    return wrap(written(waku), PUBSUB_TOPIC, dialect)
+    return wrap(encode_waku(message), PUBSUB_TOPIC, dialect)
 
 
 def wrap(waku_message: bytes, pubsub_topic: str, dialect: SyncDialect) -> bytes:
@@ -131,10 +127,14 @@ def decode_message(content: bytes, dialect: SyncDialect) -> Transferred:
             raise ReconcileError(f"a transferred frame has no message in the field that {dialect.name} uses")
         if not isinstance(topic, bytes):
             raise ReconcileError(f"a transferred frame has no topic in the field that {dialect.name} uses")
-        waku = parsed(waku_pb2.WakuMessage, message)
-        meta = waku.meta if waku.HasField("meta") else None
+        waku = decode_waku(message)
         return Transferred(
-            waku.payload, waku.content_topic, topic.decode(), waku.timestamp, meta, is_ephemeral=waku.ephemeral
+            waku.payload,
+            waku.content_topic,
+            topic.decode(),
+            waku.timestamp_ns,
+            waku.meta,
+            is_ephemeral=waku.is_ephemeral,
         )
     except UnicodeDecodeError:
         raise ReconcileError("the topic of a transferred message is not UTF-8") from None

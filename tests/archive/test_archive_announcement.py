@@ -12,8 +12,6 @@ from cablestore.archive.format.announcement import (
     RESERVED_CHANNEL,
     Announcement,
     parse_announcement,
-    parse_status_go_index_cid,
-    parse_status_go_magnet_link,
 )
 from cablestore.archive.format.cid import CODEC_MANIFEST, Cid
 from cablestore.archive.format.magnet import Magnet
@@ -35,15 +33,12 @@ CONTENT_IDS = st.builds(Cid, st.just(CODEC_MANIFEST), st.binary(min_size=32, max
 def test_an_announcement_is_read_back(clock: int, link: Magnet | Cid) -> None:
     announcement = Announcement(clock, link)
     assert parse_announcement(announcement.text()) == announcement
-    parse = parse_status_go_index_cid if isinstance(link, Cid) else parse_status_go_magnet_link
-    assert parse(announcement.status_go()) == announcement
 
 
 def test_announcements_by_example() -> None:
     magnet = Magnet("ab" * 20, "0x12", ("udp://t.example:1/announce",))
     link = f"magnet:?xt=urn:btih:{'ab' * 20}&dn=0x12&tr=udp%3A%2F%2Ft.example%3A1%2Fannounce"
     assert Announcement(7, magnet).text() == f"archives 7 {link}"
-    assert Announcement(7, magnet).status_go() == b"\x08\x07\x12" + bytes([len(link)]) + link.encode()
     assert Announcement(0, Cid.parse(CIDS[0])).text() == f"archives 0 codex:{CIDS[0]}"
 
 
@@ -81,13 +76,6 @@ def test_any_other_text_is_no_announcement(text: str) -> None:
     assert parse_announcement(f"archives 1 {MAGNET}").clock == 1
     with pytest.raises(ArchiveError):
         parse_announcement(text)
-
-
-@given(st.binary(max_size=60))
-def test_bytes_of_strangers_are_announcements_or_archive_errors(data: bytes) -> None:
-    for parse in (parse_status_go_magnet_link, parse_status_go_index_cid):
-        with pytest.raises(ArchiveError):
-            parse(data)
 
 
 def test_an_announcement_fits_into_a_post() -> None:

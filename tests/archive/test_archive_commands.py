@@ -255,7 +255,7 @@ def test_ctrl_c_ends_a_fetch_cleanly_and_the_same_command_goes_on(made: Made, tm
             output, errors = process.communicate(timeout=LIMIT_S)
             assert process.returncode == 130
             said = " ".join(errors.split())
-            assert said == "interrupted: what was fetched and imported is kept, the same command goes on from there"
+            assert said == "interrupted: what was fetched and imported is kept. Run the same command again to continue"
             assert "Traceback" not in output + errors
             before = local_archives(got, bytes.fromhex(made.community), LEGACY, bytes.fromhex(CABAL_KEY))
             assert before is not None
@@ -401,9 +401,9 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
     before = digest(made.member)
     cases: list[tuple[tuple[object, ...], str]] = [
         (("fetch", "magnet:?xt=nonsense", got, *control, *member), "magnet link"),
-        (("fetch", "http://example.org", got, *control, *member), "no link to archives"),
+        (("fetch", "http://example.org", got, *control, *member), "not a link to archives"),
         (("fetch", "codex:nonsense", got, *control, *member), "not a content id"),
-        (("fetch", f"codex:{CID}", got, *control, *member), "name one, --node"),
+        (("fetch", f"codex:{CID}", got, *control, *member), "name one, as in --node"),
         (
             ("fetch", f"codex:{CID}", got, *control, "--node", f"http://{NOBODY}", *quick, *member),
             "try again later, or name",
@@ -414,24 +414,24 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
         (("fetch", magnet, got, "--control", STRANGER, *quick, *member), f"expected one of community {STRANGER}"),
         (("fetch", magnet, got, *control, "--peer", NOBODY, *quick, *member), "name other peers"),
         (("fetch", magnet, got, *control, "--peer", "nonsense", *member), "expected IP:PORT"),
-        (("fetch", magnet, got, *control, "--peer", "example.org:1", *member), "no IP address"),
-        (("fetch", magnet, got, *control, "--tracker", "nonsense", *member), "no tracker"),
+        (("fetch", magnet, got, *control, "--peer", "example.org:1", *member), "not an IP address"),
+        (("fetch", magnet, got, *control, "--tracker", "nonsense", *member), "not a tracker"),
         (("fetch", magnet, file, *control, *member), "is a file"),
         (("fetch", magnet, file / "below", *control, *member), "Choose another folder"),
         (("fetch", magnet, "/proc/none", *control, *member), "Choose another folder"),
-        (("fetch", magnet, got, *control, "--timeout", "soon", *member), "no length of time"),
+        (("fetch", magnet, got, *control, "--timeout", "soon", *member), "is not a duration"),
         (("create", "/proc/none", *own), "Choose another folder"),
-        (("list", tmp_path / "nowhere", *control), "make or fetch them"),
+        (("list", tmp_path / "nowhere", *control), "create or fetch them"),
         (("list", made.folder, *control), "Give the cabal key"),
         (("list", made.folder, *control, "--cabal-key", "ab" * 32), "another cabal key"),
         (("list", made.folder, *control, "--cabal-key", "12"), "64 hex digits"),
         (("list", made.folder, *control, "--cabal-key", f"@{tmp_path / 'none'}"), "cannot be read"),
         (("verify", made.folder, "--control", STRANGER, "--cabal-key", CABAL_KEY), "no archives of"),
         (("import", file, *control, *member), "is a file"),
-        (("import", tmp_path / "nowhere", *control, *member), "make or fetch them"),
-        (("announce", "nonsense", *own), "no link to archives"),
+        (("import", tmp_path / "nowhere", *control, *member), "create or fetch them"),
+        (("announce", "nonsense", *own), "not a link to archives"),
         (("announce", magnet, *member), "announce your own"),
-        (("publish", made.folder, *own), "one of them"),
+        (("publish", made.folder, *own), "say where to publish"),
         (("publish", made.folder, "--node", f"http://{NOBODY}", "--cabal-key", CABAL_KEY, *own), "does not answer"),
         (
             ("publish", made.folder, "--content-folder", made.store, "--cabal-key", CABAL_KEY, *own),
@@ -444,7 +444,7 @@ def test_bad_input_is_told_in_words(made: Made, tmp_path: Path, run: Run) -> Non
         (("content", tmp_path / "c", "--listen", "nonsense"), "expected IP:PORT"),
         (("content", tmp_path / "c", "--name", "http://example.org/"), "no name of this node"),
         (("content", tmp_path / "c", "--listen", f"{HERE}:99999"), "expected IP:PORT"),
-        (("seed", made.folder, "--community", "../x"), "no community id"),
+        (("seed", made.folder, "--community", "../x"), "not a community id"),
         (("seed", made.folder, "--community", STRANGER), "cannot be seeded"),
     ]
     for arguments, words in cases:

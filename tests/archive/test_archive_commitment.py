@@ -24,7 +24,7 @@ from archiving import (
 from people import ANN
 
 from cablestore import DRAFT8, LEGACY, Identity, decode_post
-from cablestore.archive.format.commitment import Signed, Statement, open_statement, sign
+from cablestore.archive.format.commitment import SignedStatement, Statement, open_statement, sign
 from cablestore.archive.format.index import encode_index, make_index, signed_index
 from cablestore.archive.format.merkle import MerkleTree
 from cablestore.archive.format.profile import RFC61, Profile
@@ -51,7 +51,11 @@ def test_only_the_control_node_makes_an_index(profile: Profile, cids: tuple[str,
     with pytest.raises(ArchiveError, match="is not signed"):
         verified(encode_index(made.index), made)
     right = sign(statement_of(made), CONTROL)
-    for wrong in (Signed(right.statement, bytes(64)), Signed(right.statement, b""), Signed(b"", right.signature)):
+    for wrong in (
+        SignedStatement(right.statement, bytes(64)),
+        SignedStatement(right.statement, b""),
+        SignedStatement(b"", right.signature),
+    ):
         with pytest.raises(ArchiveError, match="not signed by the control node"):
             open_statement(wrong, CONTROL.public_key)
     with pytest.raises(ArchiveError, match="not signed by the control node"):
@@ -109,10 +113,10 @@ def test_a_newer_statement_is_refused() -> None:
     context = b"\xff" * 10 + b"cablestore archive index"
     statement = commitment_pb2.Statement(version=2, control_key=CONTROL.public_key).SerializeToString()
     with pytest.raises(ArchiveError, match="version 2"):
-        open_statement(Signed(statement, CONTROL.sign(context + statement)), CONTROL.public_key)
+        open_statement(SignedStatement(statement, CONTROL.sign(context + statement)), CONTROL.public_key)
     for garbage in (b"\xff", b"\x12\x20" + bytes(5)):
         with pytest.raises(ArchiveError, match="no Statement"):
-            open_statement(Signed(garbage, CONTROL.sign(context + garbage)), CONTROL.public_key)
+            open_statement(SignedStatement(garbage, CONTROL.sign(context + garbage)), CONTROL.public_key)
     assert open_statement(sign(statement_of(made), CONTROL), CONTROL.public_key).control_key == CONTROL.public_key
 
 
@@ -128,10 +132,10 @@ def test_the_signature_of_a_statement_is_none_of_a_post() -> None:
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (ANN.text("default", "no deletion", at=1).raw, "which are post/deletes"),
+        (ANN.text("default", "no deletion", at=1).raw, "only post/deletes"),
         (DELETION.raw[:32] + bytes(64) + DELETION.raw[96:], "not signed by its author"),
-        (DELETION.raw[:-1], "no legacy post"),
-        (b"", "no legacy post"),
+        (DELETION.raw[:-1], "not a legacy post"),
+        (b"", "not a legacy post"),
     ],
     ids=["text", "unsigned", "cut", "empty"],
 )

@@ -20,7 +20,7 @@ from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.period import WEEK_MS
-from cablestore.archive.writer import Plan
+from cablestore.archive.writer import ArchivePlan
 from cablestore.errors import ArchiveError, StorageError
 from cablestore.limits import PIECE_SIZE_BYTES
 
@@ -28,7 +28,7 @@ WAYS = pytest.mark.parametrize("key", [None, KEY], ids=["public", "sealed"])
 PROFILES = pytest.mark.parametrize("profile", ["rfc61", "status-go"])
 
 
-def index_of(plan: Plan, folder: ArchiveFolder) -> VerifiedIndex:
+def index_of(plan: ArchivePlan, folder: ArchiveFolder) -> VerifiedIndex:
     found = plan.verified(folder)
     assert found is not None
     return found
@@ -149,7 +149,7 @@ def test_a_folder_that_was_made_otherwise_is_left_alone(tmp_path: Path, key: byt
     others = [
         plan_of("status-go", key),
         plan_of(key=other_key),
-        Plan(plan_of().profile, Identity.generate(), LEGACY, key),
+        ArchivePlan(plan_of().profile, Identity.generate(), LEGACY, key),
     ]
     for other in others:
         with pytest.raises(ArchiveError):

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from archive_network import CABAL_KEY, HERE, digest, made_store
 from archives import some_weeks
+from documents import command_lines
 from serving import HERE as ANY_PORT
 from serving import Served, environment
-from test_docs import command_lines
 from waiting import LIMIT_S
 
 from cablestore import CableStore

@@ -60,7 +60,7 @@ def test_only_the_control_nodes_announcements_count(made: Made, member: Path, ru
         fetch = ("fetch", "newest", got, "--control", COMMUNITY, *peer)
         link = seed.seed(COMMUNITY)
         announced(member, STRANGER, f"archives {2**63} {link}", START_MS + 9)
-        assert "nothing was announced by this control node" in refused(run, member, *fetch)
+        assert "the store has no announcement of this control node" in refused(run, member, *fetch)
         assert status_of(run, member) is None
 
         announced(member, CONTROL, f"archives 7 {link_to(COMMUNITY)}", START_MS)
@@ -174,5 +174,5 @@ def test_a_community_that_is_a_path_is_refused(made: Made, run: Run, name: str) 
     folder = made.folder.path.parent
     status, _, errors = run("archive", "seed", folder, "--community", name, "--listen", f"{HERE}:0")
     assert status == 2
-    assert "is no community id" in errors
+    assert "is not a community id" in errors
     assert [path.name for path in folder.iterdir()] == [COMMUNITY]

@@ -40,14 +40,14 @@ from cablestore.archive.create import create_archives
 from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import encode_index, make_index, verify_index
 from cablestore.archive.format.merkle import MerkleTree
-from cablestore.archive.format.message import content_topic
 from cablestore.archive.format.period import WEEK_MS, Period
 from cablestore.archive.format.profile import RFC61, STATUS_GO, Entry, Profile, topics_of, with_id
 from cablestore.archive.member import verified_by_any_profile
 from cablestore.archive.torrent.metainfo import Metainfo, make_metainfo, piece_sha1
-from cablestore.archive.writer import Plan
+from cablestore.archive.writer import ArchivePlan
 from cablestore.errors import ArchiveError
 from cablestore.protocol.varint import encode_varint
+from cablestore.protocol.waku import content_topic
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def of_another_community(made: Made) -> None:
     """Whole and right, but a stranger's, under the name of the control node's."""
     shutil.rmtree(made.folder.path)
     store = store_of(history("other"))
-    create_archives(store, made.folder, Plan(RFC61, STRANGER, LEGACY), FIRST_MS + 9 * WEEK_MS)
+    create_archives(store, made.folder, ArchivePlan(RFC61, STRANGER, LEGACY), FIRST_MS + 9 * WEEK_MS)
 
 
 def with_an_archive_more(made: Made) -> None:

@@ -15,7 +15,7 @@ from cablestore import DRAFT8, LEGACY, Dialect, Skeleton, Tombstone, Verdict, en
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.importer import import_archives, import_deletions
-from cablestore.archive.writer import Plan
+from cablestore.archive.writer import ArchivePlan
 from cablestore.errors import ArchiveError, InvalidPostError
 from cablestore.protocol.body import LOCAL_ONLY, Block
 from cablestore.protocol.post import SIGNED_FROM, decode_post
@@ -128,7 +128,7 @@ def test_posts_in_several_archives_of_a_week_count_together(tmp_path: Path) -> N
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bytes | None], tuple[Plan, ArchiveFolder]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bytes | None], tuple[ArchivePlan, ArchiveFolder]]:
     """Archives in both profiles, public and sealed."""
     found = {}
     for profile in ("rfc61", "status-go"):
@@ -141,7 +141,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bytes | No
 @settings(max_examples=60)
 @given(st.data())
 def test_a_flipped_bit_anywhere_is_refused_and_leaves_no_trace(
-    made: dict[tuple[str, bytes | None], tuple[Plan, ArchiveFolder]], data: st.DataObject
+    made: dict[tuple[str, bytes | None], tuple[ArchivePlan, ArchiveFolder]], data: st.DataObject
 ) -> None:
     profile, key = data.draw(st.sampled_from(["rfc61", "status-go"])), data.draw(st.sampled_from([None, KEY]))
     plan, folder = made[profile, key]

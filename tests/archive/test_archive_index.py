@@ -28,12 +28,11 @@ from hypothesis import strategies as st
 from people import ANN, BOB
 
 from cablestore import LEGACY, limits
-from cablestore.archive.format.commitment import Signed
-from cablestore.archive.format.ids import archive_id
+from cablestore.archive.format.commitment import SignedStatement
 from cablestore.archive.format.index import Index, decode_index, encode_index, make_index, signed_index
 from cablestore.archive.format.merkle import MerkleTree
 from cablestore.archive.format.period import WEEK_MS, Period
-from cablestore.archive.format.profile import RFC61, STATUS_GO, Entry, Profile, with_id
+from cablestore.archive.format.profile import RFC61, STATUS_GO, Entry, Profile, archive_id, with_id
 from cablestore.archive.format.seal import is_sealed
 from cablestore.archive.proto import commitment_pb2, rfc61_pb2, status_go_pb2
 from cablestore.errors import ArchiveError
@@ -210,8 +209,11 @@ def test_an_entry_outside_of_data_is_refused(profile: Profile, place: dict[str, 
     ("place", "reason"),
     [
         ({"size_bytes": PIECE_SIZE_BYTES + 1}, "not whole pieces"),
-        ({"padding_bytes": PIECE_SIZE_BYTES}, "more than it needs"),
-        ({"size_bytes": 2 * PIECE_SIZE_BYTES, "padding_bytes": PIECE_SIZE_BYTES + 1}, "more than it needs"),
+        ({"padding_bytes": PIECE_SIZE_BYTES}, "more than a piece, or the whole archive"),
+        (
+            {"size_bytes": 2 * PIECE_SIZE_BYTES, "padding_bytes": PIECE_SIZE_BYTES + 1},
+            "more than a piece, or the whole archive",
+        ),
         ({"size_bytes": 2**64 - 1}, "not whole pieces"),
     ],
     ids=str,
@@ -312,7 +314,7 @@ def test_an_index_has_only_so_many_bytes() -> None:
     most = limits.MAX_INDEX_SIZE_BYTES
     with pytest.raises(ArchiveError, match="Do not fetch it again"):
         decode_index(bytes(most + 1), RFC61, data_size_bytes=0)
-    index = replace(community(RFC61).index, signed=Signed(bytes(most), b""))
+    index = replace(community(RFC61).index, signed=SignedStatement(bytes(most), b""))
     with pytest.raises(ArchiveError, match=f"readers take {most}"):
         encode_index(index)
 

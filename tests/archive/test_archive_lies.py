@@ -20,7 +20,6 @@ from people import ANN, BOB
 
 from cablestore import DRAFT8, LEGACY, Block, limits
 from cablestore.archive.format.archive import Archive, decode_archive, encode_archive, verified_post
-from cablestore.archive.format.message import EVERYONE_TOPIC, content_topic, message_of
 from cablestore.archive.format.period import WEEK_MS, Period
 from cablestore.archive.format.profile import (
     PROFILES,
@@ -36,6 +35,7 @@ from cablestore.archive.format.profile import (
 from cablestore.errors import ArchiveError
 from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.protocol.varint import encode_varint
+from cablestore.protocol.waku import EVERYONE_TOPIC, content_topic, message_of
 
 # --- archives that lie -------------------------------------------------------------------------------
 

@@ -10,14 +10,13 @@ import libtorrent as lt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torrents import COMMUNITY, bencoded, info
+from torrents import COMMUNITY, FOREIGN, PIECE, bencoded, files, info
 
 from cablestore import limits
 from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.torrent.metainfo import Metainfo, make_metainfo, read_info, read_torrent
 from cablestore.errors import ArchiveError
 
-PIECE = limits.PIECE_SIZE_BYTES
 TRACKERS = ("udp://127.0.0.1:1337/announce", "http://127.0.0.1/announce?a=1&b=2")
 
 few_pieces = st.lists(st.binary(min_size=1, max_size=1), min_size=1, max_size=4)
@@ -88,49 +87,6 @@ def test_what_is_written_is_read(pieces: list[bytes], index: bytes) -> None:
 def test_what_others_write_around_the_info_is_skipped() -> None:
     document = {b"info": info(), b"url-list": b"http://127.0.0.1/", b"nodes": [[b"127.0.0.1", 1]], b"creation date": 1}
     assert read_torrent(bencoded(document), COMMUNITY).info == bencoded(info())
-
-
-def files(*found: tuple[int, list[bytes]], **more: Any) -> list[dict[bytes, Any]]:
-    return [
-        {b"length": size, b"path": path, **{key.encode(): value for key, value in more.items()}} for size, path in found
-    ]
-
-
-SYMLINK = {b"attr": b"l", b"length": 0, b"path": [b"link"], b"symlink path": [b"..", b"etc"]}
-FOREIGN = {
-    "climbs out": info(files=files((2 * PIECE, [b"..", b"data"]), (7, [b"index"]))),
-    "absolute": info(files=files((2 * PIECE, [b"/etc/data"]), (7, [b"index"]))),
-    "nested": info(files=files((2 * PIECE, [b"data", b"data"]), (7, [b"index"]))),
-    "no path": info(files=files((2 * PIECE, []), (7, [b"index"]))),
-    "other names": info(files=files((2 * PIECE, [b"data"]), (7, [b"Index"]))),
-    "other order": info(files=files((7, [b"index"]), (2 * PIECE, [b"data"]))),
-    "twice the same": info(files=files((2 * PIECE, [b"data"]), (7, [b"data"]))),
-    "one file more": info(files=files((2 * PIECE, [b"data"]), (7, [b"index"]), (0, [b"run.sh"]))),
-    "one file less": info(files=files((2 * PIECE + 7, [b"data"]))),
-    "a symlink": info(files=[*files((2 * PIECE, [b"data"]), (7, [b"index"])), SYMLINK]),
-    "symlinks": info(files=files((2 * PIECE, [b"data"]), (7, [b"index"]), attr=b"l")),
-    "a symlink's target": info(files=files((2 * PIECE, [b"data"]), (7, [b"index"]), **{"symlink path": [b"x"]})),
-    "executable": info(files=files((2 * PIECE, [b"data"]), (7, [b"index"]), attr=b"x")),
-    "a list as length": info(files=files(([1], [b"data"]), (7, [b"index"]))),  # type: ignore[arg-type] # on purpose
-    "negative": info(files=files((-PIECE, [b"data"]), (7, [b"index"]))),
-    "no whole piece": info(files=files((2 * PIECE - 1, [b"data"]), (7, [b"index"]))),
-    "no data": info(files=files((0, [b"data"]), (7, [b"index"])), pieces=bytes(20)),
-    "no index": info(files=files((2 * PIECE, [b"data"]), (0, [b"index"])), pieces=bytes(40)),
-    "files as text": info(files=b"data"),
-    "a single file": info(files=None, length=2 * PIECE),
-    "another community": info(name=b"beef"),
-    "a name that climbs": info(name=b".."),
-    "a name as number": info(name=7),
-    "other pieces": info(piece_length=131_072),
-    "too few hashes": info(pieces=bytes(40)),
-    "too many hashes": info(pieces=bytes(80)),
-    "half a hash": info(pieces=bytes(59)),
-    "hashes as number": info(pieces=1),
-    "private": info(private=1),
-    "version 2 beside it": info(meta_version=2, file_tree={}),
-    "huge": info(files=files((2**40 // PIECE * PIECE, [b"data"]), (7, [b"index"]))),
-    "as large as numbers are": info(files=files((2**62 // PIECE * PIECE, [b"data"]), (2**62, [b"index"]))),
-}
 
 
 @pytest.mark.parametrize("name", FOREIGN)

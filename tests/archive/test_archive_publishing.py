@@ -19,17 +19,17 @@ from cablestore.archive.content.community import CidFolder
 from cablestore.archive.content.remote import ContentRemote
 from cablestore.archive.content.server import ContentServer
 from cablestore.archive.content.store import ContentStore
-from cablestore.archive.fetch import Sources, fetching
+from cablestore.archive.fetch import ArchiveSources, fetching
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.announcement import link_text, parse_link
 from cablestore.archive.format.archive import decode_archive
-from cablestore.archive.format.cid import CODEC_MANIFEST, Cid, Generation, manifest_cid
+from cablestore.archive.format.cid import CODEC_MANIFEST, Cid, ManifestFormat, manifest_cid
 from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.period import WEEK_MS
-from cablestore.archive.importer import Imported
+from cablestore.archive.importer import ArchiveImportReport
 from cablestore.archive.local import cid_archives, community_folder, local_archives
 from cablestore.archive.member import ImportLog, cid_of, import_noted, verified_by_any_profile, wanted
-from cablestore.archive.publish import ARCHIVE_FILENAME, NodeTarget, Published, Publisher, StoreTarget
+from cablestore.archive.publish import ARCHIVE_FILENAME, NodeTarget, Publisher, PublishReport, StoreTarget
 from cablestore.errors import ArchiveError, NoRoomError, UnreachableError
 
 ME = CONTROL.public_key
@@ -45,24 +45,24 @@ def made(
         return archived(store, community_folder(folder, ME), plan_of(profile, key))
 
 
-def published(files: ArchiveFolder, folder: Path, key: bytes | None = None) -> Published:
+def published(files: ArchiveFolder, folder: Path, key: bytes | None = None) -> PublishReport:
     """In a store on the disk."""
     with ContentStore.open(folder) as store:
         return Publisher(CONTROL, LEGACY, key).publish(files, StoreTarget(store))
 
 
-def published_on(files: ArchiveFolder, url: str, key: bytes | None = None) -> Published:
+def published_on(files: ArchiveFolder, url: str, key: bytes | None = None) -> PublishReport:
     with NodeTarget(url) as target:
         return Publisher(CONTROL, LEGACY, key).publish(files, target)
 
 
 def fetched(
     store: CableStore, cid: Cid, folder: Path, *nodes: str, key: bytes | None = None, weeks: int = 99
-) -> Imported:
+) -> ArchiveImportReport:
     """Fetch the newest so many weeks that the store misses, and import them."""
     imported = ImportLog(community_folder(folder, ME), store.identity.public_key)
-    total = Imported()
-    with fetching(cid, folder, ME, LEGACY, Sources(nodes=nodes, timeout_s=5), key) as community:
+    total = ArchiveImportReport()
+    with fetching(cid, folder, ME, LEGACY, ArchiveSources(nodes=nodes, timeout_s=5), key) as community:
         entries = wanted(community.verified, imported)[:weeks]
         for _, found in import_noted(store, community.verified, community.fetch(entries), imported, key=key):
             total += found
@@ -75,7 +75,7 @@ def node(tmp_path: Path) -> Iterator[ServedContent]:
         yield node
 
 
-def with_index(folder: Path, found: Published, key: bytes | None = None) -> VerifiedIndex:
+def with_index(folder: Path, found: PublishReport, key: bytes | None = None) -> VerifiedIndex:
     with ContentStore.open(folder) as store:
         data = b"".join(store.get(found.index_cid))
     return verified_by_any_profile(data, ME, LEGACY, data_size_bytes=None, key=key)
@@ -127,7 +127,7 @@ def test_a_week_later_only_what_is_new_is_sent(tmp_path: Path, node: ServedConte
     early = tuple(post for post in posts if post.timestamp_ms < FIRST_MS + 3 * WEEK_MS)
     files = made(tmp_path, early)
     first = published_on(files, node.url)
-    nothing = Published(first.index_cid, first.archives, 0, 0)
+    nothing = PublishReport(first.index_cid, first.archives, 0, 0)
     assert published_on(files, node.url) == nothing
     assert published(files, tmp_path / "content") == first
     assert published(files, tmp_path / "content") == nothing
@@ -166,7 +166,7 @@ def test_a_node_is_believed_no_id_that_is_not_of_what_was_sent(tmp_path: Path) -
     _, other, _ = described(b"other")
     unknown = Cid(CODEC_MANIFEST, b"\x07" * 32)
     cases = [
-        (manifest_cid(other), item_json(manifest_cid(other), other), "do not believe it"),
+        (manifest_cid(other), item_json(manifest_cid(other), other), "something else. Use another node"),
         (unknown, item_json(unknown, first), "Publish on another node"),
         ("nonsense", None, "not a content id"),
     ]
@@ -180,18 +180,18 @@ def test_a_node_is_believed_no_id_that_is_not_of_what_was_sent(tmp_path: Path) -
             asyncio.run(work(Told(listed={"content": []}, uploaded=str(cid).encode(), manifest=item)))
 
 
-@pytest.mark.parametrize("generation", Generation)
-def test_members_fetch_from_nodes_of_every_generation(tmp_path: Path, generation: Generation) -> None:
+@pytest.mark.parametrize("manifest_format", ManifestFormat)
+def test_members_fetch_from_nodes_of_every_generation(tmp_path: Path, manifest_format: ManifestFormat) -> None:
     """Each writes other manifests, and so gives other ids to the same bytes."""
 
     async def work() -> None:
         with ContentStore.open(tmp_path / "content") as content:
-            async with ContentServer(content, generation=generation) as server:
+            async with ContentServer(content, manifest_format=manifest_format) as server:
                 found = await asyncio.to_thread(published_on, made(tmp_path), server.url)
                 assert await asyncio.to_thread(published_on, made(tmp_path), server.url) == found._replace(
                     sent=0, sent_bytes=0
                 )
-                assert content.manifest(found.index_cid).generation is generation
+                assert content.manifest(found.index_cid).manifest_format is manifest_format
                 await asyncio.to_thread(fetched, member, found.index_cid, tmp_path / "got", server.url)
 
     with store_of(some_weeks()) as control, store_of(()) as member:
@@ -220,7 +220,7 @@ def test_a_member_gets_what_the_control_node_has(
             local.stored(local.verified.index.entries[0])
         assert fetched(member, found.index_cid, tmp_path / "got", node.url, key=key).archives == found.archives - 1
         assert member.dump_digest() == control.dump_digest()
-        assert fetched(member, found.index_cid, tmp_path / "got", node.url, key=key) == Imported()
+        assert fetched(member, found.index_cid, tmp_path / "got", node.url, key=key) == ArchiveImportReport()
         log = ImportLog(tmp_path / "other")
         entries = wanted(local.verified, log)
         stored = ((entry, local.stored(entry)) for entry in entries)
@@ -234,7 +234,7 @@ def test_nothing_comes_twice_and_another_node_takes_over(tmp_path: Path, node: S
     folder = CidFolder(community_folder(tmp_path / "got", ME))
     with served(tmp_path / "empty") as empty, Wire(node.port) as wire:
         nodes = ("http://127.0.0.1:9", empty.url, f"http://{wire.address}")
-        with fetching(found.index_cid, tmp_path / "got", ME, LEGACY, Sources(nodes=nodes)) as community:
+        with fetching(found.index_cid, tmp_path / "got", ME, LEGACY, ArchiveSources(nodes=nodes)) as community:
             entries = wanted(community.verified, ImportLog(tmp_path))
             seen: list[tuple[int, int]] = []
             sizes = [len(stored) for _, stored in community.fetch(entries, lambda *moved: seen.append(moved))]
@@ -313,7 +313,7 @@ def test_the_disk_and_sizes_are_looked_at_before_anything_is_fetched(
 ) -> None:
     """MIN_FREE_DISK_SIZE_BYTES is left free, MAX_STORED_ARCHIVE_SIZE_BYTES and MAX_INDEX_SIZE_BYTES are not exceeded."""
     found = published_on(made(tmp_path), node.url)
-    with fetching(found.index_cid, tmp_path / "got", ME, LEGACY, Sources(nodes=(node.url,))) as community:
+    with fetching(found.index_cid, tmp_path / "got", ME, LEGACY, ArchiveSources(nodes=(node.url,))) as community:
         monkeypatch.setattr(limits, "MIN_FREE_DISK_SIZE_BYTES", 2**62)
         with pytest.raises(NoRoomError, match=r"bytes free, \d+ and 4611686018427387904 in reserve are needed"):
             next(community.fetch([*community.verified.index.entries]))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from archive_network import Seed, Wire, bytes_of, digest, told, weeks_told
+from raku_logs import logs_of
 
 from cablestore import CableStore
 from cablestore.archive.format.period import WEEK_MS
@@ -18,21 +18,6 @@ FIRST_MS = int(datetime(2022, 1, 3, tzinfo=UTC).timestamp() * 1000)
 """The first Monday of the year."""
 FEW = frozenset({"cro", "mugs", "raku-doc", "raku-land", "red"})
 CABAL_KEY = "17" * 32
-
-
-def logs_of(data: Path, folder: Path, channels: frozenset[str] | None) -> Path:
-    """Unpack logs of the year, of these channels or of all."""
-    packed = data / "irc" / "raku.tar.xz"
-    if not packed.exists():
-        pytest.skip("no raku.tar.xz")
-    with tarfile.open(packed) as found:
-        wanted = [
-            member
-            for member in found
-            if member.isfile() and "/2022/" in member.name and (not channels or member.name.split("/")[-3] in channels)
-        ]
-        found.extractall(folder, wanted, filter="data")
-    return folder
 
 
 def stored(logs: Path, scratch: Path, path: Path) -> int:

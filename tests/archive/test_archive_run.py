@@ -25,7 +25,7 @@ from waiting import LIMIT_S, wait_until
 from cablestore import CableStore
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.period import WEEK_MS, due_after, week_of
-from cablestore.archive.seed import Seeding
+from cablestore.archive.seed import Seeder
 from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
 from cablestore.errors import ArchiveError, IncompleteError
 from cablestore.limits import PIECE_SIZE_BYTES
@@ -319,7 +319,7 @@ def test_a_seed_that_nobody_can_reach_any_more_is_an_error(here: Path) -> None:
     community = community_of(here)
     config = TorrentConfig(enabled=True, port=0, data_folder=here / "made", torrent_folder=here / "made")
     with TorrentEngine(config) as engine:
-        seeding = Seeding(engine, community)
+        seeding = Seeder(engine, community)
         assert not seeding.look()
         assert engine._session is not None
         engine._session._session.apply_settings({"listen_interfaces": ""})

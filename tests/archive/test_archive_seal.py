@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from cablestore.archive.format import seal as sealing
 from cablestore.archive.format.archive import decode_archive
 from cablestore.archive.format.profile import Profile
-from cablestore.archive.format.protobuf import fields
 from cablestore.archive.format.seal import SEAL_OVERHEAD_BYTES, seal, unseal
 from cablestore.errors import ArchiveError
+from cablestore.protocol.protobuf import fields
 
 
 @given(st.binary(max_size=200), st.binary(min_size=32, max_size=32), st.sampled_from([b"archive", b"index"]))

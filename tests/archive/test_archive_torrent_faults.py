@@ -11,9 +11,9 @@ from typing import Any
 
 import libtorrent as lt
 import pytest
-from test_archive_metainfo import FOREIGN
 from torrents import (
     COMMUNITY,
+    FOREIGN,
     HERE,
     bencoded,
     content,

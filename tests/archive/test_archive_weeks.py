@@ -12,12 +12,12 @@ from people import ANN
 
 from cablestore import DRAFT8, LEGACY, Dialect, Post, Text, encode_post
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
-from cablestore.archive.format.message import message_of
 from cablestore.archive.format.period import WEEK_MS, week_of
 from cablestore.archive.weeks import by_week, messages_of
 from cablestore.export.writer import post_record
 from cablestore.limits import MAX_ARCHIVED_TIMESTAMP_MS
 from cablestore.protocol.post import decode_post
+from cablestore.protocol.waku import message_of
 
 TIMES_MS = st.one_of(
     st.integers(0, MAX_ARCHIVED_TIMESTAMP_MS),

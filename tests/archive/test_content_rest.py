@@ -25,7 +25,14 @@ from cablestore.archive.content.api import PREFIX
 from cablestore.archive.content.client import ContentClient, download_file, upload_file
 from cablestore.archive.content.server import ContentServer
 from cablestore.archive.content.store import ContentStore
-from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, CODEC_BLOCK, Cid, Generation, Manifest, manifest_cid
+from cablestore.archive.format.cid import (
+    BLOCK_SIZE_BYTES,
+    CODEC_BLOCK,
+    Cid,
+    DatasetManifest,
+    ManifestFormat,
+    manifest_cid,
+)
 from cablestore.errors import ArchiveError, NodeError, NoRoomError
 
 PAYLOAD_CID = "zDvZRwzmBEaJ338xaCHbKbGAJ4X41YyccS6eyorrYBbmPnWuLxCh"
@@ -142,14 +149,16 @@ def test_many_clients_at_once_get_what_they_put(tmp_path: Path, node: ServedCont
     asyncio.run(all_of_them())
 
 
-@pytest.mark.parametrize("generation", Generation)
-def test_the_server_writes_manifests_of_the_generation_it_is_told(tmp_path: Path, generation: Generation) -> None:
+@pytest.mark.parametrize("manifest_format", ManifestFormat)
+def test_the_server_writes_manifests_of_the_generation_it_is_told(
+    tmp_path: Path, manifest_format: ManifestFormat
+) -> None:
     async def work(_: ContentServer, client: ContentClient) -> Any:
         return await client.upload_bytes(b"payload", filename="hello.txt", mimetype="text/plain")
 
-    uploaded = with_server(tmp_path, work, generation=generation)
-    assert uploaded.manifest.generation is generation
-    assert (str(uploaded.cid) == PAYLOAD_CID) is (generation is Generation.CODEX)
+    uploaded = with_server(tmp_path, work, manifest_format=manifest_format)
+    assert uploaded.manifest.manifest_format is manifest_format
+    assert (str(uploaded.cid) == PAYLOAD_CID) is (manifest_format is ManifestFormat.CODEX)
 
 
 # --- refusals ----------------------------------------------------------------------------------------
@@ -420,5 +429,5 @@ def test_the_server_takes_the_same_memory_whatever_the_size(tmp_path: Path) -> N
 
 def test_a_manifest_from_elsewhere_cannot_forge_headers() -> None:
     with pytest.raises(ArchiveError, match="no filename"):
-        Manifest(described(b"x")[1].tree, 1, 'a"\r\nSet-Cookie: x')
+        DatasetManifest(described(b"x")[1].tree, 1, 'a"\r\nSet-Cookie: x')
     assert manifest_cid(described(b"x")[1]) == described(b"x")[0]

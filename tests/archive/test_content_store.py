@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from content_child import bytes_of
+from content_nodes import tree_cid
 from folders import SUPPORT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,10 +24,9 @@ from cablestore.archive.format.cid import (
     BLOCK_SIZE_BYTES,
     CODEC_BLOCK,
     Cid,
-    Generation,
+    ManifestFormat,
     leaf_of,
     manifest_cid,
-    tree_cid,
 )
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StoreLockedError
 
@@ -83,13 +83,15 @@ class Model(RuleBasedStateMachine):
         data=st.one_of(st.binary(min_size=1, max_size=20), st.sampled_from([b"a", b"a\0", b"a\0\0", b"\0"])),
         times=st.sampled_from([1, 1, 70_000]),
         name=NAMES,
-        generation=st.sampled_from(Generation),
+        manifest_format=st.sampled_from(ManifestFormat),
         cut=st.integers(1, 200_000),
     )
-    def put(self, data: bytes, times: int, name: str | None, generation: Generation, cut: int) -> None:
+    def put(self, data: bytes, times: int, name: str | None, manifest_format: ManifestFormat, cut: int) -> None:
         data = (data * times)[:300_000]
         chunks = [data[at : at + cut] for at in range(0, len(data), cut)] if len(data) // cut < 50 else [data]
-        manifest = self.store.put(chunks, filename=name, mimetype="a/b" if name else None, generation=generation)
+        manifest = self.store.put(
+            chunks, filename=name, mimetype="a/b" if name else None, manifest_format=manifest_format
+        )
         assert manifest.dataset_size_bytes == len(data)
         self.model[manifest_cid(manifest)] = data
 

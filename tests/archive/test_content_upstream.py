@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from content_child import bytes_of
-from content_nodes import Told, all_told, ask, described, honest, put, served, without_end
+from content_nodes import Told, all_told, ask, described, honest, put, request_fetch, served, without_end
 from waiting import LIMIT_S, wait_until
 
 from cablestore import limits
@@ -51,7 +51,7 @@ def test_nodes_that_have_each_other_as_upstream_do_not_ask_in_a_circle(tmp_path:
                 with pytest.raises(NoSuchContentError):
                     await asyncio.wait_for(client.manifest(unknown), LIMIT_S)
                 with pytest.raises(NoSuchContentError):
-                    await asyncio.wait_for(client.request_fetch(unknown), LIMIT_S)
+                    await asyncio.wait_for(request_fetch(client, unknown), LIMIT_S)
 
     asyncio.run(run())
 
@@ -105,10 +105,10 @@ def test_fetches_at_once_are_limited_and_ended_with_the_server(tmp_path: Path) -
                     ContentClient(server.url) as client,
                 ):
                     for cid, _ in nodes[:-1]:
-                        await client.request_fetch(cid)
-                        await client.request_fetch(cid)  # is under way already
+                        await request_fetch(client, cid)
+                        await request_fetch(client, cid)  # is under way already
                     with pytest.raises(NoRoomError, match="try again later"):
-                        await client.request_fetch(nodes[-1][0])
+                        await request_fetch(client, nodes[-1][0])
                 assert store.datasets() == []
                 assert list((tmp_path / "store" / "incoming").iterdir()) == []
 

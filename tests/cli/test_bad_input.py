@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_export_damage import with_manifest
-from test_irc_formats import SAMPLES, laid
+from exporting import with_manifest
+from irc_logs import SAMPLES, laid
 
 from cablestore import CableStore
 from cablestore.errors import CorruptExportError, ExportError

@@ -20,7 +20,7 @@ from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, Identity
 from cablestore.cli import cli, main
-from cablestore.cli.demo_data import sample
+from cablestore.cli.demo import sample
 from cablestore.cli.output import safe, size, when
 from cablestore.cli.read import histogram
 
@@ -148,7 +148,7 @@ def test_import_tells_what_it_did_and_adds_nothing_twice(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["show", "zz"], "is no hash"),
+        (["show", "zz"], "is not a hash"),
         (["show", "00" * 32], "there is no post"),
         (["show", "abcd"], "no post here has a hash"),
         (["show"], "Missing argument"),
@@ -159,11 +159,11 @@ def test_import_tells_what_it_did_and_adds_nothing_twice(run: Run) -> None:
         (["topic", "default", "x" * 513], "allowed are 0 to 512"),
         (["name", "x" * 33], "allowed are 1 to 32"),
         (["log", "default", "-n", "0"], "0 is not in the range"),
-        (["log", "default", "--since", "yesterday"], "is no time"),
-        (["log", "default", "--since", "99999999999y"], "is no time"),
+        (["log", "default", "--since", "yesterday"], "is not a time"),
+        (["log", "default", "--since", "99999999999y"], "is not a time"),
         (["prune"], "say what to discard"),
         (["prune", "--author", "me"], "a public key"),
-        (["prune", "--before", "soon"], "is no time"),
+        (["prune", "--before", "soon"], "is not a time"),
         (["import-irc", "/nowhere/at/all"], "there is no file or folder"),
         (["import-irc", __file__], "is not a chat log"),
         (["init", "--dialect", "klingon"], "klingon"),

@@ -283,7 +283,7 @@ def test_a_long_folder_works_too(folder: Path, tmp_path: Path, monkeypatch: pyte
         # A temporary folder that is too long itself: no client gets through, and none fails in another way.
         monkeypatch.setattr(tempfile, "tempdir", str(long.parent))
         assert connect(long) is None
-    with CableStore.open(long) as store, pytest.raises(StorageError, match="no control socket can be made at"):
+    with CableStore.open(long) as store, pytest.raises(StorageError, match="no control socket can be created at"):
         control(store, long)
     assert not list(long.parent.glob("cablestore-*"))
 

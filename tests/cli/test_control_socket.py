@@ -17,11 +17,18 @@ from people import ANN, raws
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, limits
-from cablestore.cli.control_socket import NAME, ControlServer, Reply, Request, ask, connect
+from cablestore.cli.control_socket import (
+    NAME,
+    ControlReply,
+    ControlRequest,
+    ControlServer,
+    ask,
+    connect,
+)
 from cablestore.cli.remote import control
 from cablestore.errors import StorageError
 
-HELLO = Request("channels", {}, json=True, width=80, terminal=False)
+HELLO = ControlRequest("channels", {}, json=True, width=80, terminal=False)
 
 
 def said(folder: Path, line: bytes) -> list[dict[str, Any]]:
@@ -82,7 +89,7 @@ LOG: dict[str, Any] = {
 
 def test_a_file_of_that_name_is_left_alone(folder: Path) -> None:
     (folder / NAME).write_text("mine")
-    with CableStore.open(folder) as store, pytest.raises(StorageError, match="no control socket can be made at"):
+    with CableStore.open(folder) as store, pytest.raises(StorageError, match="no control socket can be created at"):
         control(store, folder)
     assert (folder / NAME).read_text() == "mine"
     assert connect(folder) is None
@@ -183,7 +190,7 @@ def test_more_clients_than_max_control_connections_are_refused(folder: Path) -> 
         waiting = [connect(folder) for _ in range(limits.MAX_CONTROL_CONNECTIONS)]
         assert None not in waiting
         [error, last] = said(folder, line())
-        assert "commands run already" in error["err"]
+        assert "commands are already running" in error["err"]
         assert last == {"exit": 2}
         for connection in waiting:
             assert connection is not None
@@ -252,12 +259,12 @@ def test_a_newer_server_keeps_its_socket(folder: Path) -> None:
 
 
 def test_replies_that_are_none_are_an_error_of_ours(folder: Path) -> None:
-    def nonsense(_: Request, reply: Reply) -> int:
+    def nonsense(_: ControlRequest, reply: ControlReply) -> int:
         reply._connection.sendall(b"[1]\n")
         return 0
 
     with ControlServer(folder, nonsense):
         connection = connect(folder)
         assert connection is not None
-        with connection, pytest.raises(StorageError, match="ended before this command did"):
+        with connection, pytest.raises(StorageError, match="ended before this command"):
             list(ask(connection, HELLO))

@@ -279,7 +279,7 @@ def test_a_disk_that_is_full_is_told_everywhere(tmp_path: Path, serving: Callabl
     with limited("sync", one.address, "--create", "-s", str(tmp_path / "b")) as syncing:
         _, errors = syncing.communicate(timeout=LIMIT_S)
         assert syncing.returncode == 3
-        assert "the disk refused" in errors
+        assert "could not be written to the disk" in errors
         assert "Traceback" not in errors
     arguments = ["--create", "-s", str(tmp_path / "c"), "--connect", one.address, "--metrics", HERE, "--json"]
     with limited("serve", *arguments) as two:

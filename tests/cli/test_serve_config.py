@@ -22,9 +22,9 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[service.Plan]:
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[service.ServePlan]:
     """What `serve` would do, instead of doing it."""
-    found: list[service.Plan] = []
+    found: list[service.ServePlan] = []
 
     def run(*arguments: Any) -> int:
         found.append(arguments[-1])
@@ -44,7 +44,7 @@ def toml(tmp_path: Path, text: str) -> Path:
 
 
 def test_options_win_over_the_environment_over_the_file(
-    tmp_path: Path, run: Command, plans: list[service.Plan], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: Command, plans: list[service.ServePlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = toml(
         tmp_path,
@@ -74,16 +74,18 @@ def test_options_win_over_the_environment_over_the_file(
     assert [plan.settings.window_ms for plan in plans] == [None, None, 7 * 86_400_000]
 
 
-def test_without_options_settings_are_those_of_a_node(tmp_path: Path, run: Command, plans: list[service.Plan]) -> None:
+def test_without_options_settings_are_those_of_a_node(
+    tmp_path: Path, run: Command, plans: list[service.ServePlan]
+) -> None:
     assert run("serve", "--create", "-s", tmp_path / "store", "--connect", "peer.example:1")[0] == 0
     [plan] = plans
-    assert plan == service.Plan(NodeSettings(), (), (Address("peer.example", 1),), None)
+    assert plan == service.ServePlan(NodeSettings(), (), (Address("peer.example", 1),), None)
     assert plan.settings.prologue == PROLOGUE
     assert plan.settings.max_handshakes == limits.MAX_HANDSHAKES
 
 
 def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
-    tmp_path: Path, run: Command, plans: list[service.Plan]
+    tmp_path: Path, run: Command, plans: list[service.ServePlan]
 ) -> None:
     [text] = re.findall(r"```toml\n(.*?)```", OPERATIONS, flags=re.DOTALL)
     assert set(tomllib.loads(text)["serve"]) == set(config_keys(serve))
@@ -103,16 +105,16 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ([], "say where"),
+        ([], "no address is given"),
         (["--listen", "nonsense:port"], "is no address"),
         (["--listen", "127.0.0.1:65536"], "is no address"),
         (["--listen", ":1"], "is no address"),
         (["--listen", f"{'a' * 64}.example:1"], "no host can have this name"),
         (["--listen", "a..b:1"], "no host can have this name"),
-        (["--connect", "peer.example:0"], "nobody listens on port 0"),
+        (["--connect", "peer.example:0"], "port 0 cannot be connected to"),
         (["--connect", "peer.example:-1"], "is no address"),
         (["--listen", HERE, "--metrics", "x:y"], "is no address"),
-        (["--listen", HERE, "--cabal-key", KEY[:-1]], "a cabal key has 64 hex digits, what was given has 63"),
+        (["--listen", HERE, "--cabal-key", KEY[:-1]], "a cabal key has 64 hex digits; the given text has 63"),
         (["--listen", HERE, "--cabal-key", "secret" * 20], "a cabal key has 64 hex digits"),
         (["--listen", HERE, "--cabal-key", "@/nowhere/at/all"], "cannot be read from /nowhere/at/all"),
         (["--listen", HERE, "--cabal-key", f"@{__file__}"], "cabal key"),
@@ -120,17 +122,17 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
         (["--listen", HERE, "--channels", "x" * 65], "has 65 code points, allowed are 1 to 64"),
         (["--listen", HERE, "--channels", "\udcff"], "is not UTF-8"),
         (["--listen", HERE, "--prologue", "\udcff"], "is not UTF-8"),
-        (["--listen", HERE, "--window", "long"], "is no length of time"),
-        (["--listen", HERE, "--window", "0s"], "is no length of time"),
-        (["--listen", HERE, "--window", "9" * 5000 + "y"], "is no length of time"),
-        (["--listen", HERE, "--window", "999999999999y"], "is no length of time"),
-        (["--listen", HERE, "--idle-timeout", "10"], "is no length of time"),
+        (["--listen", HERE, "--window", "long"], "is not a duration"),
+        (["--listen", HERE, "--window", "0s"], "is not a duration"),
+        (["--listen", HERE, "--window", "9" * 5000 + "y"], "is not a duration"),
+        (["--listen", HERE, "--window", "999999999999y"], "is not a duration"),
+        (["--listen", HERE, "--idle-timeout", "10"], "is not a duration"),
         (["--listen", HERE, "--max-peers", "0"], "0 is not in the range"),
         (["--listen", HERE, "--max-peers-per-address", "many"], "is not a valid integer"),
         (["--listen", HERE, "--max-handshakes", "0"], "0 is not in the range"),
         (["--listen", HERE, "--rows-per-s", "0"], "0 is not in the range"),
         (["--listen", HERE, "--rows-in-advance", "0"], "0 is not in the range"),
-        (["--listen", HERE, "--list-every", ""], "is no length of time"),
+        (["--listen", HERE, "--list-every", ""], "is not a duration"),
         (["--listen", HERE, "--max-queued-size", "1"], "1 is not in the range"),
         (["--listen", HERE, "--log-format", "xml"], "'xml' is not one of"),
         (["--listen", HERE, "--log-level", "loud"], "'loud' is not one of"),
@@ -138,7 +140,7 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
     ],
 )
 def test_bad_values_have_status_2_and_open_nothing(
-    tmp_path: Path, run: Command, arguments: list[str], reason: str, plans: list[service.Plan]
+    tmp_path: Path, run: Command, arguments: list[str], reason: str, plans: list[service.ServePlan]
 ) -> None:
     status, out, err = run("serve", "--create", "-s", tmp_path / "store", *arguments)
     assert (status, out, plans) == (2, "", [])
@@ -160,15 +162,15 @@ def test_bad_values_have_status_2_and_open_nothing(
             '[serve]\nlistn = ["a:1"]\nmax_peers = 3',
             "sets listn, max_peers, which is not known. Known are: cabal-key, ",
         ),
-        ('[serve]\nlisten = "a:1"', "listen has to be an array of texts"),
-        ("[serve]\nlisten = [1]", "listen has to be an array of texts"),
+        ('[serve]\nlisten = "a:1"', "listen must be an array of texts"),
+        ("[serve]\nlisten = [1]", "listen must be an array of texts"),
         ('[serve]\nlisten = ["a:b"]', "listen: 'a:b' is no address"),
-        ('[serve]\nmax-peers = "3"', "max-peers has to be a whole number"),
-        ("[serve]\nmax-peers = true", "max-peers has to be a whole number"),
+        ('[serve]\nmax-peers = "3"', "max-peers must be a whole number"),
+        ("[serve]\nmax-peers = true", "max-peers must be a whole number"),
         ("[serve]\nmax-peers = 0", "max-peers: 0 is not in the range"),
-        ('[serve]\nfollow = "no"', "follow has to be true or false"),
-        ("[serve]\nidle-timeout = 600", "idle-timeout has to be a text"),
-        ("[serve]\ncabal-key = 12", "cabal-key has to be a text"),
+        ('[serve]\nfollow = "no"', "follow must be true or false"),
+        ("[serve]\nidle-timeout = 600", "idle-timeout must be a text"),
+        ("[serve]\ncabal-key = 12", "cabal-key must be a text"),
         ('[serve]\ncabal-key = "secret"', "cabal-key: a cabal key has 64 hex digits"),
         ('[serve]\nlog-level = "loud"', "log-level: 'loud' is not one of"),
         ('[serve]\nconfig = "x"', "sets config, which is not known"),
@@ -176,7 +178,7 @@ def test_bad_values_have_status_2_and_open_nothing(
     ],
 )
 def test_bad_files_have_status_2_and_open_nothing(
-    tmp_path: Path, run: Command, text: str, reason: str, plans: list[service.Plan]
+    tmp_path: Path, run: Command, text: str, reason: str, plans: list[service.ServePlan]
 ) -> None:
     status, out, err = run(
         "serve", "--create", "-s", tmp_path / "store", "--listen", HERE, "--config", toml(tmp_path, text)

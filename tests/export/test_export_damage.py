@@ -12,7 +12,7 @@ import blake3
 import msgpack
 import pytest
 import zstandard
-from exporting import copied, in_memory, scratch_folder
+from exporting import copied, in_memory, scratch_folder, with_manifest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,16 +55,6 @@ def test_any_missing_or_cut_file_is_found(whole: Path, tmp_path: Path) -> None:
                     verify_export(folder)
             else:
                 assert_found(folder, name)
-
-
-def with_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the manifest and give it the right checksum."""
-    fields = json.loads((folder / "manifest.json").read_text())
-    fields.pop("blake3")
-    change(fields)
-    text = json.dumps(fields, indent=1) + "\n"
-    fields["blake3"] = blake3.blake3(text.encode()).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(fields, indent=1) + "\n")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from folders import SUPPORT
 from people import ANN, raws
+from store_commands import COMMANDS
 
 from cablestore import CableStore
 from cablestore.errors import MissingDatabaseError, NotAStoreError
@@ -66,31 +67,6 @@ LOSSES = [
     names_what_lost_all_files_but_notes,
     names_an_unfinished_one,
     has_no_header,
-]
-COMMANDS = [
-    "init",
-    "identity",
-    "post default x",
-    "channels",
-    "log default",
-    "stats",
-    "check",
-    "rebuild",
-    "dump",
-    "prune --keep 1",
-    "compact",
-    "export OUT",
-    "import EXPORT",
-    "import-irc LOG",
-    "generations",
-    "generations --remove kept",
-    "generations --back-to generation-000001",
-    "serve --listen 127.0.0.1:0",
-    "serve --create --listen 127.0.0.1:0",
-    "sync 127.0.0.1:1",
-    "sds status",
-    "archive create OUT",
-    "archive announce magnet:?xt=urn:btih:" + "0" * 40,
 ]
 
 

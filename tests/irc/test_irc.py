@@ -10,7 +10,7 @@ import blake3
 import pytest
 
 from cablestore import LEGACY, CableStore, Identity, Verdict, limits
-from cablestore.cli.demo_data import sample
+from cablestore.cli.demo import sample
 from cablestore.errors import LogFormatError
 from cablestore.irc.importer import ImportReport, LogFile, find_logs, import_logs, posts_of
 from cablestore.irc.posts import NickKeys

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_irc_formats import PHRASE, imported, laid
+from irc_logs import PHRASE, imported, laid
 
 from cablestore import CableStore, limits
-from cablestore.cli.demo_data import sample
+from cablestore.cli.demo import sample
 from cablestore.errors import LogFormatError
 from cablestore.irc.importer import find_logs, import_logs
 

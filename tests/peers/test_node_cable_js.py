@@ -10,7 +10,7 @@ import pytest
 from cable_js import BAD, BODIES, FITS, GOOD, LONG, POSTS, RESERVED
 from peering import Keeper, Raw, hashes_of, memory, network, raw_peer, run, sync_of, until
 from people import ANN, BOB, raws
-from test_node_relay_hostile import RELAYS, between
+from relaying import RELAYS, between
 
 from cablestore import DRAFT8, LEGACY, Dialect, Post
 from cablestore.protocol.body import MODERATION_TYPES, TEXT

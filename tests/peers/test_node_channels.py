@@ -12,7 +12,7 @@ from people import ANN, BOB, raws
 
 from cablestore import limits
 from cablestore.peers import Node, NodeSettings
-from cablestore.peers.question import Question
+from cablestore.peers.sync import CollectedAnswer
 from cablestore.protocol.message import ListRequest, StateRequest, TimeRangeRequest
 from cablestore.reconcile.messages import NEW_CHANNEL
 
@@ -23,9 +23,9 @@ SELDOM = NodeSettings(list_every_s=36_000, reconcile_every_s=36_000)
 async def in_touch(net: Network) -> None:
     """Wait until all links are between stores that know each other, and what they begin with is done."""
     await until(lambda: all(link.met.done() and link.met.result() for link in net.links))
-    await until(lambda: not any(len(node.reconciling) for node in net.nodes))
+    await until(lambda: not any(len(node.reconciler) for node in net.nodes))
     for link in net.links:  # whose first questions are answered, since this one is
-        question = Question(link._node.loop)
+        question = CollectedAnswer(link._context.loop)
         link.ask(ListRequest(b"", 0, 1), question)
         await soon(question.done)
 
@@ -137,7 +137,7 @@ def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.Monk
             for _ in range(200):
                 back.send_frames([NEW_CHANNEL])
             await until(lambda: listed(other) > before)
-            question = Question(other.loop)
+            question = CollectedAnswer(other.context.loop)
             back.ask(TimeRangeRequest(b"", "default", 0, 2**50, 1), question)
             await soon(question.done)  # by now all 200 are heard, and what was asked because of them is answered
             assert listed(other) == before + 1

@@ -18,9 +18,9 @@ from peering import soon, until
 
 from cablestore import limits
 from cablestore.peers import Node, threads
-from cablestore.peers.connection import Connection
-from cablestore.peers.held import Held
-from cablestore.peers.stopwatch import Stopwatch
+from cablestore.peers.answering import AnswerQueue
+from cablestore.peers.connection import Connection, PauseReason
+from cablestore.peers.threads import Stopwatch
 
 READ_S = 0.001
 """What the thread that reads spends on a part of an answer: 1,000 rows by the time that it takes."""
@@ -58,24 +58,24 @@ class Spent:
     """How much of the node's time each peer was given, in seconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.reading_s: Counter[Connection] = Counter()
-        answered = Connection.answered
+        self.reading_s: Counter[AnswerQueue] = Counter()
+        take = AnswerQueue.take
 
-        def counted(connection: Connection, answer: object, part: object) -> None:
-            self.reading_s[connection] += READ_S  # type: ignore[assignment] # a Counter of seconds
-            answered(connection, answer, part)  # type: ignore[arg-type]
+        def counted(queue: AnswerQueue, answer: object, part: object) -> None:
+            self.reading_s[queue] += READ_S  # type: ignore[assignment] # a Counter of seconds
+            take(queue, answer, part)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(Connection, "answered", counted)
+        monkeypatch.setattr(AnswerQueue, "take", counted)
 
     def on(self, peer: Connection) -> float:
-        return self.reading_s[peer] + peer.received_size_bytes * BYTE_S
+        return self.reading_s[peer.answers] + peer.received_size_bytes * BYTE_S
 
     def used_up(self, peer: Connection) -> tuple[float, float]:
         """What can be no more before the clock moves: of reading the store for the peer, and of hearing it."""
-        is_answered_no_more = peer._wakes_up is not None or Held.SHARE in peer._held
+        is_answered_no_more = peer.answers._wakes_up is not None or PauseReason.SHARE in peer.pauses
         return (
-            self.reading_s[peer] if is_answered_no_more else 0.0,
-            peer.received_size_bytes * BYTE_S if Held.SHARE in peer._held else 0.0,
+            self.reading_s[peer.answers] if is_answered_no_more else 0.0,
+            peer.received_size_bytes * BYTE_S if PauseReason.SHARE in peer.pauses else 0.0,
         )
 
 
@@ -113,9 +113,9 @@ async def greedy(node: Node, address: object, kind: str) -> AsyncIterator[Connec
 
 def has_had_its_share(peer: Connection) -> bool:
     """Whether the node serves the peer no further before the clock has moved."""
-    waits_to_be_answered = peer._wakes_up is not None
-    is_answered = not (peer._pending or peer._answer or peer._is_reading)
-    return waits_to_be_answered or (Held.SHARE in peer._held and is_answered)
+    waits_to_be_answered = peer.answers._wakes_up is not None
+    is_answered = not (peer.answers._pending or peer.answers._answer or peer.answers._is_reading)
+    return waits_to_be_answered or (PauseReason.SHARE in peer.pauses and is_answered)
 
 
 async def serve_others(honest: ByHand, times: int) -> None:
@@ -134,7 +134,7 @@ def test_a_peer_that_asks_for_all_gets_its_share_and_others_are_served(
     @on_standing_loop
     async def scenario() -> None:
         async with listening(texts(MANY), rows_in_advance=IN_ADVANCE) as (node, address):
-            node.watch = Hearing(node)
+            node.context.watch = Hearing(node)
             honest = await ByHand.connect(address)
             async with greedy(node, address, kind) as peer:
                 await until(lambda: has_had_its_share(peer), lambda: vars(peer))

@@ -13,7 +13,7 @@ from cablestore import CableStore, limits
 from cablestore.errors import StorageError
 from cablestore.peers import Node
 from cablestore.peers.paging import Paging
-from cablestore.peers.sync_state import Mark, Marks
+from cablestore.peers.sync_state import SyncMark, SyncState
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.message import PostResponse
 
@@ -78,7 +78,7 @@ def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.
             await deliver(peer, posts)
             await until(lambda: node.sync.fetches.is_halted)
             assert node.metrics.failed_writes == 1
-            assert node.writes.failure.startswith("the disk refused")
+            assert node.context.writes.failure.startswith("the disk refused")
             await until(lambda: nothing_waits(node))
             other = await ByHand.connect(address)
             await offered(other, tuple(posts))
@@ -100,18 +100,18 @@ def test_a_sync_tells_what_the_disk_refused(monkeypatch: pytest.MonkeyPatch) -> 
             assert 0 < report.posts < 2_000
             assert report.posts + report.unstored <= 2_000
             assert report.unstored > 0
-            assert not node.marks._peers
+            assert not node.context.marks._peers
 
     scenario()
 
 
 def test_max_peers_remembered() -> None:
     """MAX_PEERS_REMEMBERED: the marks of those that were synced longest ago go first."""
-    marks = Marks(None)
+    marks = SyncState(None)
     for number in range(limits.MAX_PEERS_REMEMBERED + 3):
-        marks.put(f"peer {number}", "default", Mark(0, number, number))
-        marks.put("peer 0", "default", Mark(0, number, number))
-    assert marks.get("peer 0", "default") == Mark(0, number, number)
+        marks.put(f"peer {number}", "default", SyncMark(0, number, number))
+        marks.put("peer 0", "default", SyncMark(0, number, number))
+    assert marks.get("peer 0", "default") == SyncMark(0, number, number)
     assert [marks.get(f"peer {number}", "default") for number in range(1, 4)] == [None] * 3
     assert marks.get("peer 4", "default") is not None
 

@@ -15,6 +15,7 @@ from people import ANN, raws
 
 from cablestore import CableStore, limits
 from cablestore.peers import NodeSettings
+from cablestore.peers.answering import AnswerQueue
 from cablestore.peers.connection import Connection
 from cablestore.protocol.exchange import Exchange, Role, State
 from cablestore.protocol.message import (
@@ -117,13 +118,13 @@ async def test_max_hashes_per_response_and_part_rows_answered() -> None:
 async def test_max_post_response_size_bytes_and_part_size_answered_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_POST_RESPONSE_SIZE_BYTES in one response, PART_SIZE_ANSWERED_BYTES read at a time."""
     parts: list[int] = []
-    answered = Connection.answered
+    take = AnswerQueue.take
 
-    def noted(self: Connection, answer: Any, part: list[Any]) -> None:
+    def noted(self: AnswerQueue, answer: Any, part: list[Any]) -> None:
         parts.append(sum(map(len, part)))
-        answered(self, answer, part)
+        take(self, answer, part)
 
-    monkeypatch.setattr(Connection, "answered", noted)
+    monkeypatch.setattr(AnswerQueue, "take", noted)
     posts = texts(MANY)
     async with listening(posts) as (_, address):
         peer = await ByHand.connect(address)

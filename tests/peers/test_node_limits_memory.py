@@ -15,7 +15,7 @@ from waiting import LIMIT_S
 
 from cablestore import limits
 from cablestore.peers import threads
-from cablestore.peers.held import Held
+from cablestore.peers.connection import PauseReason
 from cablestore.protocol.message import CancelRequest, HashResponse, PostRequest, PostResponse, TimeRangeRequest
 
 pytestmark = pytest.mark.usefixtures("quick_clock")
@@ -31,9 +31,9 @@ async def test_slow_reader_size_bytes() -> None:
     async with listening(posts) as (node, address):
         peer = await slow_reader(address)
         slow = only(node)
-        await until(lambda: slow._is_slow and not slow._is_reading)
+        await until(lambda: slow.is_slow and not slow.answers._is_reading)
         sent = slow.sent_size_bytes
-        assert node.reads.waiting == 0
+        assert node.context.reads.waiting == 0
         other = await ByHand.connect(address)
         assert len(await other.hashes()) == len(posts)
         assert slow.sent_size_bytes == sent < 60 * len(posts) * 32
@@ -49,7 +49,7 @@ async def test_max_queued_size_bytes_where_news_wait_behind_a_history_that_is_no
         async with listening(texts(MANY), max_queued_size_bytes=2_000_000) as (node, address):
             peer = await slow_reader(address)
             peer.send(*[LIVE] * limits.MAX_LIVE_ALIKE)
-            await until(lambda: only(node)._is_slow and node.live.count == limits.MAX_LIVE_ALIKE)
+            await until(lambda: only(node).is_slow and node.live.count == limits.MAX_LIVE_ALIKE)
             known, most, number = only(node), 0, 0
             while node.connections:
                 before = known.queued_size_bytes
@@ -105,25 +105,25 @@ async def test_large_requests_of_a_peer_that_does_not_read_wait_unread() -> None
     posts = texts(MANY)
     async with listening(posts) as (node, address):
         peer = await slow_reader(address)
-        await until(lambda: only(node)._is_slow)
+        await until(lambda: only(node).is_slow)
         large = PostRequest(b"", (UNKNOWN,) * 9_999 + (posts[0].hash,))
         peer.send(*[large] * 60)
-        await until(lambda: Held.REQUESTS in only(node)._held)
+        await until(lambda: PauseReason.REQUESTS in only(node).pauses)
         await asyncio.sleep(0.2)
         assert only(node)._alive_size_bytes < limits.MAX_QUEUED_SIZE_BYTES
-        assert sum(isinstance(known.request, PostRequest) for known in only(node)._pending) < 15
+        assert sum(isinstance(known.request, PostRequest) for known in only(node).answers._pending) < 15
         answers = 0
         while answers < 60:  # all are answered when the peer begins to read
             message = await peer.receive()
             answers += isinstance(message, PostResponse) and bool(message.posts)
-        await until(lambda: not only(node).session.to_answer and not only(node)._held)
+        await until(lambda: not only(node).session.to_answer and not only(node).pauses)
 
 
 @on_loop
 async def test_requests_that_are_cancelled_before_their_turn_leave_nothing() -> None:
     async with listening(texts(MANY)) as (node, address):
         peer = await slow_reader(address)
-        await until(lambda: only(node)._is_slow)
+        await until(lambda: only(node).is_slow)
         for _ in range(20):
             for _ in range(100):
                 request_id = peer.new_id()
@@ -133,7 +133,7 @@ async def test_requests_that_are_cancelled_before_their_turn_leave_nothing() -> 
         last = peer.new_id()
         peer.send(ALL._replace(request_id=last))
         await until(lambda: last in only(node).session.to_answer)
-        assert len(only(node)._pending) <= 61
+        assert len(only(node).answers._pending) <= 61
         assert only(node)._alive_size_bytes < 50_000
         await peer.close()
 
@@ -146,13 +146,13 @@ class _Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = threading.Event()
-        store_all: Callable[..., bool] = threads.Writes._store_all
+        store_all: Callable[..., bool] = threads.WriteThread._store_all
 
         def waiting(writes: Any, taken: Any) -> bool:
             self.open.wait(LIMIT_S)
             return store_all(writes, taken)
 
-        monkeypatch.setattr(threads.Writes, "_store_all", waiting)
+        monkeypatch.setattr(threads.WriteThread, "_store_all", waiting)
 
 
 @on_loop
@@ -163,14 +163,14 @@ async def test_max_ingest_queue_size_bytes(monkeypatch: pytest.MonkeyPatch) -> N
     posts = texts(5_000)
     async with listening(channels=None) as (node, address):
         peer = await raw_peer(address, Keeper, posts=posts)
-        await until(lambda: Held.STORING in only(node)._held)
+        await until(lambda: PauseReason.STORING in only(node).pauses)
         received = only(node).received_size_bytes
         await asyncio.sleep(0.2)
         assert only(node).received_size_bytes == received
-        assert node.writes.queued_size_bytes < 1_000_000
+        assert node.context.writes.queued_size_bytes < 1_000_000
         gate.open.set()
         await until(lambda: node.store.stats().posts.get("text") == len(posts))
-        await until(lambda: not only(node)._held and not node._held_back)
+        await until(lambda: not only(node).pauses and not node.intake.paused)
         await peer.close()
 
 
@@ -193,7 +193,7 @@ async def test_max_wanted_per_peer_where_a_peer_offers_without_end() -> None:
 
     async with listening(texts(1), channels=None) as (node, address):
         peer = await raw_peer(address, Offering, posts=texts(1))
-        await until(lambda: node.connections and Held.OFFERS in only(node)._held)
+        await until(lambda: node.connections and PauseReason.OFFERS in only(node).pauses)
         (offered,) = node.sync.fetches._of_peers.values()
         for _ in range(50):
             other = await ByHand.connect(address)

@@ -28,8 +28,8 @@ from people import ANN
 
 from cablestore import DRAFT8, LEGACY, limits
 from cablestore.peers import threads
-from cablestore.peers.held import Held
-from cablestore.peers.stopwatch import Stopwatch
+from cablestore.peers.connection import PauseReason
+from cablestore.peers.threads import Stopwatch
 from cablestore.protocol.message import (
     CancelRequest,
     ListRequest,
@@ -120,10 +120,10 @@ async def test_answer_timeout_s() -> None:
         peer = await ByHand.connect(address)
         asked = await peer.receive()
         assert isinstance(asked, ListRequest)
-        only(node).hold_back(Held.STORING, holds=True)
+        only(node).pause(PauseReason.STORING)
         await pass_time(0.5)
         assert only(node).session.asked, "what is not read cannot be late"
-        only(node).hold_back(Held.STORING, holds=False)
+        only(node).resume(PauseReason.STORING)
         await pass_time(0.5)
         cancel = await peer.receive()
         assert isinstance(cancel, CancelRequest)
@@ -226,7 +226,7 @@ async def test_rows_per_s_and_rows_in_advance(monkeypatch: pytest.MonkeyPatch) -
         await greedy.hashes()
         [known] = node.connections
         greedy.send(*[ALL] * 2)
-        await until(lambda: known._wakes_up)  # it waits for its share, and the clock stands
+        await until(lambda: known.answers._wakes_up)  # it waits for its share, and the clock stands
         for _ in range(5):
             other = await ByHand.connect(address)
             assert len(await other.hashes(limit=100)) == 100
@@ -236,7 +236,7 @@ async def test_rows_per_s_and_rows_in_advance(monkeypatch: pytest.MonkeyPatch) -
         while known.session.to_answer:
             await pass_time(0.1)
             passed_s += 0.1
-            await until(lambda: known._wakes_up or not known.session.to_answer)
+            await until(lambda: known.answers._wakes_up or not known.session.to_answer)
         assert 0.7 < passed_s < 1.3  # for twice as many rows as it has in half a second
 
 
@@ -254,7 +254,7 @@ async def test_a_peer_that_keeps_the_loop_busy_is_not_read_from_for_a_while() ->
         last = asyncio.ensure_future(peer.hashes())
         while not last.done():
             assert await other.hashes() == []
-            held += any(Held.SHARE in known._held for known in node.connections)
+            held += any(PauseReason.SHARE in known.pauses for known in node.connections)
             await asyncio.sleep(0.002)
         assert held > 3
         assert await last == []

@@ -5,58 +5,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from by_hand import CABAL_KEY, assert_nothing_is_left, on_loop
+from by_hand import CABAL_KEY, on_loop
 from peering import HOST, memory, network, run, soon, until
 from people import ANN, BOB, START_MS, Person, raws
+from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
 from talking import conversation, hello, two_halves, with_stores
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
 from cablestore.errors import NodeError, PeerRefusedError, ReconcileError
-from cablestore.peers import Address, Node, NodeSettings, ReconcileReport
-from cablestore.peers.question import Question
-from cablestore.peers.reconcile_metrics import OUTCOMES
+from cablestore.peers import Address, Node, NodeSettings
+from cablestore.peers.metrics import OUTCOMES
+from cablestore.peers.sync import CollectedAnswer
 from cablestore.protocol.message import TimeRangeRequest
 from cablestore.store.store import system_clock_ms
 
-ONLY: NodeSettings = NodeSettings(channels=frozenset({"no such channel"}), list_every_s=600)
 WAYS = pytest.mark.parametrize("over_cable", [False, True], ids=["own port", "beside Cable"])
 KEYS = pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
-
-
-@asynccontextmanager
-async def two_nodes(
-    *stores: CableStore, key: bytes | None = None, over_cable: bool = False, settings: NodeSettings | None = None
-) -> AsyncIterator[tuple[Node, Node, Address]]:
-    """The first one listens. When both have stopped, nothing of them is left and both stores are whole."""
-    chosen = replace(settings or NodeSettings(), cabal_key=key)
-    async with Node(stores[0], chosen) as one, Node(stores[1], chosen) as other:
-        listens = one.listen if over_cable else one.own_port.listen
-        yield one, other, await listens(Address(HOST, 0))
-    for node in (one, other):
-        assert_nothing_is_left(node)
-    for store in stores:
-        report = await asyncio.to_thread(store.check)
-        assert report.is_clean, [str(problem) for problem in report.problems]
-        store.close()
-
-
-def are_alike(*nodes: Node) -> bool:
-    return len({node.store.dump_digest() for node in nodes}) == 1
 
 
 def counted(node: Node, name: str, **labels: str) -> float:
     found = node.metrics.registry.get_sample_value(f"cablestore_reconcile_{name}", labels)
     return found or 0.0
-
-
-async def once(node: Node, address: Address, **named: Any) -> ReconcileReport:
-    return await soon(node.reconcile_once(address, **named))
 
 
 # --- it works ---------------------------------------------------------------------------------------
@@ -114,7 +87,7 @@ async def test_since_window_and_channels() -> None:
     follows = NodeSettings(channels=frozenset({"a"}), window_ms=10 * 3_600_000)
     with store, CableStore.in_memory(verify_threads=1) as empty:
         async with Node(store) as one, Node(empty, follows) as other:
-            address = await one.own_port.listen(Address(HOST, 0))
+            address = await one.reconcile_port.listen(Address(HOST, 0))
             await once(other, address, since_ms=now_ms - 2 * 3_600_000)
             assert {message.text for message in empty.messages("a").messages} == {"a 1"}
             await once(other, address)
@@ -127,7 +100,7 @@ async def test_since_window_and_channels() -> None:
 async def test_who_follows_nothing_gives_and_takes_nothing() -> None:
     stores = with_stores([ANN.text("default", "a")], [BOB.text("default", "b")])
     async with Node(stores[0], NodeSettings(channels=frozenset())) as one, Node(stores[1]) as other:
-        report = await once(other, await one.own_port.listen(Address(HOST, 0)))
+        report = await once(other, await one.reconcile_port.listen(Address(HOST, 0)))
         assert (report.posts_sent, report.posts_received) == (0, 1)
 
 
@@ -173,7 +146,7 @@ async def test_nodes_that_are_connected_stay_in_step(over_cable: bool, key: byte
         other,
         address,
     ):
-        (other if over_cable else other.own_port).keep_connected(address)
+        (other if over_cable else other.reconcile_port).keep_connected(address)
         await until(lambda: are_alike(one, other))
         one_store.ingest(raws(*recent(ANN, 20)))
         other_store.ingest(raws(*recent(BOB, 20)))
@@ -192,15 +165,15 @@ async def test_all_is_reconciled_once_a_day_with_a_peer() -> None:
     store, empty = CableStore.in_memory(verify_threads=1), CableStore.in_memory(verify_threads=1)
     quick = NodeSettings(reconcile_every_s=0.1, reconcile_window_ms=60_000)
     async with two_nodes(store, empty, settings=quick) as (one, other, address):
-        link = await other.own_port.connect(address)
-        task = other.run(other.reconciling.keep_in_step(link))
+        link = await other.reconcile_port.connect(address)
+        task = other._run(other.reconciler.keep_in_step(link))
         await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= 2)
         store.ingest(raws(*recent(ANN, 5, age_ms=10**9)))
         link.end("by the test")
         await soon(task)
-        link = await other.own_port.connect(address)
+        link = await other.reconcile_port.connect(address)
         before = counted(other, "sessions_total", side="us", outcome="done")
-        task = other.run(other.reconciling.keep_in_step(link))
+        task = other._run(other.reconciler.keep_in_step(link))
         await until(lambda: counted(other, "sessions_total", side="us", outcome="done") >= before + 2)
         assert not are_alike(one, other)
         object.__setattr__(other.settings, "reconcile_all_every_s", 0.0)
@@ -210,54 +183,6 @@ async def test_all_is_reconciled_once_a_day_with_a_peer() -> None:
 
 
 # --- cut connections ---------------------------------------------------------------------------------
-
-
-class Cutter:
-    """A wire to a node that breaks after so many bytes in either direction."""
-
-    def __init__(self, to: Address) -> None:
-        self.to = to
-        self.left = 2**60
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Address:
-        self._server = await asyncio.start_server(self._taken, HOST, 0)
-        return Address(*self._server.sockets[0].getsockname()[:2])
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _taken(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there = await asyncio.open_connection(*self.to)
-        writers = (writer, there[1])
-        for source, target in ((reader, there[1]), (there[0], writer)):
-            task = asyncio.ensure_future(self._pump(source, target, writers))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _pump(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, writers: tuple[asyncio.StreamWriter, ...]
-    ) -> None:
-        try:
-            while self.left > 0 and (data := await source.read(4096)):
-                target.write(data[: max(0, self.left)])
-                self.left -= len(data)
-        except OSError:
-            pass
-        finally:
-            for writer in writers:
-                writer.transport.abort() if self.left <= 0 else writer.close()
-
-
-async def is_whole(node: Node, address: Address, over_cable: bool) -> bool:
-    try:
-        await once(node, address, over_cable=over_cable)
-    except (NodeError, ReconcileError):
-        return False
-    return True
 
 
 @WAYS
@@ -277,7 +202,7 @@ def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None
                     cutter.left = rng.randrange(120_000)
                     while await is_whole(other, through, over_cable):
                         pass
-                    await until(lambda: not len(one.reconciling))
+                    await until(lambda: not len(one.reconciler))
                 cutter.left = 2**60
                 await once(other, through, over_cable=over_cable)
             await until(lambda: are_alike(one, other))
@@ -294,7 +219,7 @@ async def test_stores_of_the_other_dialect_are_refused(over_cable: bool) -> None
     """Their posts differ. On Cable both may speak one dialect nevertheless."""
     with memory("a") as store, memory("b", DRAFT8) as foreign:
         async with Node(store, ONLY) as one, Node(foreign, ONLY) as other:
-            address = await (one.listen if over_cable else one.own_port.listen)(Address(HOST, 0))
+            address = await (one.listen if over_cable else one.reconcile_port.listen)(Address(HOST, 0))
             with pytest.raises(PeerRefusedError, match="of the dialect draft8 asked one of the dialect legacy"):
                 await once(other, address, over_cable=over_cable)
 
@@ -304,7 +229,7 @@ async def test_another_cabal_key_and_other_ports_are_told_as_such() -> None:
     with memory("a") as store, memory("b") as other_store:
         quick = replace(ONLY, talk_silence_s=0.5)
         async with Node(store, replace(quick, cabal_key=CABAL_KEY)) as one, Node(other_store, quick) as plain:
-            address = await one.own_port.listen(Address(HOST, 0))
+            address = await one.reconcile_port.listen(Address(HOST, 0))
             cable = await one.listen(Address(HOST, 0))
             async with Node(other_store, replace(quick, cabal_key=bytes(32))) as stranger:
                 with pytest.raises(NodeError, match="no connection with"):
@@ -341,15 +266,15 @@ async def test_talks_at_a_time_have_a_limit() -> None:
     """MAX_TALKS of one node; another one is told to come again."""
     stores = [memory(str(i), posts=conversation(10)) for i in range(3)]
     async with Node(stores[0], NodeSettings(max_talks=1)) as one, Node(stores[1]) as other, Node(stores[2]) as third:
-        address = await one.own_port.listen(Address(HOST, 0))
+        address = await one.reconcile_port.listen(Address(HOST, 0))
         reader, writer = await asyncio.open_connection(*address)
         writer.write(bytes((len(hello()),)) + hello())
-        await until(lambda: len(one.reconciling) == 1)
+        await until(lambda: len(one.reconciler) == 1)
         with pytest.raises(PeerRefusedError, match="1 reconciliations are under way") as error:
             await once(other, address)
         assert error.value.reason == "busy"
         writer.close()
-        await until(lambda: not len(one.reconciling))
+        await until(lambda: not len(one.reconciler))
         assert (await once(third, address)).talks == 1
         assert await reader.read(5)
 
@@ -361,17 +286,17 @@ async def test_reconciling_does_not_keep_cable_waiting() -> None:
     stores = with_stores(texts, [])
     async with two_nodes(*stores, over_cable=True, settings=replace(ONLY, channels=None)) as (_, other, address):
         task = asyncio.ensure_future(other.reconcile_once(address, over_cable=True))
-        await until(lambda: other.writes.queued_size_bytes or task.done())
+        await until(lambda: other.context.writes.queued_size_bytes or task.done())
         [connection] = other.connections
         waits = []
         while not task.done():
-            began_s = other.loop.time()
-            question = Question(other.loop)
+            began_s = other.context.loop.time()
+            question = CollectedAnswer(other.context.loop)
             connection.ask(TimeRangeRequest(b"", "default", 0, 2**50, 10), question)
             ends: set[asyncio.Future[Any]] = {question.done, task}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
-                waits.append(other.loop.time() - began_s)
+                waits.append(other.context.loop.time() - began_s)
         await task
         assert len(waits) > 5
         assert sorted(waits)[len(waits) // 2] < 0.5

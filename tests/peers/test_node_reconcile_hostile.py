@@ -4,90 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from by_hand import CABAL_KEY, assert_nothing_is_left, on_loop
+from by_hand import CABAL_KEY, on_loop
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peering import HOST, Log, logged, memory, run, soon, until
+from peering import HOST, run, soon, until
 from people import ANN, START_MS
+from reconcile_peer import Peer, attacked
 from talking import content_of, hello
 
 from cablestore import limits
-from cablestore.archive.format.message import Message as Waku
 from cablestore.errors import NodeError, ReconcileError
-from cablestore.peers import Address, Node, NodeSettings
+from cablestore.peers import Address, Node
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.fields import sized
+from cablestore.protocol.waku import WakuMessage as Waku
 from cablestore.reconcile.codec import encode
 from cablestore.reconcile.dialects import SPEC
-from cablestore.reconcile.framing import ReconcileFrameReader
 from cablestore.reconcile.ids import EVERYTHING, SyncID
 from cablestore.reconcile.messages import (
     Accepted,
-    ConversationMessage,
     PayloadFrame,
     PostsFrame,
     Stored,
     Terms,
-    decode_frame,
     encode_frame,
 )
 from cablestore.reconcile.payload import ItemSet, Payload, PayloadPart, Shards
 from cablestore.reconcile.transfer import encode_message, post_id
-
-
-class Peer:
-    """A connection to a port for reconciliation, or from one that calls."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-        self._frames = ReconcileFrameReader(limits.MAX_TALK_FRAME_SIZE_BYTES)
-        self._heard: list[bytes] = []
-
-    def say(self, *frames: bytes) -> None:
-        self.writer.write(b"".join(map(sized, frames)))
-
-    def tell(self, *messages: ConversationMessage) -> None:
-        self.say(*(encode_frame(7, message) for message in messages))
-
-    async def hear(self) -> tuple[int, ConversationMessage] | None:
-        """The next frame, None where the connection is over."""
-        while not self._heard:
-            data = b""
-            with suppress(OSError):
-                data = await soon(self.reader.read(65_536))
-            if not data:
-                return None
-            self._heard += self._frames.feed(data)
-        return decode_frame(self._heard.pop(0))
-
-    async def rest(self) -> list[ConversationMessage]:
-        found = []
-        while (heard := await self.hear()) is not None:
-            found.append(heard[1])
-        return found
-
-    async def close(self) -> None:
-        self.writer.close()
-        with suppress(OSError):
-            await soon(self.writer.wait_closed())
-
-
-@asynccontextmanager
-async def attacked(**chosen: Any) -> AsyncIterator[tuple[Node, Address, Log]]:
-    """A node with a port for reconciliation. When it has stopped, nothing of it is left, and it has seen no error of its own."""
-    with (
-        memory("victim", posts=[ANN.text("default", f"{i}", at=START_MS + i) for i in range(50)]) as store,
-        logged() as log,
-    ):
-        async with Node(store, NodeSettings(**chosen)) as node:
-            yield node, await node.own_port.listen(Address(HOST, 0)), log
-        assert_nothing_is_left(node)
-        assert not log.errors()
-        assert store.check().is_clean
 
 
 async def call(address: Address) -> Peer:
@@ -134,7 +80,7 @@ async def test_garbage_is_disconnected_or_passed_over(garbage: bytes) -> None:
         peer.writer.write_eof()
         assert await peer.rest() == []
         await peer.close()
-        await until(lambda: not node.own_port.links)
+        await until(lambda: not node.reconcile_port.links)
 
 
 @on_loop
@@ -218,7 +164,7 @@ async def test_posts_that_are_no_posts() -> None:
         peer.tell(PostsFrame(0, tuple(contents)))
         await peer.rest()
         await peer.close()
-        await until(lambda: not node.own_port.links)
+        await until(lambda: not node.reconcile_port.links)
         assert node.metrics.registry.get_sample_value("cablestore_posts_in_total", {"verdict": "malformed"}) == len(bad)
         assert any("invalid posts" in reason for reason in log.reasons())
         assert node.store.stats().posts == {"text": 50}
@@ -232,7 +178,7 @@ async def test_posts_under_a_wrong_hash_or_time_are_not_taken() -> None:
         peer.say(hello())
         peer.tell(claiming(post_id(text.hash, START_MS + 901), post_id(bytes(32), START_MS)))
         peer.tell(PostsFrame(0, (content_of(text), content_of(other))))
-        await until(lambda: node.reconciling._talking)
+        await until(lambda: node.reconciler._by_link)
         await peer.close()
         await until(lambda: outcome(node, "lost"))
         assert node.store.post(text.hash) is node.store.post(other.hash) is None
@@ -245,7 +191,7 @@ async def test_who_is_called_does_not_begin() -> None:
         async with called(hello()) as strange:
             with pytest.raises((NodeError, ReconcileError)):
                 await soon(node.reconcile_once(strange))
-        assert not len(node.reconciling)
+        assert not len(node.reconciler)
 
 
 @on_loop
@@ -277,7 +223,7 @@ async def test_connections_have_the_limits_of_cable(chosen: dict[str, Any], most
         peers = [await call(address) for _ in range(most + 2)]
         await until(lambda: len(log.reasons()) == 2)
         assert all(why in reason for reason in log.reasons())
-        assert len(node.own_port.links) == most
+        assert len(node.reconcile_port.links) == most
         for peer in peers:
             await peer.close()
 
@@ -296,7 +242,7 @@ async def test_connections_do_not_stay_for_nothing(chosen: dict[str, Any], why: 
         peer = await call(address)
         assert await peer.rest() == []
         await peer.close()
-        await until(lambda: not node.own_port.links)
+        await until(lambda: not node.reconcile_port.links)
         assert log.reasons() == [why]
 
 
@@ -310,7 +256,7 @@ def test_any_frames_leave_a_node_as_it_was(frames: list[bytes]) -> None:
             peer.writer.write_eof()
             await peer.rest()
             await peer.close()
-            await until(lambda: not node.own_port.links and not len(node.reconciling))
+            await until(lambda: not node.reconcile_port.links and not len(node.reconciler))
             other = await call(address)
             other.say(hello())
             heard = await other.hear()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from history import NOW_MS
-from peering import ANSWERS_ONLY, Keeper, Network, Raw, hashes_of, memory, network, raw_peer, run, until
+from peering import Raw, hashes_of, memory, run, until
 from people import ANN, BOB, CYD, Person, raws
+from relaying import between
 
 from cablestore import DRAFT8, CableStore, Dialect, Post, limits
 from cablestore.protocol.body import LOCAL_ONLY, PUBLIC, Block, Role
@@ -19,54 +18,15 @@ from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.message import (
     HashResponse,
     ListRequest,
-    Message,
     PostRequest,
     PostResponse,
-    StateRequest,
     TimeRangeRequest,
 )
 
-RELAYS = replace(ANSWERS_ONLY, relays=True, spares_cable_js=True)
 WEEK_MS = limits.MAX_FUTURE_MS
 GOOD = [ANN.text("default", "hello"), ANN.named("Ann"), BOB.join("default"), BOB.topic("default", "greetings")]
 DELETED = CYD.text("default", "gone")
 DELETION = CYD.delete(DELETED)
-
-
-class Giver(Keeper):
-    """A peer that gives what it has, of which nothing need be a post."""
-
-    def __init__(self, *streams: Any, bytes_of: Iterable[bytes] = (), **options: Any) -> None:
-        self.bytes_of = {post_hash(raw): raw for raw in bytes_of}
-        super().__init__(*streams, **options)
-
-    def answer(self, message: Message) -> None:
-        match message:
-            case PostRequest(request_id, hashes):
-                found = tuple(self.bytes_of[digest] for digest in hashes if digest in self.bytes_of)
-                self.say(PostResponse(request_id, found), PostResponse(request_id, ()))
-            case TimeRangeRequest(request_id) | StateRequest(request_id):
-                self.say(HashResponse(request_id, tuple(self.bytes_of)))
-                if not message.is_live:
-                    self.say(HashResponse(request_id, ()))
-            case _:
-                super().answer(message)
-
-
-@asynccontextmanager
-async def between(
-    store: CableStore, *posts: bytes, may_complain: bool = False
-) -> AsyncIterator[tuple[Network, Raw, Giver]]:
-    """A node, a peer that asks it, and one that it asks for that peer."""
-    async with network(store, settings=RELAYS, may_complain=may_complain) as net:
-        address = net.addresses[net.nodes[0]]
-        asker, giver = await raw_peer(address), await raw_peer(address, Giver, bytes_of=posts)
-        for peer in (asker, giver):
-            said = peer.ask(ListRequest(b"", 0, 0))
-            await until(lambda peer=peer, said=said: peer.is_concluded(said))  # type: ignore[misc]
-        yield net, asker, giver
-        await asker.close()
-        await giver.close()
 
 
 async def posts_asked_for(asker: Raw, hashes: Iterable[bytes]) -> set[bytes]:
@@ -203,7 +163,7 @@ def test_who_gives_more_than_can_be_looked_at_is_not_read_from_meanwhile(monkeyp
         async with between(store, *raws(*posts)) as (net, asker, _):
             wanted = asker.ask(PostRequest(b"", tuple(post.hash for post in posts), 1))
             try:
-                await until(lambda: any(connection._held for connection in net.nodes[0].connections))
+                await until(lambda: any(connection.pauses for connection in net.nodes[0].connections))
                 names = asker.ask(ListRequest(b"", 0, 0))
                 await until(lambda: asker.is_concluded(names))
                 assert not asker.answers_to(wanted)
@@ -214,6 +174,6 @@ def test_who_gives_more_than_can_be_looked_at_is_not_read_from_meanwhile(monkeyp
                 raw for answer in asker.answers_to(wanted) if isinstance(answer, PostResponse) for raw in answer[1]
             ]
             assert hashes_of(given) == {post.hash for post in posts}
-            await until(lambda: not any(connection._held for connection in net.nodes[0].connections))
+            await until(lambda: not any(connection.pauses for connection in net.nodes[0].connections))
 
     run(main())

@@ -12,12 +12,12 @@ import pytest
 from by_hand import CABAL_KEY, on_loop
 from peering import run, until
 from people import ANN, BOB, raws
-from test_node_reconcile import ONLY, Cutter, are_alike, is_whole, once, two_nodes
+from reconciling_nodes import ONLY, Cutter, are_alike, is_whole, once, two_nodes
 
 from cablestore import CableStore, Post
 from cablestore.peers import Address, Node
 from cablestore.peers.stretches import Stretches
-from cablestore.peers.sync_state import Marks
+from cablestore.peers.sync_state import SyncState
 from cablestore.reconcile.messages import Terms
 from cablestore.store.store import system_clock_ms
 
@@ -26,11 +26,13 @@ DAY_MS = 86_400_000
 ALL = Terms()
 
 
-def stretches(marks: Marks, terms: Terms = ALL, now_ms: int = NOW_MS, peer: str = "peer") -> Stretches:
+def stretches(marks: SyncState, terms: Terms = ALL, now_ms: int = NOW_MS, peer: str = "peer") -> Stretches:
     return Stretches(marks, peer, terms, now_ms=now_ms, keep_ms=DAY_MS)
 
 
-def talked(marks: Marks, rng: random.Random, terms: Terms, times: list[tuple[int, int | None]], bears_ms: int) -> bool:
+def talked(
+    marks: SyncState, rng: random.Random, terms: Terms, times: list[tuple[int, int | None]], bears_ms: int
+) -> bool:
     """One connection, on which talks of up to a length come to their end; the first longer one breaks it."""
     left = stretches(marks, terms)
     while (stretch := left.next) is not None:
@@ -50,7 +52,7 @@ def test_stretches_cover_all_times_once_newest_first(bears_ms: int, from_ms: int
     """Over connections that break, and processes: each begins where the one before came to."""
     rng = random.Random(f"stretches {bears_ms} {from_ms}")
     terms = Terms(from_ms=from_ms)
-    marks, times = Marks(None), list[tuple[int, int | None]]()
+    marks, times = SyncState(None), list[tuple[int, int | None]]()
     connections = 1
     while not talked(marks, rng, terms, times, bears_ms):
         connections += 1
@@ -62,7 +64,7 @@ def test_stretches_cover_all_times_once_newest_first(bears_ms: int, from_ms: int
 
 
 def test_one_talk_where_nothing_breaks() -> None:
-    left = stretches(Marks(None))
+    left = stretches(SyncState(None))
     assert left.next == ALL
     left.done()
     assert left.next is None
@@ -70,7 +72,7 @@ def test_one_talk_where_nothing_breaks() -> None:
 
 def test_what_is_kept_of_an_unfinished_one(tmp_path: Path) -> None:
     """On the disk, for a day from its beginning, for this peer and these terms. One of a time without marks for it can be read."""
-    marks = Marks(tmp_path)
+    marks = SyncState(tmp_path)
     left = stretches(marks)
     for _ in range(8):
         left.broke()
@@ -79,7 +81,7 @@ def test_what_is_kept_of_an_unfinished_one(tmp_path: Path) -> None:
     assert reached is not None
     assert reached.until_ms is not None
     marks.save()
-    again = Marks(tmp_path)
+    again = SyncState(tmp_path)
     assert stretches(again, now_ms=NOW_MS + DAY_MS - 1).next == reached
     assert stretches(again, now_ms=NOW_MS + DAY_MS).next == ALL
     assert stretches(again, peer="another").next == ALL
@@ -90,7 +92,7 @@ def test_what_is_kept_of_an_unfinished_one(tmp_path: Path) -> None:
     [mark] = kept["peers"]["peer"].values()
     assert mark.pop("stretch_ms") > 0
     path.write_text(json.dumps(kept))
-    assert stretches(Marks(tmp_path)).next == Terms(until_ms=reached.until_ms)
+    assert stretches(SyncState(tmp_path)).next == Terms(until_ms=reached.until_ms)
 
 
 # --- over links that break ----------------------------------------------------------------------------
@@ -138,7 +140,7 @@ def test_a_link_that_breaks_after_so_many_bytes_converges(
                     cutter.left = BEARS
                     if await is_whole(other, through, over_cable=False):
                         break
-                    await until(lambda: not len(one.reconciling))
+                    await until(lambda: not len(one.reconciler))
                 else:
                     pytest.fail(
                         f"after {LINKS} links {len(set(other.store.dump()) - set(one.store.dump()))} rows differ"
@@ -153,7 +155,7 @@ async def test_a_process_goes_on_where_another_one_was_cut_off(halves: tuple[Cab
     """As `cablestore reconcile`, run again and again: each is a node of its own over the same folder."""
     settings = replace(ONLY, channels=None)
     async with Node(halves[0], settings) as one:
-        address = await one.own_port.listen(Address("127.0.0.1", 0))
+        address = await one.reconcile_port.listen(Address("127.0.0.1", 0))
         cutter = Cutter(address)
         async with cutter as through:
             is_done = False
@@ -161,7 +163,7 @@ async def test_a_process_goes_on_where_another_one_was_cut_off(halves: tuple[Cab
                 cutter.left = BEARS
                 async with Node(halves[1], settings) as other:
                     is_done = await is_whole(other, through, over_cable=False)
-                await until(lambda: not len(one.reconciling))
+                await until(lambda: not len(one.reconciler))
                 if is_done:
                     break
             assert is_done

@@ -230,11 +230,11 @@ def test_failed_pass_leaves_no_mark(cuts: bool) -> None:
                             await sync_of(node, address)
                     else:
                         assert (await sync_of(node, address)).missing > 0
-                    assert node.marks.get(str(address), "default") is None
+                    assert node.context.marks.get(str(address), "default") is None
                 async with raw_listener(Keeper, posts=posts) as (address, _):
                     report = await sync_of(node, address)
                     assert 0 < report.posts < 1500
-                    assert node.marks.get(str(address), "default") is not None
+                    assert node.context.marks.get(str(address), "default") is not None
             assert store.check().is_clean
 
     with scratch_folder() as folder:

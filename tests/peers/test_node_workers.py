@@ -13,9 +13,8 @@ from waiting import LIMIT_S
 
 from cablestore import CableStore
 from cablestore.errors import StorageError
-from cablestore.peers import Address, Node, NodeSettings, reconnect
-from cablestore.peers.stopwatch import Stopwatch
-from cablestore.peers.threads import Reads, SharedState
+from cablestore.peers import Address, Node, NodeSettings, listener
+from cablestore.peers.threads import ReadThread, SharedState, Stopwatch
 from cablestore.protocol.message import PostResponse
 
 
@@ -43,7 +42,7 @@ async def test_jobs_of_a_round_share_states_and_are_done_in_turn() -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda *_: None)  # of the job that fails
     with memory(posts=texts(1)) as store:
-        reads = Reads(store, loop)
+        reads = ReadThread(store, loop)
         done: list[Note] = []
         jobs = [Note(done, fails=number == 3) for number in range(200)]
         for job in jobs:
@@ -67,7 +66,7 @@ async def test_a_job_does_not_wait_for_ever_for_others() -> None:
     """Each round of the loop brings another one: they are handed over all the same."""
     loop = asyncio.get_running_loop()
     with memory() as store:
-        reads = Reads(store, loop)
+        reads = ReadThread(store, loop)
         done: list[Note] = []
         while len(done) < 100:
             reads.submit(Note(done))
@@ -140,8 +139,8 @@ def test_the_loop_waits_neither_for_the_disk_nor_for_signatures(monkeypatch: pyt
 
 
 def test_a_peer_that_is_away_is_tried_again_after_ever_longer_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconnect, "_FIRST_RETRY_S", 0.02)
-    monkeypatch.setattr(reconnect, "_LONGEST_RETRY_S", 0.16)
+    monkeypatch.setattr(listener, "_FIRST_RETRY_S", 0.02)
+    monkeypatch.setattr(listener, "_LONGEST_RETRY_S", 0.16)
 
     @on_loop
     async def scenario() -> None:
@@ -175,7 +174,7 @@ def test_an_error_of_a_call_is_told_to_whoever_awaits_it() -> None:
                 raise StorageError("the disk refused")
 
             with pytest.raises(StorageError):
-                await reading.reads.call(refused)
-            assert await reading.reads.call(lambda reader: reader.dialect.name) == "legacy"
+                await reading.context.reads.call(refused)
+            assert await reading.context.reads.call(lambda reader: reader.dialect.name) == "legacy"
 
     scenario()

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from people import ANN, BOB, raws
-from test_lost_database import COMMANDS
+from store_commands import COMMANDS
 
 from cablestore import CableStore
 from cablestore.cli import cli
@@ -226,7 +226,7 @@ def test_a_rebuild_that_cannot_know_says_at_least(run: Run, folder: Path) -> Non
         os.truncate(table, table.stat().st_size // 2)
     status, said, _ = run("rebuild", "-s", folder)
     assert status == 1
-    assert "how many posts were lost is not known" in said
+    assert "the number of lost posts is unknown" in said
 
 
 def test_posts_that_vanished_without_a_trace_are_counted(folder: Path) -> None:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
-import time
-from collections.abc import Callable
 
 import pytest
 from folders import KNOWN_ANSWERS
+from fuzzing import INTERESTING, SOAK, VARINTS, run
 
 from cablestore import DRAFT8, LEGACY, CableStore, CableStoreError, Dialect, Tombstone, decode_post
 from cablestore.errors import CorruptStoreError, DecodeError
@@ -27,18 +25,12 @@ from cablestore.protocol.keys import escape, parse_hex, unescape
 from cablestore.protocol.varint import encode_varint, read_varint
 from cablestore.store.key_file import parse_identity
 
-SOAK = bool(os.environ.get("CABLESTORE_SOAK"))
 INPUTS = 10_000_000 if SOAK else 200_000
 VECTORS = json.loads((KNOWN_ANSWERS / "cable.json").read_text())
 SEEDS = [
     bytes.fromhex(v["hex"])
     for v in [*VECTORS["vectors"], *VECTORS["recorded_from_cable_js"]["vectors"]]
     if v["kind"] == "post"
-]
-INTERESTING = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16, 31, 32, 33, 63, 64, 65, 127, 128, 129, 254, 255]
-VARINTS = [encode_varint(n) for n in (0, 127, 128, 255, 4096, 4097, 2**31, 2**32, 2**53, 2**63, 2**64 - 1)] + [
-    b"\x80\x00",
-    b"\xff" * 10,
 ]
 
 
@@ -82,19 +74,6 @@ def _is_within(error: DecodeError, raw: bytes) -> bool:
     assert 0 <= error.offset <= len(raw)
     assert error.reason
     return False
-
-
-def run(work: Callable[[random.Random], object], inputs: int) -> None:
-    """Run `work` on this many inputs, each from its own printed seed. A long run takes other ones each time."""
-    first = int(time.time()) if SOAK else random.randrange(2**32)
-    rng = random.Random(first)
-    for number in range(inputs):
-        rng.seed(first + number)
-        try:
-            work(rng)
-        except BaseException as error:
-            error.add_note(f"random seed {first + number}")
-            raise
 
 
 @pytest.mark.timeout(7200)

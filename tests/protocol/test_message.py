@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from cable_rs import varint_size, written_by_cable_rs
 from folders import KNOWN_ANSWERS
+from fuzzing import INTERESTING, VARINTS, run
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_fuzz import INTERESTING, VARINTS, run
 
 from cablestore import DRAFT8, LEGACY, Dialect, limits
 from cablestore.errors import DecodeError

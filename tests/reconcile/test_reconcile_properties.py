@@ -28,10 +28,10 @@ from reconciling import (
 )
 
 from cablestore import CableStore
-from cablestore.archive.format.ids import keccak256
-from cablestore.archive.format.message import message_of
+from cablestore.archive.format.profile import keccak256
 from cablestore.errors import ReconcileError
 from cablestore.protocol.fields import sized
+from cablestore.protocol.waku import message_of
 from cablestore.reconcile.codec import decode, encode, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC
 from cablestore.reconcile.framing import ReconcileFrameReader

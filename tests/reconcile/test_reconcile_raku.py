@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from peering import HOST, run, soon, until
 from people import raws
-from test_archive_raku import logs_of
+from raku_logs import logs_of
 
 from cablestore import CableStore, Post
 from cablestore.index.reader import DATA_PREFIX
@@ -30,9 +30,9 @@ def posts_of(data: Path, folder: Path, channels: frozenset[str] | None) -> list[
 
 async def converged(here: CableStore, there: CableStore, *, over_cable: bool) -> ReconcileReport:
     async with Node(here) as one, Node(there) as other:
-        address = await (one.listen if over_cable else one.own_port.listen)(Address(HOST, 0))
+        address = await (one.listen if over_cable else one.reconcile_port.listen)(Address(HOST, 0))
         report = await asyncio.wait_for(other.reconcile_once(address, over_cable=over_cable), 3_000)
-        await until(lambda: not len(one.reconciling))
+        await until(lambda: not len(one.reconciler))
         again = await soon(other.reconcile_once(address, over_cable=over_cable))
         assert (again.posts_received, again.posts_sent, again.rounds) == (0, 0, 1)
     return report

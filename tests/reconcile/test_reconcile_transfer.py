@@ -13,11 +13,11 @@ from reconciling import ALL, VECTORS, converse, session
 from steps import steps_of
 
 from cablestore import CableStore, limits
-from cablestore.archive.format.message import PUBSUB_TOPIC, message_of
-from cablestore.archive.format.protobuf import fields
 from cablestore.errors import ReconcileError
 from cablestore.protocol.fields import sized
+from cablestore.protocol.protobuf import fields
 from cablestore.protocol.varint import encode_varint
+from cablestore.protocol.waku import PUBSUB_TOPIC, message_of
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.framing import ReconcileFrameReader
 from cablestore.reconcile.ids import SyncID

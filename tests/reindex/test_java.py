@@ -270,7 +270,7 @@ def test_spark_runs_from_pip_alone_and_says_nothing(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_all_and_the_next_session_has_settings_of_its_own(tmp_path: Path) -> None:
     done = run_child(tmp_path, INTERRUPTED)
-    assert done.stdout.startswith("interrupted\nValueError: no such thing:\nlook again. All that Spark said is in ")
+    assert done.stdout.startswith("interrupted\nValueError: no such thing:\nlook again. The log of Spark is ")
     assert done.stdout.endswith("spark.log\n")
     assert done.stderr == ""
     assert left_behind(tmp_path) == []

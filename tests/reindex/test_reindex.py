@@ -24,8 +24,8 @@ from reindexing import conversation, digest_of, digest_of_all, export_of, small_
 pytest.importorskip("pyspark")
 
 from pyspark.cloudpickle import register_pickle_by_value
+from reindex_tasks import Plan, plans, write_exports
 from stores import scratch_folder, store_of
-from test_tasks import Plan, plans, write_exports
 
 from cablestore import DRAFT8, Block, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict, encode_post
 from cablestore.cli import main
@@ -223,7 +223,8 @@ def test_an_export_of_another_store_is_refused(run: Run, exports: list[Path], tm
     store_at(path, POSTS[:50])
     before = digest_of(path)
     assert (
-        "none of the exports is a whole one of the store" in run("reindex", exports[0], "--out", path, expect=2).stderr
+        "none of the exports is a complete one of the store"
+        in run("reindex", exports[0], "--out", path, expect=2).stderr
     )
     with CableStore.open(path) as store:
         store.export(tmp_path / "part", filters=Filters(authors=frozenset([ANN.key])))
@@ -259,8 +260,8 @@ def test_exports_that_do_not_fit(run: Run, exports: list[Path], tmp_path: Path) 
     assert "there is no view nonsense" in run("reindex", exports[0], *out, "--views", "nonsense", expect=2).stderr
     assert "is no export" in run("reindex", tmp_path, *out, expect=2).stderr
     assert "name at least one export" in run("reindex", *out, expect=2).stderr
-    assert "say where the store is" in run("reindex", exports[0], expect=2).stderr
-    assert "name none" in run("reindex", exports[0], "--verify", tmp_path, expect=2).stderr
+    assert "name the store" in run("reindex", exports[0], expect=2).stderr
+    assert "name no exports" in run("reindex", exports[0], "--verify", tmp_path, expect=2).stderr
     assert "write NAME=VALUE" in run("reindex", exports[0], *out, "--conf", "x", expect=2).stderr
     assert not (tmp_path / "store").exists()
     with CableStore.open(tmp_path / "draft8", dialect=DRAFT8) as store:
@@ -357,7 +358,7 @@ def test_single_views_need_a_store_that_stood_still(run: Run, exports: list[Path
         store.text("default", "later")
     before = digest_of(path)
     said = run("reindex", tmp_path / "export", "--out", path, "--views", "messages", expect=2).stderr
-    assert "2 entries came into the store's log after the export" in said
+    assert "2 entries were added to the store's log after the export" in said
     assert digest_of(path) == before
 
 
@@ -370,7 +371,7 @@ def test_verify_tells_what_is_missing_extra_and_different(run: Run, tmp_path: Pa
     with CableStore.open(path) as store:
         store.text("default", "own")
         add_local_only(store)
-    assert "the store is what a rebuild makes of it" in run("reindex", "--verify", path).stdout
+    assert "the store equals a rebuilt one" in run("reindex", "--verify", path).stdout
     database = LevelDB(path / "generation-000001")
     with database.snapshot() as state:
         texts = [key for key, _ in state.scan(b"!chat!text!", b'!chat!text"')]
@@ -412,7 +413,7 @@ def test_generations_are_listed_gone_back_to_and_removed(run: Run, tmp_path: Pat
     assert (
         "no generation that the store" in run("generations", *here, "--back-to", "generation-000007", expect=2).stderr
     )
-    assert "say one thing" in run("generations", *here, "--back-to", "x", "--remove", "y", expect=2).stderr
+    assert "use only one of" in run("generations", *here, "--back-to", "x", "--remove", "y", expect=2).stderr
     run("generations", *here, "--back-to", "generation-000001")
     assert states() == {"generation-000001": "live", "generation-000002": "kept"}
     with CableStore.open(path) as store:

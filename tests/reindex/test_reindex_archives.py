@@ -19,9 +19,9 @@ from history import histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
+from reindex_tasks import in_dump, reports_of, rows_of, run_tasks
 from reindexing import digest_of, small_shares, spark_session
 from stores import public, scratch_folder, store_of
-from test_tasks import in_dump, reports_of, rows_of, run_tasks
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
 from cablestore.archive.content.community import CidFolder
@@ -30,19 +30,19 @@ from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.archive import encode_archive
 from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import encode_index, make_index, signed_index
-from cablestore.archive.format.message import message_of
 from cablestore.archive.format.period import WEEK_MS, week_of
 from cablestore.archive.format.profile import topics_of
 from cablestore.archive.publish import Publisher, StoreTarget
-from cablestore.archive.writer import Plan
+from cablestore.archive.writer import ArchivePlan
 from cablestore.cli import main
 from cablestore.errors import ArchiveError
 from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.limits import MAX_FUTURE_MS
+from cablestore.protocol.waku import message_of
 from cablestore.reindex import archive_input as archives_read
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input
-from cablestore.reindex.job import Drops, Job
+from cablestore.reindex.job import Drops, ReindexJob
 from cablestore.reindex.prepare import make_job, read_sources
 from cablestore.store.store import system_clock_ms
 from cablestore.views import CATALOG
@@ -50,13 +50,13 @@ from cablestore.views import CATALOG
 COMMUNITY = CONTROL.public_key.hex()
 
 
-def below(folder: Path, posts: Iterable[Post], plan: Plan) -> ArchiveSource:
+def below(folder: Path, posts: Iterable[Post], plan: ArchivePlan) -> ArchiveSource:
     """Make the archives of a store of these posts below a folder."""
     archived(store_of_weeks(posts, plan.dialect), folder / COMMUNITY, plan)
     return ArchiveSource(folder, CONTROL.public_key, plan.key)
 
 
-def job_of(inputs: Iterable[Input], folder: Path, dialect: Dialect = LEGACY) -> Job:
+def job_of(inputs: Iterable[Input], folder: Path, dialect: Dialect = LEGACY) -> ReindexJob:
     folder.mkdir()
     return make_job(tuple(inputs), folder, dialect, CATALOG, Drops(), frozenset())
 
@@ -358,4 +358,4 @@ def test_a_damaged_archive_stops_the_job_or_is_left_out_and_named(
     with CableStore.open(tmp_path / "store") as store:
         assert store.dialect == DRAFT8
         assert store.check(signatures=True).is_clean
-    assert "none of the exports is a whole one of the store" in told(capsys, *command, status=2)
+    assert "none of the exports is a complete one of the store" in told(capsys, *command, status=2)

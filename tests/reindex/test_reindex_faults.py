@@ -34,6 +34,9 @@ from cablestore import CableStore
 POSTS = conversation(700)
 
 
+LOCAL_CLUSTER = ("--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m")
+
+
 class Site:
     """A store with an export and later arrivals, another export, and what the store should be afterwards."""
 
@@ -260,10 +263,17 @@ def test_a_driver_that_is_killed_when_a_part_of_the_swap_is_done(site: Site, poi
     site.finish()
 
 
+def test_a_job_on_a_local_cluster(site: Site) -> None:
+    """Executors and workers are processes of their own, as on a cluster."""
+    status, said = site.end(site.start(*LOCAL_CLUSTER))
+    assert status == 0, said
+    assert digest_of(site.store) == site.expected
+
+
 @pytest.mark.soak
 def test_an_executor_and_a_worker_of_a_local_cluster_that_are_killed(site: Site) -> None:
     """As in test_reindex_cluster.py, where all processes are children of the driver."""
-    job = site.start("--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m")
+    job = site.start(*LOCAL_CLUSTER)
     kill_python_workers(site.work, site.script, job)
     kill_an_executor(site.script, job)
     status, said = site.end(job)

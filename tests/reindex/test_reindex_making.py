@@ -17,9 +17,9 @@ from history import NOW_MS, histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
+from reindex_tasks import plans, reports_of, shares_of, write_exports
 from reindexing import small_shares, spark_session
 from stores import public, scratch_folder, store_of
-from test_tasks import plans, reports_of, shares_of, write_exports
 
 from cablestore import DRAFT8, Dialect, Identity, Post
 from cablestore.archive.create import create_archives
@@ -28,12 +28,12 @@ from cablestore.archive.format import chunks
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.period import WEEK_MS, weeks
 from cablestore.archive.format.profile import PROFILES
-from cablestore.archive.writer import Created, Plan
+from cablestore.archive.writer import ArchivePlan, CreateReport
 from cablestore.cli import main
 from cablestore.errors import ArchiveError, CorruptExportError
 from cablestore.reindex import archive_tasks, tasks
 from cablestore.reindex.archive_tasks import WeeksJob
-from cablestore.reindex.make_archives import History, Made, first_of_all, make_archives
+from cablestore.reindex.make_archives import History, MadeArchives, first_of_all, make_archives
 from cablestore.reindex.prepare import read_sources
 from cablestore.store.key_file import save_identity
 
@@ -52,7 +52,7 @@ def exported(posts: Iterable[Post], folder: Path, dialect: Dialect) -> list[Path
     return [folder / "export"]
 
 
-def history_of(exports: list[Path], work: Path, plan: Plan, now_ms: int, random: Random) -> History:
+def history_of(exports: list[Path], work: Path, plan: ArchivePlan, now_ms: int, random: Random) -> History:
     """Do what Spark does: give out numbers, move blobs to their partitions in any order."""
     work.mkdir()
     sources = read_sources(exports)
@@ -78,7 +78,7 @@ def history_of(exports: list[Path], work: Path, plan: Plan, now_ms: int, random:
     return History(job, runs, first_posts_ms, sorted(reports, key=lambda report: int(report["week"])))
 
 
-def write(history: History, folder: ArchiveFolder, plan: Plan) -> Created:
+def write(history: History, folder: ArchiveFolder, plan: ArchivePlan) -> CreateReport:
     with folder.claimed():
         return history.write(folder, plan)
 
@@ -239,7 +239,7 @@ def test_an_interrupted_job_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     due = archived(store_of_weeks(posts), tmp_path / "due", how)
     made = ArchiveFolder(tmp_path / "made")
 
-    def again() -> Made:
+    def again() -> MadeArchives:
         return make_archives(exports, made, how.profile, CONTROL, LATE_MS)
 
     with monkeypatch.context() as patch:

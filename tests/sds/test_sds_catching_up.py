@@ -86,7 +86,7 @@ def reconcile(here: Client, there: Client) -> int:
 
     async def once() -> ReconcileReport:
         async with Node(there.store) as peer, Node(here.store) as node:
-            return await node.reconcile_once(await peer.own_port.listen(Address(HOST, 0)))
+            return await node.reconcile_once(await peer.reconcile_port.listen(Address(HOST, 0)))
 
     report = run(once())
     return report.sent_comparing_size_bytes + report.received_comparing_size_bytes

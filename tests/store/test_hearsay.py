@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import permutations
 from pathlib import Path
 from random import Random
 
 from exporting import export, forge, in_memory
-from history import CHANNELS, TIMES_MS, Model, histories
+from hearsay import Told, hearsay, skeletons
+from history import Model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB, CYD, raws
 from stores import scratch_folder
 
-from cablestore import LEGACY, CableStore, Dialect, Post, Skeleton, Tombstone, Verdict
+from cablestore import LEGACY, CableStore, Post, Skeleton, Tombstone, Verdict
 from cablestore.export import verify_export
 from cablestore.index.arrival_log import EventKind
 from cablestore.index.database import Row
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import WITNESSED, local_key
 from cablestore.index.reader import tombstone_key
-from cablestore.protocol.body import Delete
 from cablestore.store import answers
 from cablestore.store.closed import ClosedStore, locked_folder
 
@@ -151,13 +150,6 @@ def test_several_told_authors_of_one_post_are_kept_apart(tmp_path: Path) -> None
 
 # --- any order -----------------------------------------------------------------------------------
 
-skeletons = st.builds(
-    Skeleton,
-    type=st.sampled_from((0, 2, 3, 4, 5, 6)),
-    timestamp_ms=st.sampled_from(TIMES_MS),
-    channel=st.sampled_from(CHANNELS[:4]) | st.none(),
-    links=st.lists(st.integers(0, 3).map(lambda n: bytes([n]) * 32), max_size=2).map(tuple),
-)
 deletions_told = st.builds(
     Tombstone,
     target=st.just(bytes(32)),
@@ -177,53 +169,6 @@ def test_tombstones_merge_in_any_order(stones: list[Tombstone]) -> None:
     if len(stones) > 2:
         one, two, three = stones[:3]
         assert one.merge(two.merge(three)) == one.merge(two).merge(three)
-
-
-@dataclass(frozen=True)
-class Told:
-    """Exports of some posts with forged skeletons, and posts that come by themselves."""
-
-    dialect: Dialect
-    posts: list[Post]
-    exports: list[tuple[list[Post], list[Tombstone]]]
-    offered: list[Post]
-    """What is ingested besides."""
-
-    @property
-    def seen(self) -> list[Post]:
-        """All posts that a store sees which takes everything."""
-        return list(
-            {post.hash: post for posts in (self.offered, *(e[0] for e in self.exports)) for post in posts}.values()
-        )
-
-    def write(self, folder: Path) -> list[Path]:
-        return [
-            forge(folder / f"export-{number}", posts, stones, self.dialect)
-            for number, (posts, stones) in enumerate(self.exports)
-        ]
-
-
-@st.composite
-def hearsay(draw: st.DrawFn) -> Told:
-    """Draw a history, and exports that tell of what its deletions name, truly or not; some posts come by no way."""
-    dialect, posts = draw(histories(max_posts=14))
-    named = [(post, target) for post in posts if isinstance(post.body, Delete) for target in post.body.hashes]
-    links = st.lists(st.sampled_from([post.hash for post in posts]), max_size=2).map(tuple)
-    exports = []
-    for _ in range(draw(st.integers(1, 3))):
-        stones: dict[tuple[bytes, bytes], Tombstone] = {}
-        held = [post for post in posts if draw(st.integers(0, 3)) == 0]
-        for deletion, target in draw(st.lists(st.sampled_from(named), max_size=4)) if named else []:
-            forged = replace(draw(skeletons), links=draw(links))
-            channel = forged.channel and dialect.channel_id(forged.channel)
-            stone = Tombstone(
-                target, deletion.author, deletion.timestamp_ms, deletion.hash, replace(forged, channel=channel)
-            )
-            known = stones.get((target, deletion.author))
-            stones[target, deletion.author] = stone if known is None else known.merge(stone)
-            held.append(deletion)
-        exports.append((held, list(stones.values())))
-    return Told(dialect, posts, exports, [post for post in posts if draw(st.booleans())])
 
 
 def take(store: CableStore, part: Path | list[Post]) -> None:

@@ -14,8 +14,8 @@ from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.period import WEEK_MS, week_of
 from cablestore.archive.format.profile import PROFILES, Profile
-from cablestore.archive.importer import Imported, import_archives
-from cablestore.archive.writer import Plan
+from cablestore.archive.importer import ArchiveImportReport, import_archives
+from cablestore.archive.writer import ArchivePlan
 from cablestore.protocol.body import Role
 
 FIRST_MS = week_of(1_700_000_000_000).from_ms
@@ -66,12 +66,12 @@ def store_of(posts: Iterable[Post], dialect: Dialect = LEGACY) -> CableStore:
     return store
 
 
-def plan_of(profile: str = "rfc61", key: bytes | None = None, dialect: Dialect = LEGACY) -> Plan:
+def plan_of(profile: str = "rfc61", key: bytes | None = None, dialect: Dialect = LEGACY) -> ArchivePlan:
     found: Profile = PROFILES[profile]
-    return Plan(found, CONTROL, dialect, key)
+    return ArchivePlan(found, CONTROL, dialect, key)
 
 
-def archived(store: CableStore, folder: Path, plan: Plan, now_ms: int = LATE_MS) -> ArchiveFolder:
+def archived(store: CableStore, folder: Path, plan: ArchivePlan, now_ms: int = LATE_MS) -> ArchiveFolder:
     """Make the archives of a store in a folder that may have some."""
     found = ArchiveFolder(folder)
     create_archives(store, found, plan, now_ms)
@@ -79,14 +79,14 @@ def archived(store: CableStore, folder: Path, plan: Plan, now_ms: int = LATE_MS)
 
 
 def bring(
-    store: CableStore, folder: ArchiveFolder, plan: Plan, *, merges: bool = False, weeks: int = 10**6
-) -> Imported:
+    store: CableStore, folder: ArchiveFolder, plan: ArchivePlan, *, merges: bool = False, weeks: int = 10**6
+) -> ArchiveImportReport:
     """Import the newest so many weeks of a folder, newest first."""
     verified = plan.verified(folder)
     assert verified is not None
     entries = [*reversed(verified.index.entries)][:weeks]
     fetched = ((entry, folder.stored(entry)) for entry in entries)
-    total = Imported()
+    total = ArchiveImportReport()
     for _, found in import_archives(store, verified, fetched, key=plan.key, merges=merges):
         total += found
     return total

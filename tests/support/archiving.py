@@ -14,10 +14,10 @@ from cablestore.archive.format.archive import Archive, decode_archive, encode_ar
 from cablestore.archive.format.cid import CODEC_MANIFEST, Cid
 from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import Index, VerifiedIndex, decode_index, make_index, signed_index, verify_index
-from cablestore.archive.format.message import EVERYONE_TOPIC, Message, message_of
 from cablestore.archive.format.period import WEEK_MS, Period, week_of
-from cablestore.archive.format.profile import PROFILES, Entry, Profile, Record, topics_of
+from cablestore.archive.format.profile import PROFILES, Entry, Profile, Record, topics_of, with_id
 from cablestore.protocol.dialect import LEGACY
+from cablestore.protocol.waku import EVERYONE_TOPIC, WakuMessage, message_of
 
 WEEK = week_of(1_700_000_000_000)
 CONTROL = Identity.derive("archives", "control")
@@ -53,7 +53,7 @@ every_form = pytest.mark.parametrize(
 DELETION = ANN.delete(ANN.text("default", "gone", at=WEEK.from_ms), at=WEEK.to_ms + 5)
 
 
-def ordered(posts: list[Post]) -> list[Message]:
+def ordered(posts: list[Post]) -> list[WakuMessage]:
     """The messages of posts, as archives have them."""
     return sorted(map(message_of, posts), key=lambda message: (message.timestamp_ns, message.post_hash))
 
@@ -96,7 +96,7 @@ def community(profile: Profile, *, weeks: int = 3, key: bytes | None = None, cid
         posts = [ANN.text("default", f"{number}", at=period.from_ms), BOB.named("Bob", at=period.to_ms - 1)]
         archive = archive_of(profile, posts, key, period)
         cid = cids[number] if cids else None
-        entry = archive.entry(profile, offset_bytes) if cid is None else archive.entry_by_cid(profile, cid)
+        entry = archive.entry(profile, offset_bytes) if cid is None else entry_by_cid(profile, archive, cid)
         offset_bytes += len(archive.stored)
         archives.append(archive)
         entries.append(entry)
@@ -113,9 +113,9 @@ def three_posts() -> list[Post]:
     ]
 
 
-def filler(size_bytes: int) -> Message:
+def filler(size_bytes: int) -> WakuMessage:
     """A message that is no post, of any size."""
-    return Message(bytes(size_bytes), EVERYONE_TOPIC, WEEK.from_ms * 10**6, bytes(32))
+    return WakuMessage(bytes(size_bytes), EVERYONE_TOPIC, WEEK.from_ms * 10**6, bytes(32))
 
 
 def archive_with_document_of(profile: Profile, size_bytes: int, key: bytes | None = None) -> Archive:
@@ -127,8 +127,12 @@ def archive_with_document_of(profile: Profile, size_bytes: int, key: bytes | Non
     return encode_archive(profile, WEEK, topics, messages, key)
 
 
+def entry_by_cid(profile: Profile, archive: Archive, cid: str) -> Entry:
+    return with_id(profile, Entry("", archive.period, archive.topics, cid=cid))
+
+
 def by_cid(profile: Profile, archive: Archive) -> Entry:
-    return archive.entry_by_cid(profile, "z")
+    return entry_by_cid(profile, archive, "z")
 
 
 def signed(made: Community, *, sealed: bool = False, identity: Identity = CONTROL, **more: Any) -> Index:

@@ -102,20 +102,20 @@ def assert_nothing_is_left(node: Node) -> None:
     """No connection has left a trace in the node's tables."""
     assert not node.connections
     assert not node._by_session
-    assert not node._by_host
+    assert not node._listener._by_host
     assert not node._routes
-    assert not node._held_back
+    assert not node.intake.paused
     assert node.live.count == 0
     assert not node.live._alike
     assert not node.live._chat
     assert not node.live._state
     assert not node.live._moderation
-    assert node.writes.queued_size_bytes == 0
+    assert node.context.writes.queued_size_bytes == 0
     assert len(node.sync.fetches.wanted) == 0
     assert not len(node.sync)
     assert not node.sync.fetches.storing
-    assert not len(node.reconciling)
-    assert not node.own_port.links
+    assert not len(node.reconciler)
+    assert not node.reconcile_port.links
 
 
 _OPEN: list[ByHand] = []

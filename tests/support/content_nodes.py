@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +16,19 @@ from aiohttp import web
 from folders import SUPPORT
 from waiting import LIMIT_S
 
-from cablestore.archive.content.api import PREFIX, item_json
+from cablestore.archive.content.api import PREFIX, item_json, read_manifest_of
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.server import ContentServer
 from cablestore.archive.content.store import ContentStore
-from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, Cid, Manifest, leaf_of, manifest_cid, tree_cid
+from cablestore.archive.format.cid import (
+    BLOCK_SIZE_BYTES,
+    CODEC_TREE,
+    Cid,
+    DatasetManifest,
+    RootHasher,
+    leaf_of,
+    manifest_cid,
+)
 
 CHILD = SUPPORT / "content_child.py"
 Body = Callable[[web.StreamResponse], Awaitable[None]]
@@ -60,11 +68,27 @@ def served(folder: Path, *upstream: str) -> Iterator[ServedContent]:
         node.kill()
 
 
-def described(data: bytes, filename: str | None = "a", mimetype: str | None = None) -> tuple[Cid, Manifest, bytes]:
+async def request_fetch(client: ContentClient, cid: Cid) -> DatasetManifest:
+    """Have a client's node fetch a dataset from others, in the background; return its manifest."""
+    async with client._request("POST", f"/data/{cid}/network") as response:
+        return read_manifest_of(cid, await response.read())
+
+
+def tree_cid(leaves: Iterable[bytes]) -> Cid:
+    """The id of the dataset whose blocks have these leaves."""
+    hasher = RootHasher()
+    for leaf in leaves:
+        hasher.add(leaf)
+    return Cid(CODEC_TREE, hasher.root())
+
+
+def described(
+    data: bytes, filename: str | None = "a", mimetype: str | None = None
+) -> tuple[Cid, DatasetManifest, bytes]:
     """A dataset's id, manifest and leaves, joined."""
     blocks = [data[at : at + BLOCK_SIZE_BYTES] for at in range(0, len(data), BLOCK_SIZE_BYTES)]
     leaves = [leaf_of(block) for block in blocks]
-    manifest = Manifest(tree_cid(leaves), len(data), filename, mimetype)
+    manifest = DatasetManifest(tree_cid(leaves), len(data), filename, mimetype)
     return manifest_cid(manifest), manifest, b"".join(leaves)
 
 

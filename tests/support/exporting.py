@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import blake3
 from history import AUTHORS, Draft, build
 from people import raws
 
@@ -15,9 +17,6 @@ from cablestore.export import Manifest
 from cablestore.export.manifest import read_posts, read_tombstones
 from cablestore.export.writer import ExportWriter
 from cablestore.views import CATALOG
-
-"""Sizes with which a history of a few posts takes several runs and segments."""
-
 
 SMALL: dict[str, Any] = {"segment_size_bytes": 700, "run_size_bytes": 900}
 """Sizes with which a history of a few posts takes several runs and segments."""
@@ -103,3 +102,13 @@ def stored(folder: Path) -> CableStore:
 def files_of_export(posts: list[Post], folder: Path) -> dict[str, bytes]:
     export(posts, folder, LEGACY)
     return files_of(folder)
+
+
+def with_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the manifest and give it the right checksum."""
+    fields = json.loads((folder / "manifest.json").read_text())
+    fields.pop("blake3")
+    change(fields)
+    text = json.dumps(fields, indent=1) + "\n"
+    fields["blake3"] = blake3.blake3(text.encode()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(fields, indent=1) + "\n")

@@ -51,14 +51,14 @@ def state_of(node: Node, errors: Errors) -> dict[str, Any]:
     return {
         "connections": len(node.connections),
         "tables": len(node._by_session)
-        + len(node._by_host)
+        + len(node._listener._by_host)
         + len(node._routes)
         + len(node.sync)
         + len(node.sync.fetches),
         "live": node.live.count + len(node.live._alike),
         "tasks": len(asyncio.all_tasks()),
         "queued": sum(known.queued_size_bytes for known in node.connections),
-        "waiting": node.reads.waiting,
+        "waiting": node.context.reads.waiting,
         "errors": errors.found,
     }
 

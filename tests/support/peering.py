@@ -225,7 +225,8 @@ async def cut_and_mend(net: Network, choice: random.Random, times: int) -> None:
         link.close("cut by the test")
         await soon(asyncio.shield(link.closed))
         assert link.dialed is not None
-        net.links[index] = await link._node.connect(link.dialed)
+        assert isinstance(link._owner, Node)
+        net.links[index] = await link._owner.connect(link.dialed)
 
 
 def with_key(settings: NodeSettings, key: bytes | None, *, separate: bool = False) -> NodeSettings:

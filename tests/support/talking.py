@@ -12,7 +12,7 @@ from peering import memory
 from people import ANN, BOB, CYD, Person
 
 from cablestore import CableStore, Delete, Post
-from cablestore.archive.format.message import message_of
+from cablestore.protocol.waku import message_of
 from cablestore.reconcile.conversation import ArrivedPosts, Hooks, ReconcileConversation
 from cablestore.reconcile.dialects import SPEC
 from cablestore.reconcile.ids import EVERYTHING

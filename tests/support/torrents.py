@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import libtorrent as lt
 from waiting import LIMIT_S
 
+from cablestore import limits
 from cablestore.archive.remote import Span
 from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine, TorrentRemote, TorrentStatus
 from cablestore.archive.torrent.metainfo import Metainfo, make_metainfo
@@ -142,3 +143,49 @@ def tracker() -> Iterator[str]:
         yield f"http://{HERE}:{server.server_port}/announce"
         server.shutdown()
         thread.join()
+
+
+PIECE = limits.PIECE_SIZE_BYTES
+
+
+def files(*found: tuple[int, list[bytes]], **more: Any) -> list[dict[bytes, Any]]:
+    return [
+        {b"length": size, b"path": path, **{key.encode(): value for key, value in more.items()}} for size, path in found
+    ]
+
+
+SYMLINK = {b"attr": b"l", b"length": 0, b"path": [b"link"], b"symlink path": [b"..", b"etc"]}
+FOREIGN = {
+    "climbs out": info(files=files((2 * PIECE, [b"..", b"data"]), (7, [b"index"]))),
+    "absolute": info(files=files((2 * PIECE, [b"/etc/data"]), (7, [b"index"]))),
+    "nested": info(files=files((2 * PIECE, [b"data", b"data"]), (7, [b"index"]))),
+    "no path": info(files=files((2 * PIECE, []), (7, [b"index"]))),
+    "other names": info(files=files((2 * PIECE, [b"data"]), (7, [b"Index"]))),
+    "other order": info(files=files((7, [b"index"]), (2 * PIECE, [b"data"]))),
+    "twice the same": info(files=files((2 * PIECE, [b"data"]), (7, [b"data"]))),
+    "one file more": info(files=files((2 * PIECE, [b"data"]), (7, [b"index"]), (0, [b"run.sh"]))),
+    "one file less": info(files=files((2 * PIECE + 7, [b"data"]))),
+    "a symlink": info(files=[*files((2 * PIECE, [b"data"]), (7, [b"index"])), SYMLINK]),
+    "symlinks": info(files=files((2 * PIECE, [b"data"]), (7, [b"index"]), attr=b"l")),
+    "a symlink's target": info(files=files((2 * PIECE, [b"data"]), (7, [b"index"]), **{"symlink path": [b"x"]})),
+    "executable": info(files=files((2 * PIECE, [b"data"]), (7, [b"index"]), attr=b"x")),
+    "a list as length": info(files=files(([1], [b"data"]), (7, [b"index"]))),  # type: ignore[arg-type] # on purpose
+    "negative": info(files=files((-PIECE, [b"data"]), (7, [b"index"]))),
+    "no whole piece": info(files=files((2 * PIECE - 1, [b"data"]), (7, [b"index"]))),
+    "no data": info(files=files((0, [b"data"]), (7, [b"index"])), pieces=bytes(20)),
+    "no index": info(files=files((2 * PIECE, [b"data"]), (0, [b"index"])), pieces=bytes(40)),
+    "files as text": info(files=b"data"),
+    "a single file": info(files=None, length=2 * PIECE),
+    "another community": info(name=b"beef"),
+    "a name that climbs": info(name=b".."),
+    "a name as number": info(name=7),
+    "other pieces": info(piece_length=131_072),
+    "too few hashes": info(pieces=bytes(40)),
+    "too many hashes": info(pieces=bytes(80)),
+    "half a hash": info(pieces=bytes(59)),
+    "hashes as number": info(pieces=1),
+    "private": info(private=1),
+    "version 2 beside it": info(meta_version=2, file_tree={}),
+    "huge": info(files=files((2**40 // PIECE * PIECE, [b"data"]), (7, [b"index"]))),
+    "as large as numbers are": info(files=files((2**62 // PIECE * PIECE, [b"data"]), (2**62, [b"index"]))),
+}

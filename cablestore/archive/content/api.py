@@ -1,4 +1,4 @@
-"""What Codex' REST API says, for both sides of it: routes, and the JSON of manifests and of lists. Pure.
+"""Codex' REST API, for client and server: routes, and the JSON of manifests and lists. Pure.
 
 From nim-codex: codex/rest/api.nim, codex/rest/json.nim, openapi.yaml.
 """
@@ -9,25 +9,36 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, CODEC_MANIFEST, Cid, Generation, Manifest, manifest_cid
+from cablestore.archive.format.cid import (
+    BLOCK_SIZE_BYTES,
+    CODEC_MANIFEST,
+    Cid,
+    DatasetManifest,
+    ManifestFormat,
+    manifest_cid,
+)
 from cablestore.errors import ArchiveError
 
 PREFIX: Final = "/api/codex/v1"
 LEAVES_ROUTE: Final = "leaves"
-"""`GET /data/{cid}/leaves`, which only we have: the SHA-256 of each block, joined. With it a client verifies each block as it
-comes, and goes on where it was interrupted; other nodes answer 404."""
+"""`GET /data/{cid}/leaves`, which only cablestore has: the SHA-256 of each block, joined.
+
+With the leaves a client verifies each block as it comes and resumes an interrupted download. Other nodes answer 404.
+"""
 VIA: Final = "Via"
-"""The header (RFC 9110, 7.6.3) of what one node asks another on behalf of a client: it is answered from what is there, so
-that nodes which have one another as upstream do not ask in a circle."""
+"""The header (RFC 9110, 7.6.3) of a request from one node to another on behalf of a client.
+
+Such a request is answered from the store alone, so that nodes that have each other as upstream do not ask in a circle.
+"""
 
 
 def disposition(filename: str) -> str:
-    """Return the header Content-Disposition with a filename, which `cid.check_filename` took for one."""
+    """Return the header Content-Disposition for a filename that `cid.check_filename` accepts."""
     return f'attachment; filename="{filename}"'
 
 
-def manifest_json(manifest: Manifest) -> dict[str, Any]:
-    """Return a manifest as the API says it."""
+def manifest_json(manifest: DatasetManifest) -> dict[str, Any]:
+    """Return a manifest as JSON of the API."""
     return {
         "treeCid": str(manifest.tree),
         "datasetSize": manifest.dataset_size_bytes,
@@ -38,24 +49,24 @@ def manifest_json(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def item_json(cid: Cid, manifest: Manifest) -> dict[str, Any]:
-    """Return a dataset as the API says it."""
+def item_json(cid: Cid, manifest: DatasetManifest) -> dict[str, Any]:
+    """Return a dataset as JSON of the API."""
     return {"cid": str(cid), "manifest": manifest_json(manifest)}
 
 
 def read_json(data: bytes) -> Any:
-    """Read an answer's JSON; raises ArchiveError for what is none."""
+    """Read the JSON of an answer. Raises ArchiveError for anything else."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
-        raise ArchiveError(f"the node answered what is not JSON: {data[:80]!r}") from None
+        raise ArchiveError(f"the node's answer is not JSON: {data[:80]!r}") from None
 
 
-def read_item(item: Any) -> tuple[Cid, Manifest]:
-    """Read a dataset; its manifest is the one that its id is of, in whichever generation.
+def read_item(item: Any) -> tuple[Cid, DatasetManifest]:
+    """Read a dataset. Its manifest, in one of the known formats, is the one that the id names.
 
-    Raises ArchiveError for another shape, and for a manifest that is not of this id: it is forged, or of a generation that
-    is not known, and in both cases says nothing.
+    Raises ArchiveError for other JSON, and for a manifest that does not fit the id: it is forged or in an unknown
+    format.
     """
     try:
         cid, told = Cid.parse(_text(item["cid"])), item["manifest"]
@@ -65,29 +76,28 @@ def read_item(item: Any) -> tuple[Cid, Manifest]:
         raise ArchiveError(f"the node answered something else than a dataset: {str(item)[:80]}") from None
     if type(size_bytes) is not int or block_size_bytes != BLOCK_SIZE_BYTES:
         raise ArchiveError(
-            f"the node told of a dataset of {size_bytes!r:.40} bytes in blocks of {block_size_bytes!r:.40}"
+            f"the node listed a dataset of {size_bytes!r:.40} bytes in blocks of {block_size_bytes!r:.40}: expected are whole "
+            f"numbers, and blocks of {BLOCK_SIZE_BYTES}"
         )
-    for generation in Generation:
-        manifest = Manifest(tree, size_bytes, filename, mimetype, generation)
+    for manifest_format in ManifestFormat:
+        manifest = DatasetManifest(tree, size_bytes, filename, mimetype, manifest_format)
         if manifest_cid(manifest) == cid:
             return cid, manifest
-    raise ArchiveError(
-        f"the manifest that the node gave is not the one of {cid} in any known generation: do not believe it"
-    )
+    raise ArchiveError(f"the manifest that the node gave is not the one of {cid} in any known format. Use another node")
 
 
-def read_manifest_of(cid: Cid, data: bytes) -> Manifest:
+def read_manifest_of(cid: Cid, data: bytes) -> DatasetManifest:
     """Read the answer to a request for one dataset's manifest. Raises ArchiveError unless it is that one's."""
     if cid.codec != CODEC_MANIFEST:
-        raise ArchiveError(f"{cid} is not the id of a manifest: datasets are fetched by those")
+        raise ArchiveError(f"{cid} is not the id of a manifest. Fetch a dataset by the id of its manifest")
     found, manifest = read_item(read_json(data))
     if found != cid:
-        raise ArchiveError(f"the node was asked for {cid} and answered with {found}")
+        raise ArchiveError(f"the node was asked for {cid} and answered with {found}. Use another node")
     return manifest
 
 
-def read_list(data: bytes) -> tuple[list[tuple[Cid, Manifest]], list[str]]:
-    """Read a list of datasets: those whose manifests are verified, and why each of the others is none."""
+def read_list(data: bytes) -> tuple[list[tuple[Cid, DatasetManifest]], list[str]]:
+    """Read a list of datasets: those whose manifests are verified, and the errors of the others."""
     items = _content(read_json(data))
     known, refused = [], []
     for item in items:
@@ -99,7 +109,7 @@ def read_list(data: bytes) -> tuple[list[tuple[Cid, Manifest]], list[str]]:
 
 
 def read_space(data: bytes) -> tuple[int, int, int, int]:
-    """Read how much a node stores: blocks, then bytes: the quota, used, reserved. Raises ArchiveError for anything else."""
+    """Read a node's space: blocks, then bytes of the quota, used and reserved. Raises ArchiveError for other JSON."""
     told = read_json(data)
     keys = ("totalBlocks", "quotaMaxBytes", "quotaUsedBytes", "quotaReservedBytes")
     if not isinstance(told, dict) or not all(type(told.get(key)) is int for key in keys):

@@ -1,8 +1,8 @@
-"""A client of any node with Codex' REST API, which believes none: what it hands out is what the content id says.
+"""A client of any node with Codex' REST API. It trusts no node: everything is verified against the content id.
 
-The manifest is verified by the id, the bytes by the manifest's tree. Where the node gives the leaves (ours do), each block is
-verified as it comes and an interrupted download goes on behind the last good one; where it does not, the whole is verified
-before it gets its name.
+The manifest is verified against the id, the bytes against the manifest's tree. If the node has the leaves, as those of
+cablestore do, each block is verified as it comes and an interrupted download resumes after the last good one. Otherwise
+the whole dataset is verified before it gets its name.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from cablestore.archive.content.api import (
     read_space,
 )
 from cablestore.archive.content.dataset import PART_SIZE_BYTES
-from cablestore.archive.content.partial import Partial
-from cablestore.archive.content.store import Incoming, Space
+from cablestore.archive.content.partial import PartialDownload
+from cablestore.archive.content.store import IncomingDataset, Space
 from cablestore.archive.format.cid import (
     Cid,
     DatasetHasher,
-    Generation,
-    Manifest,
+    DatasetManifest,
+    ManifestFormat,
     check_filename,
     check_media_type,
     manifest_cid,
@@ -43,34 +43,34 @@ from cablestore.archive.format.cid import (
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, UnreachableError
 
 _MAX_TEXT_SIZE_BYTES: Final = 2_048
-"""What is read of an answer that is a content id or says what is wrong."""
+"""Bytes that are read of an answer that is a content id or an error message."""
 _CONNECT_TIMEOUT_S: Final = 10.0
 _WINDOW_SIZE_BYTES: Final = 524_288
-"""What the network may be ahead of the disk; twice that is held."""
+"""How far the network may be ahead of the disk. Up to twice this is held in memory."""
 
 
-class Uploaded(NamedTuple):
-    """What a node said of an upload, and what we know of it."""
+class UploadReport(NamedTuple):
+    """Result of an upload."""
 
     cid: Cid
     tree: Cid
     size_bytes: int
-    manifest: Manifest | None
-    """None where the node writes manifests in a way that is not known, and only its word binds the id to the tree."""
+    manifest: DatasetManifest | None
+    """None if the node writes manifests in an unknown format: then only its answer connects the id to the tree."""
 
 
 class ContentClient:
-    """Puts datasets on one node and gets them. Calls may run side by side.
+    """A client that uploads datasets to one node and downloads them. Calls may run at the same time.
 
-    With `network` the node fetches from others what it does not have. `stall_timeout_s` ends what does not move for so long,
-    `total_timeout_s` one call, however it moves.
+    With `network` the node fetches from others what it lacks. `stall_timeout_s` ends a call that makes no progress for
+    this long, `total_timeout_s` ends any call.
 
     >>> async with ContentClient("http://127.0.0.1:8080") as client:
     ...     uploaded = await client.upload_file(Path("archive"), filename="archive-data.bin")
     ...     await client.download(uploaded.cid, Path("copy"))
 
-    Every call raises ArchiveError: UnreachableError where the node does not answer or stops in the middle, NoSuchContentError,
-    NoRoomError, and itself for what is refused or cannot be believed.
+    Every call raises ArchiveError: UnreachableError if the node does not answer or stops in the middle,
+    NoSuchContentError, NoRoomError, and ArchiveError itself for requests that the node refuses and for wrong answers.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ContentClient:
         self._timeout = aiohttp.ClientTimeout(
             total=total_timeout_s, sock_connect=_CONNECT_TIMEOUT_S, sock_read=stall_timeout_s
         )
-        # Compressed answers could be any size, so none are asked for, and none are unpacked.
+        # A compressed answer can unpack to any size, so none is asked for and none is unpacked.
         self._headers = {"Accept-Encoding": "identity"} | ({VIA: "1.1 cablestore"} if is_relay else {})
         self._session: aiohttp.ClientSession | None = None
 
@@ -107,20 +107,24 @@ class ContentClient:
 
     # --- putting ---------------------------------------------------------------------------------
 
-    async def upload_bytes(self, data: bytes, *, filename: str | None = None, mimetype: str | None = None) -> Uploaded:
-        """Put bytes on the node: `upload_file`."""
+    async def upload_bytes(
+        self, data: bytes, *, filename: str | None = None, mimetype: str | None = None
+    ) -> UploadReport:
+        """Upload bytes: see `upload_file`."""
         parts = (data[at : at + PART_SIZE_BYTES] for at in range(0, len(data), PART_SIZE_BYTES))
         return await self._upload(parts, filename, mimetype)
 
-    async def upload_file(self, path: Path, *, filename: str | None = None, mimetype: str | None = None) -> Uploaded:
-        """Put a file on the node; return its content id, which is one of what was sent and of nothing else.
+    async def upload_file(
+        self, path: Path, *, filename: str | None = None, mimetype: str | None = None
+    ) -> UploadReport:
+        """Upload a file. Return its content id, verified to be of the bytes that were sent.
 
-        Raises ArchiveError where the node answers with another. Raises OSError where the file cannot be read.
+        Raises ArchiveError if the node answers with another id, OSError if the file cannot be read.
         """
         with path.open("rb") as file:
             return await self._upload(iter(lambda: file.read(PART_SIZE_BYTES), b""), filename, mimetype)
 
-    async def _upload(self, parts: Iterator[bytes], filename: str | None, mimetype: str | None) -> Uploaded:
+    async def _upload(self, parts: Iterator[bytes], filename: str | None, mimetype: str | None) -> UploadReport:
         headers = {}
         if filename is not None:
             check_filename(filename)
@@ -132,13 +136,15 @@ class ContentClient:
         try:
             text = await self._send(parts, hasher, headers)
         except TimeoutError:
-            raise UnreachableError(f"{self.url} took nothing for {self._stall_timeout_s:g} s") from None
+            raise UnreachableError(
+                f"{self.url} took nothing for {self._stall_timeout_s:g} s. Try again later, or use another node"
+            ) from None
         cid = Cid.parse(text.decode("ascii", errors="replace").strip())
         tree, _ = hasher.finish()
         return await self._recognised(cid, tree, hasher.size_bytes, filename, mimetype)
 
     async def _send(self, parts: Iterator[bytes], hasher: DatasetHasher, headers: dict[str, str]) -> bytes:
-        """Send the parts, and hash them on the way; return the answer. Raises TimeoutError when nothing moves."""
+        """Send the parts and hash them on the way. Return the answer. Raises TimeoutError if there is no progress."""
         async with asyncio.timeout(self._stall_timeout_s) as limit:
 
             async def body() -> AsyncIterator[bytes]:
@@ -153,28 +159,28 @@ class ContentClient:
 
     async def _recognised(
         self, cid: Cid, tree: Cid, size_bytes: int, filename: str | None, mimetype: str | None
-    ) -> Uploaded:
-        """What was uploaded, where the id that the node gave is one of it."""
-        for generation in Generation:
-            manifest = Manifest(tree, size_bytes, filename, mimetype, generation)
+    ) -> UploadReport:
+        """Return the report of an upload if the id that the node gave is one of the uploaded bytes."""
+        for manifest_format in ManifestFormat:
+            manifest = DatasetManifest(tree, size_bytes, filename, mimetype, manifest_format)
             if manifest_cid(manifest) == cid:
-                return Uploaded(cid, tree, size_bytes, manifest)
+                return UploadReport(cid, tree, size_bytes, manifest)
         told = read_json(await self._manifest_answer(cid))
         found = told.get("manifest") if isinstance(told, dict) else None
         if not isinstance(found, dict) or (found.get("treeCid"), found.get("datasetSize")) != (str(tree), size_bytes):
             raise ArchiveError(
-                f"{self.url} took {size_bytes} bytes with the tree {tree} and answered with {cid}, which is something else: do not "
-                "believe it"
+                f"{self.url} took {size_bytes} bytes with the tree {tree} and answered with {cid}, which is something else. Use "
+                "another node"
             )
         try:
-            return Uploaded(cid, tree, size_bytes, read_item(told)[1])
+            return UploadReport(cid, tree, size_bytes, read_item(told)[1])
         except ArchiveError:
-            return Uploaded(cid, tree, size_bytes, None)
+            return UploadReport(cid, tree, size_bytes, None)
 
     # --- getting ---------------------------------------------------------------------------------
 
-    async def manifest(self, cid: Cid) -> Manifest:
-        """Return the manifest that this is the id of. Raises ArchiveError where the node gives another."""
+    async def manifest(self, cid: Cid) -> DatasetManifest:
+        """Return the manifest with this id. Raises ArchiveError if the node gives another one."""
         return read_manifest_of(cid, await self._manifest_answer(cid))
 
     async def _manifest_answer(self, cid: Cid) -> bytes:
@@ -186,20 +192,22 @@ class ContentClient:
         cid: Cid,
         target: Path,
         *,
-        manifest: Manifest | None = None,
+        manifest: DatasetManifest | None = None,
         max_size_bytes: int = limits.MAX_DATASET_SIZE_BYTES,
-    ) -> Manifest:
-        """Get a dataset into a file, which appears, or is replaced, when all of it is verified; return its manifest.
+    ) -> DatasetManifest:
+        """Download a dataset into a file and return its manifest.
 
-        An interrupted download goes on when it is asked for again, from the same node or another: what came is in hidden files
-        beside the target. Where the node gave what it should not, nothing is left of them. Whoever knows the manifest from
-        elsewhere can give it; then the node's is not asked for. A dataset of more than `max_size_bytes` is refused.
+        The file appears, or is replaced, once all is verified.
+
+        The next call resumes an interrupted download, from the same node or another: what came is in hidden files
+        beside the target. They are removed if the node gave wrong bytes. Pass `manifest` if it is already known: the
+        node is not asked for it then. A dataset of more than `max_size_bytes` is refused.
         """
         if manifest is None:
             manifest = await self.manifest(cid)
         if manifest.dataset_size_bytes > max_size_bytes:
             raise ArchiveError(f"{cid} has {manifest.dataset_size_bytes} bytes, at most {max_size_bytes} were expected")
-        with Partial(target, manifest) as partial:
+        with PartialDownload(target, manifest) as partial:
             try:
                 await self._fill(cid, partial, manifest)
                 await asyncio.to_thread(partial.finish)
@@ -210,7 +218,7 @@ class ContentClient:
                 raise
         return manifest
 
-    async def _fill(self, cid: Cid, partial: Partial, manifest: Manifest) -> None:
+    async def _fill(self, cid: Cid, partial: PartialDownload, manifest: DatasetManifest) -> None:
         if not partial.has_leaves:
             await self._get_leaves(cid, partial)
         start = await asyncio.to_thread(partial.resume)
@@ -222,8 +230,8 @@ class ContentClient:
             async for part in _parts(response):
                 await asyncio.to_thread(partial.write, part)
 
-    async def _get_leaves(self, cid: Cid, partial: Partial) -> None:
-        """Get the leaves, where the node has such a route."""
+    async def _get_leaves(self, cid: Cid, partial: PartialDownload) -> None:
+        """Download the leaves if the node has that route."""
         at = 0
         try:
             async with self._request("GET", f"/data/{cid}/{LEAVES_ROUTE}") as response:
@@ -234,8 +242,8 @@ class ContentClient:
             return
         await asyncio.to_thread(partial.check_leaves)
 
-    async def fetch_into(self, cid: Cid, incoming: Incoming) -> Manifest:
-        """Get a dataset into a content store, and commit it there when it is verified."""
+    async def fetch_into(self, cid: Cid, incoming: IncomingDataset) -> DatasetManifest:
+        """Download a dataset into a content store and commit it there once it is verified."""
         manifest = await self.manifest(cid)
         async with self._data(cid, manifest, 0) as (response, _):
             size_bytes = 0
@@ -249,31 +257,34 @@ class ContentClient:
 
     @asynccontextmanager
     async def _data(
-        self, cid: Cid, manifest: Manifest, start: int
+        self, cid: Cid, manifest: DatasetManifest, start: int
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, int]]:
-        """Ask for a dataset's bytes from `start` on; yield the answer and where it begins, `start` or 0."""
+        """Request a dataset's bytes from `start` on.
+
+        Yield the answer and the offset at which it begins, `start` or 0.
+        """
         route = f"/data/{cid}/network/stream" if self._network else f"/data/{cid}"
         headers = {"Range": f"bytes={start}-"} if start else {}
         async with self._request("GET", route, headers=headers) as response:
             size_bytes = manifest.dataset_size_bytes
             begins = start if response.status == 206 else 0
             if begins and response.headers.get("Content-Range") != f"bytes {start}-{size_bytes - 1}/{size_bytes}":
-                raise ArchiveError(f"{self.url} was asked for {cid} from {start} on and gave another part")
+                raise ArchiveError(f"{self.url} was asked for {cid} from byte {start} on and gave another part")
             if response.content_length not in (None, size_bytes - begins):
                 raise ArchiveError(
-                    f"{self.url} says that {response.content_length} bytes of {cid} come, {size_bytes - begins} are expected"
+                    f"{self.url} announces {response.content_length} bytes of {cid}, expected are {size_bytes - begins}"
                 )
             yield response, begins
 
     # --- the rest --------------------------------------------------------------------------------
 
-    async def datasets(self) -> tuple[list[tuple[Cid, Manifest]], list[str]]:
-        """Return the datasets that the node has, those whose manifests are verified, and what is wrong with the others."""
+    async def datasets(self) -> tuple[list[tuple[Cid, DatasetManifest]], list[str]]:
+        """Return the node's datasets: those whose manifests are verified, and the errors of the others."""
         async with self._request("GET", "/data") as response:
             return read_list(await _read(response, limits.MAX_DATASET_LIST_SIZE_BYTES))
 
     async def exists(self, cid: Cid) -> bool:
-        """Whether the node says that it has a dataset. It may know the manifest alone, and it may lie."""
+        """Ask whether the node has a dataset. It may know the manifest alone, and its answer may be false."""
         async with self._request("GET", f"/data/{cid}/exists") as response:
             told = read_json(await _read(response, _MAX_TEXT_SIZE_BYTES))
         if not isinstance(told, dict):
@@ -281,23 +292,18 @@ class ContentClient:
         return told.get(str(cid), told.get("has")) is True
 
     async def space(self) -> Space:
-        """Return how much the node says that it stores, and how much it may."""
+        """Ask for the node's space."""
         async with self._request("GET", "/space") as response:
             return Space(*read_space(await _read(response, _MAX_TEXT_SIZE_BYTES)))
 
     async def delete(self, cid: Cid) -> None:
-        """Remove a dataset from the node. One that it does not have is no error."""
+        """Remove a dataset from the node. It is not an error if the node does not have it."""
         async with self._request("DELETE", f"/data/{cid}"):
             return
 
-    async def request_fetch(self, cid: Cid) -> Manifest:
-        """Have the node fetch a dataset from others, in the background; return its manifest."""
-        async with self._request("POST", f"/data/{cid}/network") as response:
-            return read_manifest_of(cid, await _read(response, limits.MAX_MANIFEST_SIZE_BYTES))
-
     @asynccontextmanager
     async def _request(self, method: str, route: str, **options: Any) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request and yield a good answer's head; all that can go wrong on the way is an ArchiveError."""
+        """Send a request and yield the head of a good answer. Raises ArchiveError for all that can go wrong."""
         if self._session is None:
             raise ArchiveError("the client is not open: use it in `async with`")
         try:
@@ -315,7 +321,7 @@ class ContentClient:
 
 
 async def _refusal(response: aiohttp.ClientResponse, url: str) -> ArchiveError:
-    """What an answer with a bad status comes to."""
+    """Return the error for an answer with a bad status."""
     text = (await response.content.read(_MAX_TEXT_SIZE_BYTES)).decode(errors="replace").strip()
     reason = f"{url} answered {response.status} {response.reason}: {text[:300]!r}"
     if response.status == 404:
@@ -326,17 +332,17 @@ async def _refusal(response: aiohttp.ClientResponse, url: str) -> ArchiveError:
 
 
 async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    """Read an answer whole. Raises ArchiveError where it goes on beyond the limit."""
+    """Read a whole answer. Raises ArchiveError if it is longer than the limit."""
     data = bytearray()
     async for part in response.content.iter_any():
         data += part
         if len(data) > limit_bytes:
-            raise ArchiveError(f"{response.url} gave more than {limit_bytes} bytes, which no such answer has")
+            raise ArchiveError(f"{response.url} gave more than {limit_bytes} bytes, the maximum of such an answer")
     return bytes(data)
 
 
 async def _parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield an answer in parts that are worth a thread's waking; when it breaks, what came before that too."""
+    """Yield an answer in parts that are large enough for a thread call. If it breaks off, yield what came before."""
     data = bytearray()
     try:
         async for part in response.content.iter_any():
@@ -352,20 +358,20 @@ async def _parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         yield bytes(data)
 
 
-def upload_file(url: str, path: Path, *, filename: str | None = None, mimetype: str | None = None) -> Uploaded:
-    """Put a file on a node: `ContentClient.upload_file`, for where no loop runs."""
+def upload_file(url: str, path: Path, *, filename: str | None = None, mimetype: str | None = None) -> UploadReport:
+    """Upload a file to a node: `ContentClient.upload_file` for callers without an event loop."""
 
-    async def work() -> Uploaded:
+    async def work() -> UploadReport:
         async with ContentClient(url) as client:
             return await client.upload_file(path, filename=filename, mimetype=mimetype)
 
     return asyncio.run(work())
 
 
-def download_file(url: str, cid: Cid, target: Path) -> Manifest:
-    """Get a file from a node: `ContentClient.download`, for where no loop runs."""
+def download_file(url: str, cid: Cid, target: Path) -> DatasetManifest:
+    """Download a file from a node: `ContentClient.download` for callers without an event loop."""
 
-    async def work() -> Manifest:
+    async def work() -> DatasetManifest:
         async with ContentClient(url) as client:
             return await client.download(cid, target)
 

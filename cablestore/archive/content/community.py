@@ -1,7 +1,7 @@
-"""The folder of what a member fetched by content id: archives, and the index that names them.
+"""The folder of datasets that a member fetched by content id: archives, and the index that names them.
 
-content/CONTENT-ID a dataset, whole: an archive or an index
-content/index      the content id of the index that counts, put in place when that was verified
+content/CONTENT-ID a whole dataset: an archive or an index
+content/index      the content id of the current index, written once that index was verified
 """
 
 from __future__ import annotations
@@ -21,53 +21,56 @@ _MAX_CID_SIZE_BYTES: Final = 100
 
 
 class CidFolder:
-    """The datasets below a community's folder. Raises StorageError where the disk refuses."""
+    """The datasets below a community's folder. Methods raise StorageError if reading or writing fails."""
 
     def __init__(self, community_folder: Path) -> None:
         self.path: Final = community_folder / _NAME
         self._index_path: Final = self.path / _INDEX
 
     def make(self) -> None:
-        """Make the folder if it is not there."""
+        """Make the folder if necessary."""
         with storage_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
 
     def path_of(self, cid: Cid) -> Path:
-        """Return where a dataset lies when it is here."""
+        """Return the path of a dataset, which may be missing."""
         return self.path / str(cid)
 
     def content(self, cid: Cid) -> bytes | None:
-        """Return what lies under a content id, unverified, None where nothing does."""
+        """Return the unverified bytes of a dataset, or None if it is not here."""
         return _read(self.path_of(cid), MAX_STORED_ARCHIVE_SIZE_BYTES)
 
     def stored(self, entry: Entry) -> bytes:
-        """Return an archive's bytes. Raises ArchiveError where it is not here."""
+        """Return an archive's bytes. Raises ArchiveError if it is not here."""
         found = self.content(Cid.parse(entry.cid or ""))
         if found is None:
             raise ArchiveError(f"archive {entry.archive_id} is not here: fetch it")
         return found
 
     def size_bytes(self, entry: Entry) -> int | None:
-        """Return an archive's size, None where it is not here."""
+        """Return an archive's size, or None if it is not here."""
         path = self.path_of(Cid.parse(entry.cid or ""))
         with storage_errors(path):
             return path.stat().st_size if path.exists() else None
 
     def index_cid(self) -> Cid | None:
-        """Return the content id of the index that counts, None where none was fetched yet. Raises ArchiveError."""
+        """Return the content id of the current index, or None if there is none yet.
+
+        Raises ArchiveError for other text.
+        """
         found = _read(self._index_path, _MAX_CID_SIZE_BYTES)
         return None if found is None else Cid.parse(found.decode("ascii", errors="replace").strip())
 
     def index_bytes(self) -> bytes | None:
-        """Return the index that counts, None where none was fetched yet. Raises ArchiveError."""
+        """Return the bytes of the current index, or None if there is none yet. Raises ArchiveError."""
         cid = self.index_cid()
         return None if cid is None else self.content(cid)
 
     def put_index(self, cid: Cid) -> None:
-        """Let an index count that is here, and remove the one that did."""
+        """Make an index that is here the current one, and remove the previous one."""
         try:
             earlier = self.index_cid()
-        except ArchiveError:  # it is damaged, and replaced now
+        except ArchiveError:  # damaged: it is replaced
             earlier = None
         write_whole(self._index_path, f"{cid}\n".encode())
         if earlier not in (None, cid):
@@ -76,7 +79,10 @@ class CidFolder:
 
 
 def _read(path: Path, limit_bytes: int) -> bytes | None:
-    """Read a file, of one that is too long a byte more than it may have, which every reader refuses."""
+    """Read a file, or None.
+
+    Of a file that is too long, one byte more than the limit is read, so that its decoder refuses it.
+    """
     with storage_errors(path):
         try:
             with path.open("rb") as file:

@@ -1,7 +1,7 @@
-"""A dataset's two files on the disk: its bytes, and the leaf of each block. Written with hashing, read with verification.
+"""A dataset's two files on the disk: its bytes, and the leaf of each block. Writing hashes them, reading verifies them.
 
-With the leaves beside it every block is verified before a byte of it is given out, whatever the size: the leaves against the
-tree's id, 32 bytes for each 64 KiB, and then each block against its leaf.
+The leaves are verified against the tree's id, 32 bytes for each 64 KiB. Then each block is verified against its leaf
+before a byte of it is returned.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from cablestore.archive.format.cid import (
 from cablestore.errors import ArchiveError, NoRoomError, StorageError
 
 PART_SIZE_BYTES: Final = 16 * BLOCK_SIZE_BYTES
-"""How much is read, hashed or written at a time."""
+"""Bytes that are read, hashed or written at a time."""
 _PART_LEAVES_SIZE_BYTES: Final = 4096 * LEAF_SIZE_BYTES
 
 
 class DatasetWriter:
-    """Writes a dataset's two files and finds its tree. They are whole, and on the disk, once `finish` has returned."""
+    """A writer of a dataset's two files. Once `finish` returns the tree, they are whole and on the disk."""
 
     def __init__(self, data: Path, leaves: Path) -> None:
         self._hasher = DatasetHasher()
@@ -45,16 +45,16 @@ class DatasetWriter:
 
     @property
     def size_bytes(self) -> int:
-        """How much has been written."""
+        """The number of bytes written."""
         return self._hasher.size_bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append; raises OSError where the disk refuses."""
+        """Append bytes. Raises OSError if writing fails."""
         self._leaves.write(self._hasher.update(data))
         self._data.write(data)
 
     def finish(self) -> Cid:
-        """Bring all to the disk and return the tree's id; raises ArchiveError when nothing was written."""
+        """Sync the files to the disk and return the tree's id. Raises ArchiveError if nothing was written."""
         tree, leaf = self._hasher.finish()
         self._leaves.write(leaf)
         for file in (self._data, self._leaves):
@@ -64,7 +64,7 @@ class DatasetWriter:
         return tree
 
     def close(self) -> None:
-        """Close the files, as they are."""
+        """Close the files without finishing them."""
         try:
             self._data.close()
         finally:
@@ -72,12 +72,12 @@ class DatasetWriter:
 
 
 class DatasetReader:
-    """Reads a dataset's bytes from `start` on, each block verified before it is given out.
+    """A reader of a dataset's bytes from `start` on that verifies each block before it returns it.
 
-    A file that is shorter or longer than `size_bytes` is fine where only zeros at the end make the difference: datasets
-    that differ by those alone have the same tree and share a file.
+    A file may be shorter or longer than `size_bytes` if the difference is only zeros at the end: datasets that differ
+    by those alone have the same tree and share a file.
 
-    Raises ArchiveError, when made or when it reads, for files that do not have what the tree's id says.
+    The constructor and `read` raise ArchiveError for files that do not fit the tree's id.
     """
 
     def __init__(self, data: Path, leaves: Path, tree: Cid, size_bytes: int, start: int = 0) -> None:
@@ -108,14 +108,14 @@ class DatasetReader:
         return block_count_of(self._size_bytes) * LEAF_SIZE_BYTES
 
     def read_leaves(self) -> bytes:
-        """Return the next leaves, joined, at most 128 KiB, none at the end."""
+        """Return the next leaves, joined, at most 128 KiB, and b"" at the end."""
         self._leaves.seek(self._leaves_at_bytes)
         part = _read(self._leaves, _PART_LEAVES_SIZE_BYTES)
         self._leaves_at_bytes += len(part)
         return part
 
     def read(self) -> bytes:
-        """Return the next bytes, at most 1 MiB, none at the end. Raises ArchiveError for a damaged block."""
+        """Return the next bytes, at most 1 MiB, and b"" at the end. Raises ArchiveError for a damaged block."""
         if self._at >= self._size_bytes:
             return b""
         first = self._at // BLOCK_SIZE_BYTES
@@ -128,7 +128,7 @@ class DatasetReader:
         for i in range(blocks):
             block = memoryview(part)[i * BLOCK_SIZE_BYTES : (i + 1) * BLOCK_SIZE_BYTES]
             if sha256(block).digest() != leaves[i * LEAF_SIZE_BYTES : (i + 1) * LEAF_SIZE_BYTES]:
-                raise _damaged(self._tree, f"block {first + i} is not what its id says")
+                raise _damaged(self._tree, f"block {first + i} does not have the SHA-256 of its leaf")
         found = part[self._at - begins : self._size_bytes - begins]
         self._at += len(found)
         return found
@@ -148,19 +148,19 @@ class DatasetReader:
 
 
 def check_leaves(leaves: Iterator[bytes], tree: Cid, size_bytes: int) -> None:
-    """Raise ArchiveError unless these are the leaves of the dataset of this tree and size."""
+    """Raise ArchiveError unless these are the leaves of a dataset with this tree and size."""
     roots = RootHasher()
     for leaf in leaves:
         roots.add(leaf)
     count = block_count_of(size_bytes)
     if roots.leaf_count != count:
-        raise _damaged(tree, f"it has {roots.leaf_count} leaves, {size_bytes} bytes have {count}")
+        raise _damaged(tree, f"it has {roots.leaf_count} leaves, expected are {count} for {size_bytes} bytes")
     if Cid(CODEC_TREE, roots.root()) != tree:
-        raise _damaged(tree, "its leaves are of another")
+        raise _damaged(tree, "its leaves are those of another dataset")
 
 
 def check_disk(folder: Path, size_bytes: int) -> None:
-    """Raise NoRoomError unless the disk has room for so much more and what is to stay free."""
+    """Raise NoRoomError unless the disk has room for this much more and for the reserve that must stay free."""
     free = shutil.disk_usage(folder).free
     if free < size_bytes + limits.MIN_FREE_DISK_SIZE_BYTES:
         raise NoRoomError(

@@ -1,23 +1,21 @@
-"""The folder of a content store: that it is one, and that one process at a time has it open.
+"""The folder of a content store: its layout, and a lock, so that one process at a time has it open.
 
 CONTENT                 JSON: {"format": 1}
 lock                    held with flock while the store is open; has the owner's process id
 data/TREE               a dataset's bytes, named by its tree's id
 leaves/TREE             the SHA-256 of each of its blocks
 manifests/MANIFEST      a manifest, named by its id
-incoming/               what is being written
+incoming/               datasets and manifests that are being written
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from cablestore.errors import ArchiveError, StorageError, StoreLockedError
+from cablestore.errors import ArchiveError, StoreLockedError
 from cablestore.files import lock, sign_lock, sync_folder, write_whole
 
 FORMAT: Final = 1
@@ -32,9 +30,9 @@ _LOCK: Final = "lock"
 
 
 def lock_folder(folder: Path) -> int:
-    """Take a content store's folder, or make one in a new or empty folder; return the descriptor that holds the lock.
+    """Lock the folder of a content store, or make a store in a new or empty folder. Return the descriptor of the lock.
 
-    Raises StoreLockedError where another has it, ArchiveError for a folder that is something else, OSError.
+    Raises StoreLockedError if another process has it, ArchiveError for a folder of something else, OSError.
     """
     _inspect(folder)
     descriptor = _acquire(folder)
@@ -50,17 +48,8 @@ def lock_folder(folder: Path) -> int:
     return descriptor
 
 
-@contextmanager
-def disk(work: str) -> Iterator[None]:
-    """Give what the disk refuses the type of our own errors."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"the content store cannot {work}: {error.strerror}. Make room, or check the disk") from None
-
-
 def _inspect(folder: Path) -> None:
-    """Raise ArchiveError unless there is a content store, or one can be made."""
+    """Raise ArchiveError unless the folder is a content store, or new or empty."""
     folder.mkdir(parents=True, exist_ok=True)
     header = folder / _HEADER
     if not header.exists():
@@ -73,16 +62,16 @@ def _inspect(folder: Path) -> None:
     try:
         version = json.loads(header.read_bytes())["format"]
     except (ValueError, KeyError, TypeError):
-        raise ArchiveError(f"{header} is not the header of a content store: JSON with its format") from None
+        raise ArchiveError(f"{header} is not the header of a content store: expected is JSON with its format") from None
     if version != FORMAT:
         raise ArchiveError(
-            f"the content store at {folder} has format {version}, this version of cablestore reads {FORMAT}: install the one that "
-            "wrote it"
+            f"the content store at {folder} has format {version}, this version of cablestore reads {FORMAT}: install the version "
+            "that wrote it"
         )
 
 
 def _acquire(folder: Path) -> int:
-    """Take the folder's lock, which its process loses when it ends, however it ends."""
+    """Lock the folder. The lock ends with its process, even after a kill."""
     descriptor = lock(
         folder / _LOCK,
         lambda owner: StoreLockedError(

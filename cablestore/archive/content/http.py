@@ -1,9 +1,8 @@
-"""HTTP as the content endpoint needs it: connections that take what Codex' clients send, and names that are the endpoint's own.
+"""HTTP for the content endpoint: connections that accept the requests of Codex' clients, and host names of the endpoint.
 
-A connection of aiohttp that takes what Codex' Python client sends: two headers Content-Type, its caller's and its own.
-
-aiohttp answers 400 to that before a handler is asked, in C code that has no switch for it. Its Python parser, which tests
-without compiler run on, is the same in everything else; only the copies are taken out of what it gets.
+Codex' Python client sends two headers Content-Type, that of its caller and its own. aiohttp answers 400 to such a
+request before a handler is called, in C code that has no option for it. The Python parser of aiohttp behaves the same
+in everything else. Here it gets the lines of a request without the second header.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _NAME: Final = b"content-type"
 _MAX_MESSAGES_WAITING: Final = 16
 """Requests that a client may send before the first is answered."""
 _WINDOW_SIZE_BYTES: Final = 524_288
-"""What an upload may be ahead of the disk; twice that is held."""
+"""How far an upload may be ahead of the disk. Up to twice this is held in memory."""
 
 
 class _Parser(HttpRequestParserPy):
-    """Reads requests, and of several headers Content-Type the first."""
+    """A parser of requests that keeps only the first of several headers Content-Type."""
 
     def parse_message(self, lines: list[bytes]) -> RawRequestMessage:
-        """Read a request's head, given as lines."""
+        """Read the head of a request from its lines."""
         seen, kept = 0, []
         for line in lines:
             is_type = line.partition(b":")[0].lower() == _NAME
@@ -43,7 +42,7 @@ class _Parser(HttpRequestParserPy):
 
 
 def one_content_type(connection: web.RequestHandler) -> web.RequestHandler:
-    """Make a connection that is not in use yet take requests with several headers Content-Type: the first counts."""
+    """Make an unused connection accept requests with several headers Content-Type: the first counts."""
     connection._parser = _Parser(  # noqa: SLF001 - there is no other way to choose the parser; a test sends such a request
         connection,
         connection._loop,  # noqa: SLF001 - the same
@@ -59,7 +58,7 @@ def one_content_type(connection: web.RequestHandler) -> web.RequestHandler:
 
 
 def check_name(text: str) -> str:
-    """Return a name that clients may use, NAME or NAME:PORT, in lower case. Raises NodeError."""
+    """Return a host name for clients, NAME or NAME:PORT, in lower case. Raises NodeError for other text."""
     if _HOST.fullmatch(text.lower()) is None:
         raise NodeError(
             f"{text[:80]!r} is no name of this node: expected NAME or NAME:PORT, as in archives.example.org"
@@ -68,10 +67,11 @@ def check_name(text: str) -> str:
 
 
 def is_own_host(request: web.Request, names: Collection[str]) -> bool:
-    """Tell whether a request names where it came to: the address and port of its connection, or one of `names`.
+    """Tell whether the Host of a request is the address and port of its connection, or one of `names`.
 
-    On a connection within this machine localhost is the same address. A name without a port stands for all ports. A page
-    whose name was made to point to us after a browser loaded it (DNS rebinding) still says that name, and is told here.
+    On a connection within this machine, localhost counts as its address. A name without a port is valid for all ports.
+    This detects DNS rebinding: a web page whose name was changed to our address after it was loaded still sends that
+    name.
     """
     hosts = request.headers.getall("Host", [])
     found = _HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None

@@ -1,40 +1,40 @@
-"""A download that is not whole yet: two files beside the target, with what has come and the leaves to hold it against.
+"""An unfinished download: two files beside the target, the bytes so far and the leaves to verify them against.
 
     .TREE.part      the bytes so far; locked while a download runs
-    .TREE.leaves    the SHA-256 of each block, where the node gave them
+    .TREE.leaves    the SHA-256 of each block, if the node gave them
 
-The target's name appears when all is verified and on the disk, never before.
+The target appears once all is verified and on the disk, never before.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from cablestore.archive.content.dataset import check_disk, check_leaves
-from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, LEAF_SIZE_BYTES, DatasetHasher, Manifest
-from cablestore.errors import ArchiveError, StorageError
-from cablestore.files import sync_folder, try_lock
+from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, LEAF_SIZE_BYTES, DatasetHasher, DatasetManifest
+from cablestore.errors import ArchiveError
+from cablestore.files import storage_errors, sync_folder, try_lock
 
 
-class Partial:
-    """A download on its way to `target`, in the hands of this object while it is open.
+class PartialDownload:
+    """An unfinished download to `target`. It is locked while this object is open.
 
-    Raises ArchiveError where another download of the same bytes to the same folder runs, StorageError where the disk refuses.
+    Raises ArchiveError if another download of the same bytes to the same folder runs, StorageError if writing fails.
     """
 
-    def __init__(self, target: Path, manifest: Manifest) -> None:
+    def __init__(self, target: Path, manifest: DatasetManifest) -> None:
         self._target = target
         self._manifest = manifest
         self._data_path = target.parent / f".{manifest.tree}.part"
         self._leaves_path = target.parent / f".{manifest.tree}.leaves"
         self._hasher = DatasetHasher()
-        with _disk(target):
+        with storage_errors(target):
             self._data = _locked(self._data_path)
             try:
                 self._leaves = os.open(self._leaves_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -60,11 +60,13 @@ class Partial:
     # --- leaves ----------------------------------------------------------------------------------
 
     def add_leaves(self, data: bytes, at_bytes: int) -> None:
-        """Take leaves, joined, from this offset on. Raises ArchiveError for more than the dataset has blocks."""
+        """Write joined leaves at this offset. Raises ArchiveError for more leaves than the dataset has blocks."""
         expected = self._manifest.block_count * LEAF_SIZE_BYTES
         if at_bytes + len(data) > expected:
-            raise ArchiveError(f"the node gave more than {expected} bytes of leaves for {self._manifest.tree}")
-        with _disk(self._target):
+            raise ArchiveError(
+                f"the node gave more than {expected} bytes of leaves for {self._manifest.tree}. Use another node"
+            )
+        with storage_errors(self._target):
             os.pwrite(self._leaves, data, at_bytes)
 
     def check_leaves(self) -> None:
@@ -76,7 +78,7 @@ class Partial:
         try:
             self.check_leaves()
         except ArchiveError:
-            with _disk(self._target):
+            with storage_errors(self._target):
                 os.ftruncate(self._leaves, 0)
             return False
         return True
@@ -88,95 +90,88 @@ class Partial:
             at += LEAF_SIZE_BYTES
 
     def _are_right(self, leaves: bytes, first: int) -> bool:
-        """Whether these are the leaves from block `first` on, as far as one can know."""
+        """Tell whether these are the leaves from block `first` on. Without leaves to compare with, any are right."""
         return not self.has_leaves or os.pread(self._leaves, len(leaves), first * LEAF_SIZE_BYTES) == leaves
 
     # --- bytes -----------------------------------------------------------------------------------
 
     def resume(self) -> int:
-        """Keep what an earlier download left, up to the first block that is not right or not whole; return its size in bytes.
+        """Keep the bytes of an earlier download up to the first wrong or incomplete block. Return their number.
 
-        Raises NoRoomError where the disk has no room for the rest.
+        Raises NoRoomError if the disk has no room for the rest.
         """
         size_bytes, at = self._manifest.dataset_size_bytes, 0
         while at < size_bytes:
             wanted = min(BLOCK_SIZE_BYTES, size_bytes - at)
-            with _disk(self._target):
+            with storage_errors(self._target):
                 block = os.pread(self._data, wanted, at)
             leaf = sha256(block.ljust(BLOCK_SIZE_BYTES, b"\0")).digest()
             if len(block) < wanted or not self._are_right(leaf, at // BLOCK_SIZE_BYTES):
                 break
             self._hasher.update(block)
             at += wanted
-        with _disk(self._target):
+        with storage_errors(self._target):
             os.ftruncate(self._data, at)
             check_disk(self._target.parent, size_bytes - at)
         return at
 
     def restart(self) -> None:
-        """Forget what has come: the node gives the dataset from its beginning."""
+        """Drop the bytes so far, because the node sends the dataset from its beginning."""
         self._hasher = DatasetHasher()
-        with _disk(self._target):
+        with storage_errors(self._target):
             os.ftruncate(self._data, 0)
 
     @property
     def size_bytes(self) -> int:
-        """How much has come."""
+        """The number of bytes so far."""
         return self._hasher.size_bytes
 
     def write(self, data: bytes) -> None:
-        """Take the next bytes. Raises ArchiveError for a block that is wrong, where there are leaves, and for too many bytes."""
+        """Write the next bytes. Raises ArchiveError for too many bytes and, if there are leaves, for a wrong block."""
         at = self._hasher.size_bytes
         if at + len(data) > self._manifest.dataset_size_bytes:
             raise ArchiveError(
-                f"the node gave more than the {self._manifest.dataset_size_bytes} bytes of {self._manifest.tree}: do not believe it"
+                f"the node gave more than the {self._manifest.dataset_size_bytes} bytes of {self._manifest.tree}. Use another node"
             )
         leaves = self._hasher.update(data)
         if not self._are_right(leaves, at // BLOCK_SIZE_BYTES):
-            raise ArchiveError(f"the node gave wrong bytes for {self._manifest.tree} at {at}: do not believe it")
+            raise ArchiveError(f"the node gave wrong bytes for {self._manifest.tree} at {at}. Use another node")
         view = memoryview(data)
-        with _disk(self._target):
+        with storage_errors(self._target):
             while view:
                 written = os.pwrite(self._data, view, at)
                 view, at = view[written:], at + written
 
     def finish(self) -> None:
-        """Give the bytes their name. Raises ArchiveError unless they are exactly the dataset."""
+        """Put the bytes in place as the target. Raises ArchiveError unless they are exactly the dataset."""
         found, expected = self._hasher.size_bytes, self._manifest.dataset_size_bytes
         if found != expected:
             raise ArchiveError(
-                f"the node gave {found} of the {expected} bytes of {self._manifest.tree} and said no more"
+                f"the node gave {found} of the {expected} bytes of {self._manifest.tree} and ended. Try again, or use another node"
             )
         if self._hasher.finish()[0] != self._manifest.tree:
             raise ArchiveError(
-                f"the node gave {found} bytes that are not those of {self._manifest.tree}: do not believe it"
+                f"the node gave {found} bytes that are not those of {self._manifest.tree}. Use another node"
             )
-        with _disk(self._target):
+        with storage_errors(self._target):
             os.fsync(self._data)
             self._data_path.replace(self._target)
             self._leaves_path.unlink(missing_ok=True)
             sync_folder(self._target.parent)
 
     def remove(self) -> None:
-        """Leave nothing of it."""
-        with _disk(self._target):
+        """Remove both files."""
+        with storage_errors(self._target):
             self._data_path.unlink(missing_ok=True)
             self._leaves_path.unlink(missing_ok=True)
 
 
 def _locked(path: Path) -> int:
-    """Open a file that no other download has open."""
+    """Open and lock a file. Raises ArchiveError if another download has it."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    # The one that had it may have given it its name in between: then it is no longer ours to write in.
-    if try_lock(file) and path.exists() and os.fstat(file).st_ino == path.stat().st_ino:
-        return file
+    # The download that had the lock may have renamed the file to its target: then it must not be written any more.
+    with suppress(FileNotFoundError):
+        if try_lock(file) and os.fstat(file).st_ino == path.stat().st_ino:
+            return file
     os.close(file)
     raise ArchiveError(f"another download to {path} runs: wait for it")
-
-
-@contextmanager
-def _disk(target: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"{target} cannot be written: {error.strerror}. Make room, or check the disk") from None

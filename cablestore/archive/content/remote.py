@@ -1,4 +1,4 @@
-"""Fetching archives by content id from nodes with Codex' REST API, verified, into a member's folder."""
+"""Fetching archives by content id into a member's folder, from nodes with Codex' REST API, verified."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Final, Self, TypeVar
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.community import CidFolder
 from cablestore.archive.content.dataset import check_disk
-from cablestore.archive.format.cid import Cid, DatasetHasher, Manifest
-from cablestore.archive.remote import Progress
+from cablestore.archive.format.cid import Cid, DatasetHasher, DatasetManifest
+from cablestore.archive.remote import ByteProgress
 from cablestore.errors import ArchiveError, NoRoomError, UnreachableError
 from cablestore.files import storage_errors
 from cablestore.limits import MAX_INDEX_SIZE_BYTES, MAX_STORED_ARCHIVE_SIZE_BYTES, STALL_TIMEOUT_S
@@ -22,10 +22,12 @@ _T = TypeVar("_T")
 
 
 class ContentRemote:
-    """A community's archives on nodes that are asked in turn: `engine.Remote` with content ids, as text. Use it in a `with`.
+    """A community's archives on nodes that are asked in turn: a `remote.Remote` with content ids as text.
 
-    What came is under its content id in `folder`, also after a kill; half a dataset is gone on with. The nodes may fetch
-    from others what they do not have. `stall_timeout_s` is how long a node may say nothing.
+    Use it in a `with`.
+
+    Fetched datasets stay in `folder` under their content ids, and an interrupted download is resumed, even after a
+    kill. The nodes may fetch from others what they lack. `stall_timeout_s` is the time-out for an unresponsive node.
     """
 
     def __init__(
@@ -43,13 +45,12 @@ class ContentRemote:
         self._is_closed = False
 
     def __enter__(self) -> Self:
-        """Make the folder; nothing is asked yet."""
+        """Make the folder. No request is sent yet."""
         self._folder.make()
         self._run(self._start())
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
     def index(self) -> bytes:
@@ -57,10 +58,10 @@ class ContentRemote:
         manifest = self._run(self._manifest(self._index))
         return self._whole(self._index, manifest, MAX_INDEX_SIZE_BYTES)
 
-    def fetch(self, places: Sequence[str], progress: Progress | None = None) -> Iterator[tuple[str, bytes]]:
-        """Yield the archives under these content ids, in this order. See `engine.Remote`.
+    def fetch(self, places: Sequence[str], progress: ByteProgress | None = None) -> Iterator[tuple[str, bytes]]:
+        """Yield the archives under these content ids, in this order. See `remote.Remote`.
 
-        The manifests come first, and with them how much room is needed: raises NoRoomError where it is not there.
+        The manifests are fetched first. They say how much room is needed: raises NoRoomError if the disk lacks it.
         """
         cids = [Cid.parse(place) for place in places]
         manifests = self._run(self._manifests(cids))
@@ -73,15 +74,15 @@ class ContentRemote:
         return self._fetch(list(zip(cids, manifests, strict=True)), progress)
 
     def cancel(self) -> None:
-        """End what runs, and what is called later, with ArchiveError."""
+        """End running and later calls with ArchiveError."""
         self._is_cancelled = True
         task = self._task
         if task is not None:
-            with suppress(RuntimeError):  # its loop has ended meanwhile
+            with suppress(RuntimeError):  # its loop may have ended
                 task.get_loop().call_soon_threadsafe(task.cancel)
 
     def close(self) -> None:
-        """Let go of the network."""
+        """Close all connections."""
         self._is_cancelled = True
         if not self._is_closed:
             self._is_closed = True
@@ -90,7 +91,9 @@ class ContentRemote:
 
     # --- the parts of a fetch ------------------------------------------------------------------
 
-    def _fetch(self, wanted: list[tuple[Cid, Manifest]], progress: Progress | None) -> Iterator[tuple[str, bytes]]:
+    def _fetch(
+        self, wanted: list[tuple[Cid, DatasetManifest]], progress: ByteProgress | None
+    ) -> Iterator[tuple[str, bytes]]:
         total_bytes = sum(manifest.dataset_size_bytes for _, manifest in wanted)
         here_bytes = 0
         for cid, manifest in wanted:
@@ -100,8 +103,8 @@ class ContentRemote:
                 progress(here_bytes, total_bytes)
             yield str(cid), content
 
-    def _whole(self, cid: Cid, manifest: Manifest, limit_bytes: int) -> bytes:
-        """Return a dataset's bytes, fetched unless they are here."""
+    def _whole(self, cid: Cid, manifest: DatasetManifest, limit_bytes: int) -> bytes:
+        """Return a dataset's bytes. Fetch them unless they are here."""
         _check_size(cid, manifest.dataset_size_bytes, limit_bytes)
         content = self._held(cid, manifest)
         if content is None:
@@ -111,8 +114,8 @@ class ContentRemote:
             raise ArchiveError(f"{self._folder.path} does not keep what is written to it: check the disk")
         return content
 
-    def _held(self, cid: Cid, manifest: Manifest) -> bytes | None:
-        """Return a dataset that is here and right, None for another."""
+    def _held(self, cid: Cid, manifest: DatasetManifest) -> bytes | None:
+        """Return the bytes of a dataset that is here and verified, otherwise None."""
         content = self._folder.content(cid)
         if not content or len(content) != manifest.dataset_size_bytes:
             return None
@@ -126,25 +129,28 @@ class ContentRemote:
         for client in self._clients:
             await self._open.enter_async_context(client)
 
-    async def _manifests(self, cids: list[Cid]) -> list[Manifest]:
-        """Ask for some manifests at a time."""
+    async def _manifests(self, cids: list[Cid]) -> list[DatasetManifest]:
+        """Fetch manifests, a few at a time."""
         turns = asyncio.Semaphore(_MANIFESTS_AT_ONCE)
 
-        async def one(cid: Cid) -> Manifest:
+        async def one(cid: Cid) -> DatasetManifest:
             async with turns:
                 return await self._manifest(cid)
 
         return await asyncio.gather(*map(one, cids))
 
-    async def _manifest(self, cid: Cid) -> Manifest:
+    async def _manifest(self, cid: Cid) -> DatasetManifest:
         return await self._asked(lambda client: client.manifest(cid))
 
-    async def _download(self, cid: Cid, manifest: Manifest) -> None:
+    async def _download(self, cid: Cid, manifest: DatasetManifest) -> None:
         target = self._folder.path_of(cid)
         await self._asked(lambda client: client.download(cid, target, manifest=manifest))
 
     async def _asked(self, work: Callable[[ContentClient], Coroutine[Any, Any, _T]]) -> _T:
-        """Return what the first node gives that gives it. Raises the ArchiveError of the last one, NoRoomError before it."""
+        """Return the result of the first node that succeeds.
+
+        Raises NoRoomError if one node did, otherwise the last error.
+        """
         errors: list[ArchiveError] = []
         for client in self._clients:
             try:
@@ -157,7 +163,7 @@ class ContentRemote:
         raise chosen
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Do some work in the loop, from the caller's thread."""
+        """Run a coroutine in the loop from the caller's thread."""
         if self._is_cancelled:
             work.close()
             raise ArchiveError(_CANCELLED)
@@ -178,6 +184,6 @@ class ContentRemote:
 
 
 def _check_size(cid: Cid, size_bytes: int, limit_bytes: int) -> None:
-    """Raise ArchiveError for more than an index or an archive has."""
+    """Raise ArchiveError for a dataset that is too large for an index or an archive."""
     if size_bytes > limit_bytes:
         raise ArchiveError(f"{cid} has {size_bytes:,} bytes, at most {limit_bytes:,} are fetched")

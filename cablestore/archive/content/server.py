@@ -1,8 +1,9 @@
 """Codex' REST API `/api/codex/v1` on a content store, so that Codex' own clients work on it unchanged.
 
-What has a meaning without Codex' network is there: data, manifests, space. `network` routes answer from the store and, where
-other nodes with this API are configured as upstream, from those, verified. There is no password, so it listens on this machine
-alone unless told otherwise, and refuses pages of browsers, which may send requests to where their reader can connect.
+It has the routes that make sense without Codex' network: data, manifests, space. `network` routes answer from the store
+and, if other nodes with this API are configured as upstream, from those, verified. There is no password. So by default
+it listens on this machine alone, and it refuses web pages in browsers, which can send requests to any host that the
+browser reaches.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from cablestore.archive.content.dataset import PART_SIZE_BYTES
 from cablestore.archive.content.http import check_name, is_own_host, one_content_type
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.content.upstream import Upstream
-from cablestore.archive.format.cid import Cid, Generation, Manifest, check_filename, check_media_type, manifest_cid
+from cablestore.archive.format.cid import (
+    Cid,
+    DatasetManifest,
+    ManifestFormat,
+    check_filename,
+    check_media_type,
+    manifest_cid,
+)
 from cablestore.errors import (
     ArchiveError,
     CableStoreError,
@@ -45,11 +53,11 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ContentServer:
-    """The REST API on an open store, while its `async with` runs; `address` tells where. The store stays open.
+    """A server of the REST API on an open store, while its `async with` runs, at `address`. The store stays open.
 
-    `upstream` names nodes with the same API that are asked for what is not here. `names` are those by which clients reach it
-    beside its address, NAME or NAME:PORT: through a proxy, by a host name. `generation` is how manifests of uploads are
-    written. Raises NodeError for what is no name, and where nothing can listen there.
+    `upstream` are URLs of nodes with the same API that are asked for datasets that the store lacks. `names` are host
+    names, NAME or NAME:PORT, by which clients reach it besides its address, as through a proxy. `manifest_format` is
+    the format of manifests of uploads. Raises NodeError for a wrong name, and if it cannot listen at the address.
     """
 
     def __init__(
@@ -60,13 +68,13 @@ class ContentServer:
         port: int = 0,
         upstream: Sequence[str] = (),
         names: Sequence[str] = (),
-        generation: Generation = Generation.CODEX,
+        manifest_format: ManifestFormat = ManifestFormat.CODEX,
         stall_timeout_s: float = limits.STALL_TIMEOUT_S,
         stop_timeout_s: float = 5.0,
     ) -> None:
         self._store = store
         self._where = (host, port)
-        self._generation = generation
+        self._manifest_format = manifest_format
         self._stall_timeout_s = stall_timeout_s
         self._uploads = 0
         self._upstream = Upstream(store, upstream)
@@ -79,7 +87,7 @@ class ContentServer:
 
     @property
     def url(self) -> str:
-        """What clients are given, without the API's prefix."""
+        """The URL for clients, without the API's prefix."""
         host, port = self.address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -101,7 +109,7 @@ class ContentServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take no more requests, let those that run come to an end for a while, then end them."""
+        """Accept no more requests, give running ones `stop_timeout_s` to finish, then cancel them."""
         if self._server is not None:
             self._server.close()
         await self._upstream.stop()
@@ -127,7 +135,7 @@ class ContentServer:
 
     @web.middleware
     async def _own_alone(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Refuse a request to somebody else: see `is_own_host`."""
+        """Refuse a request for another host: see `is_own_host`."""
         if not is_own_host(request, self._names):
             raise web.HTTPForbidden(
                 text="this node is not known by that name: see --name of `cablestore archive content`"
@@ -149,7 +157,7 @@ class ContentServer:
             self._uploads -= 1
         return web.Response(text=str(manifest_cid(manifest)))
 
-    async def _store_body(self, request: web.Request, filename: str | None, mimetype: str | None) -> Manifest:
+    async def _store_body(self, request: web.Request, filename: str | None, mimetype: str | None) -> DatasetManifest:
         with self._store.incoming() as incoming:
             part = bytearray()
             while data := await self._body_part(request):
@@ -162,7 +170,7 @@ class ContentServer:
             elif not incoming.size_bytes:
                 raise web.HTTPUnprocessableEntity(text="the body is empty: a dataset has at least one byte")
             return await asyncio.to_thread(
-                lambda: incoming.commit(filename=filename, mimetype=mimetype, generation=self._generation)
+                lambda: incoming.commit(filename=filename, mimetype=mimetype, manifest_format=self._manifest_format)
             )
 
     async def _body_part(self, request: web.Request) -> bytes:
@@ -170,7 +178,9 @@ class ContentServer:
             async with asyncio.timeout(self._stall_timeout_s):
                 return await request.content.readany()
         except TimeoutError:
-            raise web.HTTPRequestTimeout(text=f"nothing came for {self._stall_timeout_s:g} s") from None
+            raise web.HTTPRequestTimeout(
+                text=f"no data came for {self._stall_timeout_s:g} s: send the upload again"
+            ) from None
 
     # --- getting ---------------------------------------------------------------------------------
 
@@ -191,7 +201,7 @@ class ContentServer:
         size_bytes = manifest.dataset_size_bytes
         start = _start(request, size_bytes)
         with await asyncio.to_thread(self._store.reader, cid, start) as reader:
-            first = await asyncio.to_thread(reader.read)  # a damaged beginning is told before the head is sent
+            first = await asyncio.to_thread(reader.read)  # if the beginning is damaged, the answer is an error
             response = web.StreamResponse(status=206 if start else 200)
             response.content_type = manifest.mimetype or "application/octet-stream"
             response.content_length = size_bytes - start
@@ -207,7 +217,10 @@ class ContentServer:
     async def _send(
         self, request: web.Request, response: web.StreamResponse, read: Callable[[], bytes], part: bytes
     ) -> None:
-        """Send this part and what is read after it. Where that fails the connection is cut: nobody takes it for the whole."""
+        """Send this part and all later ones.
+
+        If that fails the connection is aborted, so that the client sees an error.
+        """
         try:
             while part:
                 async with asyncio.timeout(self._stall_timeout_s):
@@ -263,7 +276,7 @@ class ContentServer:
         )
 
     async def _info(self, _: web.Request) -> web.Response:
-        """Tell that we are no node of Codex' network: everything that would name one is empty."""
+        """Answer that this is not a node of Codex' network: all fields that would name one are empty."""
         node = {"nodeId": "", "peerId": "", "record": "", "address": "", "seen": False}
         told: dict[str, Any] = {"id": "", "addrs": [], "repo": "", "spr": "", "announceAddresses": []}
         told |= {"table": {"localNode": node, "nodes": []}, "codex": {"version": "cablestore", "revision": ""}}
@@ -272,7 +285,7 @@ class ContentServer:
 
 @web.middleware
 async def _in_words(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Answer what cannot be done with a status and a sentence, and browsers' pages not at all."""
+    """Answer errors with a status and a sentence. Refuse requests of web pages."""
     if "Origin" in request.headers:
         raise web.HTTPForbidden(text="pages of browsers are not answered")
     try:
@@ -296,7 +309,10 @@ def _cid(request: web.Request) -> Cid:
 
 
 def _start(request: web.Request, size_bytes: int) -> int:
-    """Where a download begins. Other ranges than `from here to the end` are answered with the whole, as RFC 9110 allows."""
+    """Return the offset at which a download begins.
+
+    Ranges that do not go to the end get the whole, as RFC 9110 allows.
+    """
     match = re.fullmatch(r"bytes=([0-9]{1,19})-", request.headers.get("Range", ""))
     start = int(match[1]) if match else 0
     if start >= size_bytes:
@@ -307,9 +323,9 @@ def _start(request: web.Request, size_bytes: int) -> int:
 
 
 def _names(request: web.Request) -> tuple[str | None, str | None]:
-    """The filename and media type of an upload; 422 for what is none, 415 for a body that would have to be unpacked."""
+    """Return filename and media type of an upload. Answers 422 for wrong ones and 415 for a compressed body."""
     if request.headers.get("Content-Encoding", "identity") != "identity":
-        raise web.HTTPUnsupportedMediaType(text="the body is compressed: send it as it is to be stored")
+        raise web.HTTPUnsupportedMediaType(text="the body is compressed: send it uncompressed")
     found = _FILENAME.search(request.headers.get("Content-Disposition", ""))
     filename = found[1] if found else None
     mimetype = request.headers.get("Content-Type", "").partition(";")[0].strip() or None

@@ -1,8 +1,8 @@
-"""A store of datasets by content id, in a folder (`content_folder` has its layout).
+"""A store of datasets by content id, in a folder (`content.folder` has its layout).
 
-A dataset comes in as two files in `incoming`, which are moved in place when they are whole and on the disk; the manifest comes
-last. So whatever has a manifest has its bytes, and bytes without a manifest are what a kill left: they are removed when the
-store is opened. Equal bytes under two filenames have two manifests and one file.
+A dataset is written as two files in `incoming`. Once they are whole and on the disk they are moved in place, and the
+manifest comes last. So every manifest has its bytes. Bytes without a manifest were left by a kill, and are removed when
+the store is opened. Equal bytes under two filenames have two manifests and one file.
 """
 
 from __future__ import annotations
@@ -24,27 +24,34 @@ from cablestore.archive.content.dataset import (
     DatasetWriter,
     check_disk,
 )
-from cablestore.archive.content.folder import DATA, INCOMING, LEAVES, MANIFESTS, disk, lock_folder
-from cablestore.archive.format.cid import BLOCK_SIZE_BYTES, CODEC_MANIFEST, Cid, Generation, Manifest, manifest_cid
-from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, StorageError
-from cablestore.files import sync_folder, write_whole
+from cablestore.archive.content.folder import DATA, INCOMING, LEAVES, MANIFESTS, lock_folder
+from cablestore.archive.format.cid import (
+    BLOCK_SIZE_BYTES,
+    CODEC_MANIFEST,
+    Cid,
+    DatasetManifest,
+    ManifestFormat,
+    manifest_cid,
+)
+from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError
+from cablestore.files import storage_errors, sync_folder, whole_file
 
 DEFAULT_QUOTA_SIZE_BYTES: Final = 21_474_836_480
 """20 GiB, as nim-codex has it."""
 
 
 class Space(NamedTuple):
-    """What a node stores, as it counts: blocks of 64 KiB, also the last of a dataset, and manifests."""
+    """Space of a node, as Codex counts it: blocks of 64 KiB, also the last one of a dataset, and manifests."""
 
     total_blocks: int
     quota_size_bytes: int
     used_size_bytes: int
     reserved_size_bytes: int
-    """Taken by what is coming in at the moment."""
+    """Taken by datasets that are being written."""
 
 
 class ContentStore:
-    """Datasets in a folder, opened by one process at a time. Any thread may call any method.
+    """A store of datasets in a folder, opened by one process at a time. Any thread may call any method.
 
     >>> with ContentStore.open(Path("content")) as store:
     ...     manifest = store.put([b"payload"], filename="hello.txt", mimetype="text/plain")
@@ -55,23 +62,24 @@ class ContentStore:
         self.folder: Final = folder
         self.quota_size_bytes: Final = quota_size_bytes
         self.damaged: Final[set[Cid]] = set()
-        """Manifests that cannot be read: their datasets are neither given out nor removed. Delete them, or put them again."""
+        """Unreadable manifests: their datasets are neither readable nor removed. Delete them, or put them again."""
         self._lock: int | None = lock
         self._guard = threading.RLock()
-        self._manifests: dict[Cid, Manifest] = {}
+        self._manifests: dict[Cid, DatasetManifest] = {}
         self._users: Counter[Cid] = Counter()
-        """How many manifests each tree has."""
+        """The number of manifests of each tree."""
         self._used_size_bytes = 0
         self._reserved_size_bytes = 0
 
     @classmethod
     def open(cls, folder: Path, *, quota_size_bytes: int = DEFAULT_QUOTA_SIZE_BYTES) -> Self:
-        """Open the store in a folder, or make one in a new or empty folder, and remove what a kill left there.
+        """Open the store in a folder, or make one in a new or empty folder. Files that a kill left are removed.
 
-        Raises StoreLockedError where another has it open, ArchiveError for a folder that is something else, StorageError.
+        Raises StoreLockedError if another process has it open, ArchiveError for a folder of something else,
+        StorageError.
         """
         folder = folder.absolute()
-        try:
+        with storage_errors(folder):
             lock = lock_folder(folder)
             try:
                 store = cls(folder, lock, quota_size_bytes)
@@ -79,8 +87,6 @@ class ContentStore:
             except BaseException:
                 os.close(lock)
                 raise
-        except OSError as error:
-            raise StorageError(f"the content store at {folder} cannot be opened: {error.strerror}") from None
         return store
 
     def _load(self) -> None:
@@ -89,7 +95,7 @@ class ContentStore:
         for path in (self.folder / MANIFESTS).iterdir():
             self._load_manifest(path)
         if self.damaged:
-            return  # one of them may be the manifest of what seems to have none
+            return  # a damaged manifest may be that of a tree without another one
         for name in (DATA, LEAVES):
             for path in (self.folder / name).iterdir():
                 if _cid_named(path) not in self._users:
@@ -100,7 +106,7 @@ class ContentStore:
         if cid is None:
             return
         try:
-            manifest = Manifest.decode(path.read_bytes())
+            manifest = DatasetManifest.decode(path.read_bytes())
         except ArchiveError:
             self.damaged.add(cid)
             return
@@ -110,7 +116,10 @@ class ContentStore:
             self.damaged.add(cid)
 
     def close(self) -> None:
-        """Let others open the store. What is still coming in is refused from now on."""
+        """Close the store, so that other processes can open it.
+
+        Datasets that are being written are refused from now on.
+        """
         with self._guard:
             if self._lock is not None:
                 os.close(self._lock)
@@ -132,47 +141,34 @@ class ContentStore:
         *,
         filename: str | None = None,
         mimetype: str | None = None,
-        generation: Generation = Generation.CODEX,
-    ) -> Manifest:
-        """Store what the chunks make together, whatever their sizes; return its manifest once it is safely on the disk.
+        manifest_format: ManifestFormat = ManifestFormat.CODEX,
+    ) -> DatasetManifest:
+        """Store the joined chunks as a dataset. Return its manifest once it is on the disk.
 
-        Raises ArchiveError for no bytes at all and for a filename or media type that is none, NoRoomError where it does not
-        fit, StorageError where the disk refuses. Then nothing is stored.
+        Raises ArchiveError if there are no bytes and for a wrong filename or media type, NoRoomError if it does not
+        fit, StorageError if writing fails. Then nothing is stored.
         """
         with self.incoming() as incoming:
             for chunk in chunks:
                 for at in range(0, len(chunk), PART_SIZE_BYTES):
                     incoming.write(chunk[at : at + PART_SIZE_BYTES])
-            return incoming.commit(filename=filename, mimetype=mimetype, generation=generation)
-
-    def put_file(
-        self,
-        path: Path,
-        *,
-        filename: str | None = None,
-        mimetype: str | None = None,
-        generation: Generation = Generation.CODEX,
-    ) -> Manifest:
-        """Store a file's bytes: `put`. Raises OSError where the file cannot be read."""
-        with path.open("rb") as file:
-            parts = iter(lambda: file.read(PART_SIZE_BYTES), b"")
-            return self.put(parts, filename=filename, mimetype=mimetype, generation=generation)
+            return incoming.commit(filename=filename, mimetype=mimetype, manifest_format=manifest_format)
 
     @contextmanager
-    def incoming(self) -> Iterator[Incoming]:
-        """Yield what takes a dataset piece by piece. Without its `commit` nothing is stored."""
+    def incoming(self) -> Iterator[IncomingDataset]:
+        """Yield a dataset that is written piece by piece. Without a `commit` nothing is stored."""
         with self._guard:
             self._check_open()
         name = self.folder / INCOMING / secrets.token_hex(8)
-        with disk(f"write in {self.folder}"):
-            incoming = Incoming(self, name)
+        with storage_errors(self.folder):
+            incoming = IncomingDataset(self, name)
         try:
             yield incoming
         finally:
             incoming.abort()
 
     def _reserve(self, size_bytes: int) -> None:
-        """Count bytes that are coming in, or raise NoRoomError; negative ones are given back."""
+        """Reserve bytes for a dataset that is being written, or raise NoRoomError. A negative number frees them."""
         with self._guard:
             taken = self._used_size_bytes + self._reserved_size_bytes
             if size_bytes > 0 and taken + size_bytes > self.quota_size_bytes:
@@ -184,23 +180,28 @@ class ContentStore:
                 check_disk(self.folder, size_bytes)
             self._reserved_size_bytes += size_bytes
 
-    def _adopt(self, name: Path, manifest: Manifest) -> None:
-        """Move two whole files in place and write the manifest; the files may be there, then these replace them."""
+    def _adopt(self, name: Path, manifest: DatasetManifest) -> None:
+        """Move two whole files in place, over earlier ones if there are any, and write the manifest."""
         cid, encoded = manifest_cid(manifest), manifest.encode()
-        with self._guard, disk(f"write in {self.folder}"):
+        with self._guard, storage_errors(self.folder):
             self._check_open()
             if cid not in self._manifests:
                 self._check_fits(manifest, len(encoded))
             for kind in (LEAVES, DATA):
                 name.with_suffix(f".{kind}").replace(self.folder / kind / str(manifest.tree))
                 sync_folder(self.folder / kind)
-            write_whole(self.folder / MANIFESTS / str(cid), encoded)
+            # Written in `incoming`, which `open` empties: a kill leaves no unfinished file among the manifests.
+            unfinished = name.with_suffix(".manifest")
+            with whole_file(unfinished) as file:
+                file.write(encoded)
+            unfinished.replace(self.folder / MANIFESTS / str(cid))
+            sync_folder(self.folder / MANIFESTS)
             self.damaged.discard(cid)
             if cid not in self._manifests:
                 self._know(cid, manifest)
 
-    def _check_fits(self, manifest: Manifest, manifest_size_bytes: int) -> None:
-        """Raise NoRoomError where one more manifest, or the blocks of a tree that is new, go beyond a limit."""
+    def _check_fits(self, manifest: DatasetManifest, manifest_size_bytes: int) -> None:
+        """Raise NoRoomError if one more manifest or the blocks of a new tree exceed a limit."""
         if len(self._manifests) >= limits.MAX_DATASETS:
             raise NoRoomError(f"the content store has {len(self._manifests)} datasets, which is the most: delete some")
         blocks = 0 if self._users[manifest.tree] else manifest.block_count
@@ -210,7 +211,7 @@ class ContentStore:
                 "more do not fit: delete datasets or raise the quota"
             )
 
-    def _know(self, cid: Cid, manifest: Manifest) -> None:
+    def _know(self, cid: Cid, manifest: DatasetManifest) -> None:
         self._manifests[cid] = manifest
         self._used_size_bytes += len(manifest.encode())
         if not self._users[manifest.tree]:
@@ -219,8 +220,8 @@ class ContentStore:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def manifest(self, cid: Cid) -> Manifest:
-        """Return the manifest with this id. Raises NoSuchContentError, and ArchiveError where it is damaged."""
+    def manifest(self, cid: Cid) -> DatasetManifest:
+        """Return the manifest with this id. Raises NoSuchContentError, and ArchiveError if it is damaged."""
         with self._guard:
             self._check_open()
             found = self._manifests.get(cid)
@@ -228,18 +229,20 @@ class ContentStore:
                 return found
             if cid in self.damaged:
                 raise ArchiveError(f"the manifest {cid} is damaged: delete it and put the dataset in again")
-        hint = "" if cid.codec == CODEC_MANIFEST else ": datasets are named by their manifests' ids"
+        hint = "" if cid.codec == CODEC_MANIFEST else ": use the id of its manifest"
         raise NoSuchContentError(f"there is no dataset {cid} in the content store{hint}")
 
     def exists(self, cid: Cid) -> bool:
-        """Whether this is the id of a dataset that is stored whole."""
+        """Tell whether the store has the dataset with this id."""
         with self._guard:
             return cid in self._manifests
 
     def reader(self, cid: Cid, start: int = 0) -> DatasetReader:
-        """Open a dataset to read its bytes from `start` on; close it afterwards. It stays readable when it is deleted.
+        """Open a dataset to read its bytes from `start` on.
 
-        Raises NoSuchContentError, and ArchiveError where its leaves are damaged.
+        It stays readable after it is deleted. The caller closes it.
+
+        Raises NoSuchContentError, and ArchiveError if its leaves are damaged.
         """
         manifest = self.manifest(cid)
         data, leaves = (self.folder / kind / str(manifest.tree) for kind in (DATA, LEAVES))
@@ -252,21 +255,20 @@ class ContentStore:
     def get(self, cid: Cid, start: int = 0) -> Iterator[bytes]:
         """Yield a dataset's bytes from `start` on, in parts of at most 1 MiB.
 
-        Every block is verified before it is yielded: raises ArchiveError for damage instead of giving wrong bytes, and
-        NoSuchContentError.
+        Every block is verified before it is yielded. Raises NoSuchContentError, and ArchiveError for a damaged block.
         """
         with self.reader(cid, start) as reader:
             while part := reader.read():
                 yield part
 
-    def datasets(self) -> list[tuple[Cid, Manifest]]:
-        """Return the datasets that are stored, by id."""
+    def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
+        """Return the stored datasets, by id."""
         with self._guard:
             self._check_open()
             return sorted(self._manifests.items())
 
     def space(self) -> Space:
-        """Return how much is stored and how much may be."""
+        """Return the used and the allowed space."""
         with self._guard:
             self._check_open()
             sizes = {manifest.tree: manifest.block_count for manifest in self._manifests.values()}
@@ -276,8 +278,11 @@ class ContentStore:
     # --- deleting --------------------------------------------------------------------------------
 
     def delete(self, cid: Cid) -> bool:
-        """Remove a dataset: its manifest, and its bytes unless another manifest has the same. Return whether it was there."""
-        with self._guard, disk(f"delete in {self.folder}"):
+        """Remove a dataset: its manifest, and its bytes unless another manifest has them.
+
+        Return whether it was there.
+        """
+        with self._guard, storage_errors(self.folder):
             self._check_open()
             manifest = self._manifests.pop(cid, None)
             if manifest is None and cid not in self.damaged:
@@ -289,7 +294,7 @@ class ContentStore:
                 self._forget(manifest)
         return True
 
-    def _forget(self, manifest: Manifest) -> None:
+    def _forget(self, manifest: DatasetManifest) -> None:
         self._used_size_bytes -= len(manifest.encode())
         self._users[manifest.tree] -= 1
         if self._users[manifest.tree]:
@@ -304,13 +309,13 @@ class ContentStore:
             raise ArchiveError(f"the content store at {self.folder} is closed")
 
 
-class Incoming:
-    """A dataset on its way into a store. Made by `ContentStore.incoming`."""
+class IncomingDataset:
+    """A dataset that is being written to a store. Made by `ContentStore.incoming`."""
 
     def __init__(self, store: ContentStore, name: Path) -> None:
         self._store = store
         self._name = name
-        self._guard = threading.Lock()  # an upload is given up in one thread while another still writes
+        self._guard = threading.Lock()  # one thread may abort an upload while another still writes
         self._writer = DatasetWriter(name.with_suffix(f".{DATA}"), name.with_suffix(f".{LEAVES}"))
         self._reserved_size_bytes = 0
         self._is_finished = False
@@ -318,63 +323,73 @@ class Incoming:
 
     @property
     def size_bytes(self) -> int:
-        """How much has been written."""
+        """The number of bytes written."""
         return self._writer.size_bytes
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append. Raises NoRoomError for the quota, the disk and the size of one dataset, StorageError."""
+        """Append bytes.
+
+        Raises NoRoomError if the quota, the disk or the size of a dataset is exceeded, StorageError.
+        """
         with self._guard:
             self._check()
             if self._writer.size_bytes + len(data) > limits.MAX_DATASET_SIZE_BYTES:
-                raise NoRoomError(f"a dataset has at most {limits.MAX_DATASET_SIZE_BYTES} bytes: cut it in several")
+                raise NoRoomError(f"a dataset has at most {limits.MAX_DATASET_SIZE_BYTES} bytes: cut it into several")
             self._store._reserve(len(data))  # noqa: SLF001 - a part of the store
             self._reserved_size_bytes += len(data)
-            with disk(f"write in {self._store.folder}"):
+            with storage_errors(self._store.folder):
                 self._writer.write(data)
 
     def commit(
-        self, *, filename: str | None = None, mimetype: str | None = None, generation: Generation = Generation.CODEX
-    ) -> Manifest:
-        """Store what was written; return its manifest once that is on the disk. Raises like `ContentStore.put`."""
+        self,
+        *,
+        filename: str | None = None,
+        mimetype: str | None = None,
+        manifest_format: ManifestFormat = ManifestFormat.CODEX,
+    ) -> DatasetManifest:
+        """Store what was written.
+
+        Return its manifest once it is on the disk. Raises the errors of `ContentStore.put`.
+        """
         with self._guard:
             self._check()
             tree = self._finish()
-            manifest = Manifest(tree, self._writer.size_bytes, filename, mimetype, generation)
+            manifest = DatasetManifest(tree, self._writer.size_bytes, filename, mimetype, manifest_format)
             self._store._adopt(self._name, manifest)  # noqa: SLF001 - a part of the store
             return manifest
 
-    def commit_as(self, manifest: Manifest) -> None:
-        """Store what was written under a manifest from elsewhere. Raises ArchiveError unless it is what was written."""
+    def commit_as(self, manifest: DatasetManifest) -> None:
+        """Store what was written under a manifest from another node. Raises ArchiveError unless the manifest fits."""
         with self._guard:
             self._check()
             tree, size_bytes = self._finish(), self._writer.size_bytes
             if (tree, size_bytes) != (manifest.tree, manifest.dataset_size_bytes):
                 raise ArchiveError(
                     f"{size_bytes} bytes with the tree {tree} came for a dataset of {manifest.dataset_size_bytes} bytes with the "
-                    f"tree {manifest.tree}: do not believe who sent them"
+                    f"tree {manifest.tree}: do not believe the node that sent them"
                 )
             self._store._adopt(self._name, manifest)  # noqa: SLF001 - a part of the store
 
     def _finish(self) -> Cid:
         self._is_finished = True
-        with disk(f"write in {self._store.folder}"):
+        with storage_errors(self._store.folder):
             return self._writer.finish()
 
     def abort(self) -> None:
-        """Give up what was not committed and remove it. May be called at any time, from any thread."""
+        """Remove what was written unless it is committed. May be called at any time, from any thread."""
         with self._guard:
             if self._is_over:
                 return
             self._is_over = True
             self._store._reserve(-self._reserved_size_bytes)  # noqa: SLF001 - a part of the store
-            with disk(f"write in {self._store.folder}"):
+            with storage_errors(self._store.folder):
                 self._writer.close()
                 for kind in (DATA, LEAVES, "manifest"):
                     self._name.with_suffix(f".{kind}").unlink(missing_ok=True)
 
     def _check(self) -> None:
         if self._is_over or self._is_finished:
-            raise ArchiveError("what was coming in has been committed or given up")
+            raise ArchiveError("this dataset has been committed or given up: begin another one")
 
 
 def _cid_named(path: Path) -> Cid | None:

@@ -1,4 +1,4 @@
-"""What a content endpoint does not have, from other nodes with the same API: asked in turn, believed never."""
+"""Fetching datasets that a content endpoint lacks from other nodes with the same API, in turn and verified."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Final
 from cablestore import limits
 from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.store import ContentStore
-from cablestore.archive.format.cid import Cid, Manifest
+from cablestore.archive.format.cid import Cid, DatasetManifest
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError
 
 _LOG: Final = logging.getLogger("cablestore.content")
 
 
 class Upstream:
-    """The nodes that a store is filled from. Between `start` and `stop`, in one loop."""
+    """The upstream nodes of a store. Use it between `start` and `stop`, in one event loop."""
 
     def __init__(self, store: ContentStore, urls: Sequence[str]) -> None:
         self._store = store
         self._clients = [ContentClient(url, network=True, is_relay=True) for url in urls]
         self._open = AsyncExitStack()
-        self._running: dict[Cid, asyncio.Task[Manifest]] = {}
+        self._running: dict[Cid, asyncio.Task[DatasetManifest]] = {}
 
     async def start(self) -> None:
         """Open the clients."""
@@ -32,17 +32,18 @@ class Upstream:
             await self._open.enter_async_context(client)
 
     async def stop(self) -> None:
-        """End what is fetched: nothing of it is stored."""
+        """Cancel all fetches. Nothing of them is stored."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._open.aclose()
 
-    async def manifest(self, cid: Cid, *, is_asked_by_node: bool = False) -> Manifest:
-        """Return a manifest, the store's or one of another node. Raises ArchiveError, NoSuchContentError where nobody has it.
+    async def manifest(self, cid: Cid, *, is_asked_by_node: bool = False) -> DatasetManifest:
+        """Return a manifest of the store or of another node. Raises ArchiveError, NoSuchContentError if no node has it.
 
-        What a node asks is answered from the store: else two nodes that have each other as upstream ask in a circle.
+        A request of a node is answered from the store alone: otherwise two nodes that have each other as upstream would
+        ask in a circle.
         """
         if is_asked_by_node or self._store.exists(cid):
             return self._store.manifest(cid)
@@ -54,12 +55,15 @@ class Upstream:
         return self._store.manifest(cid)
 
     async def fetch(self, cid: Cid, *, is_asked_by_node: bool = False) -> None:
-        """Return once the store has a dataset. Raises NoSuchContentError where it has not and nobody gives it, NoRoomError."""
+        """Return once the store has a dataset, or no request may be sent for it.
+
+        Raises NoSuchContentError, NoRoomError.
+        """
         if not self._store.exists(cid) and not is_asked_by_node and self._clients:
             await asyncio.shield(self.begin(cid))
 
-    def begin(self, cid: Cid) -> asyncio.Task[Manifest]:
-        """Fetch a dataset in the background, unless that is under way. Raises NoRoomError where too many others are."""
+    def begin(self, cid: Cid) -> asyncio.Task[DatasetManifest]:
+        """Fetch a dataset in the background unless it is being fetched. Raises NoRoomError if too many others are."""
         if cid in self._running:
             return self._running[cid]
         if len(self._running) >= limits.MAX_CONTENT_FETCHES:
@@ -74,7 +78,7 @@ class Upstream:
         if not task.cancelled() and (error := task.exception()) is not None:
             _LOG.warning("a dataset was not fetched", extra={"cid": str(cid), "reason": str(error)})
 
-    async def _fetch(self, cid: Cid) -> Manifest:
+    async def _fetch(self, cid: Cid) -> DatasetManifest:
         if self._store.exists(cid):
             return self._store.manifest(cid)
         no_room: NoRoomError | None = None
@@ -85,7 +89,7 @@ class Upstream:
                 except ArchiveError as error:
                     no_room = error if isinstance(error, NoRoomError) else no_room
                     self._tell(client, cid, error)
-        if no_room is not None:  # ours, unless a node claims it: then another may give the dataset, so all are asked
+        if no_room is not None:  # raised last: if a node claimed it, another node might still give the dataset
             raise no_room
         raise NoSuchContentError(f"there is no dataset {cid} in the content store, and no upstream node gave it")
 

@@ -1,9 +1,9 @@
-"""How a control node says where its archives are: the text of a post, and status-go's messages for the same. Pure.
+"""Announcements, by which a control node says where its archives are: the text of a post. Pure.
 
     archives CLOCK magnet:?xt=urn:btih:INFO-HASH&dn=COMMUNITY&tr=TRACKER
     archives CLOCK codex:CONTENT-ID-OF-THE-INDEX
 
-The post is in a channel of its own. Only posts of the control node count there, and of these the one with the greatest
+The post is in a reserved channel. Only posts of the control node count there, and of these the one with the greatest
 clock.
 """
 
@@ -15,93 +15,79 @@ from typing import Final
 
 from cablestore.archive.format.cid import CODEC_MANIFEST, Cid
 from cablestore.archive.format.magnet import Magnet
-from cablestore.archive.format.protobuf import parsed, written
-from cablestore.archive.proto import status_go_pb2
 from cablestore.errors import ArchiveError
 from cablestore.limits import MAX_TEXT_SIZE_BYTES
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.varint import MAX_VARINT
 
 RESERVED_CHANNEL: Final = ARCHIVES_CHANNEL
-"""The channel of announcements. Nobody chats there: clients leave it out of their lists, and those that do not know it
-show it as a channel whose texts begin with `archives`."""
+"""The channel of announcements.
+
+Nobody chats there: clients leave it out of their lists. Clients that do not know it show a channel whose texts begin
+with `archives`.
+"""
 
 _TEXT: Final = re.compile(r"archives (0|[1-9][0-9]{0,19}) ([!-~]+)", re.ASCII)
 _CODEX: Final = "codex:"
 
 
 Link = Magnet | Cid
-"""Where archives are: a torrent, or an index by its content id."""
+"""A link to archives: a torrent, or the content id of an index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """Where the newest archives are, by magnet link or by the content id of their index.
+    """An announcement: the link to the newest archives, a magnet link or the content id of their index.
 
-    `clock` counts up with each announcement of a control node, 0 to 2**64 - 1: milliseconds since 1970 do.
+    `clock` is 0 to 2**64 - 1 and grows with each announcement of a control node, such as milliseconds since 1970.
     """
 
     clock: int
     link: Link
 
     def __post_init__(self) -> None:
-        """Refuse what no announcement says."""
+        """Raise ArchiveError for a clock beyond 64 bits."""
         if not 0 <= self.clock <= MAX_VARINT:
             raise ArchiveError(f"the clock of an announcement is {self.clock}, allowed are 0 to {MAX_VARINT}")
 
     def text(self) -> str:
-        """Return the text of the post. Raises ArchiveError where it would be longer than a post's text may be."""
+        """Return the text of the post. Raises ArchiveError if it is longer than a post's text may be."""
         text = f"archives {self.clock} {link_text(self.link)}"
         if len(text.encode()) > MAX_TEXT_SIZE_BYTES:
             raise ArchiveError(
-                f"the announcement has {len(text.encode())} bytes, a post's text {MAX_TEXT_SIZE_BYTES}. Use fewer trackers"
+                f"the announcement has {len(text.encode())} bytes, a post's text at most {MAX_TEXT_SIZE_BYTES}. Use fewer trackers"
             )
         return text
 
-    def status_go(self) -> bytes:
-        """Return the bytes of status-go's message: CommunityMessageArchiveMagnetlink, or ...IndexCid by content id."""
-        if isinstance(self.link, Cid):
-            return written(status_go_pb2.CommunityMessageArchiveIndexCid(clock=self.clock, cid=str(self.link)))
-        return written(status_go_pb2.CommunityMessageArchiveMagnetlink(clock=self.clock, magnet_uri=str(self.link)))
-
 
 def parse_announcement(text: str) -> Announcement:
-    """Read the text of a post. Raises ArchiveError for any text that `Announcement.text` does not write."""
+    """Read an announcement from the text of a post.
+
+    Raises ArchiveError for text that `Announcement.text` does not write.
+    """
     found = _TEXT.fullmatch(text)
     if found is None or len(text) > MAX_TEXT_SIZE_BYTES:
-        raise ArchiveError(f"{text[:80]!r} is no announcement, which is: archives CLOCK LINK")
+        raise ArchiveError(f"{text[:80]!r} is not an announcement: expected archives CLOCK LINK")
     link = parse_link(found[2])
     if link_text(link) != found[2]:
-        raise ArchiveError(
-            f"the link {found[2][:80]!r} is written in another way than {link_text(link)[:80]!r}, or says more"
-        )
+        raise ArchiveError(f"the link {found[2][:80]!r} is not written as expected: {link_text(link)[:80]!r}")
     return Announcement(int(found[1]), link)
 
 
 def parse_link(text: str) -> Link:
-    """Read a link, `magnet:?xt=...` or `codex:CONTENT-ID`, as people paste it. Raises ArchiveError."""
+    """Read a link, `magnet:?xt=...` or `codex:CONTENT-ID`, as users paste it. Raises ArchiveError."""
     if text.startswith(_CODEX):
         cid = Cid.parse(text.removeprefix(_CODEX))
         if cid.codec != CODEC_MANIFEST:
-            raise ArchiveError(f"{cid} is not the id of a manifest, by which an index is named")
+            raise ArchiveError(f"{cid} is not the id of a manifest: an index is named by its manifest")
         return cid
     if text.startswith("magnet:"):
         return Magnet.parse(text)
-    raise ArchiveError(f"{text[:80]!r} is no link to archives: expected magnet:?xt=urn:btih:... or {_CODEX}CONTENT-ID")
+    raise ArchiveError(
+        f"{text[:80]!r} is not a link to archives: expected magnet:?xt=urn:btih:... or {_CODEX}CONTENT-ID"
+    )
 
 
 def link_text(link: Link) -> str:
-    """Return the one text of a link that announcements have, which `parse_link` reads."""
+    """Return the text of a link as announcements have it. `parse_link` reads it."""
     return f"{_CODEX}{link}" if isinstance(link, Cid) else str(link)
-
-
-def parse_status_go_magnet_link(data: bytes) -> Announcement:
-    """Read status-go's CommunityMessageArchiveMagnetlink, whose link may have other parameters. Raises ArchiveError."""
-    found = parsed(status_go_pb2.CommunityMessageArchiveMagnetlink, data)
-    return Announcement(found.clock, Magnet.parse(found.magnet_uri))
-
-
-def parse_status_go_index_cid(data: bytes) -> Announcement:
-    """Read CommunityMessageArchiveIndexCid of status-go's Codex variant. Raises ArchiveError."""
-    found = parsed(status_go_pb2.CommunityMessageArchiveIndexCid, data)
-    return Announcement(found.clock, Cid.parse(found.cid))

@@ -1,7 +1,7 @@
-"""Archives: the bytes of one, and what is read from them. Pure.
+"""Archives: how one is written and read. Pure.
 
-What is written is padded to whole pieces, sealed where there is a key. What is read is checked against the entry of the
-index that led to it, and given one message after the other.
+An archive is padded to whole pieces and sealed if there is a key. A reader checks it against its entry in the index and
+gets its messages one by one.
 """
 
 from __future__ import annotations
@@ -11,36 +11,35 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.merkle import MerkleTree
-from cablestore.archive.format.message import Message, message_of
 from cablestore.archive.format.period import Period
 from cablestore.archive.format.profile import Entry, Profile, Record, Topic, with_id
-from cablestore.archive.format.protobuf import fields
 from cablestore.archive.format.seal import SEAL_OVERHEAD_BYTES, is_sealed, seal, unseal
 from cablestore.errors import ArchiveError, CorruptStoreError, DecodeError
-from cablestore.index.latest import NS_PER_MS
 from cablestore.index.packing import pack, unpack
 from cablestore.index.tombstone import Tombstone
 from cablestore.limits import MAX_STORED_ARCHIVE_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
-from cablestore.protocol.fields import sized
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import Post, decode_post
-from cablestore.protocol.varint import encode_varint
+from cablestore.protocol.protobuf import fields, sized_field
+from cablestore.protocol.waku import WakuMessage, message_of
 
 _PURPOSE: Final = b"archive"
 _METADATA_FIELD: Final = 2
 _MESSAGES_FIELD: Final = 3
 _PADDING_FIELD: Final = 4
 _TOMBSTONES_FIELD: Final = 1000
-"""Ours: other readers skip it."""
+"""A field of cablestore: other readers skip it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
     """An archive that was made.
 
-    `stored` is what lies in `data`, of which the last `padding_bytes` follow the document. `merkle_root` is that of its
-    `num_posts` post hashes in order.
+    `stored` is its bytes in `data`; the last `padding_bytes` of them follow the document. `merkle_root` is the root
+    over its `num_posts` post hashes in order.
     """
 
     period: Period
@@ -52,7 +51,7 @@ class Archive:
 
     @property
     def content(self) -> bytes:
-        """What a content id stands for: the document, sealed or not, without the padding that follows it."""
+        """The bytes that a content id names: the document, sealed or not, without the padding after it."""
         return self.stored[: len(self.stored) - self.padding_bytes]
 
     @property
@@ -61,28 +60,24 @@ class Archive:
         return hashlib.sha256(self.stored).digest()
 
     def entry(self, profile: Profile, offset_bytes: int) -> Entry:
-        """Return the archive's entry in an index, where `stored` lies in `data` at `offset_bytes`."""
+        """Return the archive's entry in an index, if `stored` is in `data` at `offset_bytes`."""
         size_bytes = len(self.stored)
         return with_id(profile, Entry("", self.period, self.topics, offset_bytes, size_bytes, self.padding_bytes))
-
-    def entry_by_cid(self, profile: Profile, cid: str) -> Entry:
-        """Return the archive's entry in an index, where `content` is under this content id."""
-        return with_id(profile, Entry("", self.period, self.topics, cid=cid))
 
 
 def encode_archive(
     profile: Profile,
     period: Period,
     topics: tuple[Topic, ...],
-    messages: Sequence[Message],
+    messages: Sequence[WakuMessage],
     key: bytes | None = None,
     tombstones: Sequence[Tombstone] = (),
 ) -> Archive:
     """Return the archive of `messages`, sealed under a 32-byte cabal key if one is given. Its size is whole pieces.
 
-    `topics` are those of the period in the profile's form (`topics_of`). `tombstones` say what the targets of its
-    post/deletes were, which the post/deletes themselves do not. Raises ArchiveError for no messages at all, and
-    for one outside of the period or of the topics.
+    `topics` are those of the period in the profile's form (`topics_of`). `tombstones` describe the targets of its
+    post/deletes, which the post/deletes themselves do not. Raises ArchiveError if there are no messages, and for a
+    message outside of the period or of the topics.
     """
     if not messages:
         raise ArchiveError(f"there is no message for an archive of {period}. Write none")
@@ -96,12 +91,12 @@ def encode_archive(
     stored = document + bytes(padding_bytes)
     if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
         raise ArchiveError(
-            f"the archive has {len(stored)} bytes, readers take {MAX_STORED_ARCHIVE_SIZE_BYTES}. Cut its messages into chunks"
+            f"the archive has {len(stored)} bytes, readers take at most {MAX_STORED_ARCHIVE_SIZE_BYTES}. Cut its messages into chunks"
         )
     return Archive(period, topics, stored, padding_bytes, tree.size, tree.root())
 
 
-def _check(profile: Profile, period: Period, topics: tuple[Topic, ...], messages: Sequence[Message]) -> None:
+def _check(profile: Profile, period: Period, topics: tuple[Topic, ...], messages: Sequence[WakuMessage]) -> None:
     known = frozenset(topics)
     strange = {topic for topic in {message.content_topic for message in messages} if profile.topic(topic) not in known}
     start_ns, stop_ns = period.from_ms * NS_PER_MS, period.to_ms * NS_PER_MS
@@ -116,12 +111,13 @@ def _check(profile: Profile, period: Period, topics: tuple[Topic, ...], messages
 def decode_archive(
     profile: Profile, stored: bytes, entry: Entry, key: bytes | None = None
 ) -> Iterator[Record | Tombstone]:
-    """Yield what an archive keeps, one message at a time, then tombstones. `stored` is what `entry` of the index points to.
+    """Yield the messages of an archive, then its tombstones. `stored` is the bytes that `entry` of the index points to.
 
-    With a key the archive has to be sealed under it, without one it must not be. At once it checks size, seal and the
-    padding behind the document; on the way that the document is well-formed and holds nothing unknown, its metadata is
-    the index entry's, each message is of the period and one of the topics, the padding within is zeros and the last of
-    it. Raises ArchiveError, possibly after messages were given: store none before the end.
+    With a key the archive must be sealed under it, without one it must not be sealed. The size, the seal and the
+    padding after the document are checked at once. The rest is checked while it is read: the document is well-formed
+    and has no unknown field, its metadata is that of the index entry, each message is of the period and of one of the
+    topics, and padding within the document is zeros at its end. Raises ArchiveError, possibly after some messages:
+    store none before the end.
     """
     if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
         raise ArchiveError(
@@ -131,7 +127,9 @@ def decode_archive(
         raise ArchiveError(f"the archive has {len(stored)} bytes, its index says {entry.size_bytes}. Fetch it again")
     document = stored[: len(stored) - entry.padding_bytes] if entry.padding_bytes else stored
     if _has_more_than_zeros(stored[len(document) :]):
-        raise ArchiveError(f"the {entry.padding_bytes} bytes of padding behind the archive are not all zero")
+        raise ArchiveError(
+            f"the {entry.padding_bytes} bytes of padding after the archive are not all zero. Fetch it again"
+        )
     if key is not None:
         document = unseal(document, key, purpose=_PURPOSE)
     elif is_sealed(document):
@@ -140,9 +138,9 @@ def decode_archive(
 
 
 def verified_post(profile: Profile, record: Record, dialect: Dialect) -> Post:
-    """Return the post that a message carries, decoded, where all the rest of the message follows from it.
+    """Return the decoded post that a message carries. All other fields of the message must follow from the post.
 
-    The post's own signature is not checked: see `crypto.are_signed`. Raises ArchiveError.
+    The signature of the post is not checked: see `crypto.are_signed`. Raises ArchiveError.
     """
     try:
         post = decode_post(record.payload, dialect)
@@ -153,16 +151,59 @@ def verified_post(profile: Profile, record: Record, dialect: Dialect) -> Post:
         field, found, right = next(
             each for each in zip(Record._fields, record, expected, strict=True) if each[1] != each[2]
         )
-        raise ArchiveError(f"the {field} of the message that carries {post!r} is {found!r}, it has to be {right!r}")
+        raise ArchiveError(f"the {field} of the message that carries {post!r} is {found!r}, expected is {right!r}")
     return post
 
 
+def verified_content(
+    verified: VerifiedIndex, entry: Entry, stored: bytes, dialect: Dialect, key: bytes | None = None
+) -> tuple[list[Post], list[Tombstone]]:
+    """Return the posts and tombstones of an archive.
+
+    Everything but the posts' signatures is checked. Raises ArchiveError.
+    """
+    stones: list[Tombstone] = []
+    return list(verified_posts(verified, entry, stored, dialect, key, stones)), stones
+
+
+def verified_posts(
+    verified: VerifiedIndex,
+    entry: Entry,
+    stored: bytes,
+    dialect: Dialect,
+    key: bytes | None,
+    stones: list[Tombstone],
+) -> Iterator[Post]:
+    """Yield the posts of an archive and append its tombstones to `stones`.
+
+    Everything but the posts' signatures is checked.
+
+    Raises ArchiveError, possibly after some posts: store none before the end.
+    """
+    profile = verified.index.profile
+    commitment = verified.commitments[entry.archive_id]
+    commitment.check_stored(stored)
+    tree = MerkleTree()
+    for record in decode_archive(profile, stored, entry, key):
+        if isinstance(record, Tombstone):
+            stones.append(record)
+            continue
+        if tree.size == commitment.num_posts:
+            raise ArchiveError(
+                f"archive {entry.archive_id} holds more than {commitment.num_posts} posts, the number that was signed"
+            )
+        post = verified_post(profile, record, dialect)
+        tree.add(post.hash)
+        yield post
+    commitment.check_posts(tree)
+
+
 def _written(tombstones: Sequence[Tombstone]) -> bytes:
-    """Return the field of tombstones: msgpack [[target, author, the row's value], ...]; nothing where there are none."""
+    """Return the field of tombstones, msgpack [[target, author, the row's value], ...], or nothing if there are none."""
     if not tombstones:
         return b""
     packed = pack([[stone.target, stone.author, stone.told().encode()] for stone in tombstones])
-    return encode_varint(_TOMBSTONES_FIELD << 3 | 2) + sized(packed)
+    return sized_field(_TOMBSTONES_FIELD, packed)
 
 
 def _tombstones(value: bytes) -> Iterator[Tombstone]:

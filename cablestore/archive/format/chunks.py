@@ -1,32 +1,32 @@
-"""Cuts the messages of a period into archives that a member can hold in memory. Pure."""
+"""How the messages of a period are cut into archives that fit into a member's memory. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from cablestore.archive.format.message import Message
 from cablestore.errors import ArchiveError
 from cablestore.limits import MAX_ARCHIVE_SIZE_BYTES
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.protocol.waku import WakuMessage
 
 
-class Oversize(NamedTuple):
-    """A message that no archive takes, because it alone is larger than one may be."""
+class OversizeMessage(NamedTuple):
+    """A message that is larger than an archive may be."""
 
-    message: Message
+    message: WakuMessage
     size_bytes: int
 
 
 def chunks(
-    messages: Iterable[Message], max_size_bytes: int = MAX_ARCHIVE_SIZE_BYTES
-) -> Iterator[tuple[Message, ...] | Oversize]:
-    """Yield the messages of each archive in order, never none; between them those that are too large for any.
+    messages: Iterable[WakuMessage], max_size_bytes: int = MAX_ARCHIVE_SIZE_BYTES
+) -> Iterator[tuple[WakuMessage, ...] | OversizeMessage]:
+    """Yield the messages of each archive in order, at least one, and between them each message that is too large.
 
-    Size is payload and author key, as status-go counts. `messages` come sorted by (timestamp, post hash), each once:
-    what comes otherwise raises ArchiveError, because the same history would give other archives elsewhere.
+    The size of a message is payload and author key, as in status-go. `messages` must be sorted by (timestamp, post
+    hash), each once. Raises ArchiveError otherwise, because the same history would give different archives elsewhere.
     """
-    chunk: list[Message] = []
+    chunk: list[WakuMessage] = []
     chunk_size_bytes = 0
     latest = (-1, b"")
     for message in messages:
@@ -39,7 +39,7 @@ def chunks(
         latest = moment
         size_bytes = len(message.payload) + KEY_SIZE_BYTES
         if size_bytes > max_size_bytes:
-            yield Oversize(message, size_bytes)
+            yield OversizeMessage(message, size_bytes)
             continue
         if chunk and chunk_size_bytes + size_bytes > max_size_bytes:
             yield tuple(chunk)

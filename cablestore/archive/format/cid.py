@@ -1,30 +1,30 @@
 """Codex content ids: of blocks, of datasets by the Merkle tree over their blocks, and of the manifests that describe datasets.
 
-Pure. The rules are those of nim-codex as it is deployed, which the text of its specification misses in places (the key of a
-node comes last), and each is held against ids that real nodes gave out. Two things to know:
+Pure. The rules are those of deployed nim-codex. They differ from the text of its specification in places (the key of a
+node comes last); tests check each against ids of real nodes. Two things to know:
 
-* The id of a tree does not fix the dataset's size: the last block is padded with zeros, so `a` and `a` with a zero behind it
-  have the same tree. The manifest has the size.
-* The same bytes have other manifests, and so other ids, under another filename, media type or generation of the format.
+* The id of a tree does not fix the dataset's size: the last block is padded with zeros, so `a` and `a` followed by a zero
+  byte have the same tree. The manifest has the size.
+* The same bytes with another filename, media type or manifest format have another manifest, and so another id.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 from typing import Final, Self
 
 from cablestore import limits
-from cablestore.errors import ArchiveError, DecodeError
-from cablestore.protocol.varint import encode_varint, read_varint
+from cablestore.errors import ArchiveError
+from cablestore.protocol.protobuf import fields, number_field, sized_field
+from cablestore.protocol.varint import encode_varint
 
 BLOCK_SIZE_BYTES: Final = 65_536
-"""What datasets are cut into (nim-codex: DefaultBlockSize)."""
+"""The size of blocks (nim-codex: DefaultBlockSize)."""
 LEAF_SIZE_BYTES: Final = 32
-"""A SHA-256: of a block, or of a node of the tree."""
+"""The size of a SHA-256, of a block or of a node of the tree."""
 
 CODEC_MANIFEST: Final = 0xCD01
 CODEC_BLOCK: Final = 0xCD02
@@ -32,9 +32,9 @@ CODEC_TREE: Final = 0xCD03
 
 _CODECS: Final = (CODEC_MANIFEST, CODEC_BLOCK, CODEC_TREE)
 _SHA256: Final = 0x12
-_CID_VERSION_ORDINAL: Final = 2  # CIDv1's place in an enumeration of nim-libp2p, which is what manifests hold
+_CID_VERSION_ORDINAL: Final = 2  # the ordinal of CIDv1 in an enumeration of nim-libp2p; manifests have it
 _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-_TEXT_SIZE: Final = 52  # `z` and 51 digits, whatever the digest: the bytes before it do not change the number of digits
+_TEXT_SIZE: Final = 52  # `z` and 51 digits for any digest: the bytes before the digest fix the number of digits
 
 _NO_NODE: Final = bytes(LEAF_SIZE_BYTES)
 _BOTTOM: Final = 1
@@ -47,14 +47,16 @@ _NOT_IN_FILENAMES: Final = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]')
 
 @dataclass(frozen=True, slots=True, order=True, repr=False)
 class Cid:
-    """A content id: what it is of (`codec`, one of CODEC_*), and the SHA-256 of that."""
+    """A content id: the kind of content (`codec`, one of CODEC_*) and its SHA-256."""
 
     codec: int
     digest: bytes
 
     def __post_init__(self) -> None:
         if self.codec not in _CODECS or len(self.digest) != LEAF_SIZE_BYTES:
-            raise ArchiveError(f"no content id has codec {self.codec:#x} and a digest of {len(self.digest)} bytes")
+            raise ArchiveError(
+                f"a content id with codec {self.codec:#x} and a digest of {len(self.digest)} bytes: expected is a codec of Codex and 32 bytes"
+            )
 
     def encode(self) -> bytes:
         """Return the 38 bytes: version 1, codec, hash function, length, digest."""
@@ -62,13 +64,13 @@ class Cid:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read the 38 bytes; raises ArchiveError for anything else, other hash functions and codecs among it."""
+        """Read the 38 bytes. Raises ArchiveError for anything else, such as other hash functions and codecs."""
         for codec in _CODECS:
             head = _before_digest(codec)
             if data.startswith(head) and len(data) == len(head) + LEAF_SIZE_BYTES:
                 return cls(codec, data[len(head) :])
         raise ArchiveError(
-            f"{data[:40].hex()} is not a content id of Codex: CIDv1 of a manifest, block or tree by SHA-256"
+            f"{data[:40].hex()} is not a content id of Codex: expected is CIDv1 of a manifest, block or tree with SHA-256"
         )
 
     def __str__(self) -> str:
@@ -83,10 +85,10 @@ class Cid:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the text form, `z` and base58btc; raises ArchiveError for anything else."""
+        """Read the text form, `z` and base58btc. Raises ArchiveError for anything else."""
         if len(text) != _TEXT_SIZE or text[0] != "z":
             raise ArchiveError(
-                f"{text[:60]!r} is not a content id of Codex: {_TEXT_SIZE} characters of which the first is z"
+                f"{text[:60]!r} is not a content id of Codex: expected are {_TEXT_SIZE} characters, the first of them z"
             )
         number = 0
         for character in text[1:]:
@@ -105,30 +107,25 @@ def _before_digest(codec: int) -> bytes:
 
 
 def block_count_of(size_bytes: int) -> int:
-    """Return how many blocks a dataset of this size has."""
+    """Return the number of blocks of a dataset of this size."""
     return -(-size_bytes // BLOCK_SIZE_BYTES)
 
 
 def leaf_of(block: bytes) -> bytes:
-    """Return the leaf of a block of 1 to 65,536 bytes: its SHA-256, padded with zeros where it is the short last one."""
+    """Return the leaf of a block of 1 to 65,536 bytes: its SHA-256 after a short last block is padded with zeros."""
     if not 0 < len(block) <= BLOCK_SIZE_BYTES:
         raise ArchiveError(f"a block has 1 to {BLOCK_SIZE_BYTES} bytes, not {len(block)}")
     return sha256(block.ljust(BLOCK_SIZE_BYTES, b"\0")).digest()
 
 
-def block_cid(block: bytes) -> Cid:
-    """Return the id of one block of 1 to 65,536 bytes."""
-    return Cid(CODEC_BLOCK, leaf_of(block))
-
-
 def _node(left: bytes, right: bytes | None, level: int) -> bytes:
-    """The node over two on `level`, or over one that has none to its right."""
+    """Return the node over two nodes on `level`, or over one without a right neighbour."""
     key = (_BOTTOM if level == 0 else 0) + (_ALONE if right is None else 0)
     return sha256(left + (right or _NO_NODE) + _KEYS[key]).digest()
 
 
 class RootHasher:
-    """Finds the root over leaves that come one by one; holds one node for each level of the tree."""
+    """A hasher that takes leaves one by one and finds their root. It keeps one node for each level of the tree."""
 
     def __init__(self) -> None:
         self.leaf_count = 0
@@ -147,7 +144,7 @@ class RootHasher:
         self.leaf_count += 1
 
     def root(self) -> bytes:
-        """Return the root over the leaves so far; raises ArchiveError when there are none, as nim-codex does."""
+        """Return the root over the leaves so far. Raises ArchiveError if there are none, as nim-codex does."""
         if not self._waiting:
             raise ArchiveError("an empty dataset has no content id: Codex stores at least one byte")
         last: bytes | None = None
@@ -163,16 +160,11 @@ class RootHasher:
         return last
 
 
-def tree_cid(leaves: Iterable[bytes]) -> Cid:
-    """Return the id of the dataset whose blocks have these leaves; raises ArchiveError when there are none."""
-    hasher = RootHasher()
-    for leaf in leaves:
-        hasher.add(leaf)
-    return Cid(CODEC_TREE, hasher.root())
-
-
 class DatasetHasher:
-    """Finds the tree of a dataset that comes in pieces of any size; holds at most a block and a node for each level."""
+    """A hasher that takes a dataset in pieces of any size and finds its tree.
+
+    It keeps a block and a node for each level.
+    """
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -180,7 +172,7 @@ class DatasetHasher:
         self._roots = RootHasher()
 
     def update(self, data: bytes | bytearray | memoryview) -> bytes:
-        """Take the next bytes; return the leaves, joined, of the blocks that are whole with them."""
+        """Take the next bytes. Return the joined leaves of the blocks that these complete."""
         view = memoryview(data)
         self.size_bytes += len(view)
         leaves = []
@@ -199,9 +191,9 @@ class DatasetHasher:
         return b"".join(leaves)
 
     def finish(self) -> tuple[Cid, bytes]:
-        """Return the tree's id and the leaf of the short last block, if there is one. Call it once, nothing comes after it.
+        """Return the tree's id and the leaf of the short last block, or b"". Call this once, at the end.
 
-        Raises ArchiveError when no byte came.
+        Raises ArchiveError if there were no bytes.
         """
         leaf = leaf_of(bytes(self._rest)) if self._rest else b""
         if leaf:
@@ -210,89 +202,32 @@ class DatasetHasher:
         return Cid(CODEC_TREE, self._roots.root()), leaf
 
 
-# --- proofs ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class BlockProof:
-    """Shows that a block stands at `index` of a dataset: the nodes beside its way to the root, 32 zeros where there is none.
-
-    A proof is of the block and its place. `block_count` is only what makes the path readable: believe the manifest's.
-    """
-
-    index: int
-    block_count: int
-    path: tuple[bytes, ...]
-
-    def check(self, tree: Cid, block: bytes) -> None:
-        """Raise ArchiveError unless the block is the one at this place of the dataset with this tree."""
-        if tree.codec != CODEC_TREE:
-            raise ArchiveError(f"{tree} is not the id of a tree: blocks are proved against those")
-        if not 0 <= self.index < self.block_count:
-            raise ArchiveError(f"the proof is of block {self.index} of {self.block_count}, which is none")
-        if len(block) < BLOCK_SIZE_BYTES and self.index < self.block_count - 1:
-            raise ArchiveError(
-                f"block {self.index} has {len(block)} bytes and is not the last: {BLOCK_SIZE_BYTES} expected"
-            )
-        if self._root(leaf_of(block)) != tree.digest:
-            raise ArchiveError(f"block {self.index} is not in the dataset {tree}, or its proof is of another")
-
-    def _root(self, node: bytes) -> bytes:
-        index, count = self.index, self.block_count
-        for level, beside in enumerate(self.path):
-            if len(beside) != LEAF_SIZE_BYTES or (count == 1 and level > 0):
-                raise ArchiveError(f"the proof has {len(self.path)} nodes, not one of 32 bytes for each level")
-            if index % 2:
-                node = _node(beside, node, level)
-            elif index + 1 < count:
-                node = _node(node, beside, level)
-            elif beside == _NO_NODE:
-                node = _node(node, None, level)
-            else:
-                raise ArchiveError("the proof has a node where the tree has none")
-            index, count = index // 2, -(-count // 2)
-        if count != 1 or not self.path:
-            raise ArchiveError(f"the proof ends after {len(self.path)} nodes, below the root")
-        return node
-
-
-def prove_block(leaves: Sequence[bytes], index: int) -> BlockProof:
-    """Return the proof of one block of the dataset whose blocks have these leaves. Raises ArchiveError for no such block."""
-    if not 0 <= index < len(leaves):
-        raise ArchiveError(f"there is no block {index} in a dataset of {len(leaves)}")
-    path: list[bytes] = []
-    layer, at = list(leaves), index
-    while len(layer) > 1 or not path:
-        path.append(layer[at ^ 1] if at ^ 1 < len(layer) else _NO_NODE)
-        pairs = range(0, len(layer), 2)
-        layer = [_node(layer[i], layer[i + 1] if i + 1 < len(layer) else None, len(path) - 1) for i in pairs]
-        at //= 2
-    return BlockProof(index, len(leaves), tuple(path))
-
-
 # --- manifests ---------------------------------------------------------------------------------------
 
 
-class Generation(StrEnum):
-    """How a manifest is written: the format changed twice without a version number that says so."""
+class ManifestFormat(StrEnum):
+    """A format of manifests. It changed twice without a version number in the manifest."""
 
     CODEX = "codex"
-    """nim-codex until December 2025. Observed in ids of real nodes."""
+    """nim-codex until December 2025. Seen in ids of real nodes."""
     LOGOS1 = "logos1"
-    """Logos Storage, early and middle of 2026. Observed in an id of a real node."""
+    """Logos Storage, early and middle of 2026. Seen in an id of a real node."""
     LOGOS2 = "logos2"
-    """Logos Storage, later in 2026. From its source text; no id of a real node was at hand to hold it against."""
+    """Logos Storage, later in 2026. From its source code; not yet checked against an id of a real node."""
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
-    """What a dataset's id stands for: its tree, size, and how a client named it. Raises ArchiveError for what none can be."""
+class DatasetManifest:
+    """A dataset's manifest: its tree, its size, and the names that a client gave.
+
+    Raises ArchiveError for impossible values.
+    """
 
     tree: Cid
     dataset_size_bytes: int
     filename: str | None = None
     mimetype: str | None = None
-    generation: Generation = Generation.CODEX
+    manifest_format: ManifestFormat = ManifestFormat.CODEX
 
     def __post_init__(self) -> None:
         if self.tree.codec != CODEC_TREE:
@@ -308,7 +243,7 @@ class Manifest:
 
     @property
     def block_count(self) -> int:
-        """How many blocks the dataset has."""
+        """The number of blocks."""
         return block_count_of(self.dataset_size_bytes)
 
     def encode(self) -> bytes:
@@ -323,57 +258,57 @@ class Manifest:
             self.filename.encode() if self.filename is not None else None,
             self.mimetype.encode() if self.mimetype is not None else None,
         ]
-        if self.generation is Generation.LOGOS2:
+        if self.manifest_format is ManifestFormat.LOGOS2:
             fields.insert(0, 0)  # the manifest's version
-        elif self.generation is Generation.CODEX:
-            fields.insert(6, None)  # erasure coding, which has no place in archives
+        elif self.manifest_format is ManifestFormat.CODEX:
+            fields.insert(6, None)  # erasure coding, which archives do not use
         return _field(1, b"".join(_field(number, value) for number, value in enumerate(fields, 1)))
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a manifest of any generation; raises ArchiveError unless these are exactly the bytes that `encode` makes.
+        """Read a manifest in any format. Raises ArchiveError unless these are exactly the bytes that `encode` returns.
 
-        Without filename and media type the first two generations write the same bytes: such a manifest is called codex.
+        Without filename and media type the first two formats have the same bytes; the result is then in format codex.
         """
         if len(data) > limits.MAX_MANIFEST_SIZE_BYTES:
             raise ArchiveError(f"a manifest of {len(data)} bytes: at most {limits.MAX_MANIFEST_SIZE_BYTES} are read")
         try:
             fields = _read_fields(data)
-            for generation in Generation:
-                manifest = cls._from_fields(fields, generation)
+            for manifest_format in ManifestFormat:
+                manifest = cls._from_fields(fields, manifest_format)
                 if manifest is not None and manifest.encode() == data:
                     return manifest
-        except (DecodeError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
             raise ArchiveError(f"the bytes are no manifest: {error}") from None
         raise ArchiveError(
-            "the bytes are no manifest of a known generation (codex, logos1, logos2), or of an erasure coded dataset"
+            "the bytes are no manifest in a known format (codex, logos1, logos2), or one of an erasure coded dataset"
         )
 
     @classmethod
-    def _from_fields(cls, fields: dict[int, int | bytes], generation: Generation) -> Self | None:
-        """Read the fields as those of one generation; None where they cannot be."""
-        first = 2 if generation is Generation.LOGOS2 else 1
-        name_at = 7 if generation is Generation.LOGOS1 else 8
+    def _from_fields(cls, fields: dict[int, int | bytes], manifest_format: ManifestFormat) -> Self | None:
+        """Read the fields in one format. Return None if they do not fit it."""
+        first = 2 if manifest_format is ManifestFormat.LOGOS2 else 1
+        name_at = 7 if manifest_format is ManifestFormat.LOGOS1 else 8
         tree, size_bytes = fields.get(first), fields.get(first + 2)
         name, kind = fields.get(name_at, b""), fields.get(name_at + 1, b"")
         if not (isinstance(tree, bytes) and isinstance(size_bytes, int)):
             return None
         if not (isinstance(name, bytes) and isinstance(kind, bytes)):
             return None
-        bare = cls(Cid.decode(tree), size_bytes, generation=generation)
+        bare = cls(Cid.decode(tree), size_bytes, manifest_format=manifest_format)
         try:
             return replace(bare, filename=name.decode() or None, mimetype=kind.decode() or None)
         except (ArchiveError, UnicodeDecodeError):
-            return None  # what one generation has for a filename is another's media type, which is no filename
+            return None  # the filename in one format is the media type in another
 
 
-def manifest_cid(manifest: Manifest) -> Cid:
-    """Return the id under which a dataset with this manifest is known."""
+def manifest_cid(manifest: DatasetManifest) -> Cid:
+    """Return the content id of the dataset with this manifest."""
     return Cid(CODEC_MANIFEST, sha256(manifest.encode()).digest())
 
 
 def check_filename(filename: str) -> None:
-    """Raise ArchiveError for what Codex takes for no filename: folders, wildcards, quotes and control characters in it."""
+    """Raise ArchiveError for a filename that Codex refuses: with folders, wildcards, quotes or control characters."""
     try:
         size_bytes = len(filename.encode())
     except UnicodeEncodeError:
@@ -382,40 +317,25 @@ def check_filename(filename: str) -> None:
         raise ArchiveError(f"a filename has 1 to {limits.MAX_FILENAME_SIZE_BYTES} bytes, not {size_bytes}")
     if _NOT_IN_FILENAMES.search(filename) or filename[0] == " " or filename[-1] in " .":
         raise ArchiveError(
-            f'{filename!r} is no filename: one has no folder, none of \\ : * ? " < > | and no control character'
+            f'{filename!r} is no filename: expected is one without folder, without \\ : * ? " < > | and without control characters'
         )
 
 
 def check_media_type(mimetype: str) -> None:
-    """Raise ArchiveError for what is no media type by RFC 6838, such as text/plain."""
+    """Raise ArchiveError unless this is a media type by RFC 6838, such as text/plain."""
     if not _MEDIA_TYPE.fullmatch(mimetype):
-        raise ArchiveError(f"{mimetype[:80]!r} is no media type: one looks like text/plain")
+        raise ArchiveError(f"{mimetype[:80]!r} is no media type: expected is one such as text/plain")
 
 
 def _field(number: int, value: int | bytes | None) -> bytes:
-    """Write a field of protobuf, zeros too, which protobuf's own encoders leave out."""
     if value is None:
         return b""
-    if isinstance(value, int):
-        return encode_varint(number << 3) + encode_varint(value)
-    return encode_varint(number << 3 | 2) + encode_varint(len(value)) + value
+    return number_field(number, value) if isinstance(value, int) else sized_field(number, value)
 
 
 def _read_fields(data: bytes) -> dict[int, int | bytes]:
-    """Read numbers and bytes of the message in field 1; what is written twice or oddly shows when it is written again."""
-    tag, at = read_varint(data, 0)
-    size, at = read_varint(data, at)
-    if tag != 1 << 3 | 2 or at + size != len(data):
-        raise DecodeError(0, "it is not one message in field 1")
-    fields: dict[int, int | bytes] = {}
-    while at < len(data):
-        tag, at = read_varint(data, at)
-        number, at = read_varint(data, at)
-        if tag & 7 == 0:
-            fields[tag >> 3] = number
-        elif tag & 7 == 2 and at + number <= len(data):
-            fields[tag >> 3] = data[at : at + number]
-            at += number
-        else:
-            raise DecodeError(at, "neither a number nor bytes within the message")
-    return fields
+    """Read the message in field 1. What is written twice or in another form shows when it is written again."""
+    match list(fields(data, "manifest")):
+        case [(1, bytes(message))]:
+            return dict(fields(message, "manifest"))
+    raise ArchiveError("the bytes are no manifest: expected is one message in field 1")

@@ -1,9 +1,9 @@
-"""What the control node says of the content of archives, and signs. Pure.
+"""The statement about the content of archives that the control node signs. Pure.
 
-The id of an archive is a hash of where it lies; nothing that is deployed commits to what it holds. Here a statement
-has, for each archive of an index, the hash of its bytes and the Merkle root of its posts, and the post/deletes that hit
-posts of earlier weeks: an old archive does not resurrect what was deleted since. It is signed with the control node's
-key, in a field of the index that other readers skip.
+The id of an archive is a hash of where it is stored; nothing in deployed software commits to its content. The statement
+has, for each archive of an index, the hash of its bytes and the Merkle root of its posts. It also has the post/deletes
+that delete posts of earlier weeks: an old archive does not bring back what was deleted later. The statement is stored
+in a field of the index that other readers skip.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cablestore.archive.format.documents import parsed, written
 from cablestore.archive.format.merkle import MerkleTree
-from cablestore.archive.format.protobuf import parsed, written
 from cablestore.archive.proto import commitment_pb2
 from cablestore.errors import ArchiveError, DecodeError
 from cablestore.protocol.body import DELETE
@@ -25,13 +25,16 @@ from cablestore.protocol.post import Post, decode_post
 VERSION: Final = 1
 _SHA256_SIZE_BYTES: Final = 32
 _CONTEXT: Final = b"\xff" * 10 + b"cablestore archive index"
-"""Stands before what is signed. Ten times 0xff is no varint, which every post begins with: no signature serves as the
-other's."""
+"""The prefix of the signed bytes.
+
+The signed bytes of a post begin with a varint, and ten bytes 0xff are not a varint: a signature of a post is never
+valid for a statement, or the reverse.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Commitment:
-    """One archive's content: SHA-256 of its bytes as the index points to them, number and Merkle root of its posts."""
+    """Commitment to one archive's content: SHA-256 of its stored bytes, number and Merkle root of its posts."""
 
     archive_id: str
     sha256: bytes
@@ -40,7 +43,7 @@ class Commitment:
     cid: str | None = None
 
     def check_stored(self, stored: bytes) -> None:
-        """Raise ArchiveError where `stored` are not the bytes that the control node made."""
+        """Raise ArchiveError unless `stored` is the bytes that the control node signed."""
         found = hashlib.sha256(stored).digest()
         if found != self.sha256:
             raise ArchiveError(
@@ -49,7 +52,7 @@ class Commitment:
             )
 
     def check_posts(self, tree: MerkleTree) -> None:
-        """Raise ArchiveError where the posts that were read, in their order, are not those that were signed."""
+        """Raise ArchiveError unless the posts that were read are those that were signed, in the same order."""
         if tree.size != self.num_posts or tree.root() != self.merkle_root:
             raise ArchiveError(
                 f"archive {self.archive_id} holds {tree.size} posts of root {tree.root().hex()}, the control node signed "
@@ -59,7 +62,10 @@ class Commitment:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """All that is signed. `control_key` is the control node's public key; `deletions` are whole post/deletes."""
+    """Content of a signed statement.
+
+    `control_key` is the control node's public key; `deletions` are whole post/deletes.
+    """
 
     control_key: bytes
     dialect: str
@@ -70,20 +76,22 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignedStatement:
     """A statement's bytes and the control node's 64-byte signature."""
 
     statement: bytes
     signature: bytes
 
 
-def sign(statement: Statement, identity: Identity) -> Signed:
+def sign(statement: Statement, identity: Identity) -> SignedStatement:
     """Sign a statement. Commitments are sorted by id and deletions by hash, so equal statements have equal bytes.
 
-    Raises ArchiveError where the statement is another key's.
+    Raises ArchiveError if the statement names another key.
     """
     if statement.control_key != identity.public_key:
-        raise ArchiveError("the statement names another control node than the key that signs it")
+        raise ArchiveError(
+            "the statement names another control node than the key that signs it. Sign with the key that it names"
+        )
     archives = [
         commitment_pb2.ArchiveCommitment(
             id=each.archive_id, sha256=each.sha256, num_posts=each.num_posts, merkle_root=each.merkle_root, cid=each.cid
@@ -101,19 +109,21 @@ def sign(statement: Statement, identity: Identity) -> Signed:
             deletions=sorted(set(statement.deletions), key=post_hash),
         )
     )
-    return Signed(data, identity.sign(_CONTEXT + data))
+    return SignedStatement(data, identity.sign(_CONTEXT + data))
 
 
-def open_statement(signed: Signed, control_key: bytes) -> Statement:
-    """Return what the node with this public key signed. Nothing is decoded before the signature was found right.
+def open_statement(signed: SignedStatement, control_key: bytes) -> Statement:
+    """Return the statement that the node with this public key signed.
 
-    Raises ArchiveError for another's signature, another version, and commitments that are none.
+    The signature is checked before anything is decoded.
+
+    Raises ArchiveError for any other signature, another version and malformed commitments.
     """
     if len(control_key) != KEY_SIZE_BYTES or not is_signed(
         control_key + signed.signature + _CONTEXT + signed.statement
     ):
         raise ArchiveError(
-            f"the index is not signed by the control node {control_key.hex()}. Ask who runs the community; import nothing"
+            f"the index is not signed by the control node {control_key.hex()}. Ask the owner of the community; import nothing"
         )
     found = parsed(commitment_pb2.Statement, signed.statement)
     if found.version != VERSION or found.control_key != control_key:
@@ -126,15 +136,15 @@ def open_statement(signed: Signed, control_key: bytes) -> Statement:
 
 
 def deletion_posts(deletions: Sequence[bytes], dialect: Dialect) -> list[Post]:
-    """Return the post/deletes of a statement, decoded, their signatures checked. Raises ArchiveError for any other."""
+    """Return the decoded post/deletes of a statement. Raises ArchiveError for other posts and for wrong signatures."""
     posts = []
     for raw in deletions:
         try:
             post = decode_post(raw, dialect)
         except DecodeError as error:
-            raise ArchiveError(f"a deletion of the index is no {dialect.name} post: {error}") from None
+            raise ArchiveError(f"a deletion of the index is not a {dialect.name} post: {error}") from None
         if post.type != DELETE:
-            raise ArchiveError(f"{post!r} is among the deletions of the index, which are post/deletes")
+            raise ArchiveError(f"{post!r} is among the deletions of the index: only post/deletes are expected")
         posts.append(post)
     for post, right in zip(posts, are_signed(deletions), strict=True):
         if not right:

@@ -1,7 +1,7 @@
-"""The index of archives: which there are and where, in both profiles, in `data` or by content id. Pure.
+"""The index of archives: which archives exist and where, in both profiles, in `data` or by content id. Pure.
 
 An index is a protobuf map from ids to metadata. Maps have no order: two runs of status-go write different bytes for the
-same index, and so get another info-hash. Here the entries are written sorted by id. Read is any order.
+same index, and get different info-hashes. Here entries are written sorted by id, and read in any order.
 """
 
 from __future__ import annotations
@@ -11,10 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from cablestore.archive.format.cid import Cid
-from cablestore.archive.format.commitment import Commitment, Signed, Statement, deletion_posts, open_statement, sign
-from cablestore.archive.format.ids import archive_id
-from cablestore.archive.format.profile import Entry, Profile
-from cablestore.archive.format.protobuf import fields, parsed, written
+from cablestore.archive.format.commitment import (
+    Commitment,
+    SignedStatement,
+    Statement,
+    deletion_posts,
+    open_statement,
+    sign,
+)
+from cablestore.archive.format.documents import parsed, written
+from cablestore.archive.format.profile import Entry, Profile, archive_id
 from cablestore.archive.format.seal import is_sealed, seal, unseal
 from cablestore.archive.proto import commitment_pb2
 from cablestore.errors import ArchiveError
@@ -26,6 +32,7 @@ from cablestore.limits import (
 )
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.protobuf import fields
 
 _PURPOSE: Final = b"index"
 _ARCHIVES_FIELD: Final = 1
@@ -34,23 +41,23 @@ _COMMITMENT_FIELD: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index. `entries` are sorted by period, offset and id; `signed` is the control node's statement, None without."""
+    """An index. `entries` are sorted by period, offset and id; `signed` is the control node's statement, or None."""
 
     profile: Profile
     entries: tuple[Entry, ...]
-    signed: Signed | None = None
+    signed: SignedStatement | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedIndex:
-    """An index whose control node is known: entries, the commitment of each by its id, deletions of earlier weeks."""
+    """An index that its control node signed, with the commitment to each archive by id and the deletions of earlier weeks."""
 
     index: Index
     commitments: dict[str, Commitment]
     deletions: tuple[bytes, ...]
 
 
-def make_index(profile: Profile, entries: Iterable[Entry], signed: Signed | None = None) -> Index:
+def make_index(profile: Profile, entries: Iterable[Entry], signed: SignedStatement | None = None) -> Index:
     """Return the index of these entries, in any order."""
     return Index(profile, tuple(sorted(entries, key=_order)), signed)
 
@@ -64,9 +71,9 @@ def signed_index(
     deletions: Iterable[bytes] = (),
     sealed: bool,
 ) -> Index:
-    """Return the index with a statement of the control node `identity` of what its archives hold.
+    """Return the index with a statement about its archives, signed by the control node `identity`.
 
-    Raises ArchiveError where the commitments are not to the archives of the index, one each.
+    Raises ArchiveError unless there is one commitment to each archive of the index.
     """
     statement = Statement(
         identity.public_key, dialect.name, index.profile.name, sealed, tuple(commitments), tuple(deletions)
@@ -76,9 +83,9 @@ def signed_index(
 
 
 def encode_index(index: Index, key: bytes | None = None) -> bytes:
-    """Return the bytes of an index, sealed under a 32-byte cabal key if one is given. The same for the same index.
+    """Return the bytes of an index, sealed under a 32-byte cabal key if one is given. Equal indexes have equal bytes.
 
-    Raises ArchiveError for one beyond `limits.MAX_INDEX_ARCHIVES` or `limits.MAX_INDEX_SIZE_BYTES`.
+    Raises ArchiveError for an index beyond `limits.MAX_INDEX_ARCHIVES` or `limits.MAX_INDEX_SIZE_BYTES`.
     """
     if len(index.entries) > MAX_INDEX_ARCHIVES:
         raise ArchiveError(f"the index has {len(index.entries)} archives, readers take {MAX_INDEX_ARCHIVES}")
@@ -102,11 +109,11 @@ def encode_index(index: Index, key: bytes | None = None) -> bytes:
 def decode_index(
     data: bytes, profile: Profile, *, data_size_bytes: int | None = None, key: bytes | None = None
 ) -> Index:
-    """Decode an index whose archives lie in a `data` of `data_size_bytes`; with None they are under content ids.
+    """Decode an index whose archives are in a `data` of `data_size_bytes`, or with None under content ids.
 
-    With a key the index has to be sealed under it, without one it must not be. Checked are, of each archive, that its
-    id follows from its metadata, that it is whole pieces within `data`, and that no two overlap. Who made the index is
-    not: see `verify_index`. Raises ArchiveError.
+    With a key the index must be sealed under it, without one it must not be sealed. Checks that each id follows from
+    the metadata, that each archive is whole pieces within `data`, and that no two archives overlap. The signature is
+    not checked: see `verify_index`. Raises ArchiveError.
     """
     return _decoded(_plain(data, key), profile, data_size_bytes, None)
 
@@ -120,10 +127,10 @@ def verify_index(
     data_size_bytes: int | None = None,
     key: bytes | None = None,
 ) -> VerifiedIndex:
-    """Decode an index that the control node with this public key has to have made for this profile and dialect.
+    """Decode an index that the control node with this public key must have made for this profile and dialect.
 
-    Checked is the signature, before anything else is decoded, then all that `decode_index` checks, that the statement is
-    of just these archives, that its deletions are signed post/deletes, and that the bytes are the only ones for this
+    Checks the signature before anything else is decoded. Then checks what `decode_index` checks, that the statement has
+    exactly these archives, that its deletions are signed post/deletes, and that the bytes are the only encoding of this
     index. Raises ArchiveError.
     """
     plain = _plain(data, key)
@@ -138,12 +145,14 @@ def verify_index(
     _check_commitments(index.entries, statement.commitments)
     deletion_posts(statement.deletions, dialect)
     if encode_index(index, key) != data:
-        raise ArchiveError("the index is written in another way than a control node of cablestore does. Fetch it again")
+        raise ArchiveError(
+            "the index is encoded in another way than a control node of cablestore encodes it. Fetch it again"
+        )
     return VerifiedIndex(index, {each.archive_id: each for each in statement.commitments}, statement.deletions)
 
 
 def _plain(data: bytes, key: bytes | None) -> bytes:
-    """Return the document of an index, unsealed if there is a key."""
+    """Return the plain document of an index, unsealed with the key if there is one."""
     if len(data) > MAX_INDEX_SIZE_BYTES:
         raise ArchiveError(
             f"the index has {len(data)} bytes, allowed are {MAX_INDEX_SIZE_BYTES}. Do not fetch it again"
@@ -156,7 +165,7 @@ def _plain(data: bytes, key: bytes | None) -> bytes:
 
 
 def _parts(plain: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the archives and the commitment of an index as they stand there, by their fields. Raises ArchiveError."""
+    """Yield the fields of an index: its archives and its commitment, encoded. Raises ArchiveError."""
     archives = commitments = 0
     for field, value in fields(plain, "index"):
         archives += field == _ARCHIVES_FIELD
@@ -164,34 +173,34 @@ def _parts(plain: bytes) -> Iterator[tuple[int, bytes]]:
         if field not in (_ARCHIVES_FIELD, _COMMITMENT_FIELD) or isinstance(value, int) or commitments > 1:
             raise ArchiveError(f"field {field} of the index is not understood. A newer version may read it")
         if archives > MAX_INDEX_ARCHIVES:
-            raise ArchiveError(f"the index has more than {MAX_INDEX_ARCHIVES} archives, which are allowed")
+            raise ArchiveError(f"the index has more than {MAX_INDEX_ARCHIVES} archives, the maximum")
         yield field, value
 
 
-def _signed_in(plain: bytes) -> Signed:
-    """Return the statement of an index. Raises ArchiveError where there is none."""
+def _signed_in(plain: bytes) -> SignedStatement:
+    """Return the statement of an index. Raises ArchiveError if there is none."""
     for field, value in _parts(plain):
         if field == _COMMITMENT_FIELD:
             return _read_signed(value)
-    raise ArchiveError("the index is not signed. Import it only where its source is trusted")
+    raise ArchiveError("the index is not signed. Import it only if you trust its source")
 
 
-def _read_signed(data: bytes) -> Signed:
+def _read_signed(data: bytes) -> SignedStatement:
     found = parsed(commitment_pb2.SignedStatement, data)
-    return Signed(found.statement, found.signature)
+    return SignedStatement(found.statement, found.signature)
 
 
 def _decoded(plain: bytes, profile: Profile, data_size_bytes: int | None, stated: frozenset[str] | None) -> Index:
-    """Decode the document of an index; if it is said which archives were `stated`, none of any other."""
+    """Decode the document of an index. With `stated`, an archive with any other id is refused before it is decoded."""
     entries: dict[str, Entry] = {}
-    signed: Signed | None = None
+    signed: SignedStatement | None = None
     for field, value in _parts(plain):
         if field == _COMMITMENT_FIELD:
             signed = _read_signed(value)
             continue
         entry = _read_entry(profile, value, data_size_bytes, stated)
         if entry.archive_id in entries:
-            raise ArchiveError(f"the index names archive {entry.archive_id} twice")
+            raise ArchiveError(f"the index names archive {entry.archive_id} twice. Ask for a new index")
         entries[entry.archive_id] = entry
     index = make_index(profile, entries.values(), signed)
     _check_apart(index.entries)
@@ -201,15 +210,15 @@ def _decoded(plain: bytes, profile: Profile, data_size_bytes: int | None, stated
 def _read_entry(profile: Profile, data: bytes, data_size_bytes: int | None, stated: frozenset[str] | None) -> Entry:
     raw = parsed(commitment_pb2.RawEntry, data)
     name, metadata = raw.key, raw.value
-    # Its id is a hash of all that follows: nothing is decoded that the control node did not sign.
+    # The id is a hash of the metadata: nothing is decoded that the control node did not sign.
     if stated is not None and name not in stated:
         raise ArchiveError(
-            f"archive {name[:80]!r} is not among the {len(stated)} archives of the statement, which are those of the index, "
-            "each once. Ask for a new index"
+            f"archive {name[:80]!r} is not among the {len(stated)} archives of the statement, which must be those of the "
+            "index, each once. Ask for a new index"
         )
     if archive_id(metadata) != name:
         raise ArchiveError(
-            f"archive {name[:80]!r} of the index has metadata of id {archive_id(metadata)}. Fetch it again"
+            f"archive {name[:80]!r} of the index has metadata of id {archive_id(metadata)}. Fetch the index again"
         )
     entry = profile.read_index_metadata(name, metadata, by_cid=data_size_bytes is None)
     if profile.write_index_metadata(entry) != metadata:
@@ -233,7 +242,7 @@ def _check_place(entry: Entry, data_size_bytes: int) -> None:
     elif offset + size > data_size_bytes:
         reason = f"`data` has only {data_size_bytes}"
     elif padding > PIECE_SIZE_BYTES or padding >= size:
-        reason = f"its padding of {padding} is more than it needs"
+        reason = f"its padding of {padding} bytes is more than a piece, or the whole archive"
     else:
         return
     raise ArchiveError(
@@ -250,7 +259,7 @@ def _check_apart(entries: Iterable[Entry]) -> None:
 
 
 def _check_commitments(entries: tuple[Entry, ...], commitments: tuple[Commitment, ...]) -> None:
-    """Check that there is one commitment for each entry, and that it has the content id that the entry has, if any."""
+    """Raise ArchiveError unless there is one commitment to each entry, with the content id of the entry, if any."""
     stated = {each.archive_id: each.cid for each in commitments}
     if len(stated) != len(commitments) or stated.keys() != {entry.archive_id for entry in entries}:
         raise ArchiveError(
@@ -260,7 +269,7 @@ def _check_commitments(entries: tuple[Entry, ...], commitments: tuple[Commitment
     for entry in entries:
         if entry.cid is not None and stated[entry.archive_id] != entry.cid:
             raise ArchiveError(
-                f"archive {entry.archive_id} is under {entry.cid}, the statement says {stated[entry.archive_id]}"
+                f"archive {entry.archive_id} is under {entry.cid}, the statement says {stated[entry.archive_id]}. Ask for a new index"
             )
 
 

@@ -1,4 +1,4 @@
-"""Magnet links of communities' torrents, and what names communities and trackers (BEP 9). Pure, and without libtorrent."""
+"""Magnet links of communities' torrents, community ids and tracker URLs (BEP 9). Pure, and without libtorrent."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Magnet:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a link; parameters other than xt, dn and tr are skipped. Raises ArchiveError."""
+        """Read a link. Parameters other than xt, dn and tr are skipped. Raises ArchiveError."""
         size_bytes = len(text.encode(errors="replace"))
         if size_bytes > limits.MAX_MAGNET_SIZE_BYTES:
             raise ArchiveError(
                 f"a magnet link of {size_bytes:,} bytes: at most {limits.MAX_MAGNET_SIZE_BYTES:,} are read"
             )
         if not text.startswith("magnet:?"):
-            raise ArchiveError(f"{text[:60]!r} is no magnet link: expected magnet:?xt=urn:btih:...")
+            raise ArchiveError(f"{text[:60]!r} is not a magnet link: expected magnet:?xt=urn:btih:...")
         fields = parse_qsl(text.removeprefix("magnet:?"), keep_blank_values=True)
         topics = [value for key, value in fields if key == "xt"]
         names = [value for key, value in fields if key == "dn"]
@@ -50,25 +50,25 @@ class Magnet:
         return cls(info_hash, check_community(names[0]), trackers)
 
     def __str__(self) -> str:
-        """Return the form that `parse` reads."""
+        """Return the text that `parse` reads."""
         trackers = "".join(f"&tr={quote(url, safe='')}" for url in self.trackers)
         return f"magnet:?xt=urn:btih:{self.info_hash}&dn={self.community}{trackers}"
 
 
 def check_community(name: str) -> str:
-    """Return a community id that can name a folder: hex digits, lower case. Raises ArchiveError."""
+    """Return a community id, which can name a folder: hex digits in lower case. Raises ArchiveError for other text."""
     if not _COMMUNITY.fullmatch(name):
-        raise ArchiveError(f"{name[:140]!r} is no community id: expected up to 128 hex digits in lower case")
+        raise ArchiveError(f"{name[:140]!r} is not a community id: expected up to 128 hex digits in lower case")
     return name
 
 
 def check_tracker(url: str) -> str:
-    """Return the URL of a tracker. Raises ArchiveError."""
+    """Return the URL of a tracker. Raises ArchiveError for another URL."""
     try:
         parts = urlsplit(url)
         is_one = parts.scheme in _TRACKER_SCHEMES and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         is_one = False
     if not is_one or not url.isascii() or not url.isprintable():
-        raise ArchiveError(f"{url[:100]!r} is no tracker: expected udp://, http:// or https://, and a host")
+        raise ArchiveError(f"{url[:100]!r} is not a tracker: expected udp://, http:// or https://, and a host")
     return url

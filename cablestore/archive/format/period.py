@@ -1,7 +1,7 @@
 """Periods of archives: calendar weeks, from Monday 00:00 UTC to the next. Pure.
 
-status-go counts weeks from a community's oldest message, so that two control nodes that know different first messages
-never agree on any archive. Fixed weeks are the same for everybody.
+status-go counts weeks from a community's oldest message: two control nodes that know different first messages never
+make equal archives. Calendar weeks are the same for all.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from cablestore.limits import MAX_ARCHIVED_TIMESTAMP_MS
 
 WEEK_MS: Final = 604_800_000
 _FIRST_MONDAY_MS: Final = 345_600_000
-"""1970-01-05. The four days before it are a period of their own: the documents have no room for negative times."""
+"""1970-01-05. The four days before it are a period of their own: documents cannot have negative times."""
 
 
 class Period(NamedTuple):
-    """The time with from_ms <= timestamp_ms < to_ms, in milliseconds since 1970."""
+    """A span of time, from_ms <= timestamp_ms < to_ms, in milliseconds since 1970."""
 
     from_ms: int
     to_ms: int
@@ -30,14 +30,15 @@ class Period(NamedTuple):
 
     @property
     def first_day(self) -> str:
-        """The day on which it begins, in UTC: 2023-11-13."""
+        """The first day in UTC, such as 2023-11-13."""
         return datetime.fromtimestamp(self.from_ms / 1000, UTC).strftime("%Y-%m-%d")
 
 
 def week_of(timestamp_ms: int) -> Period:
-    """Return the week that a time in milliseconds since 1970 is in.
+    """Return the week of a time in milliseconds since 1970.
 
-    Raises ArchiveError for a time that 14/WAKU2 cannot say: before 1970, or after `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
+    Raises ArchiveError for a time that 14/WAKU2 cannot represent: before 1970, or after
+    `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
     """
     if not 0 <= timestamp_ms <= MAX_ARCHIVED_TIMESTAMP_MS:
         raise ArchiveError(
@@ -48,7 +49,7 @@ def week_of(timestamp_ms: int) -> Period:
 
 
 def weeks(first_ms: int, end_ms: int) -> Iterator[Period]:
-    """Yield the complete weeks from that of `first_ms` on which end at or before `end_ms`, oldest first."""
+    """Yield the weeks from that of `first_ms` on that end at or before `end_ms`, oldest first."""
     week = week_of(first_ms)
     while week.to_ms <= end_ms:
         yield week
@@ -56,5 +57,5 @@ def weeks(first_ms: int, end_ms: int) -> Iterator[Period]:
 
 
 def due_after(now_ms: int, settle_ms: int) -> int:
-    """Return when the next week will have been over for `settle_ms`, in ms since 1970."""
+    """Return when the next week to end will have been over for `settle_ms`, in ms since 1970."""
     return week_of(max(now_ms - settle_ms, 0)).to_ms + settle_ms

@@ -1,11 +1,13 @@
-"""The two forms of archives: `rfc61`, as RFC 61 writes them, and `status-go`, as deployed. They differ in everything. Pure.
+"""The two forms of archives: `rfc61`, as RFC 61 writes them, and `status-go`, as deployed.
+
+They differ in every part. Pure.
 
 |                | rfc61                                | status-go                                          |
 |----------------|--------------------------------------|----------------------------------------------------|
 | message        | 14/WAKU2: payload, topic, timestamp  | author, payload, topic, timestamp, hash            |
 | topic          | the content topic                    | the first four bytes of its Keccak-256             |
 | time           | nanoseconds                          | seconds                                            |
-| padding        | a field of zeros within the document | zeros behind the document                          |
+| padding        | a field of zeros within the document | zeros after the document                           |
 | index metadata | offset, number of pieces             | offset, size with padding, padding                 |
 """
 
@@ -15,18 +17,20 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
-from cablestore.archive.format.ids import archive_id, keccak256
-from cablestore.archive.format.message import Message
+from Crypto.Hash import keccak
+
+from cablestore.archive.format.documents import parsed, written
 from cablestore.archive.format.period import Period
-from cablestore.archive.format.protobuf import parsed, repeated, written
 from cablestore.archive.proto import rfc61_pb2, status_go_pb2, waku_pb2
 from cablestore.errors import ArchiveError
-from cablestore.index.latest import NS_PER_MS
 from cablestore.limits import MAX_ARCHIVE_TOPICS, PIECE_SIZE_BYTES
+from cablestore.protocol.keys import NS_PER_MS
+from cablestore.protocol.protobuf import repeated
 from cablestore.protocol.varint import encode_varint
+from cablestore.protocol.waku import WakuMessage
 
 Topic = str | bytes
-"""A content topic as a profile writes it: str in rfc61, 4 bytes in status-go."""
+"""A content topic in a profile: str in rfc61, 4 bytes in status-go."""
 
 _MS_PER_S: Final = 1_000
 _TOPIC_SIZE_BYTES: Final = 4
@@ -35,7 +39,7 @@ _TOPICS_REMEMBERED: Final = 4096
 
 
 class Record(NamedTuple):
-    """What an archive keeps of a message. `timestamp` is in the profile's unit; `sig` and `hash` are empty in rfc61."""
+    """A message as an archive keeps it. `timestamp` is in the profile's unit; `sig` and `hash` are empty in rfc61."""
 
     payload: bytes
     topic: Topic
@@ -45,10 +49,11 @@ class Record(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One archive in an index: its id, period and topics, and where it is.
+    """An index entry of one archive: its id, period and topics, and where the archive is.
 
-    In `data`, it has `size_bytes` from `offset_bytes` on, of which the last `padding_bytes` follow the document (none
-    in rfc61, which pads within). Where `cid` is given, it is what that content id stands for, and the numbers are 0.
+    In `data` it has `size_bytes` from `offset_bytes` on; the last `padding_bytes` of them follow the document (none in
+    rfc61, which pads within the document). If `cid` is given, the archive is under that content id and the numbers are
+    0.
     """
 
     archive_id: str
@@ -61,7 +66,7 @@ class Entry(NamedTuple):
 
 
 class Profile(Protocol):
-    """A form of archives. What all have in common is in `archive_file` and `index`."""
+    """A form of archives. `archive` and `index` have what all forms have in common."""
 
     @property
     def name(self) -> str:
@@ -69,13 +74,13 @@ class Profile(Protocol):
 
     @property
     def pads_within(self) -> bool:
-        """Whether padding is a field of the document, not behind it."""
+        """Whether padding is a field of the document instead of bytes after it."""
 
     def topic(self, content_topic: str) -> Topic:
         """Return a content topic as this profile writes it."""
 
-    def record(self, message: Message) -> Record:
-        """Return what this profile keeps of a message."""
+    def record(self, message: WakuMessage) -> Record:
+        """Return a message as this profile keeps it."""
 
     def read_record(self, data: bytes) -> Record:
         """Decode one message of an archive. Raises ArchiveError."""
@@ -83,27 +88,27 @@ class Profile(Protocol):
     def timestamp(self, timestamp_ms: int) -> int:
         """Return a time in the unit of this profile's documents, rounded down."""
 
-    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[Message]) -> bytes:
+    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[WakuMessage]) -> bytes:
         """Return the bytes of an archive without padding."""
 
     def inner_padding(self, size_bytes: int) -> bytes:
-        """Return the padding that is part of the document, for one that takes `size_bytes` once it is sealed."""
+        """Return the padding field for a document that has `size_bytes` once it is sealed."""
 
     def outer_padding_bytes(self, size_bytes: int) -> int:
-        """Return how many zero bytes follow a document of `size_bytes`, sealed or not."""
+        """Return the number of zero bytes after a document of `size_bytes`, sealed or not."""
 
     def write_metadata(self, period: Period, topics: tuple[Topic, ...]) -> bytes:
-        """Return the metadata at the head of an archive, which its index metadata repeats."""
+        """Return the metadata at the beginning of an archive, which its index metadata repeats."""
 
     def write_index_metadata(self, entry: Entry) -> bytes:
-        """Return what an index says of an archive; the id is the hash of these bytes."""
+        """Return the metadata of an archive in an index. The id is the hash of these bytes."""
 
     def read_index_metadata(self, name: str, data: bytes, *, by_cid: bool) -> Entry:
-        """Decode it. `name` is the id in the index, which is not checked here. Raises ArchiveError."""
+        """Decode index metadata. `name` is the id in the index, which is not checked here. Raises ArchiveError."""
 
 
 class _Rfc61:
-    """RFC 61 as written."""
+    """The profile of RFC 61 as written."""
 
     name: Final = "rfc61"
     pads_within: Final = True
@@ -114,14 +119,14 @@ class _Rfc61:
     def timestamp(self, timestamp_ms: int) -> int:
         return timestamp_ms * NS_PER_MS
 
-    def record(self, message: Message) -> Record:
+    def record(self, message: WakuMessage) -> Record:
         return Record(message.payload, message.content_topic, message.timestamp_ns)
 
     def read_record(self, data: bytes) -> Record:
         message = parsed(waku_pb2.WakuMessage, data)
         return Record(message.payload, message.content_topic, message.timestamp)
 
-    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[Message]) -> bytes:
+    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[WakuMessage]) -> bytes:
         head = rfc61_pb2.WakuMessageArchive(metadata=self._metadata(period, topics))
         return written(head) + repeated(
             _MESSAGES_FIELD,
@@ -173,13 +178,13 @@ class _Rfc61:
         bounds_ns = getattr(metadata, "from"), metadata.to
         if any(bound_ns % NS_PER_MS for bound_ns in bounds_ns):
             raise ArchiveError(
-                f"the period {bounds_ns} ns is not of whole milliseconds. It is no archive of Cable posts"
+                f"the period {bounds_ns} ns is not of whole milliseconds. It is not an archive of Cable posts"
             )
         return _checked_period(*(bound_ns // NS_PER_MS for bound_ns in bounds_ns)), _checked_topics(metadata)
 
 
 class _StatusGo:
-    """What status-go writes."""
+    """The profile that status-go writes."""
 
     name: Final = "status-go"
     pads_within: Final = False
@@ -190,7 +195,7 @@ class _StatusGo:
     def timestamp(self, timestamp_ms: int) -> int:
         return timestamp_ms // _MS_PER_S
 
-    def record(self, message: Message) -> Record:
+    def record(self, message: WakuMessage) -> Record:
         topic = self.topic(message.content_topic)
         return Record(message.payload, topic, self.timestamp(message.timestamp_ms), message.author, message.hash)
 
@@ -198,7 +203,7 @@ class _StatusGo:
         message = parsed(status_go_pb2.WakuMessage, data)
         return Record(message.payload, message.topic, message.timestamp, message.sig, message.hash)
 
-    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[Message]) -> bytes:
+    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[WakuMessage]) -> bytes:
         head = status_go_pb2.WakuMessageArchive(metadata=self._metadata(period, topics))
         return written(head) + repeated(
             _MESSAGES_FIELD,
@@ -218,7 +223,7 @@ class _StatusGo:
         return b""
 
     def outer_padding_bytes(self, size_bytes: int) -> int:
-        """Fill the last piece. Two whole pieces and more get one further of zeros, as deployed."""
+        """Fill the last piece. A document of two or more whole pieces gets one more piece of zeros, as deployed."""
         if size_bytes <= PIECE_SIZE_BYTES:
             return PIECE_SIZE_BYTES - size_bytes
         return PIECE_SIZE_BYTES - size_bytes % PIECE_SIZE_BYTES
@@ -245,9 +250,7 @@ class _StatusGo:
 
     def _metadata(self, period: Period, topics: tuple[Topic, ...]) -> status_go_pb2.WakuMessageArchiveMetadata:
         if period.from_ms % _MS_PER_S or period.to_ms % _MS_PER_S:
-            raise ArchiveError(
-                f"{period} is not of whole seconds, which is all that status-go can say. Use whole weeks"
-            )
+            raise ArchiveError(f"{period} is not of whole seconds, as status-go needs. Use whole weeks")
         names = [topic for topic in topics if isinstance(topic, bytes)]
         bounds = {"from": period.from_ms // _MS_PER_S, "to": period.to_ms // _MS_PER_S}
         return status_go_pb2.WakuMessageArchiveMetadata(**bounds, contentTopic=names)
@@ -265,7 +268,7 @@ PROFILES: Final = {profile.name: profile for profile in (RFC61, STATUS_GO)}
 
 
 def profile_named(name: str) -> Profile:
-    """Return the profile called `name`, or raise ArchiveError."""
+    """Return the profile with this name, or raise ArchiveError."""
     try:
         return PROFILES[name]
     except KeyError:
@@ -273,7 +276,7 @@ def profile_named(name: str) -> Profile:
 
 
 def topics_of(profile: Profile, content_topics: Iterable[str]) -> tuple[Topic, ...]:
-    """Return content topics as an archive of the profile names them: sorted, each once.
+    """Return content topics as an archive of the profile has them: sorted, each once.
 
     Raises ArchiveError for more than `limits.MAX_ARCHIVE_TOPICS`.
     """
@@ -283,8 +286,24 @@ def topics_of(profile: Profile, content_topics: Iterable[str]) -> tuple[Topic, .
     return tuple(sorted(topics, key=_topic_bytes))
 
 
+def keccak256(data: bytes) -> bytes:
+    """Return the 32-byte Keccak-256 of `data`.
+
+    SHA3-256, which hashlib has, pads in another way and is another function.
+    """
+    return keccak.new(digest_bits=256, data=data).digest()
+
+
+def archive_id(index_metadata: bytes) -> str:
+    """Return the id of the archive with these bytes of IndexMetadata: 0x and 64 hex digits, as status-go computes it.
+
+    An id says where an archive is, and of which time and channels. It says nothing of the archive's content.
+    """
+    return f"0x{keccak256(index_metadata).hex()}"
+
+
 def with_id(profile: Profile, entry: Entry) -> Entry:
-    """Return an entry with the id that follows from all the rest of it."""
+    """Return an entry with the id that follows from its other fields."""
     return entry._replace(archive_id=archive_id(profile.write_index_metadata(entry)))
 
 
@@ -298,9 +317,9 @@ def _topic_bytes(topic: Topic) -> bytes:
 
 
 def _zeros_that_fill(gap_bytes: int) -> int | None:
-    """Return how many zeros a field needs to take `gap_bytes` with its tag and its length.
+    """Return the number of zeros of a field that takes `gap_bytes` with its tag and its length.
 
-    None where no number does: for 1 and 2, and where one zero more makes the length a byte longer (130, 16387).
+    None if there is no such number: for 1 and 2, and if one more zero makes the length a byte longer (130, 16387).
     """
     for length_size_bytes in range(1, 5):
         zeros = gap_bytes - 1 - length_size_bytes
@@ -311,7 +330,9 @@ def _zeros_that_fill(gap_bytes: int) -> int | None:
 
 def _checked_period(from_ms: int, to_ms: int) -> Period:
     if from_ms >= to_ms:
-        raise ArchiveError(f"the period of an archive ends at {to_ms} ms, before it begins at {from_ms} ms")
+        raise ArchiveError(
+            f"the period of an archive ends at {to_ms} ms, before it begins at {from_ms} ms. Ask for a new index"
+        )
     return Period(from_ms, to_ms)
 
 
@@ -322,5 +343,5 @@ def _checked_topics(
         raise ArchiveError(f"an archive names {len(metadata.contentTopic)} topics, allowed are {MAX_ARCHIVE_TOPICS}")
     topics: tuple[Topic, ...] = tuple(metadata.contentTopic)
     if len(set(topics)) != len(topics):
-        raise ArchiveError("an archive names a topic twice")
+        raise ArchiveError("an archive names a topic twice. Ask for a new index")
     return topics

@@ -2,10 +2,10 @@
 
     magic u8[8] | nonce u8[24] | XChaCha20-Poly1305 of the plain bytes
 
-The nonce is a keyed hash of the plain bytes. So control nodes with equal stores make equal archives, two different
-archives never share a nonce, and all that equal bytes tell a stranger is that they are equal. status-go finds out by
-trying whether bytes are encrypted, and takes some encrypted archives for empty ones; here the magic says it, with bytes
-that no protobuf begins with (wire type 7).
+The nonce is a keyed hash of the plain bytes. So control nodes with equal stores make equal archives, and two different
+archives never share a nonce. A stranger learns only whether two archives are equal. status-go tries decryption to find
+out whether bytes are encrypted, and takes some encrypted archives for empty ones. Here the magic says it: no protobuf
+document begins with its bytes (wire type 7).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ SEALING_KEY_SIZE_BYTES: Final = 32
 _NONCE_SIZE_BYTES: Final = sodium.crypto_aead_xchacha20poly1305_ietf_NPUBBYTES
 _HEAD_SIZE_BYTES: Final = len(MAGIC) + _NONCE_SIZE_BYTES
 SEAL_OVERHEAD_BYTES: Final = _HEAD_SIZE_BYTES + sodium.crypto_aead_xchacha20poly1305_ietf_ABYTES
-"""By how much sealed bytes are longer than plain ones: 48."""
+"""How many bytes sealing adds: 48."""
 
 
 def seal(plain: bytes, key: bytes, *, purpose: bytes) -> bytes:
-    """Return `plain` encrypted under a 32-byte cabal key. `purpose` keeps apart what is sealed for different ends.
+    """Return `plain` encrypted under a 32-byte cabal key. Bytes sealed for one `purpose` do not unseal for another.
 
-    The same arguments give the same bytes. Raises ArchiveError for a key of another size.
+    Equal arguments give equal bytes. Raises ArchiveError for a key of another size.
     """
     nonce = _nonce(plain, key, purpose)
     ciphertext = sodium.crypto_aead_xchacha20poly1305_ietf_encrypt(plain, MAGIC, nonce, _encryption_key(key, purpose))
@@ -38,14 +38,14 @@ def seal(plain: bytes, key: bytes, *, purpose: bytes) -> bytes:
 
 
 def unseal(sealed: bytes, key: bytes, *, purpose: bytes) -> bytes:
-    """Return what `seal` was given.
+    """Return the plain bytes that `seal` was given.
 
-    Raises ArchiveError where the bytes are not sealed, were changed or cut, or were sealed under another key or for
+    Raises ArchiveError if the bytes are not sealed, were changed or cut, or were sealed under another key or for
     another purpose.
     """
     if not is_sealed(sealed):
         raise ArchiveError(
-            "these bytes are not encrypted, they were expected to be. Ask the control node which they are"
+            "these bytes are not encrypted, expected are encrypted ones. Ask the control node whether its archives are public"
         )
     nonce = sealed[len(MAGIC) : _HEAD_SIZE_BYTES]
     try:
@@ -63,7 +63,7 @@ def unseal(sealed: bytes, key: bytes, *, purpose: bytes) -> bytes:
 
 
 def is_sealed(data: bytes) -> bool:
-    """Tell whether bytes say of themselves that they are encrypted."""
+    """Tell whether bytes begin with the magic of encrypted ones."""
     return data.startswith(MAGIC)
 
 

@@ -1,4 +1,4 @@
-"""Makes the modules of archive documents anew from their .proto files. Run by `make proto`; needs grpcio-tools."""
+"""Generate the modules of archive documents from their .proto files. Run by `make proto`; needs grpcio-tools."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from grpc_tools import protoc
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parents[2]
-"""What the package lies in: the generated modules import each other by the paths from there."""
+"""The folder of the package: the generated modules import each other by paths from here."""
 
 
 def make(into: Path = ROOT) -> None:
     """Write a `_pb2.py` and a `_pb2.pyi` for each .proto file, at its path below the folder `into`.
 
-    Exits with protoc's status where it refuses a file; protoc says why on stderr.
+    Exits with protoc's status if it refuses a file; protoc prints the reason on stderr.
     """
     sources = [str(path.relative_to(ROOT)) for path in sorted(FOLDER.glob("*.proto"))]
     known = str(files("grpc_tools") / "_proto")

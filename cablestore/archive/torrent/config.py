@@ -1,4 +1,4 @@
-"""What can be set about torrents. Nothing speaks to the outside unless it is set here."""
+"""Settings of torrents. Nothing is sent to the outside unless it is enabled here."""
 
 from __future__ import annotations
 
@@ -15,56 +15,56 @@ DEFAULT_PORT: Final = 9025
 """The port of the deployed control nodes (status-go, TorrentConfig)."""
 
 Peer = tuple[str, int]
-"""Where another engine listens: an IP address and a port."""
+"""The address of another engine: an IP address and a port."""
 
 
 @dataclass(frozen=True, slots=True)
 class TorrentConfig:
-    """The `TorrentConfig` of RFC 61, and what it leaves open. Raises ArchiveError for what cannot be."""
+    """The `TorrentConfig` of RFC 61, with more settings. Raises ArchiveError for impossible values."""
 
     enabled: bool = False
     port: int = DEFAULT_PORT
-    """0 takes any that is free."""
+    """0 takes any free port."""
     data_folder: Path = Path("data/archivedata")
-    """Has a folder for each community, with `data` and `index`."""
+    """The folder with a folder for each community, with `data` and `index`."""
     torrent_folder: Path = Path("data/torrents")
-    """Has `{community}.torrent`, made by `seed` or learned from peers."""
+    """The folder with `{community}.torrent`, made by `seed` or fetched from peers."""
     listen_address: str = "127.0.0.1"
-    """An IP address of this machine; 0.0.0.0 for all. Others get nothing from a node that only this machine reaches."""
+    """An IP address of this machine, or 0.0.0.0 for all. With 127.0.0.1 other machines get nothing."""
     peers: tuple[Peer, ...] = ()
-    """Whom to ask for every community."""
+    """Peers to ask for every community."""
     trackers: tuple[str, ...] = ()
-    """Asked for every torrent, and named in links. Those that others name are not asked."""
+    """Trackers for every torrent, also named in links. Trackers that others name are not asked."""
     dht: bool = False
     lsd: bool = False
-    """Local service discovery: multicast in the local network."""
+    """Local service discovery by multicast in the local network."""
     upload_rate_bytes_per_s: int = 0
-    """0 is without limit; it holds for all peers, those in the local network too."""
+    """0 is no limit. The limit holds for all peers, also for those in the local network."""
     download_rate_bytes_per_s: int = 0
     metadata_timeout_s: float = limits.METADATA_TIMEOUT_S
     stall_timeout_s: float = limits.STALL_TIMEOUT_S
 
     def __post_init__(self) -> None:
-        """Refuse what libtorrent would replace by something else, or skip."""
+        """Raise ArchiveError for values that libtorrent would replace or ignore."""
         check_peers((*self.peers, (self.listen_address, self.port or 1)))
         for url in self.trackers:
             check_tracker(url)
         if min(self.upload_rate_bytes_per_s, self.download_rate_bytes_per_s) < 0:
-            raise ArchiveError("a rate is a number of bytes a second, 0 for no limit")
+            raise ArchiveError("a rate is negative: expected is a number of bytes per second, or 0 for no limit")
 
     @property
     def is_public(self) -> bool:
-        """Whether peers may be found by asking others, so that those found may be told of each other as well."""
+        """Whether peers may be found by asking others. Then peers may also be told of each other."""
         return self.dht or self.lsd or bool(self.trackers)
 
 
 def check_peers(peers: tuple[Peer, ...]) -> tuple[Peer, ...]:
-    """Return addresses that need no name server. Raises ArchiveError."""
+    """Return peers whose addresses need no name server. Raises ArchiveError for others."""
     for host, port in peers:
         try:
             ip_address(host)
         except ValueError:
-            raise ArchiveError(f"{host!r} is no IP address, which torrents need: as in 127.0.0.1") from None
+            raise ArchiveError(f"{host!r} is not an IP address: torrents need one such as 127.0.0.1") from None
         if not 0 < port <= 65_535:
-            raise ArchiveError(f"{port} is no port: expected 1 to 65535")
+            raise ArchiveError(f"{port} is not a port: expected 1 to 65535")
     return peers

@@ -1,4 +1,4 @@
-"""Seeding and opening the torrents of communities, by libtorrent."""
+"""Seeding and opening the torrents of communities with libtorrent."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ __all__ = ["TorrentConfig", "TorrentEngine", "TorrentRemote", "TorrentStatus"]
 
 @dataclass(frozen=True, slots=True)
 class TorrentStatus:
-    """What goes on with one community's torrent. Bytes are payload, counted since it was added."""
+    """State of one community's torrent. Bytes are payload, counted since it was added."""
 
     info_hash: str
     is_seeding: bool
-    """Whether it is ours to seed, not one that was opened."""
+    """Whether it is seeded by `seed` instead of opened by `open`."""
     peers: int
     uploaded_bytes: int
     downloaded_bytes: int
     pieces_here: int
     pieces_refused: int
-    """Pieces that came with a wrong SHA-1."""
+    """The number of pieces that came with a wrong SHA-1."""
 
 
 class TorrentEngine:
-    """The torrents of this node, one for each community, while the `with` lasts.
+    """An engine with the torrents of this node, one for each community. Use it in a `with`.
 
         with TorrentEngine(TorrentConfig(enabled=True, data_folder=data, torrent_folder=torrents)) as engine:
             magnet = engine.seed(community)
 
-    Calls for one community come one at a time; those for different ones may run at once.
+    Calls for one community must come one at a time. Calls for different communities may run at the same time.
     """
 
     def __init__(self, config: TorrentConfig) -> None:
@@ -61,38 +61,41 @@ class TorrentEngine:
         self._seeds: dict[str, Swarm] = {}
         self._remotes: dict[str, TorrentRemote] = {}
         self._hashes: dict[str, Metainfo] = {}
-        """Of what was seeded: each piece was read from the disk by this engine."""
+        """Metainfo of seeded folders, whose pieces this engine read from the disk."""
 
     def __enter__(self) -> Self:
-        """Listen. Raises ArchiveError where that is not enabled, or not possible."""
+        """Listen. Raises ArchiveError if torrents are not enabled, or if listening fails."""
         if not self.config.enabled:
             raise ArchiveError("torrents are not enabled: set `enabled` in their configuration")
         try:
             for folder in (self.config.data_folder, self.config.torrent_folder):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ArchiveError(f"{error.filename} cannot be made: {error.strerror}") from None
+            raise ArchiveError(
+                f"{error.filename} cannot be made: {error.strerror}. Check its parent folder and permissions"
+            ) from None
         self._session = TorrentSession(self.config)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close everything; threads have ended when this returns."""
+        """Close all torrents and end all threads."""
         session, self._session = self._session, None
         if session:
             session.close()
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port on which it listens."""
         return self._running().port
 
     def seed(self, community: str, *, is_verified: bool = False) -> str:
-        """Give a community's folder to whoever asks, and return its magnet link. What was seeded of it before ends.
+        """Seed a community's folder and return its magnet link. An earlier seed of it ends.
 
-        The folder must be whole: a member that fetched only parts gives them by keeping its remote open. What its torrent
-        file knows of the index that lies there is held against the folder. Where there is no such file a piece of zeros is
-        taken for one that is missing, unless the caller held the archives against their index: `is_verified`. Pieces that
-        this engine hashed are not hashed again. Raises ArchiveError, where nothing changes, IncompleteError for what is missing.
+        The folder must be whole: a member that fetched only parts seeds them by keeping its remote open. If the torrent
+        file has the same index as the folder, the folder is checked against it. Without such a file a piece of zeros
+        counts as missing, unless the caller checked the archives against their index (`is_verified`). Pieces that this
+        engine hashed are not hashed again. Raises ArchiveError, after which nothing has changed, and IncompleteError
+        for missing pieces.
         """
         session = self._running()
         metainfo = self._whole(self._hashed(check_community(community)), is_verified=is_verified)
@@ -105,20 +108,20 @@ class TorrentEngine:
             _put(self._torrent_path(community), metainfo.torrent(self.config.trackers))
             self.unseed(community)
             params = torrent_params(self.config, metainfo.torrent())
-            # libtorrent holds pieces against their SHA-1 when they are first asked for, and never writes to the folder.
+            # libtorrent checks the SHA-1 of a piece when it is first requested, and never writes to the folder.
             params.flags |= lt.torrent_flags.seed_mode | lt.torrent_flags.upload_mode
             params.peers = list(self.config.peers)
             swarm = session.add(params, set(range(metainfo.pieces)))
             with self._lock:
                 self._seeds[community] = swarm
                 self._hashes[community] = metainfo
-            # Before that, peers that connect are sent away, and come back seconds later.
+            # Before that, connecting peers are rejected, and come back seconds later.
             otherwise = f"libtorrent did not take up the torrent of {community}: call again"
             session.until(swarm, lambda: swarm.is_checked, self.config.stall_timeout_s, otherwise)
         return str(metainfo.magnet(self.config.trackers))
 
     def check_seed(self, community: str) -> None:
-        """Raise where a community's folder is not given any more: StorageError for the disk, ArchiveError for the network."""
+        """Raise an error if a folder is no longer seeded: StorageError because of the disk, ArchiveError of the network."""
         self._running().check()
         swarm = self._seeds.get(community)
         if swarm is None:
@@ -132,18 +135,18 @@ class TorrentEngine:
             raise ArchiveError(swarm.ended)
 
     def unseed(self, community: str) -> None:
-        """Stop giving a community's folder, if it is seeded. The files stay."""
+        """Stop seeding a community's folder, if it is seeded. The files stay."""
         with self._lock:
             swarm = self._seeds.pop(community, None)
         if swarm:
             self._running().remove(swarm, f"{community} is not seeded any more")
 
     def open(self, link: str | Path, *, community: str, peers: tuple[Peer, ...] = ()) -> TorrentRemote:
-        """Open a community's torrent to fetch from it: by magnet link, or by the path of a .torrent file.
+        """Open a community's torrent to fetch from it, by magnet link or by the path of a .torrent file.
 
-        Peers are asked besides those that are configured. What was opened of the community before is closed. What lies in
-        its folder is kept as far as it is the torrent's. Raises ArchiveError for a torrent that is not exactly one of this
-        community's, before a file is made, and where no peer gives its metadata in time.
+        `peers` are asked besides the configured ones. A torrent of the community that was opened before is closed.
+        Pieces in its folder that belong to the torrent are kept. Raises ArchiveError for a torrent that is not exactly
+        one of this community, before a file is made, and if no peer gives its metadata in time.
         """
         session = self._running()
         check_community(community)
@@ -161,7 +164,7 @@ class TorrentEngine:
         return remote
 
     def status(self, community: str) -> TorrentStatus | None:
-        """Return what goes on with a community's torrent, None where it has none here."""
+        """Return the state of a community's torrent, or None if it has none here."""
         seeded, remote = self._seeds.get(community), self._remotes.get(community)
         swarm = seeded or (remote.swarm if remote else None)
         if swarm is None or not swarm.handle.is_valid():
@@ -180,7 +183,7 @@ class TorrentEngine:
     # --- metainfo ------------------------------------------------------------------------------
 
     def _hashed(self, community: str) -> Metainfo:
-        """Hash a folder, as far as this engine did not do it already."""
+        """Hash the pieces of a folder that this engine has not hashed yet."""
         folder = self.config.data_folder / community
         earlier = self._hashes.get(community)
         try:
@@ -190,7 +193,10 @@ class TorrentEngine:
             raise ArchiveError(f"{folder} cannot be seeded: {error.strerror} ({error.filename})") from None
 
     def _whole(self, metainfo: Metainfo, *, is_verified: bool) -> Metainfo:
-        """Return the torrent of a folder that was hashed. Equal indexes stand for equal data. Raises IncompleteError."""
+        """Return the torrent of a hashed folder.
+
+        Equal indexes mean equal data. Raises IncompleteError for missing pieces.
+        """
         known = self._torrent_of(metainfo.community)
         if known is not None and known.index_hashes == metainfo.index_hashes:
             missing = frozenset(
@@ -198,7 +204,7 @@ class TorrentEngine:
                 for piece in range(known.data_pieces)
                 if piece >= metainfo.data_pieces or metainfo.piece_hash(piece) != known.piece_hash(piece)
             )
-            metainfo = known  # behind it there may be what was begun and not finished
+            metainfo = known  # after its data there may be an unfinished archive
         else:
             missing = frozenset() if is_verified else metainfo.pieces_of_zeros
         if missing:
@@ -209,7 +215,7 @@ class TorrentEngine:
         return metainfo
 
     def _torrent_of(self, community: str) -> Metainfo | None:
-        """Return what the torrent file says, None where there is none that can be used."""
+        """Return the metainfo of the torrent file, or None if there is no usable one."""
         try:
             return _read_torrent_file(self._torrent_path(community), community)
         except ArchiveError:
@@ -221,8 +227,8 @@ class TorrentEngine:
         known = self._torrent_of(community)
         if known and known.info_hash == magnet.info_hash:
             return known
-        # In a folder of its own: whatever foreign metadata says, nothing of it touches our files. Its name is always the
-        # same, so that one of a process that was killed goes with the next.
+        # In a folder of its own, so that foreign metadata cannot affect our files. The name is fixed, so that the next call
+        # removes the folder of a process that was killed.
         scratch = self.config.torrent_folder / f"{community}.metadata"
         try:
             return read_info(self._fetch_metadata(magnet, peers, str(scratch)), community)
@@ -230,7 +236,7 @@ class TorrentEngine:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _fetch_metadata(self, magnet: Magnet, peers: tuple[Peer, ...], scratch: str) -> bytes:
-        """Return the info dictionary of a link from peers, checked by libtorrent against its info-hash, and by nobody else."""
+        """Return the info dictionary of a link from peers. libtorrent checked its info-hash; nothing else is checked."""
         session = self._running()
         params: Any = lt.parse_magnet_uri(f"magnet:?xt=urn:btih:{magnet.info_hash}")
         params = private_params(self.config, params)
@@ -261,12 +267,12 @@ class TorrentEngine:
 
 
 def keep_torrent(torrent: Path, folder: Path, community: str) -> None:
-    """Copy a community's torrent file to where an engine with this `torrent_folder` looks for it. Raises ArchiveError."""
+    """Copy a community's torrent file to the `torrent_folder` of another engine. Raises ArchiveError."""
     _put(folder / f"{community}.torrent", _read_torrent_file(torrent, community).torrent())
 
 
 def has_index_of(magnet: Magnet, folder: Path, torrent_folder: Path) -> bool:
-    """Tell whether the index that lies below a folder is that of a link, as far as the torrent file tells."""
+    """Tell whether the index below a folder is that of a link, according to the torrent file."""
     try:
         known = _read_torrent_file(torrent_folder / f"{magnet.community}.torrent", magnet.community)
         index = (folder / magnet.community / INDEX).read_bytes()
@@ -280,13 +286,13 @@ def _read_torrent_file(path: Path, community: str) -> Metainfo:
         with path.open("rb") as file:
             return read_torrent(file.read(limits.MAX_METAINFO_SIZE_BYTES + 1), community)
     except OSError as error:
-        raise ArchiveError(f"{path} cannot be read: {error.strerror}") from None
+        raise ArchiveError(f"{path} cannot be read: {error.strerror}. Check the path and permissions") from None
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Write a file so that at any instant it is whole, the old or the new. Raises ArchiveError."""
+    """Replace a file so that at any instant the old or the new one is whole. Raises ArchiveError."""
     try:
         with whole_file(path, ".new") as file:
             file.write(content)
     except OSError as error:
-        raise ArchiveError(f"{path} cannot be written: {error.strerror}") from None
+        raise ArchiveError(f"{path} cannot be written: {error.strerror}. Check free space and permissions") from None

@@ -3,9 +3,10 @@
     info = {"files": [{"length", "path": ["data"]}, {"length", "path": ["index"]}], "name": community,
             "piece length": 102400, "pieces": SHA-1 of each piece of data + index}
 
-`data` is a whole number of pieces, so the index begins a piece, and appending to `data` changes no earlier piece. The same
-content has the same info-hash everywhere: nothing else is in the info dictionary, and one in which there is more is refused.
-libtorrent loads pieces of this size but does not make them, so the dictionary is written here and only encoded by it.
+`data` is a whole number of pieces. So the index begins at a piece, and appending to `data` changes no earlier piece.
+Equal content has equal info-hashes everywhere: the info dictionary has nothing else, and one with more keys is refused.
+libtorrent loads pieces of this size but does not make them. So the dictionary is made here, and libtorrent only encodes
+it.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _INFO_KEYS: Final = (b"files", b"name", b"piece length", b"pieces")
 
 @dataclass(frozen=True, slots=True)
 class Metainfo:
-    """What a torrent says of a community's folder. Made by `make_metainfo`, `read_info` or `read_torrent`, which check it."""
+    """Metainfo of a community's folder. Made by `make_metainfo`, `read_info` or `read_torrent`, which check it."""
 
     community: str
-    """Hex digits, the name of the folder."""
+    """The name of the folder, in hex digits."""
     data_size_bytes: int
     index_size_bytes: int
     piece_hashes: bytes
@@ -41,17 +42,17 @@ class Metainfo:
 
     @property
     def size_bytes(self) -> int:
-        """Both files."""
+        """The size of both files."""
         return self.data_size_bytes + self.index_size_bytes
 
     @property
     def data_pieces(self) -> int:
-        """Pieces of `data`; those of the index follow."""
+        """The number of pieces of `data`. Those of the index follow."""
         return self.data_size_bytes // limits.PIECE_SIZE_BYTES
 
     @property
     def pieces(self) -> int:
-        """All pieces."""
+        """The number of all pieces."""
         return len(self.piece_hashes) // _DIGEST_SIZE_BYTES
 
     def piece_hash(self, piece: int) -> bytes:
@@ -64,27 +65,30 @@ class Metainfo:
 
     @property
     def index_hashes(self) -> tuple[int, bytes]:
-        """What tells one index from another: its size in bytes, and the SHA-1 of its pieces."""
+        """The identity of the index: its size in bytes, and the SHA-1 of its pieces."""
         return self.index_size_bytes, self.piece_hashes[self.data_pieces * _DIGEST_SIZE_BYTES :]
 
     @property
     def pieces_of_zeros(self) -> frozenset[int]:
-        """Pieces of `data` in which there is nothing: holes, where archives were not fetched."""
+        """Pieces of `data` that are all zeros: holes, where archives were not fetched."""
         nothing = piece_sha1(bytes(limits.PIECE_SIZE_BYTES))
         return frozenset(piece for piece in range(self.data_pieces) if self.piece_hash(piece) == nothing)
 
     @property
     def info(self) -> bytes:
-        """The info dictionary, encoded."""
+        """The encoded info dictionary."""
         return _encoded(self._info())
 
     @property
     def info_hash(self) -> str:
-        """What names the torrent: the SHA-1 of `info`, 40 hex digits."""
+        """The name of the torrent: the SHA-1 of `info`, 40 hex digits."""
         return piece_sha1(self.info).hex()
 
     def torrent(self, trackers: tuple[str, ...] = ()) -> bytes:
-        """Return a .torrent file, the trackers each in a tier of its own (BEP 12). Raises ArchiveError for no tracker."""
+        """Return a .torrent file, each tracker in a tier of its own (BEP 12).
+
+        Raises ArchiveError for a wrong tracker URL.
+        """
         document: dict[bytes, Any] = {b"info": self._info()}
         if trackers:
             urls = [check_tracker(url).encode() for url in trackers]
@@ -92,7 +96,7 @@ class Metainfo:
         return _encoded(document)
 
     def magnet(self, trackers: tuple[str, ...] = ()) -> Magnet:
-        """Return the link that names this torrent."""
+        """Return the magnet link of this torrent."""
         return Magnet(self.info_hash, self.community, tuple(map(check_tracker, trackers)))
 
     def _info(self) -> dict[bytes, Any]:
@@ -108,8 +112,8 @@ class Metainfo:
 def make_metainfo(community: str, data: BinaryIO, index: BinaryIO, *, earlier: Metainfo | None = None) -> Metainfo:
     """Hash a community's two files, open for reading and seekable.
 
-    With the earlier metainfo of a folder whose `data` was only appended to, only the pieces behind it are hashed, and its
-    last one, to see that the two belong together. Raises ArchiveError for sizes that no torrent of ours has.
+    `earlier` is the metainfo of the folder before `data` was appended to. With it only the new pieces are hashed, and
+    the last earlier one, to check that `data` is still the same. Raises ArchiveError for sizes that are not allowed.
     """
     data_size_bytes, index_size_bytes = data.seek(0, io.SEEK_END), index.seek(0, io.SEEK_END)
     _check_sizes(data_size_bytes, index_size_bytes)
@@ -123,18 +127,18 @@ def make_metainfo(community: str, data: BinaryIO, index: BinaryIO, *, earlier: M
 
 
 def index_hashes_of(index: bytes) -> tuple[int, bytes]:
-    """Return what `Metainfo.index_hashes` is where this is the index."""
+    """Return the `Metainfo.index_hashes` of a folder with this index."""
     return len(index), _piece_hashes(io.BytesIO(index))
 
 
 def read_torrent(raw: bytes, community: str) -> Metainfo:
-    """Read a .torrent file of this community, from anywhere. What is outside of its info dictionary is skipped.
+    """Read a .torrent file of this community from any source. Everything outside of its info dictionary is skipped.
 
     Raises ArchiveError unless it is exactly the torrent of a folder of `data` and `index`.
     """
     document = _decoded(raw)
     if not isinstance(document, dict) or not isinstance(document.get(b"info"), dict):
-        raise ArchiveError("no torrent: expected a dictionary with an info dictionary in it")
+        raise ArchiveError("no torrent: expected is a dictionary with an info dictionary")
     return _read(document[b"info"], community)
 
 
@@ -144,16 +148,14 @@ def read_info(raw: bytes, community: str) -> Metainfo:
 
 
 def piece_sha1(piece: bytes) -> bytes:
-    """Return the hash of a piece, 20 bytes. BitTorrent v1 says SHA-1; whether an archive is believed must not hang on it."""
+    """Return the SHA-1 of a piece, 20 bytes, as in BitTorrent v1. Trust in an archive must not depend on it."""
     return hashlib.sha1(piece, usedforsecurity=False).digest()
 
 
 def _read(info: object, community: str) -> Metainfo:
     if not isinstance(info, dict) or sorted(info) != sorted(_INFO_KEYS):
         found = ", ".join(repr(key)[1:] for key in sorted(info)[:8]) if isinstance(info, dict) else type(info).__name__
-        raise ArchiveError(
-            f"a torrent with {found}: a community's has exactly 'files', 'name', 'piece length', 'pieces'"
-        )
+        raise ArchiveError(f"a torrent with {found}: expected are exactly 'files', 'name', 'piece length', 'pieces'")
     if info[b"name"] != check_community(community).encode():
         raise ArchiveError(f"a torrent of {_shown(info[b'name'])}: expected that of community {community}")
     if info[b"piece length"] != limits.PIECE_SIZE_BYTES:
@@ -163,14 +165,14 @@ def _read(info: object, community: str) -> Metainfo:
     data_size_bytes, index_size_bytes = _read_files(info[b"files"])
     _check_sizes(data_size_bytes, index_size_bytes)
     if not isinstance(info[b"pieces"], bytes):
-        raise ArchiveError("a torrent whose pieces are no byte string: expected 20 bytes for each piece")
+        raise ArchiveError("a torrent whose pieces are not a byte string: expected 20 bytes for each piece")
     metainfo = Metainfo(community, data_size_bytes, index_size_bytes, info[b"pieces"])
     _check_pieces(metainfo)
     return metainfo
 
 
 def _read_files(files: object) -> tuple[int, int]:
-    """Return the sizes of data and index. Anything else in the list, or about a file, is refused."""
+    """Return the sizes of data and index. Raises ArchiveError for other files and for further fields of a file."""
     match files:
         case [
             {b"length": int(data_size_bytes), b"path": [b"data"], **more_of_data},
@@ -201,7 +203,10 @@ def _check_sizes(data_size_bytes: int, index_size_bytes: int) -> None:
 
 
 def _check_pieces(metainfo: Metainfo) -> None:
-    """Raise ArchiveError unless there is one hash for each piece: also where a file grew or shrank while it was hashed."""
+    """Raise ArchiveError unless there is one hash for each piece.
+
+    A file may have changed its size while it was hashed.
+    """
     pieces = -(-metainfo.size_bytes // limits.PIECE_SIZE_BYTES)
     if len(metainfo.piece_hashes) != pieces * _DIGEST_SIZE_BYTES:
         raise ArchiveError(
@@ -211,7 +216,7 @@ def _check_pieces(metainfo: Metainfo) -> None:
 
 
 def _known_hashes(earlier: Metainfo, data: BinaryIO, data_size_bytes: int) -> bytes:
-    """Return the hashes of the earlier data, b"" where its last piece is not what lies there now."""
+    """Return the hashes of the earlier data, or b"" if its last piece has changed."""
     if earlier.data_size_bytes > data_size_bytes:
         return b""
     data.seek(earlier.data_size_bytes - limits.PIECE_SIZE_BYTES)
@@ -232,7 +237,7 @@ def _encoded(document: dict[bytes, Any]) -> bytes:
 
 
 def _decoded(raw: bytes) -> object:
-    """Decode what has exactly one encoding: keys sorted and once each, plain numbers, nothing behind it."""
+    """Decode a document in its only encoding: sorted keys, each once, plain numbers, and no bytes after it."""
     if len(raw) > limits.MAX_METAINFO_SIZE_BYTES:
         raise ArchiveError(
             f"metadata of {len(raw):,} bytes: at most {limits.MAX_METAINFO_SIZE_BYTES:,} are read (MAX_METAINFO_SIZE_BYTES)"
@@ -242,11 +247,11 @@ def _decoded(raw: bytes) -> object:
     except RuntimeError as error:
         raise ArchiveError(f"no torrent: {error}") from None
     if lt.bencode(document) != raw:
-        raise ArchiveError("no torrent: not encoded as bencoding demands, or followed by other bytes")
+        raise ArchiveError("no torrent: not in the canonical bencoding, or followed by other bytes")
     return document
 
 
 def _shown(value: object) -> str:
-    """Return a foreign value so that it fits a message."""
+    """Return a foreign value as text that is short enough for a message."""
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,4 +1,4 @@
-"""Fetching from a torrent: the index, then the pieces of single archives, each piece held against its SHA-1."""
+"""Fetching from a torrent: the index, then the pieces of single archives, each piece checked against its SHA-1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final, Self
 import libtorrent as lt
 
 from cablestore import limits
-from cablestore.archive.remote import Progress, Span
+from cablestore.archive.remote import ByteProgress, Span
 from cablestore.archive.torrent.config import Peer, TorrentConfig
 from cablestore.archive.torrent.metainfo import DATA, INDEX, Metainfo, piece_sha1
 from cablestore.archive.torrent.session import Swarm, TorrentSession
@@ -26,13 +26,13 @@ _WANTED_SOON: Final = 6
 _WANTED_NOW: Final = 7
 
 _ATTEMPTS: Final = 3
-"""How often pieces are fetched that the disk then does not give back."""
+"""How often pieces are fetched that cannot be read back from the disk."""
 
 
 class TorrentRemote:
-    """A community's torrent, of which parts are fetched: `engine.Remote` with spans. Made by `TorrentEngine.open`.
+    """A community's torrent from which parts are fetched: a `remote.Remote` with spans. Made by `TorrentEngine.open`.
 
-    What is here is given to other members too while this is open.
+    While it is open it also seeds the pieces that are here.
     """
 
     def __init__(
@@ -51,36 +51,34 @@ class TorrentRemote:
     def index(self) -> bytes:
         """Fetch the index alone and return it."""
         pieces = range(self.metainfo.data_pieces, self.metainfo.pieces)
-        wanted = _Wanted(self, pieces, None)
+        wanted = _WantedPieces(self, pieces, None)
         try:
             return self._collect(pieces, wanted)
         finally:
             wanted.deselect()
 
-    def fetch(self, places: Sequence[Span], progress: Progress | None = None) -> Iterator[tuple[Span, bytes]]:
-        """Yield the bytes of these spans of `data`, in this order. See `engine.Remote`."""
+    def fetch(self, places: Sequence[Span], progress: ByteProgress | None = None) -> Iterator[tuple[Span, bytes]]:
+        """Yield the bytes of these spans of `data`, in this order. See `remote.Remote`."""
         spans = tuple(places)
         for span in spans:
             self._check(span)
-        wanted = _Wanted(self, {piece for span in spans for piece in _pieces(span)}, progress)
+        wanted = _WantedPieces(self, {piece for span in spans for piece in _pieces(span)}, progress)
         return self._fetch(spans, wanted)
 
     def cancel(self) -> None:
-        """End what runs, and what is called later, with ArchiveError."""
+        """End running and later calls with ArchiveError."""
         self._is_cancelled = True
         self._session.end(self._swarm, self._cancelled)
 
     def close(self) -> None:
-        """Stop fetching and giving."""
+        """Stop fetching and seeding."""
         self._is_cancelled = self._is_closed = True
         self._session.remove(self._swarm, f"the torrent of {self.metainfo.community} was closed")
 
     def __enter__(self) -> Self:
-        """Close it at the end."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
     @property
@@ -95,7 +93,7 @@ class TorrentRemote:
 
     # --- the parts of a fetch ------------------------------------------------------------------
 
-    def _fetch(self, spans: tuple[Span, ...], wanted: _Wanted) -> Iterator[tuple[Span, bytes]]:
+    def _fetch(self, spans: tuple[Span, ...], wanted: _WantedPieces) -> Iterator[tuple[Span, bytes]]:
         try:
             for place, span in enumerate(spans):
                 soon = _pieces(spans[place + 1]) if place + 1 < len(spans) else None
@@ -105,8 +103,8 @@ class TorrentRemote:
         finally:
             wanted.deselect()
 
-    def _collect(self, pieces: range, wanted: _Wanted, soon: range | None = None) -> bytes:
-        """Wait for pieces that follow each other and return their bytes."""
+    def _collect(self, pieces: range, wanted: _WantedPieces, soon: range | None = None) -> bytes:
+        """Wait for consecutive pieces and return their bytes."""
         for _ in range(_ATTEMPTS):
             self._raise_if_cancelled()
             wanted.want(pieces)
@@ -116,11 +114,11 @@ class TorrentRemote:
             content = self._read(pieces)
             if content is not None:
                 return content
-            self._session.remove(self._swarm, "the files are looked at again")
+            self._session.remove(self._swarm, "the files are checked again")
             self._swarm = self._start()
         raise ArchiveError(f"{self._folder} does not keep what is written to it: check the disk")
 
-    def _wait(self, pieces: range, wanted: _Wanted) -> None:
+    def _wait(self, pieces: range, wanted: _WantedPieces) -> None:
         swarm, seen = self._swarm, self._swarm.news
         received_bytes = swarm.handle.status(0).total_payload_download
         while not wanted.is_here(pieces):
@@ -128,7 +126,7 @@ class TorrentRemote:
                 status = swarm.handle.status(0)
                 if status.total_payload_download == received_bytes:
                     raise ArchiveError(self._stalled(status.num_peers))
-                received_bytes = status.total_payload_download  # less than a piece, or an earlier one: once more
+                received_bytes = status.total_payload_download  # part of a piece, or an earlier piece: wait again
             seen = swarm.news
 
     def _stalled(self, peers: int) -> str:
@@ -144,9 +142,9 @@ class TorrentRemote:
         )
 
     def _read(self, pieces: range) -> bytes | None:
-        """Return pieces that are here, None where the disk does not give them back as they came.
+        """Return the bytes of pieces that are here, or None if they cannot be read back from the disk.
 
-        libtorrent tells of a piece before it is in the file, so what is not there yet is asked of libtorrent.
+        libtorrent reports a piece before it is in the file. A piece that is not in the file yet is read by libtorrent.
         """
         is_index = pieces[0] >= self.metainfo.data_pieces
         name, first = (INDEX, self.metainfo.data_pieces) if is_index else (DATA, 0)
@@ -178,10 +176,10 @@ class TorrentRemote:
                 f"{span}: an archive has 1 to {limits.MAX_STORED_ARCHIVE_SIZE_BYTES:,} bytes (MAX_STORED_ARCHIVE_SIZE_BYTES)"
             )
         if end_bytes > self.metainfo.data_size_bytes:
-            raise ArchiveError(f"{span} ends behind the data, which has {self.metainfo.data_size_bytes:,} bytes")
+            raise ArchiveError(f"{span} ends after the data, which has {self.metainfo.data_size_bytes:,} bytes")
 
     def check_space(self, needed_bytes: int) -> None:
-        """Raise ArchiveError where the disk has no room for this much."""
+        """Raise ArchiveError if the disk has no room for this many bytes."""
         available_bytes = shutil.disk_usage(self._config.data_folder).free
         if needed_bytes > available_bytes:
             raise ArchiveError(
@@ -192,7 +190,7 @@ class TorrentRemote:
     # --- the torrent in its session --------------------------------------------------------------
 
     def _start(self) -> Swarm:
-        """Add the torrent with nothing wanted, and what lies in the folder already."""
+        """Add the torrent with the pieces in the folder and without wanted pieces."""
         try:
             have = held_pieces(self._folder, self.metainfo)
         except OSError as error:
@@ -217,10 +215,10 @@ class TorrentRemote:
             raise ArchiveError(self._cancelled)
 
 
-class _Wanted:
-    """The pieces that one call wants, how many of them are here, and what libtorrent is told of them."""
+class _WantedPieces:
+    """The pieces that one call wants, with those still missing, and their priorities in libtorrent."""
 
-    def __init__(self, remote: TorrentRemote, pieces: Iterable[int], progress: Progress | None) -> None:
+    def __init__(self, remote: TorrentRemote, pieces: Iterable[int], progress: ByteProgress | None) -> None:
         self._remote = remote
         self._progress = progress
         self._pieces = frozenset(pieces)
@@ -236,21 +234,21 @@ class _Wanted:
         self._remote.check_space(self._missing_bytes)
 
     def want(self, pieces: range) -> None:
-        """Fetch these first, and everything else after them."""
+        """Fetch these pieces first, and all others after them."""
         if self._swarm is self._remote.swarm:
             self.hurry(pieces, _WANTED_NOW)
             return
-        self._swarm = self._remote.swarm  # it was added just now: nothing is wanted yet
+        self._swarm = self._remote.swarm  # it was just added: nothing is wanted yet
         self._take_stock()
         now = self._missing.intersection(pieces)
         self._prioritize({piece: _WANTED_NOW if piece in now else _WANTED for piece in self._missing})
 
     def hurry(self, pieces: range, priority: int) -> None:
-        """Fetch these before the others."""
+        """Give these pieces a priority over the others."""
         self._prioritize(dict.fromkeys(self._missing.intersection(pieces), priority))
 
     def is_here(self, pieces: range) -> bool:
-        """Take note of what came; whether these pieces did."""
+        """Count the pieces that came. Return whether all of these are here."""
         arrivals = self._remote.swarm.arrivals
         new = self._missing.intersection(arrivals[self._arrivals_seen :])
         self._arrivals_seen = len(arrivals)
@@ -261,7 +259,7 @@ class _Wanted:
         return self._missing.isdisjoint(pieces)
 
     def deselect(self) -> None:
-        """Want no more of it."""
+        """Stop fetching the missing pieces."""
         with suppress(RuntimeError):  # the torrent may be gone
             self._prioritize(dict.fromkeys(self._missing, _NOT_WANTED))
 
@@ -274,13 +272,13 @@ class _Wanted:
 
 
 def torrent_params(config: TorrentConfig, torrent: bytes) -> Any:
-    """Return how to add a torrent of ours to a session, without anything that finds peers unless it is configured."""
+    """Return the parameters of a torrent of ours for a session, with only the configured ways to find peers."""
     params = lt.load_torrent_buffer(torrent)
     return private_params(config, params)
 
 
 def private_params(config: TorrentConfig, params: Any) -> Any:
-    """Take from a torrent, or a link, what is not configured: where to find peers, and libtorrent's own queueing."""
+    """Remove from a torrent or link the ways to find peers that are not configured, and libtorrent's own queueing."""
     flags = lt.torrent_flags
     params.save_path = str(config.data_folder)
     params.trackers = list(config.trackers)
@@ -291,10 +289,10 @@ def private_params(config: TorrentConfig, params: Any) -> Any:
 
 
 def held_pieces(folder: Path, metainfo: Metainfo) -> set[int]:
-    """Return the pieces that lie in a community's folder, read and held against their SHA-1.
+    """Return the pieces in a community's folder whose SHA-1 is right.
 
-    Holes of a file that was fetched in parts are skipped, which libtorrent's own check reads as zeros. An index that is
-    longer than the torrent's is cut.
+    Holes of a file that was fetched in parts are skipped; libtorrent's own check would read them as zeros. An index
+    that is longer than the torrent's is cut.
     """
     have = _held_in(folder / DATA, metainfo, range(metainfo.data_pieces))
     index = folder / INDEX
@@ -319,7 +317,7 @@ def _held_in(path: Path, metainfo: Metainfo, pieces: range) -> set[int]:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Open a file for reading; one that is not made yet is empty. Raises ArchiveError."""
+    """Open a file for reading. A missing file counts as empty. Raises ArchiveError."""
     try:
         return path.open("rb")
     except FileNotFoundError:
@@ -329,11 +327,11 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _next_written(descriptor: int, place: int) -> int:
-    """Return the first piece from this one on of which something was written; a large number where none was."""
+    """Return the first piece from this one on that has data in the file, or a large number if there is none."""
     try:
         return os.lseek(descriptor, place * limits.PIECE_SIZE_BYTES, os.SEEK_DATA) // limits.PIECE_SIZE_BYTES
     except OSError as error:
-        if error.errno != errno.ENXIO:  # which says that nothing is behind it
+        if error.errno != errno.ENXIO:  # no data after this offset
             raise
         return limits.MAX_TORRENT_SIZE_BYTES
 

@@ -1,4 +1,4 @@
-"""One libtorrent session, and a thread that waits for its alerts and tells those who wait for something of a torrent."""
+"""One libtorrent session, and a thread that reads its alerts and wakes the threads that wait for news of a torrent."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LISTEN_TIMEOUT_S: Final = 10.0
 _REMOVE_TIMEOUT_S: Final = 30.0
 _LONGEST_WAIT_MS: Final = 60_000
 _QUEUED_ALERTS: Final = 100_000
-"""Alerts that libtorrent keeps before it drops some: pieces that come while the thread has no turn."""
+"""Alerts that libtorrent keeps before it drops some. They pile up while the thread does not run."""
 
 
 class Swarm:
-    """One torrent in a session, as its alerts tell of it. Written by the thread of the session alone, but for `end`."""
+    """State of one torrent in a session, from its alerts. Only the session's thread writes it, except for `end`."""
 
     def __init__(self, handle: Any, info_hash: str, have: set[int]) -> None:
         self.handle: Final = handle
@@ -30,26 +30,26 @@ class Swarm:
         self.have: Final = have
         """Pieces whose SHA-1 is right."""
         self.arrivals: Final[list[int]] = []
-        """Pieces in the order in which they came."""
+        """Pieces in order of arrival."""
         self.pieces_read: Final[dict[int, bytes]] = {}
-        """What libtorrent was asked to read, b"" where it could not."""
+        """Pieces that libtorrent was asked to read, b"" for those that it could not."""
         self.pieces_refused = 0
-        """How often a piece came whose SHA-1 was wrong."""
+        """The number of pieces that came with a wrong SHA-1."""
         self.metadata: bytes | None = None
         self.metadata_refused = ""
-        """Why libtorrent could not use what peers gave as metadata."""
+        """The reason why libtorrent could not use the metadata of a peer."""
         self.is_checked = False
         self.is_removed = False
         self.is_lost_to_disk = False
         """Whether a file could not be read or written."""
         self.ended: str | None = None
-        """Why there will be no more news."""
+        """The reason why there will be no more news."""
         self.news = 0
-        """Counts everything that was told."""
+        """The number of changes of this state."""
 
 
 class TorrentSession:
-    """A session that listens where the configuration says, until `close`. Raises ArchiveError where it cannot."""
+    """A session that listens at the configured address until `close`. Raises ArchiveError if it cannot listen."""
 
     def __init__(self, config: TorrentConfig) -> None:
         self._changed = threading.Condition()
@@ -69,16 +69,16 @@ class TorrentSession:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port on which it listens."""
         return int(self._session.listen_port())
 
     def check(self) -> None:
-        """Raise ArchiveError where the session is of no use any more: it does not listen, or nobody hears its alerts."""
+        """Raise ArchiveError if the session no longer listens, or if the thread that reads its alerts has ended."""
         if not self._thread.is_alive() or not self._session.is_listening():
             raise ArchiveError("the torrent session does not listen any more: start it again")
 
     def add(self, params: Any, have: set[int] | None = None) -> Swarm:
-        """Add a torrent, of which these pieces are known to be here."""
+        """Add a torrent. `have` are the pieces that are known to be here."""
         info_hash = str(params.info_hashes.v1)
         with self._changed:
             if info_hash in self._swarms:
@@ -91,7 +91,7 @@ class TorrentSession:
         return swarm
 
     def remove(self, swarm: Swarm, reason: str) -> None:
-        """Take a torrent out, wait until its files are closed and let everyone who waits for it go."""
+        """Remove a torrent, wait until its files are closed, and wake all threads that wait for it."""
         if self._swarms.get(swarm.info_hash) is not swarm:
             return
         self._session.remove_torrent(swarm.handle)
@@ -101,14 +101,14 @@ class TorrentSession:
         self.end(swarm, reason)
 
     def end(self, swarm: Swarm, reason: str) -> None:
-        """Let everyone go who waits for a torrent."""
+        """End a torrent's news and wake all threads that wait for it."""
         with self._changed:
             swarm.ended = swarm.ended or reason
             swarm.news += 1
             self._changed.notify_all()
 
     def await_news(self, swarm: Swarm, seen: int, timeout_s: float) -> bool:
-        """Wait for news behind those seen; whether some came. Raises ArchiveError when the torrent's time is over."""
+        """Wait for news after `seen`. Return whether some came. Raises ArchiveError once the torrent has ended."""
         with self._changed:
             self._changed.wait_for(lambda: swarm.news != seen or swarm.ended, max(timeout_s, 0.0))
             if swarm.ended:
@@ -116,7 +116,7 @@ class TorrentSession:
             return swarm.news != seen
 
     def until(self, swarm: Swarm, is_done: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
-        """Wait until something is so. Raises ArchiveError with what to say otherwise when it is too late."""
+        """Wait until `is_done` returns true. Raises ArchiveError with the text `otherwise` after the time-out."""
         deadline_s = time.monotonic() + timeout_s
         while True:
             seen = swarm.news
@@ -126,11 +126,11 @@ class TorrentSession:
                 raise ArchiveError(otherwise)
 
     def close(self) -> None:
-        """Take all torrents out and end all threads."""
+        """Remove all torrents and end all threads."""
         for swarm in list(self._swarms.values()):
             self.remove(swarm, "the torrent engine was closed")
         self._is_ending = True
-        self._session.post_session_stats()  # an alert, so that the thread sees it
+        self._session.post_session_stats()  # its alert wakes the thread
         self._thread.join()
         self._session = None  # waits for libtorrent's own threads
 
@@ -140,8 +140,8 @@ class TorrentSession:
         while not self._is_ending:
             self._session.wait_for_alert(_LONGEST_WAIT_MS)
             with self._changed:
-                for alert in self._session.pop_alerts():  # they are gone at the next call
-                    with suppress(RuntimeError):  # the torrent may be gone since
+                for alert in self._session.pop_alerts():  # they are invalid after the next call
+                    with suppress(RuntimeError):  # the torrent may be gone
                         self._take(alert)
                 self._changed.notify_all()
 
@@ -163,13 +163,13 @@ class TorrentSession:
         with self._changed:
             self._changed.wait_for(lambda: self._listening, _LISTEN_TIMEOUT_S)
             if not self._listening or self._listening[0]:
-                said = self._listening[0] if self._listening else f"no word in {_LISTEN_TIMEOUT_S:g} seconds"
+                said = self._listening[0] if self._listening else f"no answer in {_LISTEN_TIMEOUT_S:g} seconds"
                 where = f"{config.listen_address} port {config.port}"
                 raise ArchiveError(f"torrents cannot listen on {where}: {said}. Choose another address or port")
 
 
 def _tell(swarm: Swarm, alert: Any) -> None:
-    """Write down what an alert says of a torrent."""
+    """Record an alert in the state of its torrent."""
     match alert:
         case lt.piece_finished_alert():
             swarm.have.add(alert.piece_index)
@@ -181,7 +181,7 @@ def _tell(swarm: Swarm, alert: Any) -> None:
         case lt.metadata_received_alert():
             info: Any = alert.handle.torrent_file()
             swarm.metadata = bytes(info.info_section())
-        case lt.metadata_failed_alert():  # another peer may give what is right
+        case lt.metadata_failed_alert():  # another peer may give the right one
             swarm.metadata_refused = alert.message()
         case lt.torrent_checked_alert():
             _take_stock(swarm)
@@ -201,7 +201,7 @@ def _take_stock(swarm: Swarm) -> None:
     new = sorted(here - swarm.have)
     swarm.have.intersection_update(here)
     swarm.have.update(here)
-    swarm.arrivals.extend(new)  # last: who looks at arrivals first and then at what is here misses nothing
+    swarm.arrivals.extend(new)  # last: a thread that reads `arrivals` first and `have` after it misses nothing
     swarm.news += 1
 
 
@@ -210,21 +210,21 @@ def _settings(config: TorrentConfig) -> dict[str, Any]:
     host = f"[{config.listen_address}]" if ":" in config.listen_address else config.listen_address
     return {
         "listen_interfaces": f"{host}:{config.port}",
-        "listen_system_port_fallback": False,  # a port that is taken is an error, not a reason to take another
+        "listen_system_port_fallback": False,  # a port in use is an error, not a reason to take another
         "max_retry_port_bind": 0,
         "enable_dht": config.dht,
         "enable_lsd": config.lsd,
         "enable_upnp": False,
         "enable_natpmp": False,
         "webtorrent_stun_server": "",  # by default a public one
-        "allow_multiple_connections_per_ip": True,  # members behind one router
-        "allow_multiple_connections_per_pid": True,  # else one that comes back before its old connection ended is refused
-        "close_redundant_connections": False,  # else the seed is dropped when the first archive is whole, for a minute
+        "allow_multiple_connections_per_ip": True,  # members may share a router
+        "allow_multiple_connections_per_pid": True,  # else a peer that reconnects before its old connection ended is refused
+        "close_redundant_connections": False,  # else the seed is dropped for a minute when the first archive is whole
         "min_reconnect_time": 5,  # seconds
-        "initial_picker_threshold": 0,  # by default the first pieces are any, whatever their priority
-        "tick_interval": 100,  # ms; peers are let in at ticks, so by default an index of some kB took half a second
-        "request_queue_time": 1,  # second; what was asked for comes, also when it is not wanted any more
-        "enable_outgoing_utp": False,  # between busy processes on one machine it fell from 80 to 1 MB/s at times, TCP never
+        "initial_picker_threshold": 0,  # by default the first pieces are random, regardless of priority
+        "tick_interval": 100,  # ms; peers are accepted at ticks: by default an index of some kB took half a second
+        "request_queue_time": 1,  # second; requested pieces come even if they are not wanted any more
+        "enable_outgoing_utp": False,  # between busy processes on one machine it sometimes fell from 80 to 1 MB/s; TCP never did
         "upload_rate_limit": config.upload_rate_bytes_per_s,
         "download_rate_limit": config.download_rate_bytes_per_s,
         "max_metadata_size": limits.MAX_METAINFO_SIZE_BYTES,
@@ -241,7 +241,7 @@ def _settings(config: TorrentConfig) -> dict[str, Any]:
 
 
 def _hold_all_peers_to_the_rates(session: Any) -> None:
-    """By default libtorrent sets no rate for peers in local networks."""
+    """Apply the rate limits to all peers. By default libtorrent exempts peers in local networks."""
     everyone = lt.ip_filter()
     everyone.add_rule("0.0.0.0", "255.255.255.255", 1 << lt.session.global_peer_class_id)  # noqa: S104 a range of peers, nothing listens
     everyone.add_rule("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 1 << lt.session.global_peer_class_id)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, TypeVar
 
 from cablestore import limits
 from cablestore.errors import (
@@ -17,77 +18,54 @@ from cablestore.errors import (
     StorageError,
 )
 from cablestore.index.verdict import LIES, Outcome, Verdict
+from cablestore.peers.context import PeerContext
+from cablestore.peers.intake import PostIntake
+from cablestore.peers.link import PeerLink
+from cablestore.peers.report import ReconcileReport
+from cablestore.protocol.keys import NS_PER_MS
 from cablestore.reconcile.conversation import ArrivedPosts, Hooks, ReconcileConversation
 from cablestore.reconcile.messages import EndReason, Purpose, Terms
 from cablestore.reconcile.sets import OrderedSet
 from cablestore.reconcile.stored_set import stored_set
 from cablestore.store.queries import Snapshot
 
-if TYPE_CHECKING:
-    from cablestore.peers.node import Node
-
-_HELD: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED})
-"""What becomes of posts that are none the less in order."""
+T = TypeVar("T")
+_GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED})
+"""Verdicts that do not count against the peer."""
 
 
 class LostError(ReconcileError):
-    """The connection ended in the middle."""
+    """End of the connection in the middle of a reconciliation."""
 
 
 class SilentError(ReconcileError):
-    """The peer says nothing any more."""
+    """Silence of the peer in the middle of a reconciliation."""
 
 
-class Link(Protocol):
-    """A connection that carries frames to one peer, and says to `Reconciling.received` what comes."""
-
-    name: str
-    closed: asyncio.Future[str]
-
-    @property
-    def host(self) -> str:
-        """The peer's address, without its port."""
-
-    @property
-    def remote_static(self) -> bytes | None:
-        """The peer's static key, where there was a handshake."""
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether we connected."""
-
-    def send_frames(self, frames: list[bytes]) -> None:
-        """Send frames."""
-
-    def gave_invalid_posts(self, count: int, reason: str) -> None:
-        """Count posts that no honest peer passes on; too many end the connection."""
-
-    def faulted(self, what: str, detail: str) -> None:
-        """Count a fault; too many end the connection."""
-
-    def end(self, why: str) -> None:
-        """End the connection in good order."""
-
-
-class Talking:
-    """A talk with one peer. `run` brings it to its end; `received` is given its frames meanwhile."""
+class Reconciliation:
+    """A conversation with one peer. `run` brings it to its end; until then `received` gets the peer's frames."""
 
     def __init__(
         self,
-        node: Node,
-        link: Link,
+        context: PeerContext,
+        intake: PostIntake,
+        thread: Executor,
+        link: PeerLink,
         terms: Terms,
         purpose: Purpose = Purpose.RECONCILE,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        self._node = node
+        """`thread` compares: all work on the conversation is done there."""
+        self._context = context
+        self._intake = intake
+        self._thread = thread
         self.link: Final = link
-        hooks = Hooks(self._items, node.store.post, os.urandom)
-        self.talk: Final = ReconcileConversation(terms, hooks, node.dialect.name, purpose=purpose)
+        hooks = Hooks(self._items, context.store.post, os.urandom)
+        self.talk: Final = ReconcileConversation(terms, hooks, context.dialect.name, purpose=purpose)
         self.accepted = self.refused = self.unstored = 0
-        self.over: Final[asyncio.Future[None]] = node.loop.create_future()
-        """Done when nothing of the talk is left."""
-        self.began_s: Final = node.loop.time()
+        self.over: Final[asyncio.Future[None]] = context.loop.create_future()
+        """Done when nothing of the conversation is left."""
+        self.began_s: Final = context.loop.time()
         self._progress = progress
         self._snapshot: Snapshot | None = None
         self._jobs: asyncio.Queue[Callable[[], list[ArrivedPosts]]] = asyncio.Queue()
@@ -103,16 +81,16 @@ class Talking:
 
     @property
     def moved_size_bytes(self) -> int:
-        """How much was moved, both ways."""
+        """How many bytes were moved, both ways."""
         found = self.talk.findings
         return sum(each.comparing + each.transferring for each in (found.sent, found.received))
 
     def waited_s(self, now_s: float) -> float:
-        """For how long, in all, nothing was to be done here before the peer said something."""
+        """Return how long, in all, this node had nothing to do until the peer said something."""
         return self._waited_s + (0.0 if self._waits_since_s is None else now_s - self._waits_since_s)
 
     def give_way(self) -> None:
-        """End the talk for another one: the peer is told to come again."""
+        """End the conversation for another one, and tell the peer to come again."""
         self.gives_way = True
         self._jobs.put_nowait(self._end_for_another)
 
@@ -130,13 +108,13 @@ class Talking:
                 raise ReconcileError(
                     f"the peer sent {waiting} frames ahead, allowed are {limits.MAX_TALK_QUEUE_FRAMES}"
                 )
-            return self.talk.receive(frame, at_s=self._node.loop.time())
+            return self.talk.receive(frame, at_s=self._context.loop.time())
 
-        if waiting <= limits.MAX_TALK_QUEUE_FRAMES + 1:  # behind the one that ends the talk nothing is kept
+        if waiting <= limits.MAX_TALK_QUEUE_FRAMES + 1:  # frames after the one that ends the conversation are dropped
             self._jobs.put_nowait(receive)
 
     async def run(self, *, begins: bool) -> None:
-        """Talk to the end. Raises CableStoreError where there is none; what came is stored none the less."""
+        """Reconcile to the end. Raises CableStoreError if that fails; what came is stored all the same."""
         self.link.closed.add_done_callback(self._lost)
         try:
             async with asyncio.timeout(limits.MAX_TALK_S):
@@ -154,11 +132,11 @@ class Talking:
         finally:
             self.link.closed.remove_done_callback(self._lost)
             if self._snapshot is not None:
-                await asyncio.shield(self._node.reconciling.in_thread(self._snapshot.close))
+                await asyncio.shield(self._in_thread(self._snapshot.close))
 
     async def _next(self) -> Callable[[], list[ArrivedPosts]]:
-        """Wait for what is to be done next. The peer is not waited for while its posts are being stored."""
-        silence_s = self._node.settings.talk_silence_s
+        """Wait for the next job. Silence of the peer does not count while its posts are being stored."""
+        silence_s = self._context.settings.talk_silence_s
         while True:
             try:
                 async with asyncio.timeout(silence_s):
@@ -168,29 +146,32 @@ class Talking:
                     raise SilentError(f"the peer says nothing for {silence_s:g} s. What came is stored") from None
 
     async def _job(self) -> Callable[[], list[ArrivedPosts]]:
-        """Wait for a job, and count for how long that is the peer's turn."""
+        """Wait for a job, and count how long it is the peer's turn."""
         if not self._storing:
-            self._waits_since_s = self._node.loop.time()
+            self._waits_since_s = self._context.loop.time()
         try:
             return await self._jobs.get()
         finally:
-            self._waited_s = self.waited_s(self._node.loop.time())
+            self._waited_s = self.waited_s(self._context.loop.time())
             self._waits_since_s = None
 
     async def _do(self, job: Callable[[], list[ArrivedPosts]]) -> None:
-        arrived = await self._node.reconciling.in_thread(job)
+        arrived = await self._in_thread(job)
         self.link.send_frames(self.talk.output())
         for batch, posts in arrived:
             self._storing += 1
-            self._node.store_for(self.link.name, posts, partial(self._stored, batch, posts))
+            self._intake.store(self.link.name, posts, partial(self._stored, batch, posts))
+
+    def _in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        return self._context.loop.run_in_executor(self._thread, work)
 
     def _begin(self) -> list[ArrivedPosts]:
         self.talk.begin()
         return []
 
     def _items(self, channels: frozenset[str] | None) -> OrderedSet:
-        """One state of the store's ids, open until the talk is over. In the thread."""
-        self._snapshot = self._node.store.snapshot()
+        """Return the ids of one state of the store, which is open until the conversation is over. In the thread."""
+        self._snapshot = self._context.store.snapshot()
         return stored_set(self._snapshot.reader, channels)
 
     def _stored(self, batch: int, posts: list[bytes], outcomes: list[Outcome] | None) -> None:
@@ -201,22 +182,22 @@ class Talking:
             return
         verdicts = [outcome.verdict for outcome in outcomes]
         self.accepted += verdicts.count(Verdict.ACCEPTED)
-        self.refused += sum(verdict not in _HELD for verdict in verdicts)
+        self.refused += sum(verdict not in _GENUINE for verdict in verdicts)
         lies = [outcome.reason for outcome in outcomes if outcome.verdict in LIES]
         if lies:
             self.link.gave_invalid_posts(len(lies), lies[-1])
         if self._progress is not None:
             self._progress(len(posts))
-        self._jobs.put_nowait(lambda: self.talk.stored(batch, at_s=self._node.loop.time()))
+        self._jobs.put_nowait(lambda: self.talk.stored(batch, at_s=self._context.loop.time()))
 
     def _refuse_to_store(self) -> list[ArrivedPosts]:
-        raise StorageError(f"posts that came could not be stored: {self._node.writes.failure}")
+        raise StorageError(f"posts that came could not be stored: {self._context.writes.failure}")
 
     def _lost(self, closed: asyncio.Future[str]) -> None:
         self.lose("the connection is over" if closed.cancelled() else closed.result())
 
     def lose(self, why: str) -> None:
-        """End the talk when all that came is worked on, unless that was its end."""
+        """End the conversation after all that came, unless that was its end."""
 
         def end() -> list[ArrivedPosts]:
             raise LostError(f"the connection ended in the middle: {why}. What came is stored")
@@ -224,11 +205,11 @@ class Talking:
         self._jobs.put_nowait(end)
 
     def _ended(self, error: CableStoreError) -> CableStoreError:
-        """Tell the peer why the talk ends, unless it knows."""
+        """Tell the peer why the conversation ends, unless it knows."""
         if isinstance(error, ReconcileLimitError):
             self._say_end(EndReason.LIMIT, str(error))
         elif isinstance(error, StorageError):
-            self._say_end(EndReason.STORAGE, "its disk refuses to store more")
+            self._say_end(EndReason.STORAGE, "posts cannot be stored")
         elif isinstance(error, PeerRefusedError):
             self.link.send_frames(self.talk.output())  # we may have been the one that refused
         elif isinstance(error, ReconcileError) and not isinstance(error, LostError):
@@ -240,3 +221,25 @@ class Talking:
     def _say_end(self, reason: EndReason, text: str) -> None:
         self.talk.end(reason, text)
         self.link.send_frames(self.talk.output())
+
+    def add_to(self, report: ReconcileReport) -> None:
+        """Add the counts of the conversation, complete or not."""
+        found = self.talk.findings
+        report.talks += 1
+        report.posts_sent += found.posts_sent
+        report.posts_received += self.accepted
+        report.refused += self.refused
+        report.missing += self.talk.missing
+        report.unasked += found.unasked
+        report.unstored += self.unstored
+        report.here_only += found.here_only
+        report.there_only += found.there_only
+        report.rounds += found.rounds
+        report.sent_comparing_size_bytes += found.sent.comparing
+        report.received_comparing_size_bytes += found.received.comparing
+        report.sent_posts_size_bytes += found.sent.transferring
+        report.received_posts_size_bytes += found.received.transferring
+        for (from_ns, _), (until_ns, prefix) in found.differing:
+            report.differing_ms.append((from_ns // NS_PER_MS, until_ns // NS_PER_MS + bool(prefix)))
+        report.is_by_design |= found.is_by_design
+        report.seconds += self._context.loop.time() - self.began_s

@@ -1,0 +1,100 @@
+"""Options that commands share, and the store that they open."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+from platformdirs import user_data_path
+
+from cablestore.cli.output import Output
+from cablestore.cli.stores import open_to_read
+from cablestore.cli.values import PathValue, PlainText
+from cablestore.protocol.keys import parse_hex
+from cablestore.store.store import CableStore
+
+
+def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Combine several options into one decorator."""
+
+    def add(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, one value per line.")
+
+
+def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --store and --json; the command gets `path` and `out`."""
+
+    @click.option(
+        "-s",
+        "--store",
+        "path",
+        type=PathValue(is_store=True),
+        envvar="CABLESTORE_STORE",
+        default=default_store,
+        help="Folder of the store [default: $CABLESTORE_STORE, or a folder in your user data].",
+    )
+    @json_option
+    @wraps(function)
+    def command(*args: Any, as_json: bool, **kwargs: Any) -> Any:
+        return function(*args, out=Output(as_json=as_json), **kwargs)
+
+    return command
+
+
+def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the common options and open the store; the command gets `store` and `out`."""
+
+    @common_options
+    @wraps(function)
+    def command(*args: Any, path: Path, **kwargs: Any) -> Any:
+        with open_to_read(path) as store:
+            return function(*args, store=store, **kwargs)
+
+    return command
+
+
+def default_store() -> Path:
+    """Return the default path of the store."""
+    return user_data_path("cablestore", appauthor=False) / "store"
+
+
+def strict(command: click.Command) -> click.Command:
+    """Make a command refuse text that is not UTF-8, and numbers larger than the machine's integers."""
+    for each in command.commands.values() if isinstance(command, click.Group) else ():
+        strict(each)
+    for param in command.params:
+        if param.type is click.STRING:
+            param.type = PlainText()
+        elif isinstance(param.type, click.IntRange) and param.type.max is None:
+            param.type = click.IntRange(param.type.min, sys.maxsize)
+    return command
+
+
+def full_hash(store: CableStore, text: str) -> bytes:
+    """Return the hash that `text` names: all 64 hex digits, or the first few (at least 4) of a post in the store."""
+    if len(text) == 64:
+        return parse_hex(text, "a hash")
+    prefix = text.lower()
+    if len(prefix) < 4 or prefix.strip("0123456789abcdef"):
+        raise click.UsageError(
+            f"{text!r} is not a hash: write 64 hex digits, or at least the first 4 of a post that is here"
+        )
+    found = store.hashes_starting(prefix, 2)
+    if len(found) == 1:
+        return found[0]
+    raise click.UsageError(
+        f"no post here has a hash that starts with {prefix}"
+        if not found
+        else f"several hashes start with {prefix}: write more"
+    )

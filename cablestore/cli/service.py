@@ -1,0 +1,92 @@
+"""What commands that run until SIGTERM or Ctrl-C share: waiting for the signal, and telling systemd that they are ready."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Self
+
+INTERRUPTED: Final = 130
+"""Exit status after Ctrl-C."""
+_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_LOOK_EVERY_S: Final = 1.0
+
+
+def _status_after(number: int) -> int:
+    return INTERRUPTED if number == signal.SIGINT else 0
+
+
+class StopSignal:
+    """SIGTERM or Ctrl-C, caught by the running event loop. A second one ends the process at once, which no store minds."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._received: asyncio.Future[signal.Signals] = self._loop.create_future()
+        for each in _STOP_SIGNALS:
+            self._loop.add_signal_handler(each, self._receive, each)
+
+    async def wait(self) -> tuple[str, int]:
+        """Wait for the signal; return its name and the exit status."""
+        received = await self._received
+        return received.name, _status_after(received)
+
+    def _receive(self, number: signal.Signals) -> None:
+        for each in _STOP_SIGNALS:
+            self._loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+        if not self._received.done():
+            self._received.set_result(number)
+
+
+class _StoppedError(BaseException):
+    """Ends whatever the main thread does, as KeyboardInterrupt does."""
+
+
+class StopSignals:
+    """SIGTERM and Ctrl-C without an event loop: they end the body of the `with`, `status` is then the exit status.
+
+    A second one ends the process at once.
+    """
+
+    def __init__(self) -> None:
+        self.status = 0
+        self._is_stopped = False
+        self._handlers_before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        for each in _STOP_SIGNALS:
+            self._handlers_before[each] = signal.signal(each, self._receive)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        for each, before in self._handlers_before.items():
+            signal.signal(each, before)
+        return kind is _StoppedError
+
+    def wait(self, look: Callable[[], None]) -> None:
+        """Call `look` each second until a signal comes or `look` raises."""
+        while not self._is_stopped:
+            look()
+            time.sleep(_LOOK_EVERY_S)
+
+    def _receive(self, number: int, _: object) -> None:
+        for each in _STOP_SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        self._is_stopped = True
+        self.status = _status_after(number)
+        raise _StoppedError
+
+
+def tell_ready() -> None:
+    """Tell the service manager that the service is up, as sd_notify(3) describes: for units with Type=notify."""
+    address = os.environ.pop("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifying, suppress(OSError):  # it is up all the same
+        notifying.connect(f"\0{address[1:]}" if address.startswith("@") else address)
+        notifying.send(b"READY=1")

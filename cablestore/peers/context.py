@@ -1,0 +1,55 @@
+"""The services that all parts of a node share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from logging import Logger
+from typing import Any
+
+from cablestore import limits
+from cablestore.peers.metrics import Metrics
+from cablestore.peers.settings import NodeSettings
+from cablestore.peers.sync_state import SyncState
+from cablestore.peers.threads import ReadThread, Stopwatch, WriteThread
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.secure_channel import SecureChannel
+from cablestore.store.store import CableStore
+
+
+@dataclass(slots=True, eq=False)
+class PeerContext:
+    """Services of one node, made when it starts. Used on its loop."""
+
+    store: CableStore
+    dialect: Dialect
+    settings: NodeSettings
+    loop: asyncio.AbstractEventLoop
+    log: Logger
+    watch: Stopwatch
+    """Measures the time of the loop."""
+    reads: ReadThread
+    writes: WriteThread
+    marks: SyncState
+    metrics: Metrics
+    run: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    """Runs a coroutine until it ends or the node stops."""
+
+    def new_channel(self, *, is_initiator: bool, port_name: bytes = b"") -> SecureChannel | None:
+        """Make the encrypted channel of a connection, None if the node has no cabal key.
+
+        `port_name` is added to the prologue, so that a peer cannot take one port for another.
+        """
+        settings = self.settings
+        if settings.cabal_key is None:
+            return None
+        identity = self.store.identity
+        separate = settings.has_separate_static_key
+        return SecureChannel(
+            cabal_key=settings.cabal_key,
+            static_secret=identity.separate_exchange_secret if separate else identity.exchange_secret,
+            is_initiator=is_initiator,
+            prologue=settings.prologue + port_name,
+            max_message_size_bytes=limits.MAX_MESSAGE_SIZE_BYTES + 16,
+        )

@@ -1,0 +1,144 @@
+"""One port of a node: it listens, connects, stays connected, and limits how many connections there are."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, TypeVar
+
+from cablestore import limits
+from cablestore.errors import NodeError
+from cablestore.peers.context import PeerContext
+from cablestore.peers.link import PeerLink
+from cablestore.peers.settings import Address
+
+_BACKLOG: Final = 1024
+_STOP_TIMEOUT_S: Final = 5.0
+_FIRST_RETRY_S: Final = 1.0
+_LONGEST_RETRY_S: Final = 300.0
+
+L = TypeVar("L", bound=PeerLink)
+
+
+class PeerListener(Generic[L]):
+    """The connections of one port. Each connection adds itself by `admit` and removes itself by `remove`."""
+
+    def __init__(
+        self,
+        context: PeerContext,
+        new_link: Callable[[Address | None], L],
+        keep: Callable[[L], Awaitable[None]],
+        purpose: str = "",
+    ) -> None:
+        """`keep` uses a connection that is kept, until the connection is over. The log tells the `purpose` of the port."""
+        self._context = context
+        self._new_link = new_link
+        self._keep = keep
+        self._purpose = {"for": purpose} if purpose else {}
+        self._servers: Final[list[asyncio.Server]] = []
+        self.links: Final[set[L]] = set()
+        self._by_host: Final[Counter[str]] = Counter()
+        self._is_stopping = False
+
+    async def listen(self, address: Address) -> Address:
+        """Accept connections. Returns the address, with the port that was given for port 0. Raises NodeError."""
+        loop = self._context.loop
+        try:
+            server = await loop.create_server(
+                lambda: self._new_link(None), address.host, address.port, backlog=_BACKLOG
+            )
+        except (OSError, ValueError) as error:  # ValueError: no host can have this name
+            raise NodeError(f"cannot listen on {address}: {getattr(error, 'strerror', None) or error}") from None
+        self._servers.append(server)
+        found = Address(*server.sockets[0].getsockname()[:2])
+        encrypted = self._context.settings.cabal_key is not None
+        self._context.log.info("listening", extra={"address": str(found), "encrypted": encrypted, **self._purpose})
+        return found
+
+    async def connect(
+        self,
+        address: Address,
+        timeout_s: float = limits.HANDSHAKE_TIMEOUT_S,
+        new_link: Callable[[Address | None], L] | None = None,
+    ) -> L:
+        """Connect to a peer, the handshake included. Raises NodeError."""
+        make = new_link or self._new_link
+        link: L | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, link = await self._context.loop.create_connection(lambda: make(address), *address)
+                is_established = await asyncio.shield(link.established)
+        except TimeoutError:
+            raise NodeError(f"{address} does not answer within {timeout_s:g} s") from None
+        except (OSError, ValueError) as error:  # ValueError: no host can have this name
+            raise NodeError(f"cannot connect to {address}: {getattr(error, 'strerror', None) or error}") from None
+        finally:
+            if link is not None and not link.is_established:
+                link.close("the handshake was not done in time")
+        if not is_established:
+            raise NodeError(f"no connection with {address}: {await asyncio.shield(link.closed)}")
+        return link
+
+    def keep_connected(self, address: Address) -> None:
+        """Stay connected to a peer. After a failure, try again after longer and longer pauses."""
+        self._context.run(self._keep_reconnecting(address))
+
+    async def _keep_reconnecting(self, address: Address) -> None:
+        loop, pause_s = self._context.loop, _FIRST_RETRY_S
+        while True:
+            began_s = loop.time()
+            try:
+                await self._keep(await self.connect(address))
+            except NodeError as error:
+                fields = {"peer": str(address), "reason": str(error), "again_in_s": pause_s}
+                self._context.log.info("no connection", extra=fields)
+            # A connection that lasted was no failure. The randomness keeps a crowd from coming back at the same moment.
+            pause_s = _FIRST_RETRY_S if loop.time() - began_s > pause_s else min(2 * pause_s, _LONGEST_RETRY_S)
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+
+    # --- limits --------------------------------------------------------------------------------
+
+    def admit(self, link: L) -> str:
+        """Add a connection. Returns the limit that it exceeds, or ""."""
+        self.links.add(link)
+        self._by_host[link.host] += 1
+        if self._is_stopping:
+            return "the node stops"
+        settings = self._context.settings
+        shaking = [known.host for known in self.links if not known.is_established] if settings.cabal_key else []
+        for count, most, what in (
+            (len(self.links), settings.max_peers, "peers"),
+            (self._by_host[link.host], settings.max_peers_per_address, "peers from one address"),
+            (len(shaking), settings.max_handshakes, "handshakes in progress"),
+            (shaking.count(link.host), settings.max_handshakes_per_address, "handshakes in progress with one address"),
+        ):
+            if count > most:
+                return f"more than {most} {what}"
+        return ""
+
+    def remove(self, link: L) -> None:
+        """Remove a connection that is over."""
+        self.links.discard(link)
+        self._by_host[link.host] -= 1
+        if not self._by_host[link.host]:
+            del self._by_host[link.host]
+
+    # --- the end -------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Accept no more connections."""
+        self._is_stopping = True
+        for server in self._servers:
+            server.close()
+
+    async def close(self) -> None:
+        """End all connections in good order, and abort those that do not end in time."""
+        self.stop()
+        for link in list(self.links):
+            link.end("the node stops")
+        if self.links:
+            await asyncio.wait([link.closed for link in self.links], timeout=_STOP_TIMEOUT_S)
+        for link in list(self.links):
+            link.close("the node stops")

@@ -1,0 +1,163 @@
+"""Posts as Waku messages (14/WAKU2-MESSAGE): content topic, time, deterministic hash, and the bytes of a message. Pure.
+
+A content topic is `/cable/1/channel-NAME/cable` with the channel's name percent-encoded, and `/cable/1/everyone/cable`
+for posts without a channel. The name is the one by which the dialect compares channels: all posts of a channel have one
+topic.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from cablestore.errors import ArchiveError
+from cablestore.limits import MAX_ARCHIVED_TIMESTAMP_MS, MAX_CHANNEL_CODEPOINTS
+from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.protocol.keys import NS_PER_MS
+from cablestore.protocol.post import Post
+from cablestore.protocol.protobuf import fields, number_field, sized_field
+from cablestore.protocol.varint import MAX_VARINT
+
+PUBSUB_TOPIC: Final = "/cable/1/archive"
+"""The pubsub topic in message hashes. Posts never travel over Waku, but the hash needs a topic."""
+
+EVERYONE_TOPIC: Final = "/cable/1/everyone/cable"
+"""The content topic of posts without a channel."""
+
+_CHANNEL_PREFIX: Final = "/cable/1/channel-"
+_SUFFIX: Final = "/cable"
+_TOPICS_REMEMBERED: Final = 4096
+
+_PAYLOAD_FIELD: Final = 1
+_CONTENT_TOPIC_FIELD: Final = 2
+_TIMESTAMP_FIELD: Final = 10
+_META_FIELD: Final = 11
+_EPHEMERAL_FIELD: Final = 31
+
+
+class WakuMessage(NamedTuple):
+    """A post as a Waku message.
+
+    `payload` is the whole post, `content_topic` is that of its channel, `timestamp_ns` is the post's time, `post_hash`
+    its 32-byte hash.
+    """
+
+    payload: bytes
+    content_topic: str
+    timestamp_ns: int
+    post_hash: bytes
+
+    @property
+    def author(self) -> bytes:
+        """The post's author, a public key of 32 bytes."""
+        return self.payload[:KEY_SIZE_BYTES]
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The post's time in milliseconds since 1970."""
+        return self.timestamp_ns // NS_PER_MS
+
+    @property
+    def hash(self) -> bytes:
+        """The message's deterministic hash, 32 bytes. It differs from the post's hash."""
+        return message_hash(PUBSUB_TOPIC, self.payload, self.content_topic, None, self.timestamp_ns)
+
+
+def message_of(post: Post) -> WakuMessage:
+    """Return a post as a message.
+
+    Raises ArchiveError for a post that no archive has: a local-only one (moderation.md 4.5), or one of a time after
+    `limits.MAX_ARCHIVED_TIMESTAMP_MS`.
+    """
+    if post.is_local_only:
+        raise ArchiveError(f"{post!r} is local-only, it must not leave the store of its author. Leave it out")
+    if post.timestamp_ms > MAX_ARCHIVED_TIMESTAMP_MS:
+        raise ArchiveError(
+            f"{post!r} is of {post.timestamp_ms} ms, archives hold up to {MAX_ARCHIVED_TIMESTAMP_MS}. Leave it out"
+        )
+    return WakuMessage(post.raw, content_topic(post.channel or None), post.timestamp_ms * NS_PER_MS, post.hash)
+
+
+@lru_cache(_TOPICS_REMEMBERED)
+def content_topic(channel: str | None) -> str:
+    """Return the content topic of a channel, or with None that of posts without a channel.
+
+    Raises ArchiveError for a name of 0 or more than 64 code points, and for one that UTF-8 cannot encode.
+    """
+    if channel is None:
+        return EVERYONE_TOPIC
+    if not 1 <= len(channel) <= MAX_CHANNEL_CODEPOINTS:
+        raise ArchiveError(f"a channel's name has 1 to {MAX_CHANNEL_CODEPOINTS} code points, not {len(channel)}")
+    try:
+        return f"{_CHANNEL_PREFIX}{quote(channel, safe='')}{_SUFFIX}"
+    except UnicodeEncodeError as error:
+        raise ArchiveError(f"the channel's name {channel!r} cannot be encoded in UTF-8: {error.reason}") from None
+
+
+def message_hash(
+    pubsub_topic: str, payload: bytes, content_topic: str, meta: bytes | None, timestamp_ns: int | None
+) -> bytes:
+    """Return the 32-byte deterministic hash of a message (14/WAKU2-MESSAGE).
+
+    An absent `meta` adds nothing and an absent timestamp adds eight zero bytes, as in nwaku and go-waku. The fields are
+    not delimited: the hash does not prove where a field ends. Raises ArchiveError for a timestamp beyond 64 bits.
+    """
+    try:
+        time = (timestamp_ns or 0).to_bytes(8, "big", signed=True)
+    except OverflowError:
+        raise ArchiveError(f"the timestamp is {timestamp_ns} ns, which does not fit into 64 bits") from None
+    return hashlib.sha256(
+        b"".join((pubsub_topic.encode(), payload, content_topic.encode(), meta or b"", time))
+    ).digest()
+
+
+# --- the bytes of a message -----------------------------------------------------------------------
+
+
+class ReceivedWakuMessage(NamedTuple):
+    """The fields of a message from elsewhere, as its sender gives them. An absent time is 0."""
+
+    payload: bytes
+    content_topic: str
+    timestamp_ns: int
+    meta: bytes | None
+    is_ephemeral: bool
+
+
+def encode_waku(message: WakuMessage) -> bytes:
+    """Return the bytes of a message, as the library of protobuf writes them."""
+    time = (message.timestamp_ns << 1 ^ message.timestamp_ns >> 63) & MAX_VARINT  # sint64
+    parts = [number_field(_TIMESTAMP_FIELD, time)]
+    if message.content_topic:
+        parts.insert(0, sized_field(_CONTENT_TOPIC_FIELD, message.content_topic.encode()))
+    if message.payload:
+        parts.insert(0, sized_field(_PAYLOAD_FIELD, message.payload))
+    return b"".join(parts)
+
+
+def decode_waku(data: bytes) -> ReceivedWakuMessage:
+    """Read the bytes of a message.
+
+    Unknown fields are skipped; of a repeated field the last counts. Raises ArchiveError.
+    """
+    numbers: dict[int, int] = {}
+    texts: dict[int, bytes] = {}
+    for field, value in fields(data, "Waku message", skips_fixed=True):
+        if isinstance(value, int):
+            numbers[field] = value
+        else:
+            texts[field] = value
+    try:
+        content_topic = texts.get(_CONTENT_TOPIC_FIELD, b"").decode()
+    except UnicodeDecodeError as error:
+        raise ArchiveError(f"the content topic of a Waku message is not UTF-8: {error.reason}") from None
+    time = numbers.get(_TIMESTAMP_FIELD, 0)
+    return ReceivedWakuMessage(
+        texts.get(_PAYLOAD_FIELD, b""),
+        content_topic,
+        time >> 1 ^ -(time & 1),
+        texts.get(_META_FIELD),
+        bool(numbers.get(_EPHEMERAL_FIELD, 0)),
+    )

@@ -1,0 +1,68 @@
+"""Random exports that tell of deleted posts what may be true or forged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from exporting import forge
+from history import CHANNELS, TIMES_MS, histories
+from hypothesis import strategies as st
+
+from cablestore import Dialect, Post, Skeleton, Tombstone
+from cablestore.protocol.body import Delete
+
+skeletons = st.builds(
+    Skeleton,
+    type=st.sampled_from((0, 2, 3, 4, 5, 6)),
+    timestamp_ms=st.sampled_from(TIMES_MS),
+    channel=st.sampled_from(CHANNELS[:4]) | st.none(),
+    links=st.lists(st.integers(0, 3).map(lambda n: bytes([n]) * 32), max_size=2).map(tuple),
+)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Exports of some posts with forged skeletons, and posts that come by themselves."""
+
+    dialect: Dialect
+    posts: list[Post]
+    exports: list[tuple[list[Post], list[Tombstone]]]
+    offered: list[Post]
+    """What is ingested besides."""
+
+    @property
+    def seen(self) -> list[Post]:
+        """All posts that a store sees which takes everything."""
+        return list(
+            {post.hash: post for posts in (self.offered, *(e[0] for e in self.exports)) for post in posts}.values()
+        )
+
+    def write(self, folder: Path) -> list[Path]:
+        return [
+            forge(folder / f"export-{number}", posts, stones, self.dialect)
+            for number, (posts, stones) in enumerate(self.exports)
+        ]
+
+
+@st.composite
+def hearsay(draw: st.DrawFn) -> Told:
+    """Draw a history, and exports that tell of what its deletions name, truly or not; some posts come by no way."""
+    dialect, posts = draw(histories(max_posts=14))
+    named = [(post, target) for post in posts if isinstance(post.body, Delete) for target in post.body.hashes]
+    links = st.lists(st.sampled_from([post.hash for post in posts]), max_size=2).map(tuple)
+    exports = []
+    for _ in range(draw(st.integers(1, 3))):
+        stones: dict[tuple[bytes, bytes], Tombstone] = {}
+        held = [post for post in posts if draw(st.integers(0, 3)) == 0]
+        for deletion, target in draw(st.lists(st.sampled_from(named), max_size=4)) if named else []:
+            forged = replace(draw(skeletons), links=draw(links))
+            channel = forged.channel and dialect.channel_id(forged.channel)
+            stone = Tombstone(
+                target, deletion.author, deletion.timestamp_ms, deletion.hash, replace(forged, channel=channel)
+            )
+            known = stones.get((target, deletion.author))
+            stones[target, deletion.author] = stone if known is None else known.merge(stone)
+            held.append(deletion)
+        exports.append((held, list(stones.values())))
+    return Told(dialect, posts, exports, [post for post in posts if draw(st.booleans())])
