@@ -232,7 +232,7 @@ def test_posts_that_a_store_would_refuse(tmp_path: Path) -> None:
     for number, (raw, reason) in enumerate(
         (
             (BOB.key + right.raw[32:], "is not signed by its author"),
-            (ANN.text("default", "?", at=system_clock_ms() + 2 * MAX_FUTURE_MS).raw, "accepted are posts dated before"),
+            (ANN.text("default", "?", at=system_clock_ms() + 2 * MAX_FUTURE_MS).raw, "posts must be dated before"),
         )
     ):
         forged = CableStore.in_memory(clock=lambda: LATE_MS * 2)
