@@ -288,7 +288,7 @@ def _segment_of(entry: dict[str, Any]) -> Segment:
         last=_place(entry["last"]) if kind == "posts" else None,
     )
     if segment.fields() != entry or sum(segment.posts.values()) != (segment.items if kind == "posts" else 0):
-        raise ValueError(f"the entry of {_shown(segment.file)} contradicts itself")
+        raise ValueError(f"the entry of {_shown(segment.file)} has fields that do not fit together")
     return segment
 
 
