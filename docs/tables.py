@@ -12,7 +12,7 @@ from pathlib import Path
 from cablestore import limits
 from cablestore.index.view import View
 from cablestore.protocol.body import TYPE_NAMES
-from cablestore.protocol.exchange import TRANSITIONS, Role
+from cablestore.protocol.exchange import TRANSITIONS, RequestRole
 from cablestore.views import CATALOG
 
 DOCS = Path(__file__).parent
@@ -68,10 +68,10 @@ def limits_table() -> str:
 def request_diagrams() -> str:
     """One diagram for each side of a request, and its steps in words."""
     lines = []
-    for role in Role:
+    for role in RequestRole:
         steps = [(before, step, after) for (side, before, step), after in TRANSITIONS.items() if side is role]
         begin = "    [*] --> open : request\n"
-        if role is Role.REQUESTER:
+        if role is RequestRole.REQUESTER:
             begin += "    [*] --> live : live request\n"
         drawn = "\n".join(f"    {before.value} --> {after.value} : {step.value}" for before, step, after in steps)
         lines.append(

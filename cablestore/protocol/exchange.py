@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self
 from cablestore.protocol.message import PostRequest, Request, TimeRangeRequest
 
 
-class Role(Enum):
+class RequestRole(Enum):
     """Our side of a request (wire.md 5.2.1)."""
 
     __hash__ = object.__hash__
@@ -49,8 +49,8 @@ class Step(Enum):
     LOST = "the connection is lost"
 
 
-_Q, _S = Role.REQUESTER, Role.RESPONDER
-TRANSITIONS: Final[dict[tuple[Role, State, Step], State]] = {
+_Q, _S = RequestRole.REQUESTER, RequestRole.RESPONDER
+TRANSITIONS: Final[dict[tuple[RequestRole, State, Step], State]] = {
     (_S, State.OPEN, Step.PART): State.OPEN,
     (_S, State.OPEN, Step.CAUGHT_UP): State.LIVE,
     (_S, State.OPEN, Step.FINISHED): State.CONCLUDED,
@@ -114,7 +114,7 @@ _NOBODY: Final = Asker()
 class Exchange:
     """A request and its state. `owner` waits for the answer to a request of ours."""
 
-    role: Role
+    role: RequestRole
     request: Request
     state: State
     remaining: int | None
@@ -133,12 +133,12 @@ class Exchange:
     owner: Asker = _NOBODY
 
     @classmethod
-    def of(cls, role: Role, request: Request, owner: Asker = _NOBODY) -> Self:
+    def of(cls, role: RequestRole, request: Request, owner: Asker = _NOBODY) -> Self:
         """Make the exchange of a request. A live request of ours is live at once."""
-        is_live = role is Role.REQUESTER and request.is_live
+        is_live = role is RequestRole.REQUESTER and request.is_live
         limit = request.limit if isinstance(request, TimeRangeRequest) else 0
         exchange = cls(role, request, State.LIVE if is_live else State.OPEN, limit or None, owner=owner)
-        if role is Role.REQUESTER and isinstance(request, PostRequest):
+        if role is RequestRole.REQUESTER and isinstance(request, PostRequest):
             exchange.missing = set(request.hashes)
         return exchange
 

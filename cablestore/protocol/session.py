@@ -27,7 +27,7 @@ from cablestore.protocol.exchange import (
     Hashes,
     Names,
     Posts,
-    Role,
+    RequestRole,
     State,
     Step,
     Violation,
@@ -197,7 +197,7 @@ class Session:
 
         The caller that handles the events tells `owner` what comes of it.
         """
-        exchange = Exchange.of(Role.REQUESTER, request, owner)
+        exchange = Exchange.of(RequestRole.REQUESTER, request, owner)
         exchange.timeout_s = timeout_s or self._answer_timeout_s
         if self._may_speak:
             self._ask(exchange, now_s)
@@ -371,7 +371,7 @@ class Session:
         if request.request_id in self.to_answer:
             events.append(Violation(Fault.DUPLICATE, f"request id {request.request_id.hex()}"))
             return
-        exchange = Exchange.of(Role.RESPONDER, request)
+        exchange = Exchange.of(RequestRole.RESPONDER, request)
         self.to_answer[request.request_id] = exchange
         fault = self._refusal(request)
         if fault is not None:

@@ -17,7 +17,7 @@ from cablestore import CableStore, limits
 from cablestore.peers import NodeSettings
 from cablestore.peers.answering import AnswerQueue
 from cablestore.peers.connection import Connection
-from cablestore.protocol.exchange import Exchange, Role, State
+from cablestore.protocol.exchange import Exchange, RequestRole, State
 from cablestore.protocol.message import (
     CancelRequest,
     HashResponse,
@@ -109,7 +109,7 @@ async def test_max_hashes_per_response_and_part_rows_answered() -> None:
         assert limits.PART_ROWS_ANSWERED == 2000
         # What is told at once, as to a live request whose history took long, is cut too.
         session = only(node).session
-        exchange = Exchange(Role.RESPONDER, LIVE._replace(request_id=peer.new_id()), State.LIVE, None)
+        exchange = Exchange(RequestRole.RESPONDER, LIVE._replace(request_id=peer.new_id()), State.LIVE, None)
         session.answer_hashes(exchange, [UNKNOWN] * (limits.MAX_HASHES_PER_RESPONSE + 1))
         assert [len(message) // 32 for message in session.output()] == [limits.MAX_HASHES_PER_RESPONSE, 1]
 

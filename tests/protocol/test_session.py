@@ -28,7 +28,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore import LEGACY, Dialect, limits
-from cablestore.protocol.exchange import TRANSITIONS, Concluded, Dropped, Exchange, Hashes, Names, Role, State, Step
+from cablestore.protocol.exchange import (
+    TRANSITIONS,
+    Concluded,
+    Dropped,
+    Exchange,
+    Hashes,
+    Names,
+    RequestRole,
+    State,
+    Step,
+)
 from cablestore.protocol.message import (
     HashResponse,
     ListRequest,
@@ -67,11 +77,11 @@ def take_step(step: Step, a: Session, b: Session, mine: Exchange, theirs: Exchan
 
 @pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: "-".join(part.name.lower() for part in row))
 @DIALECTS
-def test_every_row_of_the_table_is_reached(dialect: Dialect, row: tuple[Role, State, Step]) -> None:
+def test_every_row_of_the_table_is_reached(dialect: Dialect, row: tuple[RequestRole, State, Step]) -> None:
     role, state, step = row
     a, b = pair(dialect)
     request: Request = TimeRangeRequest(b"", "a", 0, 0 if state is State.LIVE else 9, 2)
-    if role is Role.RESPONDER and step is Step.CAUGHT_UP:
+    if role is RequestRole.RESPONDER and step is Step.CAUGHT_UP:
         request = TimeRangeRequest(b"", "a", 0, 0, 2)
     if step is Step.SATISFIED:
         request = PostRequest(b"", HASHES[:2])
@@ -82,14 +92,14 @@ def test_every_row_of_the_table_is_reached(dialect: Dialect, row: tuple[Role, St
     take_step(step, a, b, mine, theirs)
     carry(a, b)
     carry(b, a)
-    exchange, session = (mine, a) if role is Role.REQUESTER else (theirs, b)
+    exchange, session = (mine, a) if role is RequestRole.REQUESTER else (theirs, b)
     assert row in session.rows
     assert exchange.state is TRANSITIONS[row]
 
 
 def test_nothing_leads_out_of_the_end_and_every_end_is_reached() -> None:
     assert not [row for row in TRANSITIONS if row[1] is State.CONCLUDED]
-    for role in Role:
+    for role in RequestRole:
         for state in (State.OPEN, State.LIVE):
             steps = {step for known, before, step in TRANSITIONS if (known, before) == (role, state)}
             assert {Step.PART, Step.FINISHED, Step.LIMIT, Step.CANCELLED, Step.LOST} <= steps

@@ -410,9 +410,7 @@ def test_generations_are_listed_gone_back_to_and_removed(run: Run, tmp_path: Pat
 
     assert states() == {"generation-000001": "kept", "generation-000002": "live"}
     store_at(path, [CYD.text("default", "since")])
-    assert (
-        "keeps no generation" in run("generations", *here, "--back-to", "generation-000007", expect=2).stderr
-    )
+    assert "keeps no generation" in run("generations", *here, "--back-to", "generation-000007", expect=2).stderr
     assert "use only one of" in run("generations", *here, "--back-to", "x", "--remove", "y", expect=2).stderr
     run("generations", *here, "--back-to", "generation-000001")
     assert states() == {"generation-000001": "live", "generation-000002": "kept"}

@@ -287,7 +287,9 @@ def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> 
         before = store.dump_digest()
     plant(tmp_path, "generation-000001", {tombstone_key(post.hash_hex, ANN.key.hex().encode()): None})
     with CableStore.open(tmp_path) as store:
-        assert any("a post that was seen dead, without its tombstone" in str(problem) for problem in store.check().problems)
+        assert any(
+            "a post that was seen dead, without its tombstone" in str(problem) for problem in store.check().problems
+        )
     CableStore.rebuild_closed(tmp_path)
     with CableStore.open(tmp_path) as store:
         assert_whole(store)

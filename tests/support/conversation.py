@@ -10,7 +10,7 @@ import pytest
 
 from cablestore import DRAFT8, LEGACY, Dialect
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.exchange import Asked, Asker, Event, Exchange, Fault, Role, State, Step, Violation
+from cablestore.protocol.exchange import Asked, Asker, Event, Exchange, Fault, RequestRole, State, Step, Violation
 from cablestore.protocol.message import (
     FrameReader,
     HashResponse,
@@ -60,7 +60,7 @@ class Watched(Session):
         Session._step(exchange, step)
 
     @property
-    def rows(self) -> list[tuple[Role, State, Step]]:
+    def rows(self) -> list[tuple[RequestRole, State, Step]]:
         return [(exchange.role, state, step) for exchange, state, step in self.steps]
 
 
