@@ -56,5 +56,5 @@ def test_a_segment_of_something_else_is_no_segment_of_rows(tmp_path: Path) -> No
             writer.write([[b"key", b"value"], item])
             written = writer.close()
         found = RowSegment("rows.seg", b"", b"", 2, written.size_bytes, written.blake3, "", {})
-        with pytest.raises(CorruptExportError, match="holds no rows"):
+        with pytest.raises(CorruptExportError, match="does not hold rows"):
             list(read_rows(tmp_path, found))
