@@ -2,6 +2,25 @@
 
 Bytes and the time go in; events and bytes come out. The owner of the session answers `Asked` events through
 `answer_hashes`, `answer_posts`, `answer_names` and `finish`, asks through `ask`, and sends what `output` returns.
+
+Either side may ask, many requests at a time, each under an id. A request is in one of three states on both sides, and
+`exchange.TRANSITIONS` has every step between them; any other step is a fault of the peer and changes nothing:
+
+            parts of the answer            news
+                  +---+                   +---+
+                  v   |     caught up     v   |
+    asked ------> OPEN ----------------> LIVE
+                   |                       |
+                   | finished, limit,      | limit, cancelled,
+                   | cancelled, lost       | lost
+                   v                       v
+                  CONCLUDED <--------------+
+
+A requester's request also ends when no answer comes in time, and when all that it asked for is there. Responses that
+arrive for a concluded id are still on their way from before: they are read and dropped, not counted as faults.
+
+The session begins in the dialect of its owner. If the peer's first messages show the other dialect, the session changes
+once: ids get another size, and open requests are sent again. Memory is bounded on every path by numbers in `limits`.
 """
 
 from __future__ import annotations
