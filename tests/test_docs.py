@@ -30,7 +30,13 @@ def test_python_in_the_documents_runs(document: str, tmp_path: Path) -> None:
     code = "\n".join(blocks(document))
     if document in ("README.md", "docs/INDEXES.md"):
         assert code
-    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning", "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert found.returncode == 0, found.stderr
 
 
