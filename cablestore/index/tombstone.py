@@ -133,7 +133,7 @@ class Tombstone:
                         return stone
                 except (CorruptStoreError, TypeError, OverflowError):
                     pass
-        raise ValueError("this is not a tombstone: [target, author, value]")
+        raise ValueError("this is not a tombstone, which is [target, author, value]")
 
 
 def _skeleton_of(fields: Any) -> Skeleton | None:
