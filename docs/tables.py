@@ -43,7 +43,7 @@ def views_table() -> str:
         kinds += [(view.tree.prefix, "tree")] if view.tree else []
         for number, (key, described) in enumerate(layout(view)):
             kind = next((kind for prefix, kind in kinds if key.encode().startswith(prefix)), "rows")
-            name = f"[{view.name}](../views/{view.name}.py) {view.version}" if number == 0 else ""
+            name = f"`views/{view.name}.py` {view.version}" if number == 0 else ""
             answers = view.answers if number == 0 else ""
             value = described.replace("|", "\\|").replace("<", "&lt;")
             lines.append(
@@ -95,7 +95,7 @@ def with_tables(text: str) -> str:
 
 def documents() -> list[Path]:
     """The documents that may have generated tables."""
-    return sorted(DOCS.glob("*.md"))
+    return sorted(DOCS.rglob("*.md"))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def import_irc(
 ) -> None:
     """Import IRC logs: files, folders, compressed files, or tar and zip archives.
 
-    Logs of any client that docs/OPERATIONS.md names are understood. Give all logs of a channel at once. A second run adds
+    Logs of any client that docs/how-to/import-logs.md names are understood. Give all logs of a channel at once. A second run adds
     nothing.
     """
     with open_store(path) as store:

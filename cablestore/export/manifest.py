@@ -5,7 +5,7 @@
     tombstones-000000.seg   [target, author, value] of each tombstone, in key order
     arrivals.json           the store's id, and how far its arrival log went; the only file that depends on arrival
 
-Equal stores make equal bytes in all other files, in whatever order their posts arrived: docs/FORMAT.md. Whatever a
+Equal stores make equal bytes in all other files, in whatever order their posts arrived: docs/reference/FORMAT.md. Whatever a
 folder contains, reading raises only ExportError, or StorageError after an I/O error.
 """
 
@@ -31,7 +31,7 @@ from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.dialect import DIALECTS, Dialect
 
 FORMAT: Final = 1
-"""Version of the format of the folder and its files: docs/FORMAT.md."""
+"""Version of the format of the folder and its files: docs/reference/FORMAT.md."""
 
 MANIFEST: Final = "manifest.json"
 ARRIVALS: Final = "arrivals.json"

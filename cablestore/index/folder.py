@@ -38,7 +38,7 @@ from cablestore.index.leveldb import holds_database
 from cablestore.protocol.dialect import LEGACY, Dialect, dialect_named
 
 FORMAT: Final = 1
-"""Version of the format of the folder and everything in it: docs/FORMAT.md."""
+"""Version of the format of the folder and everything in it: docs/reference/FORMAT.md."""
 
 _STORE: Final = "STORE"
 _BEFORE_RENAME: Final = ".new"

@@ -1,4 +1,4 @@
-"""The commands of ARCHIVES.md, as they stand there, by processes: a control node, a member, a node for content ids."""
+"""The commands of docs/how-to/archives.md, as they stand there, by processes: a control node, a member, a node for content ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waiting import LIMIT_S
 
 from cablestore import CableStore
 
-COMMANDS = [" ".join(map(shlex.quote, words)) for words in command_lines("docs/ARCHIVES.md")]
+COMMANDS = [" ".join(map(shlex.quote, words)) for words in command_lines("docs/how-to/archives.md")]
 
 
 class Person:

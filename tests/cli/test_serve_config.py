@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import HERE, KEY, OPERATIONS, OTHER_KEY, Served, cablestore
+from documents import blocks
+from serving import HERE, KEY, OTHER_KEY, Served, cablestore
 
 from cablestore import CableStore, limits
 from cablestore.cli import serve as service
@@ -87,7 +87,7 @@ def test_without_options_settings_are_those_of_a_node(
 def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
     tmp_path: Path, run: Command, plans: list[service.ServePlan]
 ) -> None:
-    [text] = re.findall(r"```toml\n(.*?)```", OPERATIONS, flags=re.DOTALL)
+    [text] = blocks("docs/reference/settings.md", "toml")
     assert set(tomllib.loads(text)["serve"]) == set(config_keys(serve))
     (tmp_path / "key").write_text(KEY)
     text = text.replace("/etc/cablestore/cabal-key", str(tmp_path / "key"))

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
+from folders import ROOT
 from prometheus_client.parser import text_string_to_metric_families
-from serving import OPERATIONS, fetch
+from serving import fetch
 
 from cablestore import CableStore
 from cablestore.errors import NodeError
@@ -23,6 +24,7 @@ from cablestore.peers import Address, Node
 from cablestore.peers.metrics_http import STUCK_S, exporter
 
 T = TypeVar("T")
+METRICS = (ROOT / "docs" / "reference" / "metrics.md").read_text()
 
 
 def in_thread(work: Callable[[], T]) -> Callable[[], T]:
@@ -55,7 +57,7 @@ def test_the_table_of_the_documents_is_the_registry(chat: CableStore) -> None:
         families = {family.name: family for family in text_string_to_metric_families(text)}
         totals = {f"{name}_total" if of.type == "counter" else name for name, of in families.items()}
         ours = {name for name in totals if name.startswith("cablestore_") and not name.endswith("_created")}
-        told = dict(re.findall(r"^\| `(cablestore_\w+)`(?: by)? ([^|]*)\|", OPERATIONS, flags=re.MULTILINE))
+        told = dict(re.findall(r"^\| `(cablestore_\w+)`(?: by)? ([^|]*)\|", METRICS, flags=re.MULTILINE))
         assert set(told) == ours
         for name, by in told.items():
             samples = families[name.removesuffix("_total")].samples

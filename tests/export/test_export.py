@@ -67,7 +67,7 @@ def test_equal_stores_give_equal_bytes_and_come_back(
 
 
 def test_golden_bytes(tmp_path: Path) -> None:
-    """If this fails, exports are no longer the bytes that FORMAT.md describes: give them another format number."""
+    """If this fails, exports are no longer the bytes that docs/reference/FORMAT.md describes: give them another format number."""
     manifest = export(some_posts(), tmp_path / "export", LEGACY, segment_size_bytes=5000)
     assert [(s.file, s.items, s.content_blake3[:16]) for s in manifest.segments] == [
         ("posts-000000.seg", 20, "df4cf7778469fddb"),

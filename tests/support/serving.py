@@ -13,13 +13,11 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from folders import ROOT
 from prometheus_client.parser import text_string_to_metric_families
 from waiting import LIMIT_S
 
 KEY, OTHER_KEY = "ab" * 32, "cd" * 32
 HERE = "127.0.0.1:0"
-OPERATIONS = (ROOT / "docs" / "OPERATIONS.md").read_text()
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Views of one's own: the recipe of docs/INDEXES.md, word for word, on the command line, without the package, and in the tree."""
+"""Views of one's own: the recipe of docs/how-to/write-a-view.md, word for word, on the command line, without the package, and in the tree."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ from cablestore.index.view import Census, Tree
 from cablestore.views import CATALOG
 from cablestore.views.installed import why_not_loaded
 
-INDEXES = (ROOT / "docs" / "INDEXES.md").read_text()
+RECIPE = (ROOT / "docs" / "how-to" / "write-a-view.md").read_text()
 Run = Callable[..., tuple[int, str, str]]
 """Runs a command; returns its status, output and errors."""
 
 
 def block(language: str) -> str:
     """The first block of this language in the recipe."""
-    recipe = INDEXES[INDEXES.index("## Write your own view") :]
-    found: str = re.findall(rf"```{language}\n(.*?)```", recipe, flags=re.DOTALL)[0]
+    found: str = re.findall(rf"```{language}\n(.*?)```", RECIPE, flags=re.DOTALL)[0]
     return found
 
 
@@ -245,7 +244,7 @@ def test_a_view_becomes_part_of_cablestore_as_the_recipe_says(tmp_path: Path) ->
         )
 
     assert run("docs/tables.py").returncode == 0
-    assert "[mentions](../views/mentions.py) 1" in (tree / "docs" / "INDEXES.md").read_text()
+    assert "`views/mentions.py` 1" in (tree / "docs" / "INDEXES.md").read_text()
     tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0", "tests/views/test_views.py")
     first = run(*tests)
     assert "wrote mentions-1.json: look at it and commit it" in first.stdout
