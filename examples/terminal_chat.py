@@ -1,0 +1,100 @@
+"""A chat client: `terminal_chat.py ann --listen HOST:PORT` here, `terminal_chat.py bob --connect HOST:PORT` there."""
+
+import argparse
+import asyncio
+import sys
+from datetime import datetime
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.patch_stdout import patch_stdout
+
+from cablestore import CableStore, CableStoreError, Event, EventKind, Info, Message, Text, Topic
+from cablestore.peers import Address, Node, NodeSettings
+
+
+def clean(text: str) -> str:
+    """Return text of others without the characters that control a terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def line(message: Message) -> str:
+    """Return a message on one line: the first digits of its hash, its time, its author's name, its text."""
+    time = datetime.fromtimestamp(message.timestamp_ms / 1000).astimezone()
+    return f"{message.hash.hex()[:6]} {time:%H:%M} <{clean(message.name)[:32]}> {clean(message.text)}"
+
+
+def history(store: CableStore, channel: str) -> str:
+    """Return a channel's topic and its latest messages, the newest last."""
+    messages = store.messages(channel, limit=20).messages
+    return "\n".join([f"#{channel}: {clean(store.topic_of(channel))}", *map(line, reversed(messages))])
+
+
+def show(store: CableStore, channel: str, event: Event) -> None:
+    """Print what happened, if it concerns the channel."""
+    post, body = event.post, event.post and event.post.body
+    if event.kind is EventKind.DELETED:
+        print(event.hash.hex()[:6], "is deleted")
+    elif post and isinstance(body, Text) and body.channel == channel:
+        print(line(store.resolve(post)))
+    elif isinstance(body, Topic) and body.channel == channel:
+        print(f"#{channel}: {clean(body.topic)}")
+    elif post and isinstance(body, Info):
+        print(post.author.hex()[:6], "is called", clean(store.user(post.author).name)[:32])
+
+
+def obey(store: CableStore, channel: str, typed: str) -> None:
+    """Do what a typed line says."""
+    command, _, rest = typed.strip().partition(" ")
+    if command == "/name":
+        store.info(name=rest)
+    elif command == "/topic":
+        store.topic(channel, rest)
+    elif command == "/delete" and len(found := store.hashes_starting(rest)) == 1:
+        store.delete(found)
+    elif typed and not typed.startswith("/"):
+        store.text(channel, typed)
+    else:
+        print(f"{history(store, channel)}\n/name NAME, /topic TEXT, /delete HASH; Ctrl-D ends")
+
+
+async def follow(store: CableStore, channel: str, after: int) -> None:
+    """Show what happens, until the store is closed. A thread waits, so that the event loop does not."""
+    while events := await asyncio.to_thread(store.next_events, after):
+        for event in events:
+            show(store, channel, event)
+        after = events[-1].sequence
+
+
+async def main(name: str, listen: list[str], connect: list[str], key: bytes | None, channel: str = "default") -> None:
+    """Open the store of a name, find peers, and obey the lines that are typed until Ctrl-D."""
+    with CableStore.open(name) as store, patch_stdout():
+        if not store.last_sequence:
+            store.info(name=name)
+        async with Node(store, NodeSettings(cabal_key=key, list_every_s=1)) as node:
+            for address in listen:
+                print("listening on", await node.listen(Address.parse(address)))
+            for address in connect:
+                node.keep_connected(Address.parse(address))
+            print(history(store, channel))
+            following = asyncio.create_task(follow(store, channel, store.last_sequence))
+            prompt = PromptSession[str](f"#{channel} ", erase_when_done=True)
+            while not following.done():
+                try:
+                    await asyncio.to_thread(obey, store, channel, await prompt.prompt_async())
+                except CableStoreError as error:
+                    print(error)
+                except (EOFError, KeyboardInterrupt):
+                    break
+    await following
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name", help="your name at first, and the folder of your store")
+    parser.add_argument("--listen", action="append", default=[], metavar="HOST:PORT")
+    parser.add_argument("--connect", action="append", default=[], metavar="HOST:PORT")
+    parser.add_argument("--key", type=bytes.fromhex, metavar="HEX", help="64 hex digits that all members know")
+    try:
+        asyncio.run(main(**vars(parser.parse_args())))
+    except CableStoreError as error:
+        sys.exit(str(error))
