@@ -1,0 +1,84 @@
+"""The terminal chat client: two people, two processes, each on a terminal of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from folders import ROOT
+from terminals import Terminal
+
+CLIENT = ROOT / "examples" / "terminal_chat.py"
+Start = Callable[..., Terminal]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start the client in a folder that all clients share."""
+    started: list[Terminal] = []
+
+    def begin(*arguments: str) -> Terminal:
+        started.append(Terminal([sys.executable, CLIENT, *arguments], tmp_path))
+        return started[-1]
+
+    yield begin
+    for terminal in started:
+        terminal.kill()
+
+
+def test_it_fits_on_two_screens() -> None:
+    assert len(CLIENT.read_text().splitlines()) <= 100
+
+
+def test_two_people_talk(start: Start) -> None:
+    """Live in both directions, topics, names, deletions; what was missed comes later; history outlives the process."""
+    key = "5a" * 32
+    ann = start("ann", "--listen", "127.0.0.1:0", "--key", key)
+    address = ann.shows(r"listening on (\S+)")[1]
+    ann.shows("#default: ")
+    ann.type("is anybody here?")
+    bob = start("bob", "--connect", address, "--key", key)
+    bob.shows(r"\w{6} \d\d:\d\d <ann> is anybody here\?")
+    bob.type("I am")
+    slip = ann.shows(r"(\w{6}) \d\d:\d\d <bob> I am")[1]
+    ann.type("/topic introductions")
+    bob.shows("#default: introductions")
+    ann.type("/name anna")
+    bob.shows(r"\w{6} is called anna")
+    bob.type(f"/delete {slip}")
+    ann.shows(f"{slip} is deleted")
+    assert bob.end() == 0
+    ann.type("you are gone")
+    ann.shows("<anna> you are gone")
+    bob = start("bob", "--connect", address, "--key", key)
+    bob.shows("<anna> you are gone")
+    assert bob.end() == 0
+    assert ann.end() == 0
+
+    alone = start("bob")
+    alone.shows("<anna> you are gone")
+    shown = alone.text
+    assert "#default: introductions" in shown
+    assert "<anna> is anybody here?" in shown
+    assert "I am" not in shown
+    alone.type("/nonsense")
+    alone.shows("/name NAME, /topic TEXT")
+    alone.type("/name " + "x" * 33)
+    alone.shows("33")
+    alone.type("\x1b[2Jstill here")
+    assert alone.end() == 0
+
+
+def test_bad_input_is_told_in_a_line(start: Start, tmp_path: Path) -> None:
+    first = start("ann")
+    first.shows("#default: ")
+    second = start("ann")
+    assert second.wait() == 1
+    assert "is open in process" in second.text
+    assert "Traceback" not in second.text
+    third = start("bob", "--key", "ab")
+    assert third.wait() == 1
+    assert "a cabal key has 32 bytes, this one 1" in third.text
+    assert first.end() == 0
