@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test test-all lint bench soak docs proto clean
+.PHONY: demo test test-all lint bench soak coverage docs pictures site proto clean
 
 # Import a conversation and do everything with it: `make demo`, or `make demo LOGS=path` for real logs.
 demo: $(READY)
@@ -29,6 +29,10 @@ bench: $(READY)
 soak: $(READY)
 	CABLESTORE_SOAK=1 $(BIN)/pytest -n 2 --dist worksteal --timeout 7200
 
+# How much of the product the tests run: a table, and build/coverage/index.html.
+coverage: $(READY)
+	$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=html --cov-report=term:skip-covered
+
 # Make the modules of archive documents from their .proto files.
 proto: $(READY)
 	$(BIN)/python cablestore/archive/proto/make.py
@@ -37,8 +41,16 @@ proto: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/tables.py
 
+# Draw the pictures of the documents, one of them from a run of the demo.
+pictures: $(READY)
+	$(BIN)/python docs/img/make.py
+
+# Build the documents as a site: build/site/index.html.
+site: $(READY)
+	$(BIN)/zensical build --clean --strict
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache .coverage*
 
 $(READY): pyproject.toml cablestore/_signatures.c
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cablestore needs Python 3.11 or newer: make PYTHON=python3.11")'

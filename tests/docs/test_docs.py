@@ -22,7 +22,9 @@ from cablestore.cli import cli
 TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/how-to/write-a-view.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/how-to/write-a-view.md", "docs/how-to/serve.md", "docs/explanation/SDS.md"]
+)
 def test_python_in_the_documents_runs(document: str, tmp_path: Path) -> None:
     """All blocks of a document, one after the other, as one program in an empty folder."""
     code = "\n".join(blocks(document))
@@ -37,7 +39,11 @@ def test_python_in_the_documents_runs(document: str, tmp_path: Path) -> None:
     assert found.returncode == 0, found.stderr
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "example",
+    sorted({*(ROOT / "examples").glob("*.py")} - {ROOT / "examples" / "terminal_chat.py"}),
+    ids=lambda p: p.name,
+)
 def test_examples_run(example: Path, tmp_path: Path) -> None:
     found = subprocess.run(
         [sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=LIMIT_S
@@ -60,10 +66,10 @@ def test_the_commands_in_the_documents_have_these_options(document: str) -> None
         assert {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)} <= known, words
 
 
-def test_the_readme_names_every_command() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_the_overview_of_commands_names_each() -> None:
+    overview = (ROOT / "docs" / "reference" / "commands.md").read_text()
     for name in cli.commands:
-        assert f"`{name}" in readme, name
+        assert f"`{name}" in overview, name
 
 
 def test_the_changelog_begins_with_this_version() -> None:
@@ -131,7 +137,7 @@ def test_moved_names_say_where_they_are_now() -> None:
 def test_nothing_speaks_of_machines_or_unfinished_work() -> None:
     # A class of one letter keeps each word from finding itself here.
     words = re.compile(
-        r"/(?:[w]ork|root|home)/|[T]ODO|[F]IXME|[X]XX\b|raise [N]otImplementedError|\.\.[/]shared|\b[F]IGURES\b"
+        r"/(?:[w]ork|root|home)/|[T]ODO|[F]IXME|[X]XX\b|raise [N]otImplementedError|\.\.[/]shared|\b[F]IGURES\b(?!\.md)"
     )
     for name in TRACKED:
         path = ROOT / name

@@ -48,7 +48,10 @@ class Terminal:
 
     def shows(self, pattern: str) -> re.Match[str]:
         """Wait until it shows this, and return the match."""
-        return wait_until(lambda: re.search(pattern, self.text), lambda: f"no {pattern!r} in\n{self.text}")  # type: ignore[return-value]
+        wait_until(lambda: re.search(pattern, self.text), lambda: f"no {pattern!r} in\n{self.text}")
+        found = re.search(pattern, self.text)
+        assert found is not None
+        return found
 
     def type(self, line: str) -> None:
         os.write(self._ours, line.encode() + b"\r")
