@@ -1,0 +1,81 @@
+"""The guides for backing up, moving, upgrading and keeping small: their commands, in order, on a store."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from documents import blocks
+
+from cablestore import CableStore
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a store, another person's export, and a cabal key."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CABLESTORE_STORE", "STORE-FOLDER")
+    with CableStore.open("STORE-FOLDER") as store:
+        store.info(name="ann")
+        slip = store.text("garden", "the tomatoes are blue")
+        store.text("garden", "the tomatoes are red")
+        store.delete(slip.hash)
+    with CableStore.open("other") as other:
+        other.text("garden", "eat them now")
+        other.export("ANOTHER")
+    Path("cabal-key").write_text("ab" * 32)
+    return tmp_path
+
+
+def follow(page: str, run: Run) -> list[str]:
+    """Run each line of a page's blocks for a shell, and return what was printed."""
+    told = []
+    for line in filter(None, "\n".join(blocks(f"docs/how-to/{page}", "sh")).splitlines()):
+        command, *words = shlex.split(line, comments=True)
+        if command == "cp":
+            source, target = Path(words[-2]), Path(words[-1])
+            shutil.rmtree(target, ignore_errors=True)  # what is restored was lost
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+        elif command == "cablestore":
+            status, out, err = run(*words)
+            assert status == 0, (line, err)
+            told.append(out)
+        else:
+            assert command == "pip", line
+    return told
+
+
+def contents(store: str) -> tuple[bytes, list[str]]:
+    with CableStore.open(store, create=False) as opened:
+        texts = [message.text for message in opened.messages("garden").messages]
+        return opened.identity.public_key, [opened.dump_digest(), *sorted(texts)]
+
+
+def test_what_was_backed_up_is_restored_both_ways(home: Path, run: Run) -> None:
+    before = contents("STORE-FOLDER")
+    told = follow("back-up.md", run)
+    assert contents("STORE-FOLDER") == before
+    assert contents("NEW") == before
+    assert (home / "cabal-key-copy").read_text() == "ab" * 32
+    assert "all is well" in told[-1]
+
+
+def test_a_store_moves_with_its_identity_and_merges_with_another(home: Path, run: Run) -> None:
+    public_key, [_, *texts] = contents("STORE-FOLDER")
+    follow("move.md", run)
+    moved_key, [_, *merged] = contents("NEW")
+    assert moved_key == public_key
+    assert merged == sorted([*texts, "eat them now"])
+    assert any((home / "PART").iterdir())
+
+
+@pytest.mark.parametrize("page", ["upgrade.md", "keep-small.md"])
+def test_what_is_not_lost_stays(page: str, home: Path, run: Run) -> None:
+    before = contents("STORE-FOLDER")
+    assert follow(page, run)
+    assert contents("STORE-FOLDER") == before
