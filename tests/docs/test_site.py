@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -83,6 +84,15 @@ def test_the_readme_fits_on_two_screens() -> None:
 def test_lines_of_prose_are_short(page: Path) -> None:
     long = [number for number, line in prose(page) if len(line) > 120 and not line.lstrip().startswith("|")]
     assert not long, f"{page}: lines {long}"
+
+
+def test_the_picture_is_what_its_script_draws() -> None:
+    spec = importlib.util.spec_from_file_location("make_pictures", DOCS / "img" / "make.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert (DOCS / "img" / "overview.svg").read_text() == script.overview(), "run `make pictures`"
 
 
 def test_the_site_builds_in_strict_mode_and_has_every_command(tmp_path: Path) -> None:
