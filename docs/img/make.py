@@ -86,11 +86,11 @@ def recording() -> str:
     """Run the demo and draw what it prints, but for the middle, which is long."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "cablestore", "demo"]
-        told = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, env={"COLUMNS": "100"})
+        told = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, env={"COLUMNS": "120"})
     begin, _, rest = told.stdout.partition("\n6. ")
     shown = [*begin.splitlines(), "", "(6 to 12 print more: check, rebuild, export, reindex)", "All of it:"]
     shown += rest.partition("All of it:\n")[2].splitlines()
-    console = Console(record=True, width=100, file=io.StringIO(), force_terminal=True)
+    console = Console(record=True, width=120, file=io.StringIO(), force_terminal=True)
     console.print(Text("$ cablestore demo", style="bold green"))
     for line in shown:
         console.print(Text(line, style="bold" if re.match(r"\d+\. |All of it", line) else ""), soft_wrap=True)
