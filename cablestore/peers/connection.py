@@ -19,7 +19,7 @@ from cablestore.peers.settings import Address
 from cablestore.peers.shares import LoopShare
 from cablestore.protocol import recognition
 from cablestore.protocol.dialect import DRAFT8
-from cablestore.protocol.exchange import Asked, Asker, Dropped, Event, Exchange, Extra, Fault, Violation
+from cablestore.protocol.exchange import Asked, Dropped, Event, Exchange, Extra, Fault, ResponseEvent, Violation
 from cablestore.protocol.message import ListRequest, ModerationRequest, PostRequest, Request, TimeRangeRequest
 from cablestore.protocol.session import Session
 
@@ -28,7 +28,6 @@ _HASH_SIZE_BYTES: Final = 80
 """About how much memory a request takes, and each hash or name of it."""
 _GREETINGS: Final = 2
 """How often a greeting is tried again."""
-_NOBODY: Final = Asker()
 
 
 class PauseReason(Enum):
@@ -71,8 +70,8 @@ class ConnectionOwner(Protocol):
     def dropped(self, exchange: Exchange) -> None:
         """Forget a request of the peer that is over."""
 
-    def relayed(self, asker: Asker) -> None:
-        """Send on what the peer gave for another peer."""
+    def responded(self, connection: Connection, event: ResponseEvent) -> None:
+        """Take a part of the answer to a request of ours, or its end."""
 
     def received_extra(self, connection: Connection, frame: bytes) -> None:
         """Take a frame of a reconciliation."""
@@ -158,9 +157,9 @@ class Connection(PeerLink):
 
     # --- sending -------------------------------------------------------------------------------
 
-    def ask(self, request: Request, asker: Asker, timeout_s: float | None = None) -> Exchange:
-        """Send a request to the peer; `asker` gets what comes of it."""
-        exchange = self.session.ask(request, self._context.loop.time(), asker, timeout_s)
+    def ask(self, request: Request, timeout_s: float | None = None) -> Exchange:
+        """Send a request to the peer. The owner gets the events of its answer."""
+        exchange = self.session.ask(request, self._context.loop.time(), timeout_s)
         self.flush()
         return exchange
 
@@ -203,7 +202,7 @@ class Connection(PeerLink):
         """Send as many requests as a store like this one needs to recognise us."""
         self._greetings += 1
         for _ in range(recognition.REQUESTS):
-            self.ask(ListRequest(b"", 0, 1), _NOBODY)
+            self.ask(ListRequest(b"", 0, 1))
 
     def _meet(self) -> None:
         """Notice that both sides know that the other one reconciles."""
@@ -267,8 +266,7 @@ class Connection(PeerLink):
                     if self.met.done():
                         self._owner.received_extra(self, content)
                 case _:
-                    event.tell()
-                    self._owner.relayed(event.exchange.owner)
+                    self._owner.responded(self, event)
 
     def _asked(self, exchange: Exchange) -> None:
         request = exchange.request

@@ -20,13 +20,13 @@ from cablestore.peers.metrics import Metrics, NodeLoad
 from cablestore.peers.news import News
 from cablestore.peers.reconcile_port import ReconcilePort
 from cablestore.peers.reconciler import Reconciler
-from cablestore.peers.relay import Forward, Loops, Route
+from cablestore.peers.relay import Loops, Route
 from cablestore.peers.report import ReconcileReport, SyncReport
 from cablestore.peers.settings import Address, NodeSettings
 from cablestore.peers.sync import Sync
 from cablestore.peers.sync_state import SyncState
 from cablestore.peers.threads import FeedThread, ReadThread, Stopwatch, WriteThread
-from cablestore.protocol.exchange import Asker, Exchange
+from cablestore.protocol.exchange import Exchange, ResponseEvent
 from cablestore.protocol.message import ListRequest, PostRequest, Request
 from cablestore.protocol.session import Session
 from cablestore.reconcile.messages import Purpose, Terms
@@ -62,6 +62,9 @@ class Node:
         self.live: Final = LiveRequests(store.dialect)
         self._by_session: Final[dict[Session, Connection]] = {}
         self._routes: Final[dict[Exchange, Route]] = {}
+        """By the request of the peer that asked."""
+        self._routes_of_forwarded: Final[dict[Exchange, Route]] = {}
+        """By the requests to other peers."""
         self._loops: Final = Loops()
         self._tasks: Final[set[asyncio.Task[None]]] = set()
         self._is_stopping = False
@@ -278,7 +281,8 @@ class Node:
                 return False
             is_forwarded = not (isinstance(request, ListRequest) and request.offset > 0)
             if is_forwarded and connection.share.is_left():
-                route = self._routes[exchange] = Route(connection.session, exchange, self._inspection)
+                route = Route(connection.session, exchange, self._inspection, self._routes_of_forwarded)
+                self._routes[exchange] = route
                 if not isinstance(request, PostRequest):
                     self._forward(route)
         if request.is_live:
@@ -344,10 +348,14 @@ class Node:
             route.end()
             self._flush_all()
 
-    def relayed(self, asker: Asker) -> None:
-        """Send on what the peer gave for another peer."""
-        if isinstance(asker, Forward):
-            self._send_on(asker.route)
+    def responded(self, connection: Connection, event: ResponseEvent) -> None:
+        """Take a part of the answer to a request of ours, or its end: for the peer that it was forwarded for, or for us."""
+        route = self._routes_of_forwarded.get(event.exchange)
+        if route is None:
+            self.sync.take(connection, event)
+        else:
+            route.take(connection.session, event)
+            self._send_on(route)
 
     def _send_on(self, route: Route) -> None:
         """Send what a route has passed on, and forget the request if that was the end."""

@@ -36,7 +36,6 @@ from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.exchange import (
     TRANSITIONS,
     Asked,
-    Asker,
     Concluded,
     Dropped,
     Event,
@@ -211,12 +210,12 @@ class Session:
 
     # --- our requests --------------------------------------------------------------------------
 
-    def ask(self, request: Request, now_s: float, owner: Asker, timeout_s: float | None = None) -> Exchange:
+    def ask(self, request: Request, now_s: float, timeout_s: float | None = None) -> Exchange:
         """Send a request. One with an empty id gets one; one that is forwarded keeps its own (wire.md 6.3.1).
 
-        The caller that handles the events tells `owner` what comes of it.
+        The events of its answer name the exchange that this returns.
         """
-        exchange = Exchange.of(RequestRole.REQUESTER, request, owner)
+        exchange = Exchange.of(RequestRole.REQUESTER, request)
         exchange.timeout_s = timeout_s or self._answer_timeout_s
         if self._may_speak:
             self._ask(exchange, now_s)
