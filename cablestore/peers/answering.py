@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -65,48 +66,30 @@ def bearable(reader: Reader, request: Request, part: list[Any]) -> list[Any]:
     return part
 
 
+@dataclass(slots=True, eq=False)
 class Answer:
     """A request that is being answered (a `ReadJob`). All parts are read from the state of the first one."""
 
-    __slots__ = (
-        "_is_spared",
-        "_items",
-        "_part",
-        "_state",
-        "_take",
-        "_to_skip",
-        "began_s",
-        "cpu_s",
-        "error",
-        "exchange",
-        "found",
-        "is_whole",
-        "names",
-        "sequence",
-    )
-
-    def __init__(
-        self, exchange: Exchange, now_s: float, take: Callable[[Answer, list[Any]], None], *, is_spared: bool
-    ) -> None:
-        """`take` gets the parts, on the loop. A peer that is spared gets nothing that ends cable.js."""
-        self.exchange: Final = exchange
-        self.began_s: Final = now_s
-        self._take: Final = take
-        self._is_spared: Final = is_spared
-        self._to_skip = exchange.request.offset if isinstance(exchange.request, ListRequest) else 0
-        self.names: list[str] = []
-        """Names of channels: there may be one response only, so they are collected."""
-        self.found: set[bytes] = set()
-        """Hashes of a post request that may be forwarded: those that are here, or known to be deleted."""
-        self.error: Exception | None = None
-        self.cpu_s = 0.0
-        """Seconds that the reading thread spent on the last part."""
-        self.is_whole = False
-        self.sequence = 0
-        """Last entry of the arrival log in the state that a live request is answered from."""
-        self._items: Iterator[Any] | None = None
-        self._state: SharedState | None = None
-        self._part: list[Any] = []
+    exchange: Final[Exchange]
+    began_s: Final[float]
+    take: Final[Callable[[Answer, list[Any]], None]]
+    """Gets the parts, on the loop."""
+    is_spared: Final[bool]
+    """Whether the peer gets nothing that ends cable.js."""
+    names: list[str] = field(default_factory=list)
+    """Names of channels: there may be one response only, so they are collected."""
+    found: set[bytes] = field(default_factory=set)
+    """Hashes of a post request that may be forwarded: those that are here, or known to be deleted."""
+    error: Exception | None = None
+    cpu_s: float = 0.0
+    """Seconds that the reading thread spent on the last part."""
+    is_whole: bool = False
+    sequence: int = 0
+    """Last entry of the arrival log in the state that a live request is answered from."""
+    _names_read: int = 0
+    _items: Iterator[Any] | None = None
+    _state: SharedState | None = None
+    _part: list[Any] = field(default_factory=list)
 
     def run(self, state: SharedState) -> None:
         """Read the next part."""
@@ -122,7 +105,7 @@ class Answer:
     def _read_part(self, state: SharedState) -> None:
         request = self.exchange.request
         if self._items is None:
-            self._items = items_of(state.reader, request, is_spared=self._is_spared)
+            self._items = items_of(state.reader, request, is_spared=self.is_spared)
             if request.is_live:
                 self.sequence = arrival_log.next_sequence(state.reader) - 1
         if self.exchange.is_over:
@@ -132,16 +115,15 @@ class Answer:
         else:
             self._part = list(islice(self._items, limits.PART_ROWS_ANSWERED))
             self.is_whole = len(self._part) < limits.PART_ROWS_ANSWERED
-            if self._is_spared:
+            if self.is_spared:
                 self._part = bearable(state.reader, request, self._part)
             if isinstance(request, ListRequest):
                 self._collect(self._part, request)
 
     def _collect(self, names: list[str], request: ListRequest) -> None:
         """Keep the names after the offset. Those before it take time too, so they are read part by part."""
-        skipped = min(self._to_skip, len(names))
-        self._to_skip -= skipped
-        self.names += names[skipped:]
+        self.names += names[max(request.offset - self._names_read, 0) :]
+        self._names_read += len(names)
         if request.limit and len(self.names) >= request.limit:
             del self.names[request.limit :]
             self.is_whole = True
@@ -153,7 +135,7 @@ class Answer:
         for post in posts:
             if is_forwarded:
                 self.found.add(post_hash(post))
-            if not self._is_spared or cable_js.bears_post(post):
+            if not self.is_spared or cable_js.bears_post(post):
                 self._part.append(post)
             size_bytes += len(post)
             if size_bytes >= limits.PART_SIZE_ANSWERED_BYTES:
@@ -171,7 +153,7 @@ class Answer:
     def done(self) -> None:
         """Hand over the part."""
         part, self._part = self._part, []
-        self._take(self, part)
+        self.take(self, part)
 
 
 class AnswerTaker(Protocol):
@@ -236,7 +218,7 @@ class AnswerQueue:
                 if exchange.is_over:
                     continue
                 is_spared = self._taker.session.is_spared
-                self._answer = Answer(exchange, self._context.loop.time(), self.take, is_spared=is_spared)
+                self._answer = Answer(exchange, self._context.loop.time(), self.take, is_spared)
             self._is_reading = True
             self._context.reads.submit(self._answer)
 
