@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cablestore import limits
 from cablestore.index import arrival_log
@@ -156,32 +156,21 @@ class Answer:
         self.take(self, part)
 
 
-class AnswerTaker(Protocol):
-    """The connection that an `AnswerQueue` answers requests of."""
-
-    name: str
-    is_slow: bool
-
-    @property
-    def session(self) -> Session:
-        """The session that the requests are of."""
-
-    def give(self, exchange: Exchange, part: list[Any]) -> None:
-        """Send a part of an answer."""
-
-    def answered(self, answer: Answer) -> None:
-        """Conclude an answer of which the last part was sent."""
-
-    def flush(self) -> None:
-        """Send what the session has to say."""
-
-
 class AnswerQueue:
     """Requests of one peer that wait to be answered, as far as the peer reads and its share allows."""
 
-    def __init__(self, context: PeerContext, taker: AnswerTaker) -> None:
+    def __init__(
+        self,
+        context: PeerContext,
+        session: Session,
+        reads: Callable[[], bool],
+        send: Callable[[Answer, list[Any]], None],
+    ) -> None:
+        """`reads` tells whether the peer reads what it gets. `send` gets the parts of answers."""
         self._context = context
-        self._taker = taker
+        self._session = session
+        self._reads = reads
+        self._send = send
         settings = context.settings
         self.share: Final = ReadShare(context.loop.time, settings.rows_per_s, settings.rows_in_advance)
         self._pending: dict[Exchange, None] = {}
@@ -210,15 +199,14 @@ class AnswerQueue:
         while not self._is_reading:
             is_over = self._answer is not None and self._answer.exchange.is_over
             is_empty = self._answer is None and not self._pending
-            if not is_over and (is_empty or self._taker.is_slow or not self._may_read()):
+            if not is_over and (is_empty or not self._reads() or not self._may_read()):
                 return
             if self._answer is None:
                 exchange = next(iter(self._pending))
                 del self._pending[exchange]
                 if exchange.is_over:
                     continue
-                is_spared = self._taker.session.is_spared
-                self._answer = Answer(exchange, self._context.loop.time(), self.take, is_spared)
+                self._answer = Answer(exchange, self._context.loop.time(), self.take, self._session.is_spared)
             self._is_reading = True
             self._context.reads.submit(self._answer)
 
@@ -237,17 +225,10 @@ class AnswerQueue:
     def take(self, answer: Answer, part: list[Any]) -> None:
         """Take a part of an answer from the thread that reads."""
         self._is_reading = False
-        exchange, taker = answer.exchange, self._taker
         self.share.charge(max(1 + len(part), answer.cpu_s * _ROWS_PER_CPU_S))
-        if answer.error is not None:
-            self._context.log.error("cannot answer", extra={"peer": taker.name, "reason": str(answer.error)})
-            taker.session.refuse(exchange)
-        elif not exchange.is_over:
-            taker.give(exchange, part)
         if answer.is_whole:
             self._answer = None
-            taker.answered(answer)
-        taker.flush()
+        self._send(answer, part)
         self.go_on()
 
 

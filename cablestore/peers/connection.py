@@ -94,7 +94,7 @@ class Connection(PeerLink):
         """Done with True when both sides know of each other that they reconcile, with False if the connection ends before."""
         self.faults = 0
         self.session: Final = _new_session(context, greets=context.settings.reconciles or is_once)
-        self.answers: Final = AnswerQueue(context, self)
+        self.answers: Final = AnswerQueue(context, self.session, lambda: not self.is_slow, self._answer)
         self.share: Final = self.answers.share
         self.is_slow = False
         """Whether the peer reads slower than we write."""
@@ -328,19 +328,24 @@ class Connection(PeerLink):
 
     # --- answering -----------------------------------------------------------------------------
 
-    def give(self, exchange: Exchange, part: list[Any]) -> None:
-        """Send a part of an answer."""
-        if isinstance(exchange.request, PostRequest):
+    def _answer(self, answer: Answer, part: list[Any]) -> None:
+        """Send a part of an answer, and conclude the answer after the last part."""
+        exchange = answer.exchange
+        if answer.error is not None:
+            self._context.log.error("cannot answer", extra={"peer": self.name, "reason": str(answer.error)})
+            self.session.refuse(exchange)
+        elif exchange.is_over:
+            pass
+        elif isinstance(exchange.request, PostRequest):
             is_of_our_dialect = self.session.dialect is self._context.dialect
             self.session.answer_posts(exchange, readable_to(part, is_of_our_dialect=is_of_our_dialect))
         elif not isinstance(exchange.request, ListRequest):  # its names go out in one response only
             self.session.answer_hashes(exchange, self._owner.to_give(exchange, part))
-
-    def answered(self, answer: Answer) -> None:
-        """Conclude an answer of which the last part was sent."""
-        self._owner.answered(self, answer)
-        if answer.exchange.is_over and PauseReason.REQUESTS in self.pauses:
-            self._weigh()
+        if answer.is_whole:
+            self._owner.answered(self, answer)
+            if exchange.is_over and PauseReason.REQUESTS in self.pauses:
+                self._weigh()
+        self.flush()
 
     def answer_news(self, exchange: Exchange, hashes: list[bytes]) -> None:
         """Send hashes to a live request of the peer. Texts that the peer got from others are not sent again.

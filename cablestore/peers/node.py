@@ -237,7 +237,7 @@ class Node:
     def admit(self, connection: Connection) -> str:
         """Add a connection. Returns why it is refused, or ""."""
         self._by_session[connection.session] = connection
-        self.metrics.connected(is_ours=connection.is_ours)
+        self.metrics.connections[connection.is_ours].inc()
         return self._listener.admit(connection)
 
     def established(self, connection: Connection) -> None:
@@ -274,7 +274,7 @@ class Node:
     def request(self, connection: Connection, exchange: Exchange) -> bool:
         """Start to follow a request of the peer. False if the request came in a circle and must not be answered."""
         request = exchange.request
-        self.metrics.asked(request)
+        self.metrics.requests[type(request)].inc()
         if request.ttl > 0 and self.settings.relays:
             if self._loops.is_loop(connection.session, request, self._by_session):
                 connection.session.refuse(exchange)
@@ -313,7 +313,7 @@ class Node:
     def answered(self, connection: Connection, answer: Answer) -> None:
         """Conclude a request for which the store has no more, unless others or the future may have."""
         exchange = answer.exchange
-        self.metrics.answered(exchange.request, self.context.loop.time() - answer.began_s)
+        self.metrics.answer_seconds[type(exchange.request)].observe(self.context.loop.time() - answer.began_s)
         route = self._routes.get(exchange)
         if exchange.is_over:
             pass

@@ -321,18 +321,14 @@ class Reconciler:
                 current.add_to(each)
             is_audit = current.talk.purpose is Purpose.AUDIT
             self._metrics.ended(own, outcome, is_ours=is_ours, is_audit=is_audit)
-            self._tell(link, own, outcome, reason)
-
-    def _tell(self, link: PeerLink, report: ReconcileReport, outcome: str, reason: str) -> None:
-        more = {"reason": reason} if reason else {}
-        told = {
-            "peer": link.name,
-            "outcome": outcome,
-            "posts_sent": report.posts_sent,
-            "posts_received": report.posts_received,
-            "seconds": round(report.seconds, 3),
-        }
-        self._context.log.info("reconciled", extra=told | more)
+            fields = {
+                "peer": link.name,
+                "outcome": outcome,
+                "posts_sent": own.posts_sent,
+                "posts_received": own.posts_received,
+                "seconds": round(own.seconds, 3),
+            }
+            self._context.log.info("reconciled", extra=fields | ({"reason": reason} if reason else {}))
 
 
 def outcome_of(error: CableStoreError) -> str:

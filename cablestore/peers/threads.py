@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from cablestore import limits
@@ -99,25 +100,20 @@ class Call:
     def __init__(self, function: Callable[[Reader], Any], future: asyncio.Future[Any]) -> None:
         self._function = function
         self._future = future
-        self._found: Any = None
-        self._error: Exception | None = None
+        self._settle: Callable[[], object] = future.cancel
         self.cpu_s = 0.0
 
     def run(self, state: SharedState) -> None:
         """Call the function."""
         try:
-            self._found = self._function(state.reader)
+            self._settle = partial(self._future.set_result, self._function(state.reader))
         except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited
-            self._error = error
+            self._settle = partial(self._future.set_exception, error)
 
     def done(self) -> None:
         """Settle the future."""
-        if self._future.done():
-            return
-        if self._error is None:
-            self._future.set_result(self._found)
-        else:
-            self._future.set_exception(self._error)
+        if not self._future.done():
+            self._settle()
 
 
 class ReadThread:
