@@ -15,7 +15,6 @@ from cablestore.peers.context import PeerContext
 from cablestore.peers.shares import ReadShare
 from cablestore.peers.threads import SharedState
 from cablestore.protocol import cable_js
-from cablestore.protocol.body import INFO
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.exchange import Exchange
 from cablestore.protocol.message import (
@@ -26,7 +25,6 @@ from cablestore.protocol.message import (
     StateRequest,
     TimeRangeRequest,
 )
-from cablestore.protocol.post import peek_type
 from cablestore.protocol.session import Session
 from cablestore.store import answers
 
@@ -230,8 +228,3 @@ class AnswerQueue:
             self._answer = None
         self._send(answer, part)
         self.go_on()
-
-
-def readable_to(posts: list[bytes], *, is_of_our_dialect: bool) -> list[bytes]:
-    """Remove what a peer of the other dialect cannot read, and may end at: post/info has another form there."""
-    return posts if is_of_our_dialect else [post for post in posts if peek_type(post) != INFO]

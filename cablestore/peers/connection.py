@@ -12,15 +12,17 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from cablestore import limits
-from cablestore.peers.answering import Answer, AnswerQueue, readable_to
+from cablestore.peers.answering import Answer, AnswerQueue
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import PeerLink
 from cablestore.peers.settings import Address
 from cablestore.peers.shares import LoopShare
 from cablestore.protocol import recognition
+from cablestore.protocol.body import INFO
 from cablestore.protocol.dialect import DRAFT8
 from cablestore.protocol.exchange import Asked, Dropped, Event, Exchange, Extra, Fault, ResponseEvent, Violation
 from cablestore.protocol.message import ListRequest, ModerationRequest, PostRequest, Request, TimeRangeRequest
+from cablestore.protocol.post import peek_type
 from cablestore.protocol.session import Session
 
 _REQUEST_SIZE_BYTES: Final = 500
@@ -270,10 +272,6 @@ class Connection(PeerLink):
 
     def _asked(self, exchange: Exchange) -> None:
         request = exchange.request
-        if isinstance(request, ModerationRequest) and len(request.channels) > limits.MAX_HASHES_PER_REQUEST:
-            self.faulted(Fault.TOO_MANY_HASHES.value, f"{len(request.channels)} channels")
-            self.session.refuse(exchange)
-            return
         if self._owner.is_asked_too_often(self, request):
             self.faulted(Fault.TOO_MANY_REQUESTS.value, "live requests for the same")
             self.session.refuse(exchange)
@@ -337,8 +335,11 @@ class Connection(PeerLink):
         elif exchange.is_over:
             pass
         elif isinstance(exchange.request, PostRequest):
-            is_of_our_dialect = self.session.dialect is self._context.dialect
-            self.session.answer_posts(exchange, readable_to(part, is_of_our_dialect=is_of_our_dialect))
+            if self.session.dialect is not self._context.dialect:
+                part = [
+                    post for post in part if peek_type(post) != INFO
+                ]  # it has another form there, and may end the peer
+            self.session.answer_posts(exchange, part)
         elif not isinstance(exchange.request, ListRequest):  # its names go out in one response only
             self.session.answer_hashes(exchange, self._owner.to_give(exchange, part))
         if answer.is_whole:

@@ -314,10 +314,7 @@ class FeedThread:
             self._after = last
             self._ends.wait(_FEED_WAIT_S / 2)
             return
-        found, self._after = self._store_news()
+        with self._store.snapshot() as snapshot:
+            found, self._after = news_of(snapshot.reader, self._after, self._state_channels())
         if found:
             _on_loop(self._loop, self._deliver, found)
-
-    def _store_news(self) -> tuple[list[News], int]:
-        with self._store.snapshot() as snapshot:
-            return news_of(snapshot.reader, self._after, self._state_channels())

@@ -57,6 +57,7 @@ from cablestore.protocol.message import (
     ListRequest,
     ListResponse,
     Message,
+    ModerationRequest,
     PostRequest,
     PostResponse,
     Request,
@@ -410,9 +411,12 @@ class Session:
     def _refusal(self, request: Request) -> Fault | None:
         if len(self.to_answer) > self._max_requests_alive:
             return Fault.TOO_MANY_REQUESTS
-        if isinstance(request, PostRequest) and len(request.hashes) > limits.MAX_HASHES_PER_REQUEST:
-            return Fault.TOO_MANY_HASHES
-        return None
+        named: Sequence[object] = ()
+        if isinstance(request, PostRequest):
+            named = request.hashes
+        elif isinstance(request, ModerationRequest):
+            named = request.channels
+        return Fault.TOO_MANY_HASHES if len(named) > limits.MAX_HASHES_PER_REQUEST else None
 
     def answer_hashes(self, exchange: Exchange, hashes: Sequence[bytes]) -> None:
         """Send hashes up to the request's limit, at which the request is concluded (wire.md 5.2.2)."""
