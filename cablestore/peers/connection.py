@@ -57,11 +57,8 @@ class ConnectionOwner(Protocol):
     def is_reconciling(self, connection: Connection) -> bool:
         """Tell whether a reconciliation over the connection is under way."""
 
-    def is_asked_too_often(self, connection: Connection, request: Request) -> bool:
-        """Tell whether the peer has too many live requests for the same already."""
-
     def request(self, connection: Connection, exchange: Exchange) -> bool:
-        """Start to follow a request of the peer. False if the request came in a circle and must not be answered."""
+        """Start to follow a request of the peer. False if it was refused and must not be answered."""
 
     def to_give(self, exchange: Exchange, hashes: list[bytes]) -> Sequence[bytes]:
         """Return those of the store's hashes that the peer did not get from others."""
@@ -271,15 +268,10 @@ class Connection(PeerLink):
                     self._owner.responded(self, event)
 
     def _asked(self, exchange: Exchange) -> None:
-        request = exchange.request
-        if self._owner.is_asked_too_often(self, request):
-            self.faulted(Fault.TOO_MANY_REQUESTS.value, "live requests for the same")
-            self.session.refuse(exchange)
-            return
-        self._alive_size_bytes += _size_of(request)
-        if self._alive_size_bytes > self._context.settings.max_queued_size_bytes // 2:
-            self._weigh()
         if self._owner.request(self, exchange):
+            self._alive_size_bytes += _size_of(exchange.request)
+            if self._alive_size_bytes > self._context.settings.max_queued_size_bytes // 2:
+                self._weigh()
             self.answers.add(exchange)
 
     def _dropped(self, exchange: Exchange) -> None:

@@ -26,8 +26,8 @@ from cablestore.peers.settings import Address, NodeSettings
 from cablestore.peers.sync import Sync
 from cablestore.peers.sync_state import SyncState
 from cablestore.peers.threads import FeedThread, ReadThread, Stopwatch, WriteThread
-from cablestore.protocol.exchange import Exchange, ResponseEvent
-from cablestore.protocol.message import ListRequest, PostRequest, Request
+from cablestore.protocol.exchange import Exchange, Fault, ResponseEvent
+from cablestore.protocol.message import ListRequest, PostRequest
 from cablestore.protocol.session import Session
 from cablestore.reconcile.messages import Purpose, Terms
 from cablestore.store.store import CableStore
@@ -272,8 +272,16 @@ class Node:
     # --- answering -----------------------------------------------------------------------------
 
     def request(self, connection: Connection, exchange: Exchange) -> bool:
-        """Start to follow a request of the peer. False if the request came in a circle and must not be answered."""
+        """Start to follow a request of the peer. False if it was refused and must not be answered.
+
+        That is so if the request came in a circle, or if the peer has too many live requests for the same already: each of
+        them gets all news of it.
+        """
         request = exchange.request
+        if request.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE:
+            connection.faulted(Fault.TOO_MANY_REQUESTS.value, "live requests for the same")
+            connection.session.refuse(exchange)
+            return False
         self.metrics.requests[type(request)].inc()
         if request.ttl > 0 and self.settings.relays:
             if self._loops.is_loop(connection.session, request, self._by_session):
@@ -288,10 +296,6 @@ class Node:
         if request.is_live:
             self.live.add(connection, exchange)
         return True
-
-    def is_asked_too_often(self, connection: Connection, request: Request) -> bool:
-        """Tell whether the peer has too many live requests for the same already: each of them gets all news of it."""
-        return request.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE
 
     def _forward(self, route: Route, hashes: tuple[bytes, ...] | None = None) -> None:
         others = [known.session for known in self.connections if known.is_established]
