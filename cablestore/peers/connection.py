@@ -1,6 +1,9 @@
 """One Cable connection: bytes from and to a peer, its session, and its limits.
 
 `PeerLink` has the transport, `AnswerQueue` answers the peer's requests, `shares` counts the time that the peer takes.
+
+Data flows one way: bytes come in, the session returns events, and `Connection._take` is the one place where each event goes
+to what it is for. Events of our own requests go to the owner, which knows why they were sent.
 """
 
 from __future__ import annotations
@@ -75,7 +78,7 @@ class ConnectionOwner(Protocol):
     def received_extra(self, connection: Connection, frame: bytes) -> None:
         """Take a frame of a reconciliation."""
 
-    def lost(self, connection: Connection, reason: str) -> None:
+    def lost(self, connection: Connection) -> None:
         """Forget a connection that is over."""
 
 
@@ -147,12 +150,12 @@ class Connection(PeerLink):
         self.is_slow = False
         self.answers.go_on()
 
-    def _lost(self, reason: str) -> None:
+    def _lost(self) -> None:
         self._take(self.session.lose())
         self.answers.close()
         if not self.met.done():
             self.met.set_result(False)
-        self._owner.lost(self, reason)
+        self._owner.lost(self)
 
     # --- sending -------------------------------------------------------------------------------
 

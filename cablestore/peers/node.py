@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, Self
 
 from cablestore import limits
@@ -86,7 +87,7 @@ class Node:
             metrics=self.metrics,
             run=self._run,
         )
-        self._listener = PeerListener(context, self._new_connection, _until_closed)
+        self._listener = PeerListener(context, partial(Connection, context, self), _until_closed)
         self.intake = PostIntake(context, self._halt_fetches)
         self.sync = Sync(context, self.intake, self.connections)
         self.reconciler = Reconciler(context, self.intake, self.sync)
@@ -213,14 +214,9 @@ class Node:
 
     # --- connections ---------------------------------------------------------------------------
 
-    def _new_connection(self, dialed: Address | None) -> Connection:
-        return Connection(self.context, self, dialed)
-
     async def _connect_once(self, address: Address) -> Connection:
         """Connect to a peer for one purpose: nothing else is asked of it."""
-        return await self._listener.connect(
-            address, new_link=lambda dialed: Connection(self.context, self, dialed, is_once=True)
-        )
+        return await self._listener.connect(address, new_link=partial(Connection, self.context, self, is_once=True))
 
     async def _connect_met(self, address: Address) -> Connection:
         """Connect to a Cable port, and wait until both sides know that the other one reconciles. Raises NodeError."""
@@ -260,13 +256,12 @@ class Node:
         """Take a frame of a reconciliation."""
         self.reconciler.received(connection, frame)
 
-    def lost(self, connection: Connection, reason: str) -> None:
+    def lost(self, connection: Connection) -> None:
         """Forget a connection that is over."""
         self._listener.remove(connection)
         self.intake.paused.discard(connection)
         self._by_session.pop(connection.session, None)
         self.metrics.disconnected(connection.received_size_bytes, connection.sent_size_bytes)
-        self.log.info("disconnected", extra={"peer": connection.name, "reason": reason})
         self.sync.lost(connection)
 
     # --- answering -----------------------------------------------------------------------------
