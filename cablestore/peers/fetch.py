@@ -42,8 +42,8 @@ class Fetches:
     """The fetches of all peers."""
 
     def __init__(self, context: PeerContext, intake: PostIntake) -> None:
-        self._context = context
-        self._intake = intake
+        self.context: Final = context
+        self.intake: Final = intake
         self.wanted: Final[Wanted[Connection]] = Wanted()
         self.storing: Final[set[bytes]] = set()
         """Hashes of posts that have come and are not stored yet."""
@@ -57,7 +57,7 @@ class Fetches:
 
     def begin(self, connection: Connection, progress: Callable[[int], None] | None = None) -> Fetch:
         """Fetch from a peer from now until it is lost. `progress` gets the number of posts as they are stored."""
-        fetch = self._of_peers[connection] = Fetch(self._context, self._intake, self, connection, progress)
+        fetch = self._of_peers[connection] = Fetch(self, connection, progress)
         return fetch
 
     def lost(self, connection: Connection) -> None:
@@ -107,16 +107,8 @@ class Fetches:
 class Fetch:
     """The fetching of posts from one peer."""
 
-    def __init__(
-        self,
-        context: PeerContext,
-        intake: PostIntake,
-        fetches: Fetches,
-        connection: Connection,
-        progress: Callable[[int], None] | None,
-    ) -> None:
-        self._context = context
-        self._intake = intake
+    def __init__(self, fetches: Fetches, connection: Connection, progress: Callable[[int], None] | None) -> None:
+        self._context = fetches.context
         self._all = fetches
         self._connection = connection
         self._progress = progress
@@ -220,7 +212,7 @@ class Fetch:
             self._all.wanted.arrived(digest)
             self._all.storing.add(digest)
         self._storing += 1
-        self._intake.store_posts_of(self._connection, posts, lambda outcomes: self._stored(posts, outcomes))
+        self._all.intake.store_posts_of(self._connection, posts, lambda outcomes: self._stored(posts, outcomes))
 
     def _conclude(self, exchange: Exchange) -> None:
         self._requests.remove(exchange)

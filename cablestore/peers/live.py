@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from cablestore.peers.connection import Connection
@@ -14,25 +15,22 @@ from cablestore.protocol.message import ModerationRequest, Request, StateRequest
 from cablestore.store import answers
 
 
+@dataclass(slots=True, eq=False)
 class LiveRequest:
     """One live request. News that come while the history is still being sent wait, so that nothing is missed."""
 
-    __slots__ = ("_known", "_waiting", "connection", "exchange")
-
-    def __init__(self, connection: Connection, exchange: Exchange) -> None:
-        self.connection: Final = connection
-        self.exchange: Final = exchange
-        self._waiting: dict[bytes, int] = {}
-        """Hashes that wait, with the numbers of their entries in the arrival log."""
-        self._known = 0
-        """Last entry of the state that the peer got. News of it may come later than the state."""
+    connection: Final[Connection]
+    exchange: Final[Exchange]
+    _waiting: dict[bytes, int] = field(default_factory=dict)
+    """Hashes that wait, with the numbers of their entries in the arrival log."""
+    _known: int = 0
+    """Last entry of the state that the peer got. News of it may come later than the state."""
 
     def tell(self, news: Iterable[News]) -> None:
         """Send the peer what is news to it, now or when the history is sent."""
         if self.connection.session.is_spared:
             news = [item for item in news if item.is_bearable]
-        is_live = self.exchange.state is State.LIVE
-        if is_live:
+        if self.exchange.state is State.LIVE:
             self._answer([item.hash for item in news if item.sequence > self._known])
         else:
             before = len(self._waiting)

@@ -57,13 +57,15 @@ _UNDER_WAY: Final = "another reconciliation with this peer is under way"
 
 
 class ReconcileJob(NamedTuple):
-    """Work of one conversation, or of several: what to reconcile with whom. `progress` gets the number of posts as they are stored."""
+    """Work of one conversation, or of several."""
 
     link: PeerLink
     terms: Terms
     report: ReconcileReport
+    """Gets the counts."""
     purpose: Purpose = Purpose.RECONCILE
     progress: Callable[[int], None] | None = None
+    """Gets the number of posts as they are stored."""
 
 
 class Reconciler:

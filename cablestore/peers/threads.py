@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Stopwatch:
-    """How much of its time a thread spends on a piece of work. Made in that thread, and used there alone.
+    """Measure of the time that a thread spends on a piece of work. Made in that thread, and used there alone.
 
     Asking the system what the thread spent costs ten times as much as reading the clock. So for work that is over soon,
     the time that passed is taken; for longer work, during which another thread may have run, the system is asked.
