@@ -192,7 +192,7 @@ class PeerSync:
             await asyncio.sleep(self._context.settings.list_every_s)
             is_long_round = number % _ROUNDS == 0
             again = self._followed if self._fetch.take_overflow() else self._quiet if is_long_round else set[str]()
-            await self._together([self._history(channel) for channel in sorted(again)])
+            await self._together(map(self._history, sorted(again)))
             if is_long_round or not self._connection.is_met:  # a peer that reconciles announces new channels itself
                 await self._follow(asks=True)
             await self._settle()
@@ -218,7 +218,7 @@ class PeerSync:
         channels = await self._new_channels(asks=asks)
         self.report.channels += len(channels)
         if channels or self._moderating is None:
-            await self._together([self._channel(channel) for channel in channels], self._moderation(channels))
+            await self._together([*map(self._channel, channels), self._moderation(channels)])
 
     async def _settle(self) -> None:
         """Store the marks of the passes when all posts are here. If news come without a break there is no such moment."""
@@ -227,9 +227,9 @@ class PeerSync:
                 await self._fetch.drained()
                 self._put_marks()
 
-    async def _together(self, works: list[Coroutine[Any, Any, None]], *others: Coroutine[Any, Any, None]) -> None:
+    async def _together(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
         async with asyncio.TaskGroup() as group:
-            for work in (*works, *others):
+            for work in works:
                 group.create_task(work)
 
     async def _new_channels(self, *, asks: bool) -> list[str]:

@@ -47,6 +47,7 @@ from cablestore.protocol.message import (
     HashResponse,
     ListRequest,
     ListResponse,
+    ModerationRequest,
     PostRequest,
     PostResponse,
     Request,
@@ -129,6 +130,8 @@ def test_the_limit_on_hashes_is_that_of_limits() -> None:
     hashes = tuple(number.to_bytes(32, "big") for number in range(limits.MAX_HASHES_PER_REQUEST + 1))
     asked(a, b, PostRequest(b"", hashes[:-1]))
     a.ask(PostRequest(b"", hashes), 0)
+    assert faults(carry(a, b)) == [Fault.TOO_MANY_HASHES]
+    a.ask(ModerationRequest(b"", tuple(map(bytes.hex, hashes)), 0, 0), 0)
     assert faults(carry(a, b)) == [Fault.TOO_MANY_HASHES]
 
 
