@@ -65,12 +65,9 @@ def note_named(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
     if not state.counters.loose:
         return
     for entry in message.causal_history:
-        known = state.known(entry.message_id)
-        if known is not None and known.state is MessageState.LOGGED:
-            place = place_of(known.lamport_ms, entry.message_id)
-            row = state.loose.get(place)
-            if row is not None:
-                _note_named(state, place, loose_end_of(row), message.sender_id, now_ms)
+        place = state.logged_place(entry.message_id)
+        if place is not None and (row := state.loose.get(place)) is not None:
+            _note_named(state, place, loose_end_of(row), message.sender_id, now_ms)
 
 
 def _note_named(state: ChannelState, place: bytes, loose: LooseEnd, by: str, now_ms: int) -> None:

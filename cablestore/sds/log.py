@@ -26,7 +26,8 @@ from cablestore.index.memory import MemoryDB
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.protocol.keys import after_prefix
 from cablestore.sds.bloom import RollingFilter
-from cablestore.sds.channel import ChannelTransaction, Received
+from cablestore.sds.channel import ChannelTransaction
+from cablestore.sds.delivery import Received
 from cablestore.sds.effects import Effect
 from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.records import Counters, counters_of
@@ -247,7 +248,7 @@ class LogChannel:
     def receive(self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True) -> Received:
         """Take bytes from the transport. No content makes it raise."""
         with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
-            return transaction.receive(data, now_ms, retrieval_hint=retrieval_hint)
+            return transaction.receive(data, now_ms, retrieval_hint)
 
     def receive_all(self, data: Iterable[bytes], now_ms: int, *, sync: bool = True) -> list[Received]:
         """Take many messages, up to a thousand in one write. What was written before an error stays."""
@@ -261,9 +262,9 @@ class LogChannel:
     def retrieved(
         self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True
     ) -> Received:
-        """Take bytes retrieved from a store: see `ChannelTransaction.retrieved`."""
+        """Take bytes retrieved from a store: as `receive`, but ignore old requests, and take own messages too."""
         with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
-            return transaction.retrieved(data, now_ms, retrieval_hint=retrieval_hint)
+            return transaction.receive(data, now_ms, retrieval_hint, retrieved=True)
 
     def met(self, message_ids: Iterable[str], *, sync: bool = True) -> None:
         """Treat dependencies as met: see `ChannelTransaction.met`."""
@@ -285,7 +286,7 @@ class LogChannel:
     def outbox(self, after: int = 0, most: int = MAX_SDS_EFFECTS_READ) -> list[tuple[int, Effect]]:
         """Return the first unconfirmed effects with numbers above `after`, in order."""
         with self._log._reading(self) as transaction:  # noqa: SLF001
-            return list(transaction.outbox(after, min(most, MAX_SDS_EFFECTS_READ)))
+            return transaction.outbox(after, min(most, MAX_SDS_EFFECTS_READ))
 
     def log(self, after: SdsMessage | None = None) -> Iterator[SdsMessage]:
         """Yield the log in its order, from the first message or after `after`.
@@ -296,9 +297,7 @@ class LogChannel:
 
     def log_from(self, lamport_ms: int) -> Iterator[SdsMessage]:
         """Yield the log in its order, from a Lamport time on: see `log`."""
-        yield from self._paged(
-            lambda transaction, last: transaction.log_from(lamport_ms) if last is None else transaction.log(last), None
-        )
+        yield from self._paged(lambda transaction, last: transaction.log(last, from_ms=lamport_ms), None)
 
     def newest(self, most: int = 50) -> list[SdsMessage]:
         """Return the last messages of the log, the last one first."""

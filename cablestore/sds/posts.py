@@ -19,8 +19,8 @@ from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.protocol.body import JOIN, TEXT, TOPIC
 from cablestore.protocol.crypto import HASH_SIZE_BYTES, post_hash
 from cablestore.protocol.post import Post
-from cablestore.sds.channel import Received, ReceiveResult
 from cablestore.sds.codec import decode, encode
+from cablestore.sds.delivery import Received, ReceiveResult
 from cablestore.sds.effects import Deliver, Effect, Missing, Retrieve
 from cablestore.sds.log import CausalLog, LogChannel
 from cablestore.sds.message import SdsMessage

@@ -8,8 +8,8 @@ import pytest
 from sds_people import CHANNEL, SMALL, START_MS, Member
 
 from cablestore.sds import sync_ids
-from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.codec import decode, encode
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.dialects import NIM, SPEC
 from cablestore.sds.effects import Lost, Missing, Reason, Send
 from cablestore.sds.message import HistoryEntry, SdsMessage
