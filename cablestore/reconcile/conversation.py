@@ -69,7 +69,7 @@ from cablestore.reconcile.outgoing import OutgoingPosts
 from cablestore.reconcile.session import ReconcileSession, SessionLimits
 from cablestore.reconcile.sets import CorrectedSet, OrderedSet
 from cablestore.reconcile.splitting import Splitting
-from cablestore.reconcile.transfer import Expected, decode_message
+from cablestore.reconcile.transfer import decode_message
 
 _AUDIT_TURNS: Final = 3
 _AUDIT_RANGES: Final = 256
@@ -160,7 +160,7 @@ class ReconcileConversation:
         self._window = EVERYTHING
         self._peer_takes = False
         self._outgoing = OutgoingPosts(hooks.post)
-        self._expected = Expected()
+        self._expected: set[SyncID] = set()
         self._held: deque[ConversationMessage] = deque()
         self._unstored: set[int] = set()
         self._batches = 0
@@ -324,7 +324,7 @@ class ReconcileConversation:
             self._have += step.have
             self._need += step.need
         if self._terms.takes:
-            self._expected.add(step.need)
+            self._expected.update(step.need)
         if self._peer_takes:
             self._outgoing.add(step.have)
 
@@ -363,8 +363,10 @@ class ReconcileConversation:
         posts = []
         for content in message.contents:
             transferred = decode_message(content, SPEC)
-            if self._expected.take(transferred.post_id):
-                posts.append(transferred.payload)
+            post_id = transferred.post_id
+            if post_id in self._expected:
+                self._expected.remove(post_id)
+                posts.append(transferred.message.payload)
             else:
                 self.findings.unasked += 1
         if self.findings.unasked > MAX_TALK_UNASKED:

@@ -23,7 +23,7 @@ not know this ignore it as left over.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 from cablestore.errors import DecodeError, ReconcileError
 from cablestore.limits import (
@@ -153,18 +153,9 @@ class SumsResponse(NamedTuple):
 ConversationMessage = (
     Hello | Accepted | Ended | PayloadFrame | PostsFrame | Stored | Given | Done | SumsRequest | SumsResponse
 )
-_KINDS: Final[dict[type[ConversationMessage], int]] = {
-    Hello: 1,
-    Accepted: 2,
-    Ended: 3,
-    PayloadFrame: 4,
-    PostsFrame: 5,
-    Stored: 6,
-    Given: 7,
-    Done: 8,
-    SumsRequest: 9,
-    SumsResponse: 10,
-}
+"""Message of a conversation. They are in the order of their kinds, from 1 on."""
+_TYPES: Final = dict(enumerate(get_args(ConversationMessage), 1))
+_KINDS: Final = {type_: kind for kind, type_ in _TYPES.items()}
 HELLO: Final = bytes((_KINDS[Hello],))
 """First byte of a frame that begins a conversation."""
 _NO_TALK: Final = 0
@@ -250,15 +241,11 @@ def _read(kind: int, frame: bytes, at: int) -> tuple[ConversationMessage, int]: 
             return _posts(frame, at)
         case 6 | 8:
             count, at = read_varint(frame, at)
-            return Stored(count) if kind == 6 else Done(count), at
+            return _TYPES[kind](count), at
         case 7:
             return Given(), at
-        case 4:
-            return PayloadFrame(frame[at:]), len(frame)
-        case 9:
-            return SumsRequest(frame[at:]), len(frame)
-        case 10:
-            return SumsResponse(frame[at:]), len(frame)
+        case 4 | 9 | 10:
+            return _TYPES[kind](frame[at:]), len(frame)
     raise DecodeError(0, f"a frame has the unknown kind {kind}")
 
 
