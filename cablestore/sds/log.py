@@ -115,8 +115,12 @@ class CausalLog:
             return list(channel_ids(source))
 
     def status(self) -> list[ChannelStatus]:
-        """Return the status of each channel, also of those that are not open."""
-        return channel_statuses(self._database)
+        """Return the status of each channel, in the order of their ids, also of those that are not open.
+
+        This reads one row per channel.
+        """
+        with self._database.snapshot() as source:
+            return [_status(self._database, each, Table(source, each, STATE)) for each in channel_ids(source)]
 
     @contextmanager
     def batch(self, *, sync: bool = True) -> Iterator[None]:
@@ -377,12 +381,6 @@ class ChannelStatus:
     """The Lamport clock, close to milliseconds since 1970."""
     disk_size_bytes: int
     """Approximate size; the last writes may not be counted."""
-
-
-def channel_statuses(database: Database) -> list[ChannelStatus]:
-    """Return the status of each channel, in the order of their ids. This reads one row per channel."""
-    with database.snapshot() as source:
-        return [_status(database, channel_id, Table(source, channel_id, STATE)) for channel_id in channel_ids(source)]
 
 
 def _status(database: Database, channel_id: str, table: Table) -> ChannelStatus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -204,18 +204,17 @@ class Counters:
 
     def packed(self) -> bytes:
         """Return the row."""
-        return pack([getattr(self, name) for name in _COUNTER_NAMES])
+        return pack([getattr(self, name) for name in self.__slots__])
 
 
-_COUNTER_NAMES: Final = tuple(each.name for each in fields(Counters))
-_FIRST_COUNTERS: Final = _COUNTER_NAMES.index("senders")
+_FIRST_COUNTERS: Final = Counters.__slots__.index("senders")
 """Number of counters in the first version that kept logs."""
 
 
 def counters_of(row: bytes) -> Counters:
     """Return the value of a row."""
     values = unpack(row)
-    if not isinstance(values, list) or not _FIRST_COUNTERS <= len(values) <= len(_COUNTER_NAMES):
+    if not isinstance(values, list) or not _FIRST_COUNTERS <= len(values) <= len(Counters.__slots__):
         raise CorruptStoreError(
             "a causal log was written by another version of cablestore, or its state is damaged. "
             "Remove the folder sds and fetch the channel from its members"

@@ -19,14 +19,11 @@ def remember(state: ChannelState, message: SdsMessage) -> None:
     prefix = sized_prefix(share_of(state, message.sender_id))
     kept = state.sync_ids.some(prefix, after_prefix(prefix), MAX_SDS_SYNC_IDS)
     if len(kept) == MAX_SDS_SYNC_IDS:
-        part = kept[0][0]
-        _forget(state, part, id_of(part[len(prefix) :]))
+        oldest, _ = kept[0]
+        message_id = id_of(oldest[len(prefix) :])
+        state.sync_ids.delete(oldest)
+        known = state.known(message_id)
+        if known is not None and known.state is MessageState.SYNC:
+            state.ids.delete(message_id.encode())
     state.sync_ids.put(prefix + place_of(message.lamport_ms or 0, message.message_id), b"")
     state.put_known(message.message_id, Known(MessageState.SYNC))
-
-
-def _forget(state: ChannelState, part: bytes, message_id: str) -> None:
-    state.sync_ids.delete(part)
-    known = state.known(message_id)
-    if known is not None and known.state is MessageState.SYNC:
-        state.ids.delete(message_id.encode())
