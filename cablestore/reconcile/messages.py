@@ -34,6 +34,7 @@ from cablestore.limits import (
 )
 from cablestore.protocol.fields import read_choice, read_sized, read_text, sized
 from cablestore.protocol.keys import NS_PER_MS
+from cablestore.protocol.message import FrameReader
 from cablestore.protocol.varint import encode_varint, read_varint
 from cablestore.reconcile.ids import END_NS
 
@@ -276,3 +277,20 @@ def _posts(frame: bytes, at: int) -> tuple[PostsFrame, int]:
         content, at = read_sized(frame, at, "transferred message")
         contents.append(content)
     return PostsFrame(batch, tuple(contents)), at
+
+
+class ReconcileFrameReader(FrameReader):
+    """A `FrameReader` that returns empty frames too, and whose errors are ReconcileErrors."""
+
+    def __init__(self, max_size_bytes: int) -> None:
+        super().__init__(max_size_bytes, skips_empty=False)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes, return the contents of the frames that are whole now.
+
+        Raises ReconcileError for a size that is not a minimal varint or is above the limit. The stream cannot be read on then.
+        """
+        try:
+            return super().feed(data)
+        except DecodeError as error:
+            raise ReconcileError(f"the stream has no frame here: {error}") from None

@@ -47,26 +47,21 @@ class OrderedSet(Protocol):
 
     def count(self, within: Range) -> int:
         """Return how many ids the range has."""
-        ...
 
     def fingerprint(self, within: Range) -> Fingerprint:
         """Return the fingerprint of the ids of the range."""
-        ...
 
     def items(self, within: Range) -> list[SyncID]:
         """Return the ids of the range, in order."""
-        ...
 
     def select(self, within: Range, k: int) -> SyncID:
         """Return the id number k of the range, counted from 0. Raises IndexError if there is none."""
-        ...
 
     def cut(self, within: Range, k: int, slack: int) -> Bound:
         """Return a bound inside the range with k of its ids below, or up to `slack` more or fewer if that is found sooner.
 
         `k` is at least 1 and less than the number of ids in the range.
         """
-        ...
 
 
 _CHUNK_IDS: Final = 32
@@ -135,10 +130,8 @@ class MemorySet:
     def add(self, sync_id: SyncID) -> bool:
         """Add an id; return whether it is new. Raises ReconcileError if no range can hold it."""
         key = key_of(checked(sync_id))
-        at = max(bisect_right(self._firsts, key) - 1, 0)
-        keys = self._chunks[at].records() if self._chunks else []
-        place = bisect_left(keys, key)
-        if place < len(keys) and keys[place] == key:
+        at, keys, place = self._find(key)
+        if key in keys[place : place + 1]:
             return False
         self._replace(at, [*keys[:place], key, *keys[place:]])
         return True
@@ -146,12 +139,8 @@ class MemorySet:
     def discard(self, sync_id: SyncID) -> bool:
         """Remove an id; return whether it was there."""
         key = key_of(checked(sync_id))
-        at = bisect_right(self._firsts, key) - 1
-        if at < 0:
-            return False
-        keys = self._chunks[at].records()
-        place = bisect_left(keys, key)
-        if place == len(keys) or keys[place] != key:
+        at, keys, place = self._find(key)
+        if key not in keys[place : place + 1]:
             return False
         self._replace(at, keys[:place] + keys[place + 1 :])
         return True
@@ -159,6 +148,12 @@ class MemorySet:
     def snapshot(self) -> MemorySetSnapshot:
         """Return the present state, which later changes do not affect."""
         return MemorySetSnapshot(list(self._chunks), list(self._firsts))
+
+    def _find(self, key: bytes) -> tuple[int, list[bytes], int]:
+        """Return the index of the chunk to which a key belongs, the keys of the chunk, and how many of them are less."""
+        at = max(bisect_right(self._firsts, key) - 1, 0)
+        keys = self._chunks[at].records() if self._chunks else []
+        return at, keys, bisect_left(keys, key)
 
     def _replace(self, at: int, keys: list[bytes]) -> None:
         """Replace the chunk at an index by chunks of these keys."""

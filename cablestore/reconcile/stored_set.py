@@ -185,7 +185,8 @@ class StoredSet:
         node, start = path[-1].node, path[-1].ids
         at = bisect_right(node.ids, rank - start) - 1
         while isinstance(part := self._part(node, at), _Branch):
-            path.append(self._step(path[-1], at, part))
+            _, ids, xor_, sum_ = path[-1]
+            path.append(_Step(part, ids + node.ids[at], xor_ ^ node.xors[at], sum_ + node.sums[at]))
             node, start = part, path[-1].ids
             at = bisect_right(node.ids, rank - start) - 1
         return _id_of(part.record(rank - start - node.ids[at]))
@@ -208,11 +209,6 @@ class StoredSet:
                 more_xor, more_sum = part.sums_below(number)
                 return Fingerprint(ids + number, xor_ ^ more_xor, sum_ + more_sum)
             path.append(_Step(part, ids, xor_, sum_))
-
-    @staticmethod
-    def _step(step: _Step, at: int, part: _Branch) -> _Step:
-        node, ids, xor_, sum_ = step
-        return _Step(part, ids + node.ids[at], xor_ ^ node.xors[at], sum_ + node.sums[at])
 
     def _collect(self, node: _Branch | _Leaf, lower: _Place, upper: _Place, found: list[bytes]) -> None:
         """Append the records of a node from one place to another."""

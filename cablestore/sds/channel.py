@@ -19,7 +19,7 @@ sender has that. A Bloom filter of the newest ids goes with each message and sho
 messages without content carry histories and requests (`history`).
 
 Everything is an event: send, receive, retrieved, met, tick. A ChannelTransaction is one or more events over one state of
-the database. `rows` returns all their changes for one atomic write; without that write nothing happened. What the
+the database. The rows of its state are all their changes, for one atomic write; without that write nothing happened. What the
 application must do is in the outbox, in the same write, until it is confirmed.
 """
 
@@ -29,42 +29,29 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from cablestore.errors import SdsError
-from cablestore.index.database import Source
 from cablestore.limits import MAX_SDS_LAMPORT_AHEAD_MS
 from cablestore.sds import acknowledgements, delivery, history, missing, repair_answers
-from cablestore.sds.bloom import RollingFilter
 from cablestore.sds.codec import decode, encode
 from cablestore.sds.delivery import Received, ReceiveResult
 from cablestore.sds.effects import Effect, Reason
 from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage, message_id_of
 from cablestore.sds.outbox import effect_of, tell_ephemeral, tell_send, tell_send_other
-from cablestore.sds.records import Counters, KeptMessage
-from cablestore.sds.settings import Settings
+from cablestore.sds.records import KeptMessage
 from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import place_of
-
-_DEFAULT: Final = Settings()
 
 
 class ChannelTransaction:
     """Events of one channel over one state. Time and randomness are arguments. Times are milliseconds since 1970."""
 
-    def __init__(
-        self,
-        source: Source,
-        channel_id: str,
-        sender_id: str,
-        settings: Settings = _DEFAULT,
-        rolling: RollingFilter | None = None,
-    ) -> None:
-        """Begin over one state. `rolling` is the filter that the same writer's last write left: see `ChannelState`."""
-        self.state: Final = ChannelState(source, channel_id, sender_id, settings, rolling)
+    def __init__(self, state: ChannelState) -> None:
+        self.state: Final = state
 
     # --- events ---------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Make the channel's row. Make its filter again if its parameters have changed."""
-        if self.counters.logged:
+        if self.state.counters.logged:
             _ = self.state.filter
 
     def send(
@@ -169,13 +156,9 @@ class ChannelTransaction:
 
     # --- results --------------------------------------------------------------------------------
 
-    def rows(self) -> dict[bytes, bytes | None]:
-        """Return all changes of these events, None for deleted rows. Write them all at once, or not at all."""
-        return self.state.rows()
-
     def outbox(self, after: int, most: int) -> list[tuple[int, Effect]]:
         """Return at most `most` unconfirmed effects with numbers above `after`, in order."""
-        first = max(after, self.counters.confirmed) + 1
+        first = max(after, self.state.counters.confirmed) + 1
         rows = self.state.outbox.some(first.to_bytes(8, "big"), None, most)
         return [(int.from_bytes(part, "big"), effect_of(self.state, row)) for part, row in rows]
 
@@ -189,20 +172,10 @@ class ChannelTransaction:
 
     # --- reading --------------------------------------------------------------------------------
 
-    @property
-    def counters(self) -> Counters:
-        """The Lamport clock and the counts of messages."""
-        return self.state.counters
-
     def message(self, message_id: str) -> SdsMessage | None:
         """Return a message of the log without its filter, None if it is not in the log."""
         place = self.state.logged_place(message_id)
         return None if place is None else self.state.kept(place).message
-
-    def encoded(self, message_id: str) -> bytes | None:
-        """Return the bytes of a message of the log without its filter, None if it is not in the log. Stores answer with them."""
-        message = self.message(message_id)
-        return None if message is None else encode(message, self.state.settings.dialect)
 
     def log(self, after: SdsMessage | None = None, *, from_ms: int = 0, reverse: bool = False) -> Iterator[SdsMessage]:
         """Yield the log in its order, from a Lamport time on or after `after`; or backwards from its end."""
@@ -222,5 +195,5 @@ class ChannelTransaction:
         parts = [part for timers in self.state.timers for part, _ in timers.some(b"", None, 1)]
         due = [int.from_bytes(part[:8], "big") for part in parts]
         if self.state.settings.sync_interval_ms is not None:
-            due.append(self.counters.sync_ms)
+            due.append(self.state.counters.sync_ms)
         return min(due, default=None)

@@ -24,7 +24,7 @@ from cablestore.limits import (
     MAX_SDS_WAITING,
     MAX_SDS_WAITING_SIZE_BYTES,
 )
-from cablestore.sds import history, missing, shares, sync_ids
+from cablestore.sds import history, missing, shares
 from cablestore.sds.effects import Lost
 from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.outbox import tell, tell_delivered
@@ -107,7 +107,7 @@ def enter(state: ChannelState, kept: KeptMessage, lamport_ms: int, *, is_own: bo
     known = state.known(message_id)
     is_awaited = _has_come(state, message_id, known)
     place = place_of(lamport_ms, message_id)
-    _enter(state, place, kept, is_named=known is not None and known.is_named)
+    _put(state, place, kept, is_named=known is not None and known.is_named)
     if not is_own:
         tell_delivered(state, place)
     if is_awaited:
@@ -126,7 +126,7 @@ def take_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
     _note_missing(state, message, now_ms)
     if state.settings.dialect.logs_sync and not state.is_here(message.message_id):
         _has_come(state, message.message_id, state.known(message.message_id))
-        sync_ids.remember(state, message)
+        history.remember_sync(state, message)
         _deliver(state, _released(state, message.message_id))
 
 
@@ -181,7 +181,7 @@ def _unmet(state: ChannelState, message: SdsMessage, lamport_ms: int) -> list[tu
     return list(unmet.values())
 
 
-def _enter(state: ChannelState, place: bytes, kept: KeptMessage, *, is_named: bool) -> None:
+def _put(state: ChannelState, place: bytes, kept: KeptMessage, *, is_named: bool) -> None:
     """Put a message into the log at its place."""
     message_id, lamport_ms = kept.message.message_id, lamport_of(place)
     state.put_logged(place, kept.packed())
@@ -240,7 +240,7 @@ def _deliver(state: ChannelState, free: list[bytes]) -> None:
         kept = state.kept_waiting(place)
         known = state.known(message_id)
         _stop_waiting(state, place)
-        _enter(state, place, kept, is_named=known is not None and known.is_named)
+        _put(state, place, kept, is_named=known is not None and known.is_named)
         tell_delivered(state, place)
         for released in _released(state, message_id):
             heappush(free, released)

@@ -12,13 +12,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from cablestore.sds import missing, sync_ids
+from cablestore.limits import MAX_SDS_SYNC_IDS
+from cablestore.protocol.keys import after_prefix
+from cablestore.sds import missing
 from cablestore.sds.effects import Reason
 from cablestore.sds.message import HistoryEntry, SdsMessage, message_id_of
 from cablestore.sds.outbox import tell_send_other
-from cablestore.sds.records import LooseEnd, MessageState, loose_end_of
+from cablestore.sds.records import Known, LooseEnd, MessageState, loose_end_of
+from cablestore.sds.shares import share_of
 from cablestore.sds.state import ChannelState
-from cablestore.sds.tables import place_of
+from cablestore.sds.tables import id_of, place_of, sized_prefix
 
 _LOOSE_ENDS_READ: Final = 1_024
 """How many loose ends are read to choose from for a sync message."""
@@ -119,6 +122,25 @@ def _sync(state: ChannelState, unnamed: list[bytes], now_ms: int) -> None:
     )
     tell_send_other(state, message, Reason.SYNC)
     if state.settings.dialect.logs_sync:
-        sync_ids.remember(state, message)
+        remember_sync(state, message)
     for place in unnamed:
         _note_named(state, place, loose_end_of(state.loose.take(place)), state.sender_id, now_ms)
+
+
+def remember_sync(state: ChannelState, message: SdsMessage) -> None:
+    """Remember the id of a sync message, own or received. If its share has too many, forget the oldest.
+
+    In a dialect whose members log and name sync messages, nothing waits for one whose id is remembered. The newest ids of each
+    share are kept, so that a flood from one sender does not displace those of others.
+    """
+    prefix = sized_prefix(share_of(state, message.sender_id))
+    kept = state.sync_ids.some(prefix, after_prefix(prefix), MAX_SDS_SYNC_IDS)
+    if len(kept) == MAX_SDS_SYNC_IDS:
+        oldest, _ = kept[0]
+        message_id = id_of(oldest[len(prefix) :])
+        state.sync_ids.delete(oldest)
+        known = state.known(message_id)
+        if known is not None and known.state is MessageState.SYNC:
+            state.ids.delete(message_id.encode())
+    state.sync_ids.put(prefix + place_of(message.lamport_ms or 0, message.message_id), b"")
+    state.put_known(message.message_id, Known(MessageState.SYNC))

@@ -27,11 +27,13 @@ from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.protocol.keys import after_prefix
 from cablestore.sds.bloom import RollingFilter
 from cablestore.sds.channel import ChannelTransaction
+from cablestore.sds.codec import encode
 from cablestore.sds.delivery import Received
 from cablestore.sds.effects import Effect
 from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.records import Counters, counters_of
 from cablestore.sds.settings import Settings
+from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import STATE, Table, channel_ids, channel_prefix
 
 T = TypeVar("T", SdsMessage, HistoryEntry)
@@ -67,7 +69,14 @@ class CausalLog:
             raise NotAStoreError(f"there are no causal logs at {path}: a program makes them with CausalLog.open")
         try:
             path.mkdir(parents=True, exist_ok=True)
-            locked = _acquire(path)
+            # Before LevelDB opens the folder: if LevelDB refuses a second open, it drops the lock of the first.
+            locked = lock(
+                path / _OWNER,
+                lambda _: StoreLockedError(
+                    f"the causal logs at {path} are open already, and one process at a time can open them: "
+                    "close them there first"
+                ),
+            )
         except OSError as error:
             raise StorageError(f"the causal logs at {path} cannot be opened: {error.strerror}") from None
         try:
@@ -177,12 +186,14 @@ class CausalLog:
             with self._database.snapshot() as source:
                 transaction = self._begin(source, channel)
                 yield transaction
-                if transaction.state.kept_filter is not None and not transaction.rows():
+                if transaction.state.kept_filter is not None and not transaction.state.rows():
                     self._filters[channel.channel_id] = transaction.state.kept_filter
 
     def _begin(self, source: SnapshotSource, channel: LogChannel) -> ChannelTransaction:
         rolling = self._filters.get(channel.channel_id)
-        return ChannelTransaction(source, channel.channel_id, channel.sender_id, channel.settings, rolling)
+        return ChannelTransaction(
+            ChannelState(source, channel.channel_id, channel.sender_id, channel.settings, rolling)
+        )
 
     def close(self) -> None:
         """Wait for the present event, then close. Effects that are not confirmed stay in the outbox."""
@@ -212,7 +223,7 @@ class _Batch:
             raise StorageError("an event of this batch failed in the middle, so nothing of the batch was written")
         rows: dict[bytes, bytes | None] = {}
         for transaction in self.transactions.values():
-            rows.update(transaction.rows())
+            rows.update(transaction.state.rows())
         return rows
 
 
@@ -314,9 +325,12 @@ class LogChannel:
             return transaction.message(message_id)
 
     def encoded(self, message_id: str) -> bytes | None:
-        """Return the bytes of a message of the log, None if it is not in the log. A store answers retrieval with them."""
-        with self._log._reading(self) as transaction:  # noqa: SLF001
-            return transaction.encoded(message_id)
+        """Return the bytes of a message of the log without its filter, None if it is not in the log.
+
+        A store answers retrieval with them.
+        """
+        message = self.message(message_id)
+        return None if message is None else encode(message, self.settings.dialect)
 
     def missing(self) -> Iterator[HistoryEntry]:
         """Yield the missing messages, which others named, in order of ids. A thousand are read at a time."""
@@ -335,7 +349,7 @@ class LogChannel:
     def counters(self) -> Counters:
         """Return the Lamport clock and the counts of messages."""
         with self._log._reading(self) as transaction:  # noqa: SLF001
-            return transaction.counters
+            return transaction.state.counters
 
     def due_ms(self) -> int | None:
         """Return when `tick` has something to do."""
@@ -345,16 +359,6 @@ class LogChannel:
 
 def _path_of(store_folder: Path | str) -> Path:
     return Path(store_folder).absolute() / CAUSAL_LOGS
-
-
-def _acquire(path: Path) -> int:
-    """Lock the folder before LevelDB opens it: if LevelDB refuses a second open, it drops the lock of the first."""
-    return lock(
-        path / _OWNER,
-        lambda _: StoreLockedError(
-            f"the causal logs at {path} are open already, and one process at a time can open them: close them there first"
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class ChannelState:
         channel_id: str,
         sender_id: str,
         settings: Settings,
-        rolling: RollingFilter | None = None,
+        rolling: RollingFilter | None,
     ) -> None:
         self.channel_id: Final = channel_id
         self.sender_id: Final = sender_id
@@ -186,7 +186,7 @@ class ChannelState:
     # --- the write -------------------------------------------------------------------------------------
 
     def rows(self) -> dict[bytes, bytes | None]:
-        """Return all changes, with the filter's blocks, for one atomic write."""
+        """Return all changes, None for deleted rows, with the filter's blocks. Write them all at once, or not at all."""
         if self.kept_filter is not None:
             self.counters.newer_slot = self.kept_filter.newer_slot
             self.counters.newer_count = self.kept_filter.newer_count

@@ -34,8 +34,8 @@ from cablestore.protocol.fields import sized
 from cablestore.protocol.waku import message_of
 from cablestore.reconcile.codec import decode, encode, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC
-from cablestore.reconcile.framing import ReconcileFrameReader
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
+from cablestore.reconcile.messages import ReconcileFrameReader
 from cablestore.reconcile.payload import Content, Header, ItemSet, Payload, PayloadPart, Shards, Topics
 from cablestore.reconcile.session import ReconcileSession
 from cablestore.reconcile.sets import MemorySet, OrderedSet

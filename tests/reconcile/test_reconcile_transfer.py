@@ -19,8 +19,8 @@ from cablestore.protocol.protobuf import fields
 from cablestore.protocol.varint import encode_varint
 from cablestore.protocol.waku import PUBSUB_TOPIC, ReceivedWakuMessage, message_of
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
-from cablestore.reconcile.framing import ReconcileFrameReader
 from cablestore.reconcile.ids import SyncID
+from cablestore.reconcile.messages import ReconcileFrameReader
 from cablestore.reconcile.transfer import (
     FORMS,
     Transferred,
