@@ -170,7 +170,7 @@ class ReconcileConversation:
         self._audit: Audit | None = None
         self._audits = 0
         self._is_audited = purpose is Purpose.RECONCILE
-        self._has_given = self._is_deleting = self._is_done = False
+        self._has_given = self._is_done = False
         self._peer_has_given = self._peer_is_done = False
 
     # --- frames in and out ----------------------------------------------------------------------
@@ -332,9 +332,7 @@ class ReconcileConversation:
 
     def _give(self) -> None:
         """Send what may be sent, and tell the peer when that is all."""
-        for batch in self._outgoing.batches():
-            self._say(batch)
-        self.findings.posts_sent = self._outgoing.posts
+        self._say_batches()
         if self._session is None or not self._session.is_done or not self._outgoing.is_idle:
             return
         if not self._is_audited:
@@ -343,15 +341,17 @@ class ReconcileConversation:
         if not self._has_given:
             self._has_given = True
             self._say(Given())
-        if self._peer_has_given and not self._is_deleting:
-            self._is_deleting = True
+        if self._peer_has_given and not self._outgoing.is_deleting:
             self._outgoing.turn_to_deletions()
-            for batch in self._outgoing.batches():
-                self._say(batch)
-            self.findings.posts_sent = self._outgoing.posts
-        if self._is_deleting and self._outgoing.is_idle and not self._is_done:
+            self._say_batches()
+        if self._outgoing.is_deleting and self._outgoing.is_idle and not self._is_done:
             self._is_done = True
-            self._say(Done(self._outgoing.posts))
+            self._say(Done(self.findings.posts_sent))
+
+    def _say_batches(self) -> None:
+        for batch in self._outgoing.batches():
+            self._say(batch)
+            self.findings.posts_sent += len(batch.contents)
 
     def _posts(self, message: PostsFrame) -> ArrivedPosts:
         if message.batch != self._batches or len(self._unstored) >= MAX_TALK_BATCHES:
