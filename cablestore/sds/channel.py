@@ -14,9 +14,9 @@ waits and the named ones are missing, so gaps are noticed:
 The log's order is (Lamport time, id). The Lamport time of a message is the present time, but later than each message that
 its sender had. So all members end with the same messages in the same order, in whatever order these arrive.
 
-Own messages are sent again until they are acknowledged. A message that names an own message shows that its
-sender has that. A Bloom filter of the newest ids goes with each message and shows, with some doubt, what else its sender has. If nobody writes, sync
-messages without content carry histories and requests (`history`).
+Own messages are sent again until they are acknowledged. A message that names an own message shows that its sender has that. A
+Bloom filter of the newest ids goes with each message and shows, with some doubt, what else its sender has. If nobody writes,
+sync messages without content carry histories and requests (`history`).
 
 Everything is an event: send, receive, retrieved, met, tick. A ChannelTransaction is one or more events over one state of
 the database. The rows of its state are all their changes, for one atomic write; without that write nothing happened. What the

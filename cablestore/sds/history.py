@@ -9,7 +9,6 @@ messages name a loose end until a member other than its sender has named it with
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Final
 
 from cablestore.limits import MAX_SDS_SYNC_IDS
@@ -41,7 +40,7 @@ def entries(state: ChannelState, places: Iterable[bytes]) -> tuple[HistoryEntry,
     """Return entries for messages of the log, in its order. They have senders only if repairs are on."""
     found = [state.kept(place).entry for place in sorted(places)]
     if state.settings.repair is None:
-        found = [replace(entry, sender_id=None) for entry in found]
+        found = [entry._replace(sender_id=None) for entry in found]
     return tuple(found)
 
 

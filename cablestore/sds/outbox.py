@@ -15,7 +15,7 @@ from cablestore.sds import effects
 from cablestore.sds.codec import encode
 from cablestore.sds.effects import Deliver, DeliverEphemeral, Effect, Reason, Send, Told
 from cablestore.sds.message import HistoryEntry, SdsMessage
-from cablestore.sds.records import entries_of, entry_parts
+from cablestore.sds.records import entries_of
 from cablestore.sds.state import ChannelState
 
 _SEND_LOGGED: Final = 1
@@ -38,18 +38,11 @@ _TOLD_KINDS: Final = {told: kind for kind, told in _TOLD.items()}
 def tell(state: ChannelState, effect: Told) -> None:
     """Put an effect into the outbox."""
     values = [getattr(effect, name) for name in effect.__slots__]
-    state.append_effect(pack([_TOLD_KINDS[type(effect)], *map(_packed, values)]))
-
-
-def _packed(value: Any) -> Any:
-    """Return an entry as a list, entries as a list of lists, anything else as it is."""
-    if isinstance(value, tuple):
-        return entry_parts(value)
-    return entry_parts([value])[0] if isinstance(value, HistoryEntry) else value
+    state.append_effect(pack([_TOLD_KINDS[type(effect)], *values]))
 
 
 def _unpacked(value: Any) -> Any:
-    """Return what `_packed` was given."""
+    """Return an attribute: a list is an entry, a list of lists are entries."""
     if not isinstance(value, list):
         return value
     return entries_of(value) if isinstance(value[0], list) else HistoryEntry(*value)
@@ -67,12 +60,12 @@ def tell_ephemeral(state: ChannelState, message: SdsMessage) -> None:
 
 def tell_send(state: ChannelState, place: bytes, reason: Reason, requests: tuple[HistoryEntry, ...] = ()) -> None:
     """Put the sending of the message at a place of the log into the outbox."""
-    state.append_effect(pack([_SEND_LOGGED, reason.value, place, entry_parts(requests)]))
+    state.append_effect(pack([_SEND_LOGGED, reason.value, place, requests]))
 
 
 def tell_send_other(state: ChannelState, message: SdsMessage, reason: Reason) -> None:
     """Put the sending of a message that is in no log into the outbox."""
-    history, requests = entry_parts(message.causal_history), entry_parts(message.repair_request)
+    history, requests = message.causal_history, message.repair_request
     parts = [message.message_id, message.lamport_ms, history, requests, message.content]
     state.append_effect(pack([_SEND_OTHER, reason.value, *parts]))
 

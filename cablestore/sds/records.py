@@ -66,11 +66,6 @@ def known_of(row: bytes | None) -> Known | None:
         ) from None
 
 
-def entry_parts(entries: Iterable[HistoryEntry]) -> list[list[str | bytes | None]]:
-    """Return entries as they are packed."""
-    return [[entry.message_id, entry.retrieval_hint, entry.sender_id] for entry in entries]
-
-
 def entries_of(parts: Iterable[list[Any]]) -> tuple[HistoryEntry, ...]:
     """Return packed entries."""
     return tuple([HistoryEntry(*part) for part in parts])
@@ -85,7 +80,7 @@ class KeptMessage(NamedTuple):
     def packed(self) -> bytes:
         """Return the row."""
         message = self.message
-        return pack([message.sender_id, entry_parts(message.causal_history), message.content, self.retrieval_hint])
+        return pack([message.sender_id, message.causal_history, message.content, self.retrieval_hint])
 
     @property
     def entry(self) -> HistoryEntry:
@@ -145,7 +140,7 @@ class Gap:
     def packed(self) -> bytes:
         """Return the row."""
         parts = [self.retrieve_ms, self.retrieved, self.lost_ms, self.request_ms, self.requested, self.told_by]
-        return pack([*entry_parts([self.entry])[0], *parts])
+        return pack([*self.entry, *parts])
 
 
 def gap_of(row: bytes) -> Gap:
