@@ -36,7 +36,7 @@ from cablestore.sds.delivery import Received, ReceiveResult
 from cablestore.sds.effects import Effect, Reason
 from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage, message_id_of
 from cablestore.sds.outbox import effect_of, tell_ephemeral, tell_send, tell_send_other
-from cablestore.sds.records import KeptMessage
+from cablestore.sds.records import KeptMessage, gap_of
 from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import place_of
 
@@ -185,10 +185,8 @@ class ChannelTransaction:
 
     def missing(self, after: str = "") -> Iterator[HistoryEntry]:
         """Yield the missing messages, which others named, in order of ids, after `after`."""
-        for part, _ in self.state.missing.rows(after.encode() + b"\0" if after else b""):
-            gap = missing.find(self.state, part.decode())
-            if gap is not None:
-                yield gap.entry
+        for _, row in self.state.missing.rows(after.encode() + b"\0" if after else b""):
+            yield gap_of(row).entry
 
     def due_ms(self) -> int | None:
         """Return when `tick` has something to do, None for never, 0 before the first tick."""

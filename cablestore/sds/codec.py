@@ -7,7 +7,6 @@ allocated. Unknown fields are skipped. If a field comes twice, the last counts. 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import itemgetter
 from typing import Final, TypeVar
 
 from cablestore.errors import DecodeError, SdsError
@@ -42,26 +41,21 @@ def encode(message: SdsMessage, dialect: SdsDialect) -> bytes:
     """
     _check(message, dialect)
     numbers = dialect.fields
-    parts = [
-        (numbers.message_id, sized_field(numbers.message_id, _text(message.message_id, "message"))),
-        (numbers.channel_id, sized_field(numbers.channel_id, _text(message.channel_id, "channel"))),
-    ]
-    if message.sender_id:
-        parts.append((numbers.sender_id, sized_field(numbers.sender_id, _text(message.sender_id, "sender"))))
-    if message.lamport_ms is not None:
-        parts.append((numbers.lamport_ms, number_field(numbers.lamport_ms, message.lamport_ms)))
-    for number, entries in (
-        (numbers.causal_history, message.causal_history),
-        (numbers.repair_request, message.repair_request),
-    ):
-        parts += [(number, sized_field(number, _entry(entry, dialect))) for entry in entries]
     filter_ = _said(message.bloom_filter, dialect)
-    if filter_ is not None:
-        parts.append((numbers.bloom_filter, sized_field(numbers.bloom_filter, filter_)))
-    if message.content is not None or dialect.empty_is_unset:
-        parts.append((numbers.content, sized_field(numbers.content, message.content or b"")))
-    parts.sort(key=itemgetter(0))
-    data = b"".join([part for _, part in parts])
+    has_content = message.content is not None or dialect.empty_is_unset
+    values = {
+        numbers.message_id: [_text(message.message_id, "message")],
+        numbers.channel_id: [_text(message.channel_id, "channel")],
+        numbers.sender_id: [_text(message.sender_id, "sender")] if message.sender_id else [],
+        numbers.causal_history: [_entry(entry, dialect) for entry in message.causal_history],
+        numbers.repair_request: [_entry(entry, dialect) for entry in message.repair_request],
+        numbers.bloom_filter: [] if filter_ is None else [filter_],
+        numbers.content: [message.content or b""] if has_content else [],
+    }
+    fields = {number: b"".join([sized_field(number, each) for each in found]) for number, found in values.items()}
+    if message.lamport_ms is not None:
+        fields[numbers.lamport_ms] = number_field(numbers.lamport_ms, message.lamport_ms)
+    data = b"".join([fields[number] for number in sorted(fields)])
     if len(data) > MAX_SDS_MESSAGE_SIZE_BYTES:
         raise SdsError(f"a message has {len(data)} bytes, {MAX_SDS_MESSAGE_SIZE_BYTES} are allowed: send less content")
     return data
