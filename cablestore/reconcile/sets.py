@@ -86,7 +86,9 @@ class SortedRecords:
 
     def records(self, start: int = 0, end: int | None = None) -> list[bytes]:
         """Return the records from one index to another."""
-        return list(map(self.record, range(start, self.count if end is None else end)))
+        joined, size = self._joined, self._size_bytes
+        last = self.count if end is None else end
+        return [joined[at : at + size] for at in range(start * size, last * size, size)]
 
     def number_below(self, key: bytes) -> int:
         """Return how many records are less than these bytes."""
