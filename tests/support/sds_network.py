@@ -19,7 +19,7 @@ from itertools import count
 from cablestore.index.database import Database, RowWriter, SnapshotSource, Source
 from cablestore.index.memory import MemoryDB
 from cablestore.sds.bloom import FilterParameters
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.effects import Deliver, Effect, Lost, Missing, Retrieve, Send
 from cablestore.sds.log import CausalLog, LogChannel
 from cablestore.sds.repair import RepairParameters
