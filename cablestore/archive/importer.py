@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
@@ -54,14 +54,7 @@ class ArchiveImportReport:
 
     def __add__(self, other: ArchiveImportReport) -> ArchiveImportReport:
         """Return the sum of both."""
-        return ArchiveImportReport(
-            self.archives + other.archives,
-            self.posts + other.posts,
-            self.known + other.known,
-            self.deleted + other.deleted,
-            self.deleted_here + other.deleted_here,
-            self.removed + other.removed,
-        )
+        return ArchiveImportReport(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
 def import_deletions(store: CableStore, verified: VerifiedIndex) -> list[bytes]:

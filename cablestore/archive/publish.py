@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 from cablestore.archive.content.client import ContentClient
@@ -80,10 +79,8 @@ class NodeTarget:
         self._runner.run(self._client.__aenter__())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._runner.run(self._client.__aexit__(None, None, None))
+    def __exit__(self, *_: object) -> None:
+        self._runner.run(self._client.__aexit__())
         self._runner.close()
 
     def datasets(self) -> list[tuple[Cid, DatasetManifest]]:

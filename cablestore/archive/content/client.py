@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 import aiohttp
@@ -35,10 +34,9 @@ from cablestore.archive.format.cid import (
     Cid,
     DatasetHasher,
     DatasetManifest,
-    ManifestFormat,
     check_filename,
     check_media_type,
-    manifest_cid,
+    manifest_of,
 )
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, UnreachableError
 
@@ -98,9 +96,7 @@ class ContentClient:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -161,10 +157,9 @@ class ContentClient:
         self, cid: Cid, tree: Cid, size_bytes: int, filename: str | None, mimetype: str | None
     ) -> UploadReport:
         """Return the report of an upload if the id that the node gave is one of the uploaded bytes."""
-        for manifest_format in ManifestFormat:
-            manifest = DatasetManifest(tree, size_bytes, filename, mimetype, manifest_format)
-            if manifest_cid(manifest) == cid:
-                return UploadReport(cid, tree, size_bytes, manifest)
+        manifest = manifest_of(cid, tree, size_bytes, filename, mimetype)
+        if manifest is not None:
+            return UploadReport(cid, tree, size_bytes, manifest)
         told = read_json(await self._manifest_answer(cid))
         found = told.get("manifest") if isinstance(told, dict) else None
         if not isinstance(found, dict) or (found.get("treeCid"), found.get("datasetSize")) != (str(tree), size_bytes):

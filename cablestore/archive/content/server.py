@@ -13,13 +13,12 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, Final, Self
 
 from aiohttp import web
 
 from cablestore import limits
-from cablestore.archive.content.api import LEAVES_ROUTE, PREFIX, VIA, disposition, item_json
+from cablestore.archive.content.api import LEAVES_ROUTE, PREFIX, SPACE_KEYS, VIA, disposition, item_json
 from cablestore.archive.content.dataset import PART_SIZE_BYTES
 from cablestore.archive.content.http import check_name, is_own_host, one_content_type
 from cablestore.archive.content.store import ContentStore
@@ -106,9 +105,7 @@ class ContentServer:
         await self._upstream.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Accept no more requests, give running ones `stop_timeout_s` to finish, then cancel them."""
         if self._server is not None:
             self._server.close()
@@ -244,11 +241,10 @@ class ContentServer:
     # --- the rest --------------------------------------------------------------------------------
 
     async def _fetch(self, request: web.Request) -> web.Response:
-        cid = _cid(request)
-        manifest = await self._upstream.manifest(cid, is_asked_by_node=VIA in request.headers)
+        answer = await self._network_manifest(request)
         if VIA not in request.headers:
-            self._upstream.begin(cid)
-        return web.json_response(item_json(cid, manifest))
+            self._upstream.begin(_cid(request))
+        return answer
 
     async def _network_manifest(self, request: web.Request) -> web.Response:
         cid = _cid(request)
@@ -266,14 +262,7 @@ class ContentServer:
 
     async def _space(self, _: web.Request) -> web.Response:
         space = await asyncio.to_thread(self._store.space)
-        return web.json_response(
-            {
-                "totalBlocks": space.total_blocks,
-                "quotaMaxBytes": space.quota_size_bytes,
-                "quotaUsedBytes": space.used_size_bytes,
-                "quotaReservedBytes": space.reserved_size_bytes,
-            }
-        )
+        return web.json_response(dict(zip(SPACE_KEYS, space, strict=True)))
 
     async def _info(self, _: web.Request) -> web.Response:
         """Answer that this is not a node of Codex' network: all fields that would name one are empty."""
