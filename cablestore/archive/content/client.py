@@ -351,23 +351,3 @@ async def _parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         raise
     if data:
         yield bytes(data)
-
-
-def upload_file(url: str, path: Path, *, filename: str | None = None, mimetype: str | None = None) -> UploadReport:
-    """Upload a file to a node: `ContentClient.upload_file` for callers without an event loop."""
-
-    async def work() -> UploadReport:
-        async with ContentClient(url) as client:
-            return await client.upload_file(path, filename=filename, mimetype=mimetype)
-
-    return asyncio.run(work())
-
-
-def download_file(url: str, cid: Cid, target: Path) -> DatasetManifest:
-    """Download a file from a node: `ContentClient.download` for callers without an event loop."""
-
-    async def work() -> DatasetManifest:
-        async with ContentClient(url) as client:
-            return await client.download(cid, target)
-
-    return asyncio.run(work())
