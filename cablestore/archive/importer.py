@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.archive import verified_posts
 from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.period import Period
@@ -25,6 +24,7 @@ from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Verdict
 from cablestore.index.view import ALL_TYPES
 from cablestore.protocol.body import Delete
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.post import Post, decode_post
 from cablestore.protocol.waku import content_topic
 from cablestore.store.intake import IntakeBatch
@@ -188,7 +188,7 @@ def posts_beside(reader: Reader, profile: Profile, entry: Entry, known: set[byte
     if not types:
         return
     topics = frozenset(entry.topics)
-    reserved = content_topic(RESERVED_CHANNEL)
+    reserved = content_topic(ARCHIVES_CHANNEL)
     for public_key in author.authors(reader):
         for digest in author.between(reader, public_key, types, *entry.period):
             post = None if digest in known else reader.post(digest)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from cablestore.archive.format.announcement import RESERVED_CHANNEL, Announcement, Link, link_text, parse_announcement
+from cablestore.archive.format.announcement import Announcement, Link, link_text, parse_announcement
 from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import VerifiedIndex, verify_index
 from cablestore.archive.format.magnet import Magnet
@@ -26,7 +26,7 @@ from cablestore.archive.remote import ByteProgress, PlaceT, Remote, Span
 from cablestore.errors import ArchiveError
 from cablestore.files import storage_errors, write_whole
 from cablestore.protocol.body import TEXT, Text
-from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
 from cablestore.store.store import CableStore, system_clock_ms
 
 ANNOUNCEMENT_WAIT_MS: Final = 20_000
@@ -53,7 +53,7 @@ def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system
     earlier = newest_announcement(store, community)
     least = earlier[1].clock + 1 if earlier else 0
     announcement = Announcement(max(clock(), least), link)
-    return store.text(RESERVED_CHANNEL, announcement.text()).hash
+    return store.text(ARCHIVES_CHANNEL, announcement.text()).hash
 
 
 def newest_announcement(store: CableStore, control_key: bytes) -> tuple[int, Announcement] | None:
@@ -62,7 +62,7 @@ def newest_announcement(store: CableStore, control_key: bytes) -> tuple[int, Ann
     Posts of other authors and other texts are ignored.
     """
     best: tuple[int, Announcement] | None = None
-    for post in store.posts_by(control_key, post_type=TEXT, channel=RESERVED_CHANNEL):
+    for post in store.posts_by(control_key, post_type=TEXT, channel=ARCHIVES_CHANNEL):
         if not isinstance(post.body, Text):
             continue
         try:

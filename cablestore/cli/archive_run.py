@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -67,12 +67,12 @@ def seed(
     """
     out = Output(as_json=as_json)
     engine = _engine(folder, **seeding)
-    with StopSignals() as signals, engine:
+    with StopSignals() as signals, engine, ExitStack() as stack:
         giving = _SeededFolder(out, engine, key_of(cabal_key))
-        with giving.offered(folder / community):
-            giving.begin(community)
-            tell_ready()
-            signals.wait(giving.look)
+        giving.offer(folder / community, stack)
+        giving.begin(community)
+        tell_ready()
+        signals.wait(giving.look)
     return signals.status
 
 
@@ -143,15 +143,12 @@ class _SeededFolder:
         self._key = key
         self.seeding: Seeder | None = None
 
-    @contextmanager
-    def offered(self, community_folder: Path) -> Iterator[None]:
-        """Answer `archive status` during the body, if the file system supports sockets."""
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(ControlServer(community_folder, self._answer))
-            except StorageError as error:
-                self._out.note(f"archive status cannot show what is seeded: {error}")
-            yield
+    def offer(self, community_folder: Path, stack: ExitStack) -> None:
+        """Answer `archive status` until the stack is closed, if the file system supports sockets."""
+        try:
+            stack.enter_context(ControlServer(community_folder, self._answer))
+        except StorageError as error:
+            self._out.note(f"archive status cannot show what is seeded: {error}")
 
     def begin(self, community: str) -> None:
         """Start to seed the folder of a community."""
@@ -234,7 +231,7 @@ class _ControlNode:
         [made] = told_by(self.store, "create", **self.making)
         if not self.community:
             self.community = made["community"]
-            self.stack.enter_context(self.giving.offered(self.making["folder"] / self.community))
+            self.giving.offer(self.making["folder"] / self.community, self.stack)
         self.due_ms = due_after(now_ms, self.making["settle_ms"])
         tell_made(self.out, made)
 

@@ -6,8 +6,10 @@ From nim-codex: codex/rest/api.nim, codex/rest/json.nim, openapi.yaml.
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any, Final
 
+from cablestore.archive.content.dataset import PART_SIZE_BYTES
 from cablestore.archive.format.cid import (
     BLOCK_SIZE_BYTES,
     CODEC_MANIFEST,
@@ -36,6 +38,23 @@ SPACE_KEYS: Final = ("totalBlocks", "quotaMaxBytes", "quotaUsedBytes", "quotaRes
 def disposition(filename: str) -> str:
     """Return the header Content-Disposition for a filename that `cid.check_filename` accepts."""
     return f'attachment; filename="{filename}"'
+
+
+async def in_parts(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield a body in parts that are large enough for a thread call. If it breaks off, yield what came before."""
+    part = bytearray()
+    try:
+        async for data in stream:
+            part += data
+            if len(part) >= PART_SIZE_BYTES:
+                yield bytes(part)
+                part.clear()
+    except Exception:
+        if part:
+            yield bytes(part)
+        raise
+    if part:
+        yield bytes(part)
 
 
 def item_json(cid: Cid, manifest: DatasetManifest) -> dict[str, Any]:

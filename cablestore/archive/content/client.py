@@ -21,6 +21,7 @@ from cablestore.archive.content.api import (
     PREFIX,
     VIA,
     disposition,
+    in_parts,
     read_item,
     read_json,
     read_list,
@@ -222,7 +223,7 @@ class ContentClient:
         async with self._data(cid, manifest, start) as (response, begins):
             if begins != start:
                 partial.restart()
-            async for part in _parts(response):
+            async for part in in_parts(response.content.iter_any()):
                 await asyncio.to_thread(partial.write, part)
 
     async def _get_leaves(self, cid: Cid, partial: PartialDownload) -> None:
@@ -230,7 +231,7 @@ class ContentClient:
         at = 0
         try:
             async with self._request("GET", f"/data/{cid}/{LEAVES_ROUTE}") as response:
-                async for part in _parts(response):
+                async for part in in_parts(response.content.iter_any()):
                     partial.add_leaves(part, at)
                     at += len(part)
         except NoSuchContentError:
@@ -242,7 +243,7 @@ class ContentClient:
         manifest = await self.manifest(cid)
         async with self._data(cid, manifest, 0) as (response, _):
             size_bytes = 0
-            async for part in _parts(response):
+            async for part in in_parts(response.content.iter_any()):
                 size_bytes += len(part)
                 if size_bytes > manifest.dataset_size_bytes:
                     raise ArchiveError(f"{self.url} gave more than the {manifest.dataset_size_bytes} bytes of {cid}")
@@ -334,20 +335,3 @@ async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
         if len(data) > limit_bytes:
             raise ArchiveError(f"{response.url} gave more than {limit_bytes} bytes, the maximum of such an answer")
     return bytes(data)
-
-
-async def _parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield an answer in parts that are large enough for a thread call. If it breaks off, yield what came before."""
-    data = bytearray()
-    try:
-        async for part in response.content.iter_any():
-            data += part
-            if len(data) >= PART_SIZE_BYTES:
-                yield bytes(data)
-                data.clear()
-    except (aiohttp.ClientError, TimeoutError):
-        if data:
-            yield bytes(data)
-        raise
-    if data:
-        yield bytes(data)

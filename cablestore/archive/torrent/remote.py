@@ -14,9 +14,10 @@ from typing import Any, BinaryIO, Final, Self
 import libtorrent as lt
 
 from cablestore import limits
+from cablestore.archive.folder import DATA, INDEX
 from cablestore.archive.remote import ByteProgress, Span
 from cablestore.archive.torrent.config import Peer, TorrentConfig
-from cablestore.archive.torrent.metainfo import DATA, INDEX, Metainfo, piece_sha1
+from cablestore.archive.torrent.metainfo import Metainfo, piece_sha1
 from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.errors import ArchiveError
 
