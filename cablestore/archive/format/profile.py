@@ -276,14 +276,6 @@ STATUS_GO: Final[Profile] = _StatusGo()
 PROFILES: Final = {profile.name: profile for profile in (RFC61, STATUS_GO)}
 
 
-def profile_named(name: str) -> Profile:
-    """Return the profile with this name, or raise ArchiveError."""
-    try:
-        return PROFILES[name]
-    except KeyError:
-        raise ArchiveError(f"unknown profile {name[:100]!r}; this version knows {', '.join(PROFILES)}") from None
-
-
 def topics_of(profile: Profile, content_topics: Iterable[str]) -> tuple[Topic, ...]:
     """Return content topics as an archive of the profile has them: sorted, each once.
 
