@@ -45,7 +45,7 @@ def publish(
 
     Run it again each week: published archives are not sent again.
     """
-    from cablestore.archive.publish import NodeTarget, Publisher, StoreTarget, Target  # noqa: PLC0415 - needs aiohttp
+    from cablestore.archive.publish import NodeTarget, Publisher, Target  # noqa: PLC0415 - needs aiohttp
 
     if (node is None) == (content_folder is None):
         raise click.UsageError("say where to publish: either --node URL or --content-folder DIR")
@@ -54,7 +54,7 @@ def publish(
     with ExitStack() as stack:
         target: Target
         if content_folder is not None:
-            target = StoreTarget(stack.enter_context(ContentStore.open(writable(content_folder))))
+            target = stack.enter_context(ContentStore.open(writable(content_folder)))
         elif node is not None:
             target = stack.enter_context(NodeTarget(node))
         published = publisher.publish(files, target, stack.enter_context(out.progress("publishing", None)))
