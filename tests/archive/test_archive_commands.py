@@ -488,3 +488,13 @@ def test_without_the_extra_it_is_said_how_to_get_it(made: Made) -> None:
     command = [sys.executable, "-c", hide, "archive", "list", str(made.folder), "--control", made.community]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (found.returncode, "pip install 'cablestore[archive]'" in found.stderr) == (2, True)
+
+
+def test_the_command_line_loads_archives_when_their_group_is_used() -> None:
+    hide = (
+        "import sys; sys.modules['aiohttp'] = None; sys.modules['libtorrent'] = None; from cablestore.cli import main; "
+    )
+    unused = "assert not [name for name in sys.modules if name.startswith('cablestore.archive')]; "
+    command = [sys.executable, "-c", f"{hide}{unused}main(['archive', '--help'])"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr, "  verify  " in found.stdout) == (0, "", True)
