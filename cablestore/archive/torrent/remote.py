@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -112,15 +113,21 @@ class TorrentRemote:
         raise ArchiveError(f"{self._folder} does not keep what is written to it: check the disk")
 
     def _wait(self, pieces: range, wanted: _WantedPieces) -> None:
-        swarm, seen = self.swarm, self.swarm.news
-        received_bytes = swarm.handle.status(0).total_payload_download
+        """Wait for pieces. Raises ArchiveError if for the stall time-out nothing came but what the torrent refused."""
+        swarm, stall_s = self.swarm, self._config.stall_timeout_s
+        arrived, kept_bytes = len(swarm.arrivals), _kept_bytes(swarm)
+        deadline_s = time.monotonic() + stall_s
+        seen = swarm.news
         while not wanted.is_here(pieces):
-            if not self._session.await_news(swarm, seen, self._config.stall_timeout_s):
-                status = swarm.handle.status(0)
-                if status.total_payload_download == received_bytes:
-                    raise ArchiveError(self._stalled(status.num_peers))
-                received_bytes = status.total_payload_download  # part of a piece, or an earlier piece: wait again
+            self._session.await_news(swarm, seen, deadline_s - time.monotonic())
             seen = swarm.news
+            if len(swarm.arrivals) > arrived:
+                arrived, deadline_s = len(swarm.arrivals), time.monotonic() + stall_s
+            elif time.monotonic() >= deadline_s:
+                now_bytes = _kept_bytes(swarm)
+                if now_bytes <= kept_bytes:
+                    raise ArchiveError(self._stalled(swarm.handle.status(0).num_peers))
+                kept_bytes, deadline_s = now_bytes, time.monotonic() + stall_s  # part of a piece came: wait again
 
     def _stalled(self, peers: int) -> str:
         refused = self.swarm.pieces_refused
@@ -206,6 +213,12 @@ class TorrentRemote:
     def _raise_if_cancelled(self) -> None:
         if self._is_cancelled:
             raise ArchiveError(self._cancelled)
+
+
+def _kept_bytes(swarm: Swarm) -> int:
+    """Return how much came, without pieces that were not what the torrent says."""
+    status = swarm.handle.status(0)
+    return int(status.total_payload_download - status.total_failed_bytes)
 
 
 class _WantedPieces:
