@@ -140,14 +140,17 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
 
 def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: CheckReport) -> None:
     """Compare a summary with the rows that it is made of."""
-    for due, present in side_by_side(summary_rows(summary, reader), reader.prefix(summary.prefix)):
+    for key, due, present in side_by_side(summary_rows(summary, reader), reader.prefix(summary.prefix)):
         if present is not None:
             report.rows += 1
-            report.sizes = meta.add_sizes(report.sizes, measure([present], catalog))
+            report.sizes = meta.add_sizes(report.sizes, measure([(key, present)], catalog))
         if due != present:
-            state = "dangling" if due is None else "missing" if present is None else "wrong"
-            key = (due or present or (b"",))[0]
-            report.tell(f"a {state} {summary.noun}", catalog.view_of(key), key)
+            report.tell(f"a {_state(due, present)} {summary.noun}", catalog.view_of(key), key)
+
+
+def _state(due: bytes | None, present: bytes | None) -> str:
+    """Return what is wrong with a row, given the expected value and the one that it has."""
+    return "dangling" if due is None else "missing" if present is None else "wrong"
 
 
 _LEFT_OUT: Final = (DATA_PREFIX, PRIVATE_PREFIX, REVERSE_PREFIX, arrival_log.PREFIX, LOCAL_PREFIX)
@@ -282,15 +285,11 @@ class Checker:
         self._measure(found)
         if found == expected:
             return
-        due, present = dict(expected), dict(found)
-        for key in sorted(due.keys() | present.keys()):
-            if due.get(key) == present.get(key):
-                continue
+        for key, due, present in side_by_side(sorted(dict(expected).items()), found):
             view = self._catalog.view_of(key)
-            if view:
-                state = "dangling" if key not in due else "missing" if key not in present else "wrong"
-                self.report.tell(f"a {state} {self._kind_of(key)}", view, key)
-            else:
+            if due != present and view:
+                self.report.tell(f"a {_state(due, present)} {self._kind_of(key)}", view, key)
+            elif due != present:
                 self.report.tell("a row that belongs to no view", "none", key)
 
     def _kind_of(self, key: bytes) -> str:
