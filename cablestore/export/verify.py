@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -27,15 +27,13 @@ from cablestore.export.manifest import (
 )
 from cablestore.export.sort import merge, write_run
 from cablestore.files import storage_errors
+from cablestore.index.check import ProblemReport
 from cablestore.index.packing import pack
 from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import Delete
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.post import Post, decode_post
-
-MAX_PROBLEMS_TOLD: Final = 100
-"""Problems that a report describes; the rest are counted."""
 
 _POST: Final = b"\x00"
 """Marks what a post says. It sorts before what tombstones say of the same hash."""
@@ -55,25 +53,12 @@ class ExportProblem:
         return f"{self.file}: {self.what}"
 
 
-@dataclass(slots=True)
-class ExportReport:
-    """Counts and problems that `verify_export` found. `problems` has the first 100, `problem_count` counts all."""
-
-    posts: int = 0
-    tombstones: int = 0
-    problem_count: int = 0
-    problems: list[ExportProblem] = field(default_factory=list)
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing is wrong."""
-        return self.problem_count == 0
+class ExportReport(ProblemReport[ExportProblem]):
+    """Counts and problems that `verify_export` found."""
 
     def tell(self, file: str, what: str) -> None:
         """Add a problem."""
-        self.problem_count += 1
-        if len(self.problems) < MAX_PROBLEMS_TOLD:
-            self.problems.append(ExportProblem(file, what))
+        self.tell_problem(ExportProblem(file, what))
 
 
 def verify_export(

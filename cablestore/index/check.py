@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.index import arrival_log, meta
@@ -44,6 +44,8 @@ from cablestore.protocol.post import Post, decode_post
 MAX_PROBLEMS_LISTED: Final = 100
 """Problems that a report describes. It only counts further ones."""
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -59,29 +61,39 @@ class Problem:
 
 
 @dataclass(slots=True)
-class CheckReport:
-    """Result of `check`. `problems` lists the first 100, `problem_count` counts all."""
+class ProblemReport(Generic[T]):
+    """Counts and problems that a check found. `problems` lists the first 100, `problem_count` counts all."""
 
     posts: int = 0
     tombstones: int = 0
-    rows: int = 0
     problem_count: int = 0
-    problems: list[Problem] = field(default_factory=list)
-    sizes: Sizes = field(default_factory=dict)
-    """Rows and bytes of each view, as counted."""
-    balance: int = 0
-    """Sum of the hashes of expected rows minus those of found rows. If it is not 0, an exact check is needed."""
+    problems: list[T] = field(default_factory=list)
 
     @property
     def is_clean(self) -> bool:
         """Whether nothing is wrong."""
         return self.problem_count == 0
 
-    def tell(self, what: str, view: str, key: bytes, count: int = 1) -> None:
+    def tell_problem(self, problem: T) -> None:
         """Add a problem."""
-        self.problem_count += count
+        self.problem_count += 1
         if len(self.problems) < MAX_PROBLEMS_LISTED:
-            self.problems.append(Problem(what, view, key))
+            self.problems.append(problem)
+
+
+@dataclass(slots=True)
+class CheckReport(ProblemReport[Problem]):
+    """Result of `check`."""
+
+    rows: int = 0
+    sizes: Sizes = field(default_factory=dict)
+    """Rows and bytes of each view, as counted."""
+    balance: int = 0
+    """Sum of the hashes of expected rows minus those of found rows. If it is not 0, an exact check is needed."""
+
+    def tell(self, what: str, view: str, key: bytes) -> None:
+        """Add a problem."""
+        self.tell_problem(Problem(what, view, key))
 
     def add(self, other: CheckReport) -> None:
         """Add the report of another range."""

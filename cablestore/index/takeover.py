@@ -19,9 +19,9 @@ from cablestore.index.database import Database, Row
 from cablestore.index.derive import side_by_side
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.local import WITNESSED, local_key
-from cablestore.index.meta import SIZES_KEY, decode_sizes
 from cablestore.index.plan import Plan
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
+from cablestore.index.rebuild import lay, write_planned
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
@@ -53,32 +53,23 @@ def take_over(
     report = TakeoverReport()
     if live is not None:
         for rows in batches(live.prefix(PRIVATE_PREFIX), lambda row: len(row[1])):
-            _plan(target, live, catalog, partial(_add_own, live, rows))
+            write_planned(target, live, catalog, partial(_add_own, live, rows))
             report.local_only += len(rows)
         # With them come the claims of other stores about deleted posts.
         for rows in _lacking(live, target, TOMBSTONE_PREFIX):
-            _plan(target, live, catalog, partial(_lay, rows))
+            write_planned(target, live, catalog, partial(lay, map(decode_tombstone, rows)))
         for entries in batches(arrival_log.entries(live, after), lambda _: 256):
             _replay(target, live, catalog, [entry.hash for entry in entries], keeps)
             report.arrived_since += len(entries)
         # What the live database itself saw of dead posts counts more than the claims of other stores.
         for rows in _lacking(live, target, local_key(WITNESSED)):
-            _plan(target, live, catalog, partial(_witness, live, rows))
+            write_planned(target, live, catalog, partial(_witness, live, rows))
         target.flush()
         _copy_local(live, target)
         target.flush()
         _copy_log(live, target)
     report.logged = _log_differences(live, target, dialect)
     return report
-
-
-def _plan(target: Database, reader: Reader, catalog: Catalog, work: Callable[[Plan], object]) -> None:
-    """Make a plan over the target's current state, let `work` fill it, and write it."""
-    with target.snapshot() as state:
-        plan = Plan(reader.over(state), catalog, decode_sizes(state.get(SIZES_KEY)), None)
-        work(plan)
-        changes = plan.finish()
-    target.write(changes.rows, sync=False)
 
 
 def _add_own(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
@@ -99,7 +90,7 @@ def _replay(
             elif keeps(post):
                 plan.add(post)
 
-    _plan(target, live, catalog, work)
+    write_planned(target, live, catalog, work)
 
 
 def _lacking(live: Reader, target: Database, prefix: bytes) -> Iterator[list[Row]]:
@@ -108,11 +99,6 @@ def _lacking(live: Reader, target: Database, prefix: bytes) -> Iterator[list[Row
         found = side_by_side(live.prefix(prefix), live.over(state).prefix(prefix))
         lacking = ((key, due) for key, due, present in found if due is not None and due != present)
         yield from batches(lacking, lambda row: len(row[1]))
-
-
-def _lay(rows: Iterable[Row], plan: Plan) -> None:
-    for row in rows:
-        plan.lay(decode_tombstone(row))
 
 
 def _witness(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
