@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -91,15 +92,12 @@ def load_part(path: Path, folder: Path, segments: tuple[RowSegment, ...]) -> int
         return rows
     mark.unlink(missing_ok=True)
     shutil.rmtree(path, ignore_errors=True)
-    database = LevelDB(path, create=True)
-    try:
+    with closing(LevelDB(path, create=True)) as database:
         for segment in segments:
             for block in read_rows(folder, segment):
                 for at in range(0, len(block), _ROWS_WRITTEN):
                     database.write(dict(block[at : at + _ROWS_WRITTEN]), sync=False)
         _compare(database, segments)
-    finally:
-        database.close()
     mark.write_text(content, encoding="utf-8")
     return rows
 
