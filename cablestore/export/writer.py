@@ -88,7 +88,7 @@ def write_post_segment(folder: Path, number: int, blocks: Iterable[list[bytes]])
 
     written = _write(folder / name, raws())
     posts = in_order_of_types(Counter({TYPE_NAMES[post_type]: count for post_type, count in types.items()}))
-    return _entry(name, "posts", types.total(), written, posts, place_of(first), place_of(last))
+    return _entry(name, "posts", types.total(), written, posts=posts, first=place_of(first), last=place_of(last))
 
 
 def write_tombstone_segment(folder: Path, number: int, blocks: Iterable[list[Tombstone]]) -> Segment:
@@ -131,18 +131,8 @@ def _write(path: Path, blocks: Iterable[list[Any]]) -> Written:
         return writer.close()
 
 
-def _entry(
-    name: str,
-    kind: SegmentKind,
-    items: int,
-    written: Written,
-    posts: dict[str, int] | None = None,
-    first: Place | None = None,
-    last: Place | None = None,
-) -> Segment:
-    return Segment(
-        name, kind, items, written.size_bytes, written.blake3, written.content_blake3, posts or {}, first, last
-    )
+def _entry(name: str, kind: SegmentKind, items: int, written: Written, **of_posts: Any) -> Segment:
+    return Segment(name, kind, items, written.size_bytes, written.blake3, written.content_blake3, **of_posts)
 
 
 def write_manifest(

@@ -34,6 +34,7 @@ from cablestore.export.writer import (
     write_post_segment,
     write_tombstone_segment,
 )
+from cablestore.index.packing import pack
 from cablestore.index.reader import data_key
 
 
@@ -147,7 +148,7 @@ def test_blocks_and_segments_have_their_sizes(tmp_path: Path) -> None:
 def test_a_block_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
     posts = limits.MAX_SEGMENT_BLOCK_SIZE_BYTES // limits.MAX_POST_SIZE_BYTES + 8  # the limit is held to a few MB
     with SegmentWriter(tmp_path / "posts-000000.seg", 1) as writer:
-        writer.write([bytes(limits.MAX_POST_SIZE_BYTES)] * posts)
+        writer.write_packed(pack([bytes(limits.MAX_POST_SIZE_BYTES)] * posts))
         written = writer.close()
     assert written.size_bytes < 100_000
     segment = Segment("posts-000000.seg", "posts", posts, written.size_bytes, written.blake3, written.content_blake3)
