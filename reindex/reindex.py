@@ -156,14 +156,14 @@ class _NewGeneration:
         """Load all rows, add what the live database got since, check and swap."""
         with self._timed("load"):
             total = sum(segment.rows for segment in self.derived.segments)
-            loaded = load(
+            path = load(
                 self.derived.segments, self.derived.folder, self.scratch, progress=self._counting("load", total)
             )
         with (
             locked_folder(self.out, create=True, dialect=self.derived.dialect) as folder,
             _live(folder, self.catalog) as live,
         ):
-            with closing(LevelDB(loaded.path)) as target:
+            with closing(LevelDB(path)) as target:
                 self._write_head(target, self.derived.sizes)
                 with self._timed("catch up"):
 
@@ -171,8 +171,8 @@ class _NewGeneration:
                         return drops.reason(post) is None
 
                     succession = take_over(live, target, self.derived.dialect, self.catalog, self.after, keeps)
-            checked = self._check(loaded.path, folder)
-            return self._swap(folder, loaded.path, loaded.rows, succession, checked)
+            checked = self._check(path, folder)
+            return self._swap(folder, path, total, succession, checked)
 
     def replace_views(self, views: frozenset[str]) -> ReindexReport:
         """Take the rows of these views from the segments and all others from the live database, check and swap."""
