@@ -203,13 +203,14 @@ class Stages:
 
     def derive(self, job: ShuffledJob, task: Callable[[tasks.Batches], tasks.Batches]) -> list[dict[str, Any]]:
         """Run `task`, which settles every hash of a partition. Returns the reports of all partitions with content."""
+        done = self.ran.folder / "derived.done"
         missing = frozenset(range(job.partitions)) - _reported(self.ran.folder, "derived")
-        if missing and not _is_done(self.ran.folder, "derived"):
+        if missing and not done.exists():
             inputs = self._numbers(range(len(job.inputs)), shares_for(job.inputs))
             blobs = inputs.mapInArrow(tasks.read(job, missing), "partition int not null, blob binary not null")
             by_hash = blobs.repartitionById(job.partitions, "partition")
             self._stage("derive", by_hash.mapInArrow(task, "report string not null"))
-            (self.ran.folder / "derived.done").touch()
+            done.touch()
         reports = _reports(self.ran.folder, "derived")
         for report in reports:
             self.ran.counts.update(report["counts"])
@@ -312,7 +313,3 @@ def _reports(work: Path, stage: str) -> list[dict[str, Any]]:
 
 def _reported(work: Path, stage: str) -> frozenset[int]:
     return frozenset(int(path.stem.rpartition("-")[2]) for path in work.glob(f"{stage}-*.json"))
-
-
-def _is_done(work: Path, stage: str) -> bool:
-    return (work / f"{stage}.done").exists()
