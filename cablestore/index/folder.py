@@ -243,7 +243,7 @@ class Folder:
             "store": header.store_id,
             "kept": header.kept,
         }
-        _write_line(self.path / _STORE, json.dumps(fields))
+        write_whole(self.path / _STORE, f"{json.dumps(fields)}\n".encode(), _BEFORE_RENAME)
         self.header = header
 
     def set_aside(self, generation: str) -> Path:
@@ -277,27 +277,26 @@ def peek(path: Path) -> Header | None:
 
 def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None:
     """Return the header of the store in a folder, None if a new store can be made. Raises as `Folder.open`."""
-    if not path.exists():
-        if not create:
-            raise NotAStoreError(f"there is no store at {path}. Run `cablestore init` to make one")
-        return None
-    if not path.is_dir():
-        raise NotAStoreError(f"{path} is a file, but a store is a folder")
-    if (path / _STORE).exists():
-        header = _whole_header(path)
-        if dialect is not None and dialect != header.dialect:
-            raise FormatError(
-                f"the store at {path} is for the dialect {header.dialect.name}, not {dialect.name}. The dialect of a store "
-                "cannot be changed"
+    if path.exists():
+        if not path.is_dir():
+            raise NotAStoreError(f"{path} is a file, but a store is a folder")
+        if (path / _STORE).exists():
+            header = _whole_header(path)
+            if dialect is not None and dialect != header.dialect:
+                raise FormatError(
+                    f"the store at {path} is for the dialect {header.dialect.name}, not {dialect.name}. The dialect of a store "
+                    "cannot be changed"
+                )
+            return header
+        _refuse_lost_header(path)
+        # A folder without a header may be a store whose creation was interrupted. Any other file in it is not ours.
+        foreign = sorted(entry.name for entry in path.iterdir() if not _is_own(entry.name))
+        if foreign:
+            raise NotAStoreError(
+                f"{path} is not a store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder"
             )
-        return header
-    _refuse_lost_header(path)
-    # A folder without a header may be a store whose creation was interrupted. Any other file in it is not ours.
-    foreign = sorted(entry.name for entry in path.iterdir() if not _is_own(entry.name))
-    if foreign:
-        raise NotAStoreError(f"{path} is not a store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder")
     if not create:
-        raise NotAStoreError(f"there is no store in {path}. Run `cablestore init` to make one")
+        raise NotAStoreError(f"there is no store at {path}. Run `cablestore init` to make one")
     return None
 
 
@@ -379,11 +378,7 @@ def _mark_of(database: Path) -> str:
 
 
 def _put_mark(database: Path, text: str) -> None:
-    _write_line(database / _MARK, text)
-
-
-def _write_line(path: Path, line: str) -> None:
-    write_whole(path, f"{line}\n".encode(), _BEFORE_RENAME)
+    write_whole(database / _MARK, f"{text}\n".encode(), _BEFORE_RENAME)
 
 
 def _unmark(database: Path) -> None:
