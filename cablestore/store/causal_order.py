@@ -40,14 +40,10 @@ def _history(reader: Reader, hashes: list[bytes], oldest_ms: int) -> dict[bytes,
     upcoming = list(reversed(hashes))
     while upcoming and len(nodes) < limits.MAX_CAUSAL_POSTS:
         digest = upcoming.pop()
-        if digest in nodes:
-            continue
-        node = known_skeleton(reader, digest)
-        if node is None:
-            continue
-        nodes[digest] = node
-        if node.timestamp_ms >= oldest_ms:
-            upcoming += node.links
+        if digest not in nodes and (node := known_skeleton(reader, digest)) is not None:
+            nodes[digest] = node
+            if node.timestamp_ms >= oldest_ms:
+                upcoming += node.links
     return nodes
 
 
