@@ -54,6 +54,11 @@ class Generation:
     size_bytes: int
     made: str
 
+    @property
+    def is_live(self) -> bool:
+        """Whether the store uses it."""
+        return self.state == "live"
+
 
 class ClosedStore:
     """Store that nobody has open. Every method locks its folder and raises OpenError if that fails.

@@ -166,7 +166,7 @@ def test_whatever_happens_to_the_store_keeps_the_logs(busy: Path, tmp_path: Path
     code, _, err = run("rebuild", "-s", busy)
     assert code == 0, err
     assert status(run, busy) == before
-    live = next(each.name for each in ClosedStore(busy).generations() if each.state == "live")
+    live = next(each.name for each in ClosedStore(busy).generations() if each.is_live)
     assert [path.name for path in busy.glob("generation-*")] == [live]
 
 
