@@ -21,6 +21,7 @@ from cablestore.errors import CorruptExportError, ExportError
 from cablestore.export import Segment, read_manifest, verify_export
 from cablestore.export.manifest import read_arrivals, read_posts, read_tombstones, segment_name
 from cablestore.export.segment import SegmentWriter
+from cablestore.index.packing import pack
 
 
 def assert_found(folder: Path, name: str) -> None:
@@ -187,7 +188,7 @@ def test_posts_that_are_not_what_the_manifest_says(
     [posts] = read_posts(copy, first)
     spoil(posts)
     with SegmentWriter(copy / first.file, 1) as writer:
-        writer.write(posts)
+        writer.write_packed(pack(posts))
         written = writer.close()
 
     def adapt(fields: dict[str, Any]) -> None:

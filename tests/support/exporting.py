@@ -15,7 +15,7 @@ from people import raws
 from cablestore import LEGACY, CableStore, Dialect, Post, Tombstone
 from cablestore.export import Manifest
 from cablestore.export.manifest import read_posts, read_tombstones
-from cablestore.export.writer import ExportWriter
+from cablestore.export.writer import ExportWriter, post_record
 from cablestore.views import CATALOG
 
 SMALL: dict[str, Any] = {"segment_size_bytes": 700, "run_size_bytes": 900}
@@ -80,7 +80,7 @@ def forge(folder: Path, posts: Iterable[Post], stones: Iterable[Tombstone], dial
     """Write an export that says whatever it is to say: no store need ever have held it."""
     writer = ExportWriter(folder, dialect, CATALOG.versions)
     ordered = sorted({post.hash: post for post in posts}.values(), key=lambda post: (post.timestamp_ms, post.hash))
-    writer.add_posts((post.timestamp_ms, post.hash, post.raw, post.type) for post in ordered)
+    writer.add_records([post_record(post.timestamp_ms, post.hash, post.raw, post.type)] for post in ordered)
     writer.add_tombstones(sorted(stones, key=lambda stone: (stone.target, stone.author)))
     writer.finish()
     return folder

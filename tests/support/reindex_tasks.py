@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stores import public, store_of
 
 from cablestore import CableStore, Dialect, Post
-from cablestore.export.writer import ExportWriter
+from cablestore.export.writer import ExportWriter, post_record
 from cablestore.index.database import Row
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import META_KEY, SIZES_KEY, Sizes, add_sizes
@@ -74,7 +74,7 @@ def write_exports(dialect: Dialect, posts: list[Post], plan: Plan, folder: Path,
 def write_plain(dialect: Dialect, posts: Iterable[Post], export: Path, segment_size_bytes: int = 700) -> None:
     writer = ExportWriter(export, dialect, CATALOG.versions, segment_size_bytes=segment_size_bytes)
     ordered = sorted({post.hash: post for post in posts}.values(), key=lambda post: (post.timestamp_ms, post.hash))
-    writer.add_posts((post.timestamp_ms, post.hash, post.raw, post.type) for post in ordered)
+    writer.add_records([post_record(post.timestamp_ms, post.hash, post.raw, post.type)] for post in ordered)
     writer.finish()
 
 
