@@ -1,4 +1,4 @@
-"""The list of tests that only `make test-all` runs names tests that exist."""
+"""The list of tests that only `make test-all` runs has tests that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Torrents over loopback, by real sessions and processes: only what is wanted moves, once, and what comes is what was given."""
+"""Torrents over loopback, by real sessions and processes: only what is wanted moves, once, and the bytes are right."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_member_gives_what_it_has(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_is_seeded(tmp_path: Path) -> None:
-    """METADATA_TIMEOUT_S is how long a link that nobody serves any more is tried; the default of the configuration."""
+    """METADATA_TIMEOUT_S, the default of the configuration, is how long a link without a seed is tried."""
     assert TorrentConfig().metadata_timeout_s == limits.METADATA_TIMEOUT_S == 20
     fill(tmp_path / "a", [1])
     with (
@@ -239,7 +239,7 @@ def test_cancelled_at_once_and_taken_up_again(tmp_path: Path) -> None:
 
 
 def asks(member: TorrentEngine) -> bool:
-    """Whether any block is asked of a peer."""
+    """Tell whether any block is asked of a peer."""
     assert member._session
     [torrent] = member._session._session.get_torrents()
     return any(block["state"] == 1 for piece in torrent.get_download_queue() for block in piece["blocks"])
@@ -278,7 +278,7 @@ def test_without_resume_file_what_lies_there_is_not_fetched(tmp_path: Path) -> N
 
 
 def sockets() -> set[str]:
-    """Local addresses of this process's TCP and UDP sockets, in hex as the kernel writes them."""
+    """Return local addresses of this process's TCP and UDP sockets, in hex as the kernel writes them."""
     links = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     own = {link[8:-1] for link in links if link.startswith("socket:[")}
     found = set()
@@ -338,7 +338,10 @@ sys.stdin.read()
 
 
 def test_threads_end_with_the_engine(tmp_path: Path) -> None:
-    """In a process of its own, which starts no other ones. The system takes a moment to forget a thread that has ended."""
+    """In a process of its own, which starts no other ones.
+
+    The system takes a moment to forget a thread that has ended.
+    """
     command = [sys.executable, "-c", THREADS, str(tmp_path / "a")]
     path = os.pathsep.join((str(SUPPORT), os.environ.get("PYTHONPATH", "")))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -364,7 +367,7 @@ def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
 
 
 def waits_for_its_rate(limited: TorrentEngine, side: str) -> bool:
-    """Whether a peer's bytes wait because of a rate."""
+    """Tell whether a peer's bytes wait because of a rate."""
     assert limited._session
     peers = [peer for torrent in limited._session._session.get_torrents() for peer in torrent.get_peer_info()]
     states = [peer.write_state if side == "giver" else peer.read_state for peer in peers]

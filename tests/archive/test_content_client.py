@@ -1,4 +1,4 @@
-"""The client of content nodes believes none of them, and goes on where it was interrupted."""
+"""The client of content nodes checks all that they say, and goes on where it was interrupted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def fetch(node: Told, target: Path, **options: Any) -> DatasetManifest:
 
 
 def writing(*parts: bytes) -> Callable[[web.StreamResponse], Awaitable[None]]:
-    """An answer of these parts whose length is not told beforehand."""
+    """Give an answer of these parts whose length is not announced."""
 
     async def write(response: web.StreamResponse) -> None:
         for part in parts:
@@ -98,7 +98,7 @@ LIES: dict[str, dict[str, Any]] = {
 
 
 def begin_earlier(folder: Path, lie: str) -> None:
-    """A wrong part is only seen by who asks for a part: who goes on with a download."""
+    """Only a client that asks for a part sees a wrong part: one that goes on with a download."""
     if lie == "another part":
         (folder / f".{MANIFEST.tree}.part").write_bytes(DATA[:BLOCK_SIZE_BYTES])
 
@@ -181,7 +181,7 @@ def test_a_list_has_the_verified_datasets_and_says_what_is_wrong_with_the_others
 
 
 def test_limits_of_answers() -> None:
-    """MAX_DATASET_LIST_SIZE_BYTES and MAX_MANIFEST_SIZE_BYTES end answers that go on."""
+    """MAX_DATASET_LIST_SIZE_BYTES and MAX_MANIFEST_SIZE_BYTES end endless answers."""
     with pytest.raises(ArchiveError, match=f"more than {limits.MAX_DATASET_LIST_SIZE_BYTES} bytes"):
         with_client(Told(listed=without_end), lambda client: client.datasets())
     with pytest.raises(ArchiveError, match=f"more than {limits.MAX_MANIFEST_SIZE_BYTES} bytes"):
@@ -332,7 +332,7 @@ def test_two_downloads_of_one_dataset_to_one_folder_do_not_write_in_one_file(tmp
 
 
 def test_a_node_that_falls_silent_is_given_up(tmp_path: Path) -> None:
-    """STALL_TIMEOUT_S is what a client waits unless told otherwise; here it is made short."""
+    """STALL_TIMEOUT_S is what a client waits by default; the test makes it short."""
 
     async def silent(response: web.StreamResponse) -> None:
         await response.write(DATA[:100])

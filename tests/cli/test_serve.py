@@ -183,7 +183,7 @@ def test_ctrl_c_ends_it_with_130(tmp_path: Path, serving: Callable[..., Served])
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, serving: Callable[..., Served]) -> None:
-    """The first one waits for a peer that does not read."""
+    """The first signal waits for a peer that does not read."""
     history(tmp_path / "a", 20_000)
     one = serving(tmp_path / "a", "--listen", HERE, "--metrics", HERE)
     with socket.socket() as peer:
@@ -246,7 +246,7 @@ def test_a_port_that_is_taken_has_status_2(tmp_path: Path, serving: Callable[...
 
 
 def hears(pid: int, number: signal.Signals) -> bool:
-    """Whether a process has a handler for a signal."""
+    """Tell whether a process has a handler for a signal."""
     caught = Path(f"/proc/{pid}/status").read_text().split("SigCgt:")[1].split()[0]
     return bool(int(caught, 16) >> (number - 1) & 1)
 
@@ -267,7 +267,7 @@ def test_quiet_says_nothing_and_text_is_for_people(tmp_path: Path, serving: Call
 
 
 def test_a_disk_that_is_full_is_told_everywhere(tmp_path: Path, serving: Callable[..., Served]) -> None:
-    """Files of more than 600 kB are refused to these processes, as a full disk would."""
+    """These processes may write no file of more than 600 kB, as on a full disk."""
 
     def limited(*arguments: str) -> subprocess.Popen[str]:
         command = ["bash", "-c", 'ulimit -f 600; exec "$@"', "_", sys.executable, "-m", "cablestore", *arguments]

@@ -1,4 +1,4 @@
-"""Verifying on several threads: the same answers with and without the extension, for any number of posts and threads."""
+"""Verifying signatures on several threads: the same answers with and without the extension, for any numbers of both."""
 
 from __future__ import annotations
 

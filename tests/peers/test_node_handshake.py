@@ -1,4 +1,4 @@
-"""Encrypted nodes over real sockets: who has the key gets through the handshake, and nobody else leaves a trace."""
+"""Encrypted nodes over real sockets: a peer with the key completes the handshake, and no other leaves a trace."""
 
 from __future__ import annotations
 

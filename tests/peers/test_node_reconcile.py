@@ -79,7 +79,7 @@ async def test_metrics() -> None:
 
 @on_loop
 async def test_since_window_and_channels() -> None:
-    """Only what both want: what is older than --since or the window, or in channels that are not followed, stays where it is."""
+    """Only what both want: posts older than --since or the window, or in channels not followed, are not moved."""
     now_ms = system_clock_ms()
     texts = [ANN.text(name, f"{name} {h}", at=now_ms - 3_600_000 * h) for name in ("a", "b") for h in (1, 5, 50)]
     store = CableStore.in_memory(verify_threads=1)
@@ -134,7 +134,7 @@ def recent(who: Person, number: int, *, age_ms: int = 0) -> list[Post]:
 @KEYS
 @on_loop
 async def test_nodes_that_are_connected_stay_in_step(over_cable: bool, key: bytes | None) -> None:
-    """All of it at the beginning, then what is recent, again and again; what is neither waits for the next day."""
+    """Everything at the beginning, then again and again the recent posts; the others wait for the next day."""
     settings = NodeSettings(
         cabal_key=key, reconcile_every_s=0.2, reconcile_delay_ms=300, reconcile_window_ms=60_000, list_every_s=600
     )
@@ -161,7 +161,7 @@ async def test_nodes_that_are_connected_stay_in_step(over_cable: bool, key: byte
 
 @on_loop
 async def test_all_is_reconciled_once_a_day_with_a_peer() -> None:
-    """Also when the connection is a new one meanwhile; with a shorter day, again."""
+    """Also when the connection is a new one meanwhile. It happens again with a shorter day."""
     store, empty = CableStore.in_memory(verify_threads=1), CableStore.in_memory(verify_threads=1)
     quick = NodeSettings(reconcile_every_s=0.1, reconcile_window_ms=60_000)
     async with two_nodes(store, empty, settings=quick) as (one, other, address):
@@ -189,7 +189,7 @@ async def test_all_is_reconciled_once_a_day_with_a_peer() -> None:
 @KEYS
 @pytest.mark.parametrize("seed", [1, 2])
 def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None, seed: int) -> None:
-    """At any byte, again and again; then one that is whole."""
+    """At any byte, again and again; then one connection that stays whole."""
 
     async def scenario() -> None:
         rng = random.Random(seed)
@@ -216,7 +216,7 @@ def test_connections_that_break_lose_nothing(over_cable: bool, key: bytes | None
 @WAYS
 @on_loop
 async def test_stores_of_the_other_dialect_are_refused(over_cable: bool) -> None:
-    """Their posts differ. On Cable both may speak one dialect nevertheless."""
+    """Their posts differ. On Cable both may speak one dialect all the same."""
     with memory("a") as store, memory("b", DRAFT8) as foreign:
         async with Node(store, ONLY) as one, Node(foreign, ONLY) as other:
             address = await (one.listen if over_cable else one.reconcile_port.listen)(Address(HOST, 0))
@@ -248,7 +248,7 @@ async def test_another_cabal_key_and_other_ports_are_told_as_such() -> None:
 
 
 def test_a_peer_that_is_no_cablestore_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GREETING_TIMEOUT_S: it answers everything and is not recognised, as a node with --no-reconcile."""
+    """GREETING_TIMEOUT_S: a peer that answers everything is not recognised, as a node with --no-reconcile."""
     monkeypatch.setattr("cablestore.limits.GREETING_TIMEOUT_S", 0.5)
 
     async def scenario() -> None:
@@ -263,7 +263,7 @@ def test_a_peer_that_is_no_cablestore_is_told_as_such(monkeypatch: pytest.Monkey
 
 @on_loop
 async def test_talks_at_a_time_have_a_limit() -> None:
-    """MAX_TALKS of one node; another one is told to come again."""
+    """MAX_TALKS of one node; another peer must come again later."""
     stores = [memory(str(i), posts=conversation(10)) for i in range(3)]
     async with Node(stores[0], NodeSettings(max_talks=1)) as one, Node(stores[1]) as other, Node(stores[2]) as third:
         address = await one.reconcile_port.listen(Address(HOST, 0))

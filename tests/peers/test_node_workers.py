@@ -1,4 +1,4 @@
-"""The threads of a node: jobs go to them by the lot, their work is counted, and the loop waits for none of them."""
+"""The threads of a node: they get jobs by the lot, their work is counted, and the loop waits for none of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cablestore.protocol.message import PostResponse
 
 
 class Note:
-    """A job that notes when it was done, and in which state of the store."""
+    """Job that notes when it was done, and in which state of the store."""
 
     def __init__(self, done: list[Note], *, fails: bool = False) -> None:
         self.cpu_s = -1.0
@@ -91,7 +91,7 @@ def test_a_stopwatch_counts_work_and_no_waiting() -> None:
 
 
 class Gate:
-    """Keeps a method of stores waiting until it is opened."""
+    """Gate before a method of stores: calls wait until it is opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self._opened = threading.Event()
@@ -111,7 +111,7 @@ class Gate:
 
 @pytest.mark.parametrize("name", ["ingest", "snapshot"])
 def test_the_loop_waits_neither_for_the_disk_nor_for_signatures(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """While the store does not come back, peers connect, shake hands and leave, and who says nothing is disconnected."""
+    """While the store does not return, peers connect, shake hands and leave, and a silent peer is disconnected."""
     posts = {post.hash: post for post in texts(300)}
 
     @on_loop

@@ -1,4 +1,4 @@
-"""Fuzz: whatever the bytes, a decoder gives a value or one typed error, and what it gives is written back the same.
+"""Fuzz: any bytes give a value or one typed error of a decoder, and the value is written back the same.
 
 Ten million inputs in a soak, two hundred thousand in a normal run; the seed is printed with a failure.
 """
@@ -35,7 +35,7 @@ SEEDS = [
 
 
 def mutated(rng: random.Random) -> bytes:
-    """A known post, damaged behind its signature in one to four ways; or noise."""
+    """Return a known post, damaged after its signature in one to four ways; or noise."""
     if rng.random() < 0.05:
         return rng.randbytes(rng.randrange(400))
     raw = bytearray(rng.choice(SEEDS))
@@ -59,7 +59,7 @@ def mutated(rng: random.Random) -> bytes:
 
 
 def check_post(raw: bytes, dialect: Dialect) -> bool:
-    """A post or a DecodeError within the bytes; and a post is written back byte for byte."""
+    """Check that it is a post or a DecodeError within the bytes; and that a post is written back byte for byte."""
     try:
         post = decode_post(raw, dialect)
     except DecodeError as error:
@@ -86,7 +86,7 @@ def test_posts(dialect: Dialect) -> None:
         decoded += check_post(mutated(rng), dialect)
 
     run(work, INPUTS // 2)
-    assert decoded > INPUTS // 200  # the mutations reach behind the first check
+    assert decoded > INPUTS // 200  # the mutations pass the first check
 
 
 @pytest.mark.timeout(7200)
@@ -164,7 +164,7 @@ def test_ingest_gives_a_verdict_on_anything_and_stays_whole() -> None:
         for batch in range(INPUTS // 5_000):
             rng = random.Random(batch)
             posts = [mutated(rng) for _ in range(100)]
-            outcomes = store.ingest(posts, verify=False)  # or hardly one would come past its signature
+            outcomes = store.ingest(posts, verify=False)  # or hardly one would pass the check of its signature
             assert len(outcomes) == len(posts)
             if batch % 200 == 0:
                 assert store.check().is_clean

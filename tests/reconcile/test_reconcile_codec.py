@@ -1,4 +1,4 @@
-"""Payloads in three dialects: the bytes of deployed nodes, round trips, and what strangers may send."""
+"""Payloads in three dialects: the bytes of deployed nodes, round trips, and strangers' bytes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ REFUSED = {
     "range_type_3": "type 3",
     "reconciled_2": "an item set must be 0 or 1",
     "truncated_fp": "ends too early",
-    "nonminimal_varint_lower": "ends where it begins",  # behind the number, which is read
+    "nonminimal_varint_lower": "ends where it begins",  # after the number, which is read
     "hash_len_33": "33 bytes of a hash",
     "ts_overflow": "add up to",
     "itemset_ts_overflow": "add up to",
@@ -115,7 +115,7 @@ headers: dict[type[Header], st.SearchStrategy[Header]] = {
 
 @st.composite
 def payloads(draw: st.DrawFn, dialect: SyncDialect) -> Payload:
-    """Payloads whose bounds travel whole: hashes only behind a bound of the same time."""
+    """Draw payloads whose bounds are sent whole: hashes only after a bound of the same time."""
     marks = draw(st.lists(st.builds(Bound, times, prefixes), min_size=2, max_size=8, unique=True))
     if not dialect.cuts_hashes:
         marks = [Bound(mark.timestamp_ns) for mark in marks]
@@ -268,7 +268,7 @@ def test_headers_are_short(dialect: SyncDialect, announced: bytes, of: str) -> N
 
 
 def empty_item_sets(number: int) -> bytes:
-    """What takes the deployed reader quadratic time: 71 s for 640 kB."""
+    """Return what takes the deployed reader quadratic time: 71 s for 640 kB."""
     return b"\x00\x00" + b"\x01\x02\x00\x01" * number
 
 

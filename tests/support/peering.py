@@ -78,7 +78,7 @@ def run(main: Coroutine[Any, Any, T], loop: Callable[[], asyncio.AbstractEventLo
 
 
 async def until(is_so: Callable[[], object], otherwise: Callable[[], object] = str) -> None:
-    """Wait until something is so, as `wait_until` outside of a loop, also where the loop's clock stands."""
+    """Wait for a condition, as `wait_until` does outside of a loop, also where the test moves the loop's clock."""
     end_s = time.monotonic() + LIMIT_S
     while True:
         found = is_so()

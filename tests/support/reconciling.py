@@ -162,7 +162,7 @@ class Pair(tuple[list[SyncID], list[SyncID]]):
 
 @st.composite
 def sets(draw: st.DrawFn, most: int = 5_000) -> Pair:
-    """Draw two sets of up to `most` ids: bursts, shared times, like hashes; empty, disjoint, equal, one in the other."""
+    """Draw two sets of up to `most` ids: bursts, shared times, like hashes; empty, disjoint, equal, nested."""
     rng = random.Random(draw(st.integers(0, 2**32)))
     number = draw(st.one_of(st.integers(0, 40), st.integers(0, most)))
     times = draw(st.sampled_from(["spread", "bursts", "few", "one", "near", "ends"]))

@@ -3,16 +3,16 @@
 `npm install @waku/sds@0.0.8` in some folder, and name its `node_modules` in CABLESTORE_NODE_MODULES. Its faults, which whoever
 writes a test with it meets:
 
-* A message's id is the SHA-256 of its content alone: the same content twice, by whomever, is one message; from somebody else
+* A message's id is the SHA-256 of its content alone: the same content twice, by anybody, is one message; from somebody else
   it lists itself as its dependency.
 * A filter of another length than 18,752 bytes loses the whole message, with a RangeError in `sds:error-task`. Unset is fine.
-* A dependency counts as met when the message waits itself, so a dependent may be told as delivered before it.
-* Ephemeral messages are dropped without an event; duplicates are told again; a sync message without history or repair
+* A dependency counts as met when the message waits itself, so a dependent may be reported as delivered before it.
+* Ephemeral messages are dropped without an event; duplicates are reported again; a sync message without history or repair
   requests is not sent.
 * A request for repair is sent once only, and given up when somebody else asks: what is lost with it comes only when the
   application fetches what `sweep` calls missing, from a store, as Waku's SDK does.
 * Its log is ordered by time and `localeCompare` of ids; its filter never rolls over: at 20,000 ids 5 % of others seem to be in.
-* RepairRequestQueued and RepairResponseQueued are told under these names instead of their values.
+* RepairRequestQueued and RepairResponseQueued are reported under these names instead of their values.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ class JsPeer:
     def repair_times(
         self, rows: list[tuple[str, str, str]], parameters: RepairParameters
     ) -> list[tuple[int, int, int, bool]]:
-        """Return of each (participant, sender, message): hash, delay of a request, of a response, in its group or not."""
+        """Return of each (participant, sender, message): hash, delay of a request, of a response, if in its group."""
         found = self.do(
             "repair_times",
             rows=rows,
