@@ -56,7 +56,7 @@ randoms = st.builds(random.Random, st.integers(0, 2**32))
 
 
 def run(main: Coroutine[Any, Any, T], loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
-    """Run a test; whatever the loop complains of, and whatever is left unclosed or unheard, fails it."""
+    """Run a test. It fails if the loop reports anything, or if anything is left unclosed or an exception unread."""
     complaints: list[str] = []
 
     async def watched() -> T:
@@ -69,7 +69,7 @@ def run(main: Coroutine[Any, Any, T], loop: Callable[[], asyncio.AbstractEventLo
                 peer.cut()
                 await peer.close()
             await asyncio.sleep(0)
-            gc.collect()  # exceptions that nobody asked for are told when their futures go
+            gc.collect()  # unread exceptions are reported when their futures go
 
     with asyncio.Runner(loop_factory=loop) as runner:
         found = runner.run(watched())
@@ -89,7 +89,7 @@ async def until(is_so: Callable[[], object], otherwise: Callable[[], object] = s
 
 
 async def every(things: Iterable[T], is_so: Callable[[T], object]) -> None:
-    """Wait until something is so of all of them."""
+    """Wait until a condition holds for all of them."""
     await until(lambda: all(map(is_so, things)), lambda: [thing for thing in things if not is_so(thing)])
 
 
@@ -99,7 +99,7 @@ async def soon(awaited: Awaitable[T]) -> T:
 
 
 class Log(logging.Handler):
-    """What nodes log."""
+    """Log of nodes."""
 
     def __init__(self) -> None:
         super().__init__()

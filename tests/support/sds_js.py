@@ -1,7 +1,7 @@
 """Members of a causal log played by the npm package @waku/sds on Node.js, each in a process of its own.
 
-`npm install @waku/sds@0.0.8` in some folder, and name its `node_modules` in CABLESTORE_NODE_MODULES. Its faults, which whoever
-writes a test with it meets:
+`npm install @waku/sds@0.0.8` in some folder, and name its `node_modules` in CABLESTORE_NODE_MODULES. Its faults,
+which tests with it meet:
 
 * A message's id is the SHA-256 of its content alone: the same content twice, by anybody, is one message; from somebody else
   it lists itself as its dependency.
