@@ -29,6 +29,7 @@ from people import ANN
 from cablestore import DRAFT8, LEGACY, limits
 from cablestore.peers import threads
 from cablestore.peers.connection import PauseReason
+from cablestore.peers.shares import LoopShare
 from cablestore.peers.threads import Stopwatch
 from cablestore.protocol.message import (
     CancelRequest,
@@ -238,6 +239,16 @@ async def test_rows_per_s_and_rows_in_advance(monkeypatch: pytest.MonkeyPatch) -
             passed_s += 0.1
             await until(lambda: known.answers._wakes_up or not known.session.to_answer)
         assert 0.7 < passed_s < 1.3  # for twice as many rows as it gets in half a second
+
+
+def test_loop_share_and_loop_share_in_advance_s() -> None:
+    """A peer may take LOOP_SHARE_IN_ADVANCE_S at once. With more it pauses until all of it is LOOP_SHARE of the time."""
+    share = LoopShare(1_000.0)
+    assert share.charge(limits.LOOP_SHARE_IN_ADVANCE_S, 1_000.0) == 0
+    pause_s = share.charge(0.01, 1_000.0)
+    assert pause_s * limits.LOOP_SHARE == pytest.approx(limits.LOOP_SHARE_IN_ADVANCE_S + 0.01)
+    assert share.charge(limits.LOOP_SHARE_IN_ADVANCE_S * 0.9, 1_000.0 + pause_s) == 0
+    assert share.charge(limits.LOOP_SHARE_IN_ADVANCE_S * 0.2, 1_000.0 + pause_s) > 0
 
 
 @on_loop

@@ -16,6 +16,7 @@ from steps import steps_of
 from cablestore import limits
 from cablestore.errors import ReconcileError
 from cablestore.protocol.varint import encode_varint
+from cablestore.reconcile import codec
 from cablestore.reconcile.codec import decode, encode, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect, agreed, dialect_named
 from cablestore.reconcile.ids import END_NS, Bound, Range, SyncID
@@ -229,11 +230,14 @@ def test_a_frame_is_not_larger_than_allowed() -> None:
         encode(Payload(Shards(), halves), SPEC)
 
 
-def test_ranges_are_counted() -> None:
+@pytest.mark.parametrize("limit", [1_000, limits.MAX_RECONCILE_RANGES])
+def test_ranges_are_counted(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     """MAX_RECONCILE_RANGES: the last one allowed is read, one more is not."""
-    allowed = b"\x00\x00" + b"\x01\x00" * limits.MAX_RECONCILE_RANGES
-    assert len(decode(allowed, SPEC).parts) == limits.MAX_RECONCILE_RANGES
-    with pytest.raises(ReconcileError, match="more than 262144 ranges"):
+    assert limits.MAX_RECONCILE_RANGES == codec.MAX_RECONCILE_RANGES == 262_144
+    monkeypatch.setattr(codec, "MAX_RECONCILE_RANGES", limit)
+    allowed = b"\x00\x00" + b"\x01\x00" * limit
+    assert len(decode(allowed, SPEC).parts) == limit
+    with pytest.raises(ReconcileError, match=f"more than {limit} ranges"):
         decode(allowed + b"\x01\x00", SPEC)
 
 
