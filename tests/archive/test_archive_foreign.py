@@ -13,6 +13,7 @@ from archiving import STRANGER
 from hostile import COMMUNITY, WEEKS, Made, Run, a_member, four_weeks, history, refused, refused_from_seed
 from people import START_MS
 from torrents import HERE, bencoded, engine, info, serving
+from waiting import LIMIT_S
 
 from cablestore import LEGACY, CableStore, Identity, Text, encode_post, limits
 from cablestore.archive.format.announcement import RESERVED_CHANNEL
@@ -56,7 +57,7 @@ def test_only_the_control_nodes_announcements_count(made: Made, member: Path, ru
     """A stranger's announcement, though it is newer, has a greater clock and leads to right archives."""
     got = member.with_name("got")
     with engine(made.folder.path.parent) as seed:
-        peer = ("--peer", f"{HERE}:{seed.port}", "--timeout", "20s")
+        peer = ("--peer", f"{HERE}:{seed.port}", "--timeout", f"{LIMIT_S}s")
         fetch = ("fetch", "newest", got, "--control", COMMUNITY, *peer)
         link = seed.seed(COMMUNITY)
         announced(member, STRANGER, f"archives {2**63} {link}", START_MS + 9)
@@ -100,7 +101,7 @@ def test_another_communitys_torrent_is_refused(made: Made, member: Path, run: Ru
     plan = plan_of()
     others = store_of(history("other"))
     archived(others, tmp_path / "others" / OTHERS, type(plan)(plan.profile, STRANGER, LEGACY))
-    of_member = (tmp_path / "got", "--control", COMMUNITY, "--timeout", "20s")
+    of_member = (tmp_path / "got", "--control", COMMUNITY, "--timeout", f"{LIMIT_S}s")
     with engine(tmp_path / "others") as seed:
         link, peer = seed.seed(OTHERS), ("--peer", f"{HERE}:{seed.port}")
         assert f"a magnet link of {OTHERS}" in refused(run, member, "fetch", link, *of_member, *peer)
@@ -161,7 +162,7 @@ def test_a_torrent_whose_files_lie_elsewhere_is_refused(member: Path, run: Run, 
     torrent = tricks(outside)[trick]
     link = f"magnet:?xt=urn:btih:{hashlib.sha1(bencoded(torrent)).hexdigest()}&dn={COMMUNITY}"
     with serving(bencoded({b"info": torrent}), tmp_path / "theirs") as port:
-        of_seed = ("--control", COMMUNITY, "--peer", f"{HERE}:{port}", "--timeout", "20s")
+        of_seed = ("--control", COMMUNITY, "--peer", f"{HERE}:{port}", "--timeout", f"{LIMIT_S}s")
         reason = refused(run, member, "fetch", link, tmp_path / "got", *of_seed)
     assert "no peer gave" not in reason
     here = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if not path.is_dir()]

@@ -247,14 +247,14 @@ def asks(member: TorrentEngine) -> bool:
 
 def test_who_stops_iterating_stops_fetching(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", ARCHIVES)
-    with engine(tmp_path / "a") as giver, engine(tmp_path / "b", download_rate_bytes_per_s=1_000_000) as member:
+    with engine(tmp_path / "a") as giver, engine(tmp_path / "b", download_rate_bytes_per_s=500_000) as member:
         remote = opened(member, giver.seed(COMMUNITY), giver)
         fetching = remote.fetch(spans)
         assert next(fetching)[0] == spans[0]
-        assert now(member).pieces_here < 15  # the others come after it
+        assert now(member).pieces_here < 50  # the others come after it
         fetching.close()  # type: ignore[attr-defined] # it is a generator
         wait_until(lambda: not asks(member))  # what was asked for already comes
-        assert now(member).downloaded_bytes < 30 * PIECE
+        assert now(member).downloaded_bytes < 50 * PIECE
         assert dict(remote.fetch(spans)) == {span: content(tmp_path / "a", span) for span in spans}
 
 
@@ -423,7 +423,7 @@ def test_aria2_downloads_it_intact(tmp_path: Path) -> None:
         switches = ["enable-dht=false", "enable-dht6=false", "bt-enable-lpd=false", "enable-peer-exchange=false"]
         switches += [
             "seed-time=0",
-            "bt-stop-timeout=30",
+            f"bt-stop-timeout={LIMIT_S}",
             f"interface={HERE}",
             f"dir={tmp_path / 'aria'}",
             "no-conf=true",

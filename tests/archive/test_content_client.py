@@ -7,7 +7,6 @@ import json
 import random
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,8 @@ from content_child import bytes_of
 from content_nodes import Told, changed, described, honest, told, without_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peering import until
+from waiting import LIMIT_S
 
 from cablestore import limits
 from cablestore.archive.content.api import item_json, read_item, read_list, read_manifest_of, read_space
@@ -282,11 +283,6 @@ def test_whatever_an_earlier_download_left_the_file_is_right_or_is_not_there(
     assert [path.name for path in folder.iterdir()] == ["target"]
 
 
-def wait_for_size(path: Path, size_bytes: int) -> None:
-    while not path.exists() or path.stat().st_size < size_bytes:
-        time.sleep(0.005)
-
-
 def test_a_killed_download_goes_on(tmp_path: Path) -> None:
     large = random.randbytes(40 << 20)
     cid, manifest, leaves = described(large)
@@ -302,7 +298,7 @@ def test_a_killed_download_goes_on(tmp_path: Path) -> None:
     async def run() -> Told:
         async with told(Told(data=slowly, manifest=item_json(cid, manifest), leaves=leaves)) as node:
             child = await asyncio.create_subprocess_exec(sys.executable, "-c", script, node.url, str(cid), str(target))
-            await asyncio.to_thread(wait_for_size, part, 5 << 20)
+            await until(lambda: part.exists() and part.stat().st_size >= 5 << 20)
             child.send_signal(signal.SIGKILL)
             await child.wait()
             assert not target.exists()
@@ -336,7 +332,7 @@ def test_a_node_that_falls_silent_is_given_up(tmp_path: Path) -> None:
 
     async def silent(response: web.StreamResponse) -> None:
         await response.write(DATA[:100])
-        await asyncio.sleep(30)
+        await asyncio.sleep(LIMIT_S)
 
     assert ContentClient("http://127.0.0.1")._stall_timeout_s == limits.STALL_TIMEOUT_S
     for node in (
@@ -360,7 +356,7 @@ def test_a_node_that_falls_silent_is_given_up(tmp_path: Path) -> None:
 def test_an_upload_that_the_node_does_not_take_is_given_up() -> None:
     async def deaf(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await asyncio.sleep(30)
+            await asyncio.sleep(LIMIT_S)
         finally:
             writer.close()
 

@@ -283,8 +283,10 @@ def connections(server: ContentServer) -> list[object]:
 def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
     """STALL_TIMEOUT_S is what the server waits by default; the test makes it short."""
 
-    async def work(server: ContentServer, client: ContentClient) -> None:
-        cid = (await client.upload_bytes(random.randbytes(30_000_000))).cid
+    async def stored(_: ContentServer, client: ContentClient) -> Cid:
+        return (await client.upload_bytes(random.randbytes(30_000_000))).cid
+
+    async def work(server: ContentServer, _: ContentClient) -> None:
         reader, writer = await asyncio.open_connection(*server.address)
         own = f"HTTP/1.1\r\nHost: {server.address[0]}:{server.address[1]}\r\n"
         writer.write(f"POST /api/codex/v1/data {own}Content-Length: 7\r\n\r\npay".encode())
@@ -303,6 +305,7 @@ def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
         writer.close()
 
     assert inspect.signature(ContentServer).parameters["stall_timeout_s"].default == limits.STALL_TIMEOUT_S
+    cid = with_server(tmp_path, stored)
     with_server(tmp_path, work, stall_timeout_s=2.0)
 
 

@@ -279,6 +279,6 @@ def test_bytes_of_an_encrypted_connection_changed() -> None:
             assert await peer.is_ended(), "it hangs"
             await peer.close()
 
-        await fuzzed(LEGACY, 150 * TIMES, talk, cabal_key=CABAL_KEY, handshake_timeout_s=5)
+        await fuzzed(LEGACY, 150 * TIMES, talk, cabal_key=CABAL_KEY, handshake_timeout_s=LIMIT_S)
 
     run(scenario())

@@ -28,7 +28,7 @@ from people import ANN
 
 from cablestore import DRAFT8, LEGACY, limits
 from cablestore.peers import threads
-from cablestore.peers.connection import PauseReason
+from cablestore.peers.connection import Connection, PauseReason
 from cablestore.peers.shares import LoopShare
 from cablestore.peers.threads import Stopwatch
 from cablestore.protocol.message import (
@@ -82,6 +82,7 @@ async def test_max_handshakes_per_address() -> None:
             assert log.reasons() == ["more than 3 handshakes in progress with one address"]
             honest = await ByHand.connect(address, cabal_key=CABAL_KEY, host="127.0.0.2")
             assert await honest.hashes() == []
+            await honest.close()
 
 
 @on_standing_loop
@@ -252,22 +253,27 @@ def test_loop_share_and_loop_share_in_advance_s() -> None:
 
 
 @on_loop
-async def test_a_peer_that_keeps_the_loop_busy_is_not_read_from_for_a_while() -> None:
+async def test_a_peer_that_keeps_the_loop_busy_is_not_read_from_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """LOOP_SHARE, LOOP_SHARE_IN_ADVANCE_S: requests that are taken back at once cost no rows, but time of the loop."""
-    async with listening() as (node, address):
+    reasons: list[PauseReason] = []
+    pause = Connection.pause
+
+    def counted(connection: Connection, reason: PauseReason) -> None:
+        reasons.append(reason)
+        pause(connection, reason)
+
+    monkeypatch.setattr(Connection, "pause", counted)
+    async with listening() as (_, address):
         peer, other = await ByHand.connect(address), await ByHand.connect(address)
         request_id = peer.new_id()
         ask = ALL._replace(request_id=request_id)
         pair: list[Message] = [ask, CancelRequest(request_id, request_id)]
-        held = 0
         for _ in range(200):
             peer.send(*pair * 100)
         last = asyncio.ensure_future(peer.hashes())
         while not last.done():
             assert await other.hashes() == []
-            held += any(PauseReason.SHARE in known.pauses for known in node.connections)
-            await asyncio.sleep(0.002)
-        assert held > 3
+        assert reasons.count(PauseReason.SHARE) > 3
         assert await last == []
 
 

@@ -137,7 +137,9 @@ def test_only_the_missing_module_is_dropped_from_the_arguments(tmp_path: Path, m
 
 # --- sessions, in processes of their own ------------------------------------------------------
 
-BEGIN = """
+BEGIN = (
+    f"LIMIT_S = {LIMIT_S}"
+    """
 import os, signal, subprocess, sys, threading, time
 from pathlib import Path
 from cablestore.errors import ReindexError
@@ -156,6 +158,7 @@ def count(batches):
     for batch in batches:
         yield pyarrow.record_batch({"rows": [batch.num_rows], "views": [len(cablestore.views.CATALOG.views)]})
 """
+)
 
 QUIET = (
     BEGIN
@@ -197,7 +200,7 @@ INTERRUPTED = (
     + """
 def wait(batches):
     Path("working").touch()
-    time.sleep(120)
+    time.sleep(LIMIT_S)
     yield from batches
 
 def fail(batches):
@@ -214,7 +217,7 @@ try:
         spark.range(0, 1, 1, 1).mapInArrow(wait, "id long").collect()
 except KeyboardInterrupt:
     print("interrupted")
-deadline = time.monotonic() + 10
+deadline = time.monotonic() + LIMIT_S
 while marked() > 2:  # workers end when they see that Java did, a moment later
     assert time.monotonic() < deadline
     time.sleep(0.05)

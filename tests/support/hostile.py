@@ -10,6 +10,7 @@ from archive_network import digest
 from archives import CONTROL, FIRST_MS, archived, plan_of, store_of
 from people import ANN, BOB
 from torrents import HERE, engine
+from waiting import LIMIT_S
 
 from cablestore import LEGACY, CableStore, Identity, Post, limits
 from cablestore.archive.folder import ArchiveFolder
@@ -120,7 +121,7 @@ def _from_seed(outcome: Callable[..., str], run: Run, member: Path, made: Made, 
     got = member.with_name("got")
     with engine(made.folder.path.parent) as seed:
         link, peer = seed.seed(COMMUNITY), f"{HERE}:{seed.port}"
-        of_seed = ("--control", COMMUNITY, "--peer", peer, "--timeout", "10s")
+        of_seed = ("--control", COMMUNITY, "--peer", peer, "--timeout", f"{LIMIT_S}s")
         return outcome(run, member, "fetch", link, got, *of_seed, *more)
 
 
