@@ -153,9 +153,8 @@ class Told:
         await response.prepare(request)
         await response.write(self.data[start : self.cut_at])
         if self.cut_at is not None or len(self.data) != int(response.headers["Content-Length"]) + start:
-            await asyncio.sleep(0.05)  # what was written must have been sent
             assert request.transport is not None
-            request.transport.close()
+            request.transport.close()  # what was written is sent before
         return response
 
 
