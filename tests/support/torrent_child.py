@@ -25,8 +25,7 @@ def say(*words: object) -> None:
 def seed(folder: Path) -> None:
     with engine(folder) as giver:
         say(giver.seed(COMMUNITY), giver.port)
-        for _ in sys.stdin:
-            say(now(giver).uploaded_bytes)
+        sys.stdin.read()
 
 
 def fetch(folder: Path, magnet: str, port: str, rate: str, places: str) -> None:
