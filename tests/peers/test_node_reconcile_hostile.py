@@ -144,10 +144,11 @@ async def test_a_peer_that_goes_on_comparing_is_ended() -> None:
 @on_loop
 async def test_frames_do_not_queue_without_bound() -> None:
     """MAX_TALK_QUEUE_FRAMES of one peer wait to be worked on; more end the conversation."""
-    async with attacked() as (node, address, _):
+    async with attacked() as (node, address, log):
         peer = await call(address)
         peer.say(hello(), *[encode_frame(9, Stored(0))] * 5_000)
         await until(lambda: outcome(node, "fault"))
+        assert any("frames ahead" in str(vars(record)) for record in log.records)
         await peer.rest()
         await peer.close()
 

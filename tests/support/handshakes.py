@@ -48,9 +48,9 @@ def pair(**changes: Any) -> tuple[SecureChannel, SecureChannel]:
     return ann, bob
 
 
-def refused(end: SecureChannel, data: bytes, what: str) -> None:
+def refused(end: SecureChannel, data: bytes, what: str, why: str = "") -> None:
     """Check that the bytes are refused with an error that names the step, and that the channel is closed after it."""
-    with pytest.raises(HandshakeError, match=f"^{what}: "):
+    with pytest.raises(HandshakeError, match=f"^{what}: {why}"):
         end.receive(data)
     calls: list[Callable[[], object]] = [
         lambda: end.receive(b""),
