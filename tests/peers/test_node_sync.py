@@ -162,10 +162,10 @@ def change_marks(folder: Path, **fields: int) -> None:
 
 def test_second_sync_asks_little() -> None:
     with scratch_folder() as folder:
-        source = memory("a", clock=system_clock_ms, posts=spread(6000))
+        source = memory("a", clock=system_clock_ms, posts=spread(3000))
         first = run(paired(folder, source, sync_of))
         second = run(paired(folder, source, sync_of))
-        assert (first.posts, second.posts) == (6000, 0)
+        assert (first.posts, second.posts) == (3000, 0)
         size = first.received_size_bytes + first.sent_size_bytes
         assert second.received_size_bytes + second.sent_size_bytes < size / 100
         source.ingest(raws(ANN.text("default", "new", at=system_clock_ms())))
