@@ -36,9 +36,10 @@ def cli() -> None:
     """An indexed message store for peer-to-peer chat."""
 
 
-for module in (write, read, serve_options, reconcile, maintain, import_irc, export, archive, sds, reindex, demo):
+for module in (write, read, serve_options, reconcile, maintain, import_irc, export, sds, reindex, demo):
     for command in module.COMMANDS:
         cli.add_command(strict(command))
+cli.add_command(archive.archive)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -12,13 +12,11 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from cablestore.cli.archive import archive
 from cablestore.cli.archive_options import (
     cabal_key_option,
     folder_argument,
     key_of,
     making_options,
-    needs_extra,
     tell_created,
     writable,
 )
@@ -318,7 +316,7 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     return 1 if posts is None else 0
 
 
-@archive.command()
+@click.command()
 @folder_argument
 @click.argument("exports", metavar="EXPORT...", nargs=-1, required=True, type=PathValue())
 @click.option(
@@ -331,7 +329,6 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
 @click.option("--keep-work", is_flag=True, help="Keep the work folder.")
 @common_options
 @_spark_options
-@needs_extra
 def make(
     path: Path,
     out: Output,

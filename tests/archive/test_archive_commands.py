@@ -22,12 +22,12 @@ from serving import Served, cablestore
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, Identity
-from cablestore.archive.format.announcement import RESERVED_CHANNEL, parse_link
+from cablestore.archive.format.announcement import parse_link
 from cablestore.archive.format.cid import CODEC_MANIFEST, Cid
 from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.local import local_archives
 from cablestore.archive.member import ANNOUNCEMENT_WAIT_MS, announce
-from cablestore.protocol.dialect import LEGACY
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL, LEGACY
 from cablestore.store.store import system_clock_ms
 
 WEEKS = 4
@@ -116,7 +116,7 @@ def test_archives_are_published_announced_and_fetched_by_content_id(made: Made, 
             CableStore.open(made.member) as member,
         ):
             announce(control, parse_link(link))
-            posts = control.posts_by(control.identity.public_key, channel=RESERVED_CHANNEL)
+            posts = control.posts_by(control.identity.public_key, channel=ARCHIVES_CHANNEL)
             member.ingest([post.raw for post in posts])
         done = archive("fetch", "newest", got, *made.of_member, "--node", near, "--latest", store=made.member)
         assert done.returncode == 0, done.stderr
@@ -217,7 +217,7 @@ def test_a_store_that_is_served_is_archived_and_imported_into_as_any_other(
 def announcements(path: Path) -> set[bytes]:
     """Return the hashes of what the store's control node wrote where it announces, its join among them."""
     with CableStore.open(path) as store:
-        return {post.hash for post in store.posts_by(store.identity.public_key, channel=RESERVED_CHANNEL)}
+        return {post.hash for post in store.posts_by(store.identity.public_key, channel=ARCHIVES_CHANNEL)}
 
 
 def test_announcements_come_with_a_sync_and_are_not_listed(made: Made, serving: Callable[..., Served]) -> None:
@@ -231,7 +231,7 @@ def test_announcements_come_with_a_sync_and_are_not_listed(made: Made, serving: 
             json.loads(line)["channel"] for line in cablestore("channels", "--json", store=store).stdout.splitlines()
         ]
         assert "default" in listed
-        assert RESERVED_CHANNEL not in listed
+        assert ARCHIVES_CHANNEL not in listed
         assert f"in {len(listed)} channels" in cablestore("stats", store=store).stdout
 
 
@@ -502,3 +502,13 @@ def test_without_the_extra_it_is_said_how_to_get_it(made: Made) -> None:
     command = [sys.executable, "-c", hide, "archive", "list", str(made.folder), "--control", made.community]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (found.returncode, "pip install 'cablestore[archive]'" in found.stderr) == (2, True)
+
+
+def test_the_command_line_loads_archives_when_their_group_is_used() -> None:
+    hide = (
+        "import sys; sys.modules['aiohttp'] = None; sys.modules['libtorrent'] = None; from cablestore.cli import main; "
+    )
+    unused = "assert not [name for name in sys.modules if name.startswith('cablestore.archive')]; "
+    command = [sys.executable, "-c", f"{hide}{unused}main(['archive', '--help'])"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr, "  verify  " in found.stdout) == (0, "", True)

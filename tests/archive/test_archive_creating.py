@@ -17,12 +17,12 @@ from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity
 from cablestore.archive import writer
 from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.writer import ArchivePlan
 from cablestore.errors import ArchiveError, StorageError
 from cablestore.limits import PIECE_SIZE_BYTES
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 
 WAYS = pytest.mark.parametrize("key", [None, KEY], ids=["public", "sealed"])
 PROFILES = pytest.mark.parametrize("profile", ["rfc61", "status-go"])
@@ -132,7 +132,7 @@ def test_deletions_of_earlier_weeks_are_in_the_index(tmp_path: Path) -> None:
 
 def test_what_must_not_leave_a_store_is_in_no_archive(tmp_path: Path) -> None:
     """Announcements are not archived either: they are no part of a history."""
-    told = ANN.text(RESERVED_CHANNEL, "archives 1 magnet:?", at=FIRST_MS)
+    told = ANN.text(ARCHIVES_CHANNEL, "archives 1 magnet:?", at=FIRST_MS)
     said = ANN.text("default", "hello", at=FIRST_MS)
     plan = plan_of("status-go")
     folder = archived(store_of([told, said]), tmp_path, plan)

@@ -16,7 +16,7 @@ from torrents import HERE, bencoded, engine, info, serving
 from waiting import LIMIT_S
 
 from cablestore import LEGACY, CableStore, Identity, Text, encode_post, limits
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 
 OTHERS = STRANGER.public_key.hex()
 PIECE = limits.PIECE_SIZE_BYTES
@@ -41,7 +41,7 @@ def link_to(community: str, digit: str = "a") -> str:
 
 def announced(member: Path, identity: Identity, text: str, at_ms: int) -> None:
     """Store a post of somebody in the channel of announcements, as it comes by Cable."""
-    post = encode_post(Text(RESERVED_CHANNEL, text), links=(), timestamp_ms=at_ms, identity=identity, dialect=LEGACY)
+    post = encode_post(Text(ARCHIVES_CHANNEL, text), links=(), timestamp_ms=at_ms, identity=identity, dialect=LEGACY)
     with CableStore.open(member) as store:
         [outcome] = store.ingest([post.raw])
     assert outcome.verdict.value == "accepted"

@@ -16,6 +16,7 @@ from archiving import (
     archive_of,
     both,
     community,
+    content_of,
     decoded,
     every_form,
     posts_in,
@@ -65,7 +66,7 @@ def test_an_index_gives_back_its_archives(profile: Profile, cids: tuple[str, ...
         if not cids:
             stored = made.data[entry.offset_bytes : entry.offset_bytes + entry.size_bytes]
         found.commitments[entry.archive_id].check_stored(stored)
-        posts = posts_in(profile, archive.content if cids else stored, entry, key)
+        posts = posts_in(profile, content_of(archive) if cids else stored, entry, key)
         found.commitments[entry.archive_id].check_posts(MerkleTree(post.hash for post in posts))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from people import ANN
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity
-from cablestore.archive.format.announcement import RESERVED_CHANNEL, Announcement, Link, link_text, parse_link
+from cablestore.archive.format.announcement import Announcement, Link, link_text, parse_link
 from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.member import (
@@ -28,6 +28,7 @@ from cablestore.archive.member import (
 from cablestore.errors import ArchiveError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.protocol.body import Text
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.post import encode_post
 from cablestore.store import answers
 
@@ -38,7 +39,7 @@ START_MS = 1_700_000_000_000
 
 def told(clock: int, link: Link, at_ms: int, author: Identity = CONTROL) -> bytes:
     """Return an announcement as it comes from a peer."""
-    body = Text(RESERVED_CHANNEL, Announcement(clock, link).text())
+    body = Text(ARCHIVES_CHANNEL, Announcement(clock, link).text())
     return encode_post(body, links=(), timestamp_ms=at_ms, identity=author, dialect=LEGACY).raw
 
 
@@ -101,7 +102,7 @@ def test_a_newer_announcement_begins_the_wait_anew() -> None:
 def test_what_is_no_newer_announcement_of_the_control_node_changes_nothing() -> None:
     stranger = Identity.derive("archives", "stranger")
     chat = encode_post(
-        Text(RESERVED_CHANNEL, "hello"), links=(), timestamp_ms=START_MS, identity=CONTROL, dialect=LEGACY
+        Text(ARCHIVES_CHANNEL, "hello"), links=(), timestamp_ms=START_MS, identity=CONTROL, dialect=LEGACY
     )
     elsewhere = encode_post(
         Text("default", Announcement(99, LINKS[9 - 1]).text()),
@@ -183,11 +184,11 @@ def test_people_are_not_shown_the_channel_of_announcements_and_peers_are() -> No
     with store_of([ANN.text("default", "hello", at=START_MS)]) as store:
         announce(store, LINKS[1])
         assert [channel.name for channel in store.channels()] == ["default"]
-        assert [channel.name for channel in store.channels(with_reserved=True)] == [RESERVED_CHANNEL, "default"]
+        assert [channel.name for channel in store.channels(with_reserved=True)] == [ARCHIVES_CHANNEL, "default"]
         assert store.stats().channels == 1
         assert list(store.joined_channels(CONTROL.public_key)) == []
         with store.snapshot() as snapshot:
-            assert list(answers.channel_list(snapshot.reader)) == [RESERVED_CHANNEL, "default"]
+            assert list(answers.channel_list(snapshot.reader)) == [ARCHIVES_CHANNEL, "default"]
 
 
 def test_a_sync_brings_announcements_to_a_member_that_never_heard_of_the_channel(tmp_path: Path) -> None:

@@ -22,11 +22,11 @@ from archives import FIRST_MS, some_weeks
 from serving import HERE, Served, cablestore
 
 from cablestore import LEGACY, CableStore, Post, decode_post
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.period import WEEK_MS, Period
 from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.protocol.body import TEXT
 from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 
 WEEKS = 8
 PER_WEEK = 300
@@ -62,7 +62,7 @@ class Two:
         """Announce, bring announcements to the member over Cable, and return what it knows of them then."""
         told("announce", link, store=self.control)
         served = self.serving(self.control, "--listen", HERE, "--no-follow", **SYNC_KEYS)
-        only = ("--channels", RESERVED_CHANNEL)  # with any channel come the roles of all people
+        only = ("--channels", ARCHIVES_CHANNEL)  # with any channel come the roles of all people
         found = cablestore("sync", served.address, *only, "--create", store=self.member, **SYNC_KEYS)
         assert found.returncode == 0, found.stderr
         assert served.stop() == 0

@@ -23,13 +23,13 @@ from serving import Served, environment
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.period import WEEK_MS, due_after, week_of
 from cablestore.archive.seed import Seeder
 from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
 from cablestore.errors import ArchiveError, IncompleteError
 from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.protocol.body import TEXT
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.store.store import system_clock_ms
 
 WEEKS = 3
@@ -123,7 +123,7 @@ def status(here: Path, store: str = "control") -> dict[str, Any]:
 
 def announcements(store: Path) -> list[bytes]:
     with CableStore.open(store) as opened:
-        own = opened.posts_by(opened.identity.public_key, channel=RESERVED_CHANNEL)
+        own = opened.posts_by(opened.identity.public_key, channel=ARCHIVES_CHANNEL)
         return [post.hash for post in own if post.type == TEXT]
 
 
@@ -432,7 +432,7 @@ def test_status_compares_with_the_newest_announced_link(here: Path, partly: tupl
     assert known(folder, "member")["is_newest"] is None
     told("announce", link, store=here / "control")
     with CableStore.open(here / "control") as control, CableStore.open(here / "member") as member:
-        member.ingest([post.raw for post in control.posts_by(control.identity.public_key, channel=RESERVED_CHANNEL)])
+        member.ingest([post.raw for post in control.posts_by(control.identity.public_key, channel=ARCHIVES_CHANNEL)])
     now = known(folder, "member")
     assert (now["is_newest"], now["missing"], now["problem"]) == (True, WEEKS - 1, None)
     late_post(here, "late")
@@ -444,7 +444,7 @@ def test_status_compares_with_the_newest_announced_link(here: Path, partly: tupl
         told("announce", seed.magnet, store=here / "control")
     assert known(here / "made", "control")["is_newest"] is True
     with CableStore.open(here / "control") as control, CableStore.open(here / "member") as member:
-        member.ingest([post.raw for post in control.posts_by(control.identity.public_key, channel=RESERVED_CHANNEL)])
+        member.ingest([post.raw for post in control.posts_by(control.identity.public_key, channel=ARCHIVES_CHANNEL)])
     behind = known(folder, "member")
     assert (behind["is_newest"], behind["missing"], behind["archives"]) == (False, None, WEEKS)
     assert "fetch newest" in behind["problem"]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from content_child import bytes_of
-from content_nodes import Told, changed, described, honest, told, without_end
+from content_nodes import Told, changed, described, download_file, honest, told, without_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peering import until
@@ -22,7 +22,7 @@ from waiting import LIMIT_S
 
 from cablestore import limits
 from cablestore.archive.content.api import item_json, read_item, read_list, read_manifest_of, read_space
-from cablestore.archive.content.client import ContentClient, download_file
+from cablestore.archive.content.client import ContentClient
 from cablestore.archive.format.cid import (
     BLOCK_SIZE_BYTES,
     CODEC_BLOCK,
@@ -292,7 +292,14 @@ def test_a_killed_download_goes_on(tmp_path: Path) -> None:
             await response.write(large[at : at + (1 << 20)])
             await asyncio.sleep(0.02)
 
-    script = "import sys; from cablestore.archive.content.client import *; download_file(sys.argv[1], Cid.parse(sys.argv[2]), Path(sys.argv[3]))"
+    script = """
+import asyncio, sys
+from cablestore.archive.content.client import *
+async def work():
+    async with ContentClient(sys.argv[1]) as client:
+        await client.download(Cid.parse(sys.argv[2]), Path(sys.argv[3]))
+asyncio.run(work())
+"""
     target, part = tmp_path / "target", tmp_path / f".{manifest.tree}.part"
 
     async def run() -> Told:

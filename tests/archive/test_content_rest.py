@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 from content_child import OWN_HOST, bytes_of
-from content_nodes import ServedContent, ask, described, put, served, with_server
+from content_nodes import ServedContent, ask, described, download_file, put, served, upload_file, with_server
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import LIMIT_S, wait_until
 
 from cablestore import limits
 from cablestore.archive.content.api import PREFIX
-from cablestore.archive.content.client import ContentClient, download_file, upload_file
+from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.server import ContentServer
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.format.cid import (

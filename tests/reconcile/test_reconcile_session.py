@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from reconciling import ALL, HEADERS, HOUR_NS, NOW_NS, Pair, an_id, converse, reconciled, session, sets, spread
 from steps import steps_of
 
-from cablestore import limits
+from cablestore import limits, reconcile
 from cablestore.errors import ReconcileError
 from cablestore.reconcile.codec import decode, encode
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
@@ -30,6 +31,14 @@ splittings = st.builds(
     frame_size_bytes=st.sampled_from([1_280, 5_000, 4_194_304]),
     skip_equal_sets=st.booleans(),
 )
+
+
+def test_the_example_of_the_package_finds_the_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also that its names are those of the package, `stored_set` the function and not its module."""
+    example = (reconcile.__doc__ or "").partition("network:\n\n")[2].partition("`stored_set(")[0]
+    exec(textwrap.dedent(example), {})
+    assert capsys.readouterr().out.splitlines()[0] == f"{[SyncID(2, b'b' * 32)]} []"
+    assert callable(reconcile.stored_set)
 
 
 @in_each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
@@ -22,7 +23,6 @@ from cablestore.index.tree import SUM_MODULUS, tree_rows
 from cablestore.protocol.body import LOCAL_ONLY, Block
 from cablestore.protocol.dialect import LEGACY
 from cablestore.protocol.keys import sort_time
-from cablestore.reconcile import stored_set as kept
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range, SyncID
 from cablestore.reconcile.sets import Fingerprint, MemorySet
 from cablestore.reconcile.stored_set import StoredSet, stored_set
@@ -159,8 +159,9 @@ def test_a_store_gives_the_posts_that_may_travel() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most N posts are in memory, whatever is asked, and answers stay right."""
-    monkeypatch.setattr(kept, "_POSTS_HELD", 300)
-    monkeypatch.setattr(kept, "_POSTS_FORGOTTEN", 100)
+    module = sys.modules[StoredSet.__module__]
+    monkeypatch.setattr(module, "_POSTS_HELD", 300)
+    monkeypatch.setattr(module, "_POSTS_FORGOTTEN", 100)
     rng = random.Random(2)
     found = [(b"", START_MS + rng.randrange(10**9), rng.randbytes(32)) for _ in range(3_000)]
     stored = set_of(found, [b""], 64)

@@ -32,7 +32,7 @@ from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import encode_index, make_index, signed_index
 from cablestore.archive.format.period import WEEK_MS, week_of
 from cablestore.archive.format.profile import topics_of
-from cablestore.archive.publish import Publisher, StoreTarget
+from cablestore.archive.publish import Publisher
 from cablestore.archive.writer import ArchivePlan
 from cablestore.cli import main
 from cablestore.errors import ArchiveError
@@ -118,7 +118,7 @@ def test_archives_by_content_id_are_read_alike(tmp_path: Path, key: bytes | None
     by_cid = CidFolder(files.path)
     by_cid.make()
     with ContentStore.open(tmp_path / "published") as store:
-        published = Publisher(CONTROL, LEGACY, key).publish(files, StoreTarget(store))
+        published = Publisher(CONTROL, LEGACY, key).publish(files, store)
         for cid, _ in store.datasets():
             by_cid.path_of(cid).write_bytes(b"".join(store.get(cid)))
     by_cid.put_index(published.index_cid)

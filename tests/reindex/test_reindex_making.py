@@ -25,12 +25,12 @@ from cablestore import DRAFT8, Dialect, Identity, Post
 from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format import chunks
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.period import WEEK_MS, weeks
 from cablestore.archive.format.profile import PROFILES
 from cablestore.archive.writer import ArchivePlan, CreateReport
 from cablestore.cli import main
 from cablestore.errors import ArchiveError, CorruptExportError
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.reindex import archive_tasks, tasks
 from cablestore.reindex.archive_tasks import WeeksJob
 from cablestore.reindex.make_archives import History, MadeArchives, first_of_all, make_archives
@@ -131,7 +131,7 @@ def test_what_no_archive_takes_and_what_is_cut(tmp_path: Path, monkeypatch: pyte
     """A week beyond MAX_ARCHIVE_SIZE_BYTES has several archives, and announcements are in none."""
     monkeypatch.setattr(chunks.chunks, "__defaults__", (3_000,))
     posts = [ANN.text("default", "." * 900, at=FIRST_MS + number) for number in range(10)]
-    posts += [BOB.text("other", "." * 3_500, at=FIRST_MS), BOB.text(RESERVED_CHANNEL, "archives 1 x", at=FIRST_MS)]
+    posts += [BOB.text("other", "." * 3_500, at=FIRST_MS), BOB.text(ARCHIVES_CHANNEL, "archives 1 x", at=FIRST_MS)]
     early = ANN.text("default", "gone within its week", at=FIRST_MS)  # in its first millisecond
     posts += [early, ANN.delete(early, at=FIRST_MS + 20)]
     how = plan_of("status-go")

@@ -11,7 +11,7 @@ from sds_people import CHANNEL, PATIENT, SMALL, START_MS, Member, changed, conte
 
 from cablestore.errors import SdsError
 from cablestore.sds.bloom import FilterParameters, ForeignFilter, positions
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.dialects import NIM, SPEC
 from cablestore.sds.effects import (
     Acknowledged,

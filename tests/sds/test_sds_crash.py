@@ -19,7 +19,7 @@ from waiting import wait_until
 from cablestore.errors import SdsError, StorageError, StoreLockedError
 from cablestore.index.memory import MemoryDB
 from cablestore.sds.bloom import ForeignFilter, positions
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.dialects import SPEC
 from cablestore.sds.effects import Deliver, Send
 from cablestore.sds.log import CausalLog

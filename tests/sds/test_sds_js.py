@@ -12,7 +12,7 @@ import pytest
 from sds_js import JsPeer, node_modules
 from sds_people import CHANNEL, START_MS, Member, opened
 
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.effects import Acknowledged, Deliver, Send
 from cablestore.sds.message import MessageKind
 from cablestore.sds.repair import RepairParameters

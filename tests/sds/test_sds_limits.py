@@ -11,8 +11,8 @@ from sds_people import CHANNEL, SMALL, START_MS, Member, changed, content, deliv
 from cablestore import limits
 from cablestore.sds import bloom, delivery, log, repair_answers
 from cablestore.sds.bloom import ForeignFilter
-from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.codec import encode
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.dialects import SPEC, SdsDialect
 from cablestore.sds.effects import Lost, Missing
 from cablestore.sds.message import HistoryEntry, SdsMessage

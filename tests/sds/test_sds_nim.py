@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from sds_people import CHANNEL, SMALL, START_MS, Member
 
-from cablestore.sds import sync_ids
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds import history
 from cablestore.sds.codec import decode, encode
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.dialects import NIM, SPEC
 from cablestore.sds.effects import Lost, Missing, Reason, Send
 from cablestore.sds.message import HistoryEntry, SdsMessage
@@ -90,7 +90,7 @@ def test_a_message_under_the_id_of_a_sync_message_is_delivered() -> None:
 
 def test_remembered_sync_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_SYNC_IDS: of each share, so that a flood forgets nobody else's."""
-    monkeypatch.setattr(sync_ids, "MAX_SDS_SYNC_IDS", 5)
+    monkeypatch.setattr(history, "MAX_SDS_SYNC_IDS", 5)
     ann = Member("ann", SETTINGS)
     ann.hears(nim_message("hello", sender="bob", text=b"hello"), nim_message("bob's", sender="bob", at=1))
     own = synced(ann).message_id

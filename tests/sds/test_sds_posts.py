@@ -12,7 +12,7 @@ from cablestore import CableStore
 from cablestore.errors import SdsError
 from cablestore.protocol.body import LOCAL_ONLY, Block, Join
 from cablestore.protocol.crypto import post_hash
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.effects import Deliver, Effect, Lost, Send
 from cablestore.sds.log import CausalLog
 from cablestore.sds.posts import PostChannel

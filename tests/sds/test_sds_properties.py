@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sds_network import QUICK
 from sds_people import CHANNEL, SMALL, START_MS, Member, changed, content, delivered, opened, sends
 
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.effects import Acknowledged, Deliver, Effect, Missing, PossiblyAcknowledged, Send
 from cablestore.sds.log import CausalLog
 from cablestore.sds.message import HistoryEntry

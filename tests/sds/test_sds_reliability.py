@@ -10,8 +10,8 @@ from sds_people import CHANNEL, PATIENT, SMALL, START_MS, Member, changed, conte
 
 from cablestore.errors import SdsError
 from cablestore.sds.bloom import ForeignFilter, positions
-from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.codec import encode
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.dialects import NIM, SPEC
 from cablestore.sds.effects import (
     Acknowledged,

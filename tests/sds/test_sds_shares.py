@@ -10,7 +10,7 @@ from sds_people import SMALL, Member, changed, content
 
 from cablestore import limits
 from cablestore.sds import delivery, shares
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.settings import Backoff
 
 QUIET = replace(SMALL, sync_interval_ms=None, repair=None, resend=Backoff(10**9, 10**9), retrieve=Backoff(10**9, 10**9))

@@ -10,9 +10,9 @@ import pytest
 from people import ANN, BOB, raws
 
 from cablestore import DRAFT8, CableStore, EventKind, Join, Leave, Post, Text, Topic, limits
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.errors import InvalidPostError
 from cablestore.protocol.body import Body
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.store import answers
 
 NOW_MS = 1_700_000_000_000
@@ -98,8 +98,8 @@ def test_channels_are_told_apart_as_the_dialect_does(tmp_path: Path) -> None:
 def test_the_reserved_channel_is_joined_as_any_other(store: CableStore) -> None:
     """Other programs see it as a channel, and its posts as those of a member."""
     with store:
-        store.text(RESERVED_CHANNEL, "archives 1 magnet:")
-        assert next(post.body for post in written(store)) == Join(RESERVED_CHANNEL)
+        store.text(ARCHIVES_CHANNEL, "archives 1 magnet:")
+        assert next(post.body for post in written(store)) == Join(ARCHIVES_CHANNEL)
 
 
 def test_what_cannot_be_written_joins_nothing(store: CableStore) -> None:

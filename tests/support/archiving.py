@@ -64,6 +64,11 @@ def archive_of(profile: Profile, posts: list[Post], key: bytes | None = None, pe
     return encode_archive(profile, period, topics, messages, key)
 
 
+def content_of(archive: Archive) -> bytes:
+    """The bytes that a content id names: the document, sealed or not, without the padding after it."""
+    return archive.stored[: len(archive.stored) - archive.padding_bytes]
+
+
 def posts_in(profile: Profile, stored: bytes, entry: Entry, key: bytes | None = None) -> list[Post]:
     records = decode_archive(profile, stored, entry, key)
     return [verified_post(profile, record, LEGACY) for record in records if isinstance(record, Record)]

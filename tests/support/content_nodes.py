@@ -17,7 +17,7 @@ from folders import SUPPORT
 from waiting import LIMIT_S
 
 from cablestore.archive.content.api import PREFIX, item_json, read_manifest_of
-from cablestore.archive.content.client import ContentClient
+from cablestore.archive.content.client import ContentClient, UploadReport
 from cablestore.archive.content.server import ContentServer
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.format.cid import (
@@ -222,3 +222,22 @@ def with_server(folder: Path, work: Callable[[ContentServer, ContentClient], Awa
                 return await work(server, client)
 
     return asyncio.run(run())
+
+
+# --- a client without an event loop --------------------------------------------------------------------
+
+
+def upload_file(url: str, path: Path, *, filename: str | None = None, mimetype: str | None = None) -> UploadReport:
+    async def work() -> UploadReport:
+        async with ContentClient(url) as client:
+            return await client.upload_file(path, filename=filename, mimetype=mimetype)
+
+    return asyncio.run(work())
+
+
+def download_file(url: str, cid: Cid, target: Path) -> DatasetManifest:
+    async def work() -> DatasetManifest:
+        async with ContentClient(url) as client:
+            return await client.download(cid, target)
+
+    return asyncio.run(work())

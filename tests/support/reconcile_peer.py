@@ -14,8 +14,7 @@ from people import ANN, START_MS
 from cablestore import limits
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.protocol.fields import sized
-from cablestore.reconcile.framing import ReconcileFrameReader
-from cablestore.reconcile.messages import ConversationMessage, decode_frame, encode_frame
+from cablestore.reconcile.messages import ConversationMessage, ReconcileFrameReader, decode_frame, encode_frame
 
 
 class Peer:

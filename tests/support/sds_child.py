@@ -12,7 +12,7 @@ from itertools import count
 
 from sds_people import CHANNEL, SMALL, START_MS, content
 
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.effects import Deliver, Send
 from cablestore.sds.log import CausalLog
 

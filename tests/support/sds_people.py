@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from cablestore.sds.bloom import FilterParameters
-from cablestore.sds.channel import Received, ReceiveResult
 from cablestore.sds.codec import decode, encode
+from cablestore.sds.delivery import Received, ReceiveResult
 from cablestore.sds.dialects import SPEC
 from cablestore.sds.effects import Deliver, Effect, Send
 from cablestore.sds.log import CausalLog
