@@ -158,7 +158,7 @@ def test_status_go_gives_a_piece_more_to_whole_pieces(key: bytes | None, raw_siz
 
 
 def flips(data: bytes, step: int = 1) -> Iterator[bytes]:
-    """The bytes with one of them changed, in three ways each."""
+    """Yield the bytes with one of them changed, in three ways each."""
     for at in range(0, len(data), step):
         for change in (0x01, 0x80, 0xFF):
             yield data[:at] + bytes([data[at] ^ change]) + data[at + 1 :]

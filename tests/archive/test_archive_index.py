@@ -95,7 +95,7 @@ def test_an_index_is_an_index_to_others(profile: Profile, cids: tuple[str, ...])
 
 @both
 def test_a_plain_index_in_any_order_is_read(profile: Profile) -> None:
-    """Go writes maps in another order each time. Such an index can be read, but the control node signs no such thing."""
+    """Go writes maps in another order each time. Such an index can be read, but the control node signs none."""
     made = community(profile)
     index = signed(made)
     assert index.signed is not None
@@ -199,7 +199,7 @@ def test_swapped_or_renamed_entries_are_refused(profile: Profile, cids: tuple[st
     ids=str,
 )
 def test_an_entry_outside_of_data_is_refused(profile: Profile, place: dict[str, Any], reason: str) -> None:
-    """MAX_STORED_ARCHIVE_SIZE_BYTES is also the most that an index may send a member to fetch."""
+    """MAX_STORED_ARCHIVE_SIZE_BYTES is also the most that an index may make a member fetch."""
     made = community(profile)
     entry = with_id(profile, made.entries[0]._replace(**place))
     with pytest.raises(ArchiveError, match=reason):

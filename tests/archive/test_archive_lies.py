@@ -40,7 +40,7 @@ from cablestore.protocol.waku import EVERYONE_TOPIC, content_topic, message_of
 
 
 def document_of(profile: Profile, tail: bytes, archive: Archive) -> bytes:
-    """The archive's metadata and then `tail`."""
+    """Return the archive's metadata and then `tail`."""
     return profile.document(WEEK, archive.topics, []) + tail
 
 

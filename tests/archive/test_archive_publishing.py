@@ -46,7 +46,7 @@ def made(
 
 
 def published(files: ArchiveFolder, folder: Path, key: bytes | None = None) -> PublishReport:
-    """In a store on the disk."""
+    """Return a publisher into a store on the disk."""
     with ContentStore.open(folder) as store:
         return Publisher(CONTROL, LEGACY, key).publish(files, store)
 
@@ -59,7 +59,7 @@ def published_on(files: ArchiveFolder, url: str, key: bytes | None = None) -> Pu
 def fetched(
     store: CableStore, cid: Cid, folder: Path, *nodes: str, key: bytes | None = None, weeks: int = 99
 ) -> ArchiveImportReport:
-    """Fetch the newest so many weeks that the store misses, and import them."""
+    """Fetch the newest N weeks that the store misses, and import them."""
     imported = ImportLog(community_folder(folder, ME), store.identity.public_key)
     total = ArchiveImportReport()
     with fetching(cid, folder, ME, LEGACY, ArchiveSources(nodes=nodes, timeout_s=5), key) as community:
@@ -206,7 +206,10 @@ def test_members_fetch_from_nodes_of_every_generation(tmp_path: Path, manifest_f
 def test_a_member_gets_what_the_control_node_has(
     tmp_path: Path, profile: str, key: bytes | None, node: ServedContent
 ) -> None:
-    """Only the latest week, then the rest; then nothing more comes, and what lies here can be imported without a node."""
+    """Only the latest week, then the rest.
+
+    Then nothing more comes, and the archives here are imported without a node.
+    """
     files = made(tmp_path, profile=profile, key=key)
     found = published_on(files, node.url, key)
     with store_of(some_weeks()) as control, store_of(()) as member, store_of(()) as other:

@@ -1,4 +1,4 @@
-"""Torrents that are not what they should be, peers that lie, disks that are full or change: refused, and nothing lost."""
+"""Malformed torrents, peers that lie, disks that are full or change: refused, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PIECE = limits.PIECE_SIZE_BYTES
 
 
 def is_loaded(info_: dict[bytes, Any]) -> bool:
-    """Whether libtorrent would give it to others at all."""
+    """Tell whether libtorrent would give it to others at all."""
     try:
         lt.load_torrent_buffer(bencoded({b"info": info_}))
     except RuntimeError:
@@ -72,7 +72,7 @@ def test_foreign_metadata_leaves_nothing_on_the_disk(tmp_path: Path, name: str) 
 
 
 def test_metadata_as_it_should_be_is_taken_from_the_same_session(tmp_path: Path) -> None:
-    """What the tests above refuse, they do not refuse for another reason."""
+    """Torrents like those that the tests above refuse are taken when that one thing is right."""
     with serving(bencoded({b"info": info()}), tmp_path / "theirs") as port, engine(tmp_path / "b") as member:
         assert opened(member, magnet_of(info()), port).metainfo.info == bencoded(info())
 
@@ -89,7 +89,7 @@ def test_a_file_that_is_no_torrent_or_not_there(tmp_path: Path) -> None:
 
 
 def flipped(tmp_path: Path, *, keep: int) -> None:
-    """Make folder `x` from `a`, with bits changed in data and index behind the first pieces."""
+    """Make folder `x` from `a`, with bits changed in data and index after the first pieces."""
     shutil.copytree(tmp_path / "a", tmp_path / "x")
     for name, at in (("data", keep * PIECE + 5), ("index", 5)):
         with (tmp_path / "x" / COMMUNITY / name).open("r+b") as file:
@@ -100,7 +100,7 @@ def flipped(tmp_path: Path, *, keep: int) -> None:
 
 
 def test_flipped_bits_do_not_get_in(tmp_path: Path) -> None:
-    """STALL_TIMEOUT_S is how long a fetch waits for a piece when whoever had it is banned; the configuration's default."""
+    """STALL_TIMEOUT_S, the default, is how long a fetch waits for a piece when the peer that had it is banned."""
     assert TorrentConfig().stall_timeout_s == limits.STALL_TIMEOUT_S
     spans = fill(tmp_path / "a", [2, 3])
     flipped(tmp_path, keep=2)
@@ -117,10 +117,10 @@ def test_flipped_bits_do_not_get_in(tmp_path: Path) -> None:
             # Now with an honest one beside it. libtorrent may ban both, if it took parts of one piece from each.
             giver.seed(COMMUNITY)
             peers = ((HERE, port), (HERE, giver.port))
-            while fetched(tmp_path / "b", str(metainfo.magnet()), peers, spans) is None:
+            while (got := fetched(tmp_path / "b", str(metainfo.magnet()), peers, spans)) is None:
                 pass
+        assert got == {span: content(tmp_path / "a", span) for span in spans}
     assert metainfo_of(tmp_path / "b") == metainfo
-    assert all(content(tmp_path / "b", span) == content(tmp_path / "a", span) for span in spans)
 
 
 def fetched(folder: Path, magnet: str, peers: tuple[Peer, ...], spans: list[Span]) -> dict[Span, bytes] | None:
@@ -209,7 +209,7 @@ def test_what_changes_on_the_disk_is_fetched_again(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MB, where this process may mount one."""
+    """Return a file system of 4 MB, where this process may mount one."""
     mount = tmp_path / "disk"
     mount.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(mount)]

@@ -30,7 +30,7 @@ LINKS = st.sampled_from([0, 1, 2, 127, 128, 200])
 
 @st.composite
 def posts(draw: st.DrawFn, dialect: Dialect) -> list[Post]:
-    """In order."""
+    """Return the posts in order."""
     found = {}
     for body, at, links, who in draw(st.lists(st.tuples(BODIES, TIMES_MS, LINKS, st.sampled_from(PEOPLE)), max_size=8)):
         raw = encode_post(

@@ -1,4 +1,4 @@
-"""Exports: what is in them, that equal stores give equal bytes, and that a writer may go on meanwhile."""
+"""Exports: their content, that equal stores give equal bytes, and that posts may be stored meanwhile."""
 
 from __future__ import annotations
 

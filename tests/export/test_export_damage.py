@@ -1,4 +1,4 @@
-"""Whatever happens to the bytes of an export is found, and nothing in them raises anything foreign."""
+"""Every damage to the bytes of an export is found, and none raises an error that is not ours."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ stones_like = st.tuples(st.binary(min_size=32, max_size=32), st.binary(min_size=
 
 @given(st.lists(st.lists(items | stones_like, min_size=1, max_size=3) | items, max_size=3), st.booleans(), st.binary())
 def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, tail: bytes) -> None:
-    """Blocks of anything, with a checksum that is right. What is read is posts or tombstones that can be stored."""
+    """Blocks of any bytes, with a checksum that is right. Only posts or tombstones that can be stored are read."""
     with scratch_folder() as scratch:
         name = segment_name("posts" if is_posts else "tombstones", 0)
         data = b"".join(zstandard.compress(msgpack.packb(block)) for block in blocks) + tail
@@ -183,7 +183,7 @@ def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, t
 def test_posts_that_are_not_what_the_manifest_says(
     copy: Path, spoil: Callable[[list[bytes]], object], message: str
 ) -> None:
-    """A segment written anew with other posts, under right checksums."""
+    """A segment written again with other posts, under right checksums."""
     first = read_manifest(copy).segments[0]
     [posts] = read_posts(copy, first)
     spoil(posts)

@@ -115,7 +115,7 @@ def test_local_only_posts_stay_at_home(tmp_path: Path) -> None:
 
 
 def test_skeletons_without_proof_are_left_out(tmp_path: Path) -> None:
-    """A tombstone that no post/delete bears out, and one that would bury what somebody else wrote."""
+    """A tombstone without its post/delete, and one that would remove what somebody else wrote."""
     living = ANN.text("default", "I live")
     not_his = BOB.delete(living)
     skeleton = Skeleton(0, START_MS, "default", ())
@@ -166,7 +166,7 @@ def test_an_interrupted_import_goes_on(tmp_path: Path, whole: Path) -> None:
 
 
 def matches(post: Post, filters: Filters, acquainted: set[bytes]) -> bool:
-    """What the rules say of a post that is no post/delete."""
+    """Return what the rules say of a post that is no post/delete."""
     if filters.authors and post.author not in filters.authors:
         return False
     if not (filters.start_ms or 0) <= post.timestamp_ms < (filters.end_ms or 2**60):

@@ -45,14 +45,14 @@ RESPONSES = (HashResponse, PostResponse, ListResponse)
 
 
 def frame_of(message: bytes) -> bytes:
-    """A message without its length."""
+    """Return a message without its length."""
     size_bytes, at = read_varint(message, 0)
     assert size_bytes == len(message) - at
     return message[at:]
 
 
 def as_vector(raw: bytes, message: Message) -> dict[str, Any]:
-    """A legacy message in the words of the vectors."""
+    """Return a legacy message of the fields in the vectors."""
     fields: dict[str, Any] = {
         "msg_len": len(frame_of(raw)),
         "msg_type": TYPE_IDS[type(message)],
@@ -211,7 +211,7 @@ def test_byte_by_byte_every_frame_comes_with_its_last_byte(frames: list[bytes]) 
 
 @given(st.lists(st.integers(0, 6), max_size=6), st.lists(st.integers(0, 60), max_size=12))
 def test_messages_of_length_0_are_passed_over_as_far_as_the_limit_goes(stray: list[int], cuts: list[int]) -> None:
-    """However the stream is cut: the frames before what is too much, then the error."""
+    """Cut in any way: the frames before the one that is too long, then the error."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_EMPTY_MESSAGES", 4)
         reader = FrameReader()
@@ -239,7 +239,7 @@ SHORT_BY_ONE = (127, 16_382, 16_383)
 
 @pytest.mark.parametrize("size_bytes", [126, *SHORT_BY_ONE, 128, 16_381, 16_384])
 def test_what_cable_rs_writes_is_read(size_bytes: int) -> None:
-    """Of the last byte of such a message, the 0 that ends its list, the length knows nothing."""
+    """Such a message's length does not count its last byte, the 0 that ends its list."""
     size = size_bytes - 9 - 1
     most = size - varint_size(size)
     messages: list[Message] = [PostResponse(b"abcd", (b"p" * (most - (varint_size(most) + most > size)),))]
@@ -257,7 +257,7 @@ def test_what_cable_rs_writes_is_read(size_bytes: int) -> None:
 
 
 class Counted(FrameReader):
-    """Counts how often the rest is looked at."""
+    """Buffer that counts how often the rest is looked at."""
 
     looks = 0
 
@@ -332,7 +332,7 @@ def is_within(error: DecodeError, frame: bytes) -> bool:
 
 
 def check(frame: bytes, dialect: Dialect) -> bool:
-    """A message that is written again as it was, None for an unknown type, or a DecodeError within the bytes."""
+    """Check: a message that is written again as it was, None for an unknown type, or a DecodeError within the bytes."""
     try:
         message = decode_message(frame, dialect)
     except DecodeError as error:
@@ -342,7 +342,7 @@ def check(frame: bytes, dialect: Dialect) -> bool:
         assert type_id not in TYPE_IDS.values()
         return False
     assert TYPE_IDS[type(message)] == type_id
-    circuit = dialect.circuit_id_size_bytes  # whatever stands there: it means nothing
+    circuit = dialect.circuit_id_size_bytes  # any value: it means nothing
     whole = frame[:at] + bytes(circuit) + frame[at + circuit :]
     lists = isinstance(message, PostResponse | ListResponse)
     assert encode_message(message, dialect) in (sized(whole), *([sized(whole + b"\x00")] if lists else []))
@@ -371,7 +371,7 @@ SEEDS = {
 
 
 def mutated(rng: random.Random, seeds: list[bytes]) -> bytes:
-    """A known message, damaged behind its type in one to three ways."""
+    """Return a known message, damaged after its type in one to three ways."""
     raw = bytearray(rng.choice(seeds))
     for _ in range(rng.randrange(1, 4)):
         at = rng.randrange(len(raw)) if rng.random() < 0.1 else rng.randrange(min(9, len(raw)), len(raw) + 1)
@@ -401,7 +401,7 @@ def test_damaged_messages(dialect: Dialect) -> None:
         decoded += check(mutated(rng, SEEDS[dialect]), dialect)
 
     run(work, 30_000)
-    assert decoded > 1_000  # the damage reaches behind the first check
+    assert decoded > 1_000  # the damage passes the first check
 
 
 @DIALECTS
@@ -417,7 +417,7 @@ def test_unknown_types_are_skipped(dialect: Dialect, type_id: int, rest: bytes) 
 @DIALECTS
 @given(st.data())
 def test_no_message_may_be_longer_or_shorter_than_it_is(dialect: Dialect, data: st.DataObject) -> None:
-    """But for a list of posts or names, which the end of the message may end too."""
+    """Except for a list of posts or names, which the end of the message may end too."""
     frame = frame_of(encode_message(data.draw(messages(dialect)), dialect))
     with pytest.raises(DecodeError):
         decode_message(frame + data.draw(st.binary(min_size=1, max_size=3)), dialect)

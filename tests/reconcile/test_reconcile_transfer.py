@@ -1,4 +1,4 @@
-"""Posts on their way: the bytes of both wire forms, frames in a stream cut anywhere, and nothing that was not asked for."""
+"""Posts in transfer: the bytes of both wire forms, frames in a stream cut anywhere, and only what was asked for."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_tasks_over_several_exports_make_the_rows_of_a_store_of_all(
 @settings(max_examples=settings().max_examples // 4)
 @given(hearsay(), plans, st.randoms(use_true_random=False))
 def test_what_exports_tell_of_dead_posts_counts_as_in_an_import(case: Told, plan: Plan, random: Random) -> None:
-    """Forged skeletons, true ones, of posts that are here, dead, unknown: what is told and what was seen are the same."""
+    """Forged skeletons, true ones, of posts that are here, dead, unknown: tombstones and local rows are the same."""
     with scratch_folder() as folder, store_of(case.dialect, []) as store:
         exports = case.write(folder)
         with job_of(exports, folder / "job", plan) as job:
@@ -85,7 +85,7 @@ def test_what_exports_tell_of_dead_posts_counts_as_in_an_import(case: Told, plan
 
 
 def test_a_tombstone_without_its_deletion_is_left_out_and_counted(tmp_path: Path) -> None:
-    """Nobody signed it: believed, it would delete what its author never deleted."""
+    """Nobody signed it: if it were believed, it would delete what its author never deleted."""
     post = ANN.text("default", "I live")
     made_up = [Tombstone(post.hash, ANN.key, 1, bytes([7]) * 32, skeleton) for skeleton in (None, Skeleton.of(post))]
     for number, stone in enumerate(made_up):
@@ -101,7 +101,7 @@ LEFT_OUT = "tombstones: without their post/delete, left out"
 
 
 def assert_counts(reports: list[dict[str, Any]], exports: list[Path], model: Model) -> None:
-    """The numbers that the job reports are those of the model."""
+    """Check that the numbers that the job reports are those of the model."""
     live: dict[str, int] = defaultdict(int)
     counts: dict[str, int] = defaultdict(int)
     for report in reports:

@@ -38,7 +38,7 @@ def bits_of(bits: bytes) -> list[int]:
 
 
 def described(words: bytes, capacity: int, millionths: int, hashes: int, bits: int) -> bytes:
-    """A filter as nim-sds writes it."""
+    """Return a filter as nim-sds writes it."""
     return field(1, words) + field(2, capacity) + field(3, millionths) + field(4, hashes) + field(5, bits)
 
 
@@ -129,7 +129,7 @@ def test_the_best_parameters() -> None:
 
 
 def test_filters_of_nim_with_other_parameters_than_the_best_are_read() -> None:
-    """A peer chooses how many hashes and bits; those that it cannot choose are the two that end in an error there."""
+    """A peer chooses how many hashes and bits. Those that it cannot choose are the two that end in an error there."""
     chosen = []
     for row in VECTORS["bloom_parameters"]:
         if forced := re.fullmatch(r"k=(\d+),force=(\d+)", row["call"]):
@@ -198,7 +198,7 @@ def test_what_was_put_in_is_in_it(dialect: SdsDialect, names: list[str], others:
 
 
 def test_errors_are_as_many_as_measured() -> None:
-    """At capacity fewer than one in a thousand; what `false_positive_rate` says is what is found."""
+    """At capacity fewer than one in a thousand; the measured rate is `false_positive_rate`."""
     filter_, count = BloomFilter(DEFAULT), 0
     for load, known in VECTORS["js_bloom_false_positive_rate_measured"]:
         while count < load:
@@ -214,7 +214,7 @@ def test_errors_are_as_many_as_measured() -> None:
         assert share_set == pytest.approx(1 - math.exp(-10 * load / DEFAULT.bits), abs=0.01)
 
 
-# --- of strangers -------------------------------------------------------------------------------
+# --- filters of strangers --------------------------------------------------------------------------
 
 
 @in_each
