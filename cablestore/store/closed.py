@@ -21,7 +21,7 @@ from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.check import CheckReport
 from cablestore.index.engine import Engine, build_generation, read_meta, remove_replaced
-from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder
+from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning, salvaged
 from cablestore.index.parallel import Origin, check_database, rebuild_database, rebuild_into
 from cablestore.index.reader import Reader
@@ -30,7 +30,7 @@ from cablestore.index.view import Catalog
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
-from cablestore.store.key_file import StoreIdentity, unseal_of, unseal_with
+from cablestore.store.key_file import StoreIdentity, unseal_of
 from cablestore.views import CATALOG
 from cablestore.views.data import VIEW as DATA
 
@@ -173,8 +173,8 @@ class ClosedStore:
             _require_kept(folder, generation)
             dialect = folder.header.dialect
             with (
-                open_reader(folder, folder.header.generation) as (_, live),
-                open_reader(folder, generation) as (old, before),
+                open_reader(folder, folder.header.generation, self._identity) as (_, live),
+                open_reader(folder, generation, self._identity) as (old, before),
             ):
                 value = before.get(meta.META_KEY)
                 if value is not None:
@@ -232,10 +232,10 @@ def locked_folder(
 
 
 @contextmanager
-def open_reader(folder: Folder, generation: str) -> Iterator[tuple[LevelDB, Reader]]:
-    """Open one generation of a locked store."""
+def open_reader(folder: Folder, generation: str, identity: Identity | None = None) -> Iterator[tuple[LevelDB, Reader]]:
+    """Open one generation of a locked store. `identity` is used instead of the key file."""
     with closing(LevelDB(folder.path / generation)) as database, database.snapshot() as state:
-        yield database, Reader(state, folder.header.dialect, partial(unseal_with, folder.path / IDENTITY_FILE))
+        yield database, Reader(state, folder.header.dialect, StoreIdentity(identity, folder.path).unseal)
 
 
 def _describe(folder: Folder, name: str) -> Generation:

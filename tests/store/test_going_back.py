@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from people import ANN, raws
+from people import ANN, BOB, raws
 
 from cablestore import CableStore, Post, View
-from cablestore.errors import MissingViewError
+from cablestore.errors import IdentityError, MissingViewError
 from cablestore.index.database import Row
+from cablestore.index.folder import IDENTITY_FILE
 from cablestore.index.leveldb import LevelDB
-from cablestore.protocol.body import TEXT
+from cablestore.protocol.body import LOCAL_ONLY, TEXT, Block
 from cablestore.store.closed import ClosedStore, locked_folder
 from cablestore.views import CATALOG
 
@@ -60,6 +61,21 @@ def both(path: Path) -> None:
     keep_a_copy(path)
     with CableStore.open(path, catalog=EXTENDED) as store:
         store.ingest(raws(ANN.text("default", "later")))
+
+
+def test_local_only_posts_come_along_whose_key_is_not_in_the_folder(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    CableStore.open(path, identity=ANN.identity).close()
+    keep_a_copy(path)
+    with CableStore.open(path, identity=ANN.identity) as store:
+        written = store.write(Block("spam", LOCAL_ONLY, (BOB.key,), 0, 0))
+    assert not (path / IDENTITY_FILE).exists()
+    with pytest.raises(IdentityError, match="no identity to decrypt them"):
+        ClosedStore(path).roll_back(FIRST)
+    assert ClosedStore(path, identity=ANN.identity).roll_back(FIRST).arrived_since == 1
+    with CableStore.open(path, identity=ANN.identity) as store:
+        assert store.post(written.hash) == written
+        assert store.check().is_clean
 
 
 def content_of(path: Path) -> Iterator[object]:
