@@ -124,7 +124,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """post/role: makes `recipient` admin (0), mod (1) or user (2); channel "" is the whole cabal (moderation.md 5.1.2)."""
+    """post/role: makes `recipient` admin (0), mod (1) or user (2); channel "" is the cabal (moderation.md 5.1.2)."""
 
     type: ClassVar[int] = ROLE
     reason: str

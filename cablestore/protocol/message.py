@@ -190,8 +190,8 @@ class FrameReader:
     def feed(self, data: bytes) -> list[bytes]:
         """Add the next bytes and return the messages that are complete. After a DecodeError the stream is unusable.
 
-        With `skips_empty` messages of length 0 are passed over: cable.rs writes some lengths one too small, and the 0 that
-        ends such a message comes after it.
+        With `skips_empty` messages of length 0 are passed over: cable.rs writes some lengths one too small, and the 0
+        that ends such a message comes after it.
         """
         if self._rest:
             self._rest += data
