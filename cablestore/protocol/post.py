@@ -60,15 +60,12 @@ class Post:
     """The encrypted post, stored instead of `raw` if the post is local-only (moderation.md 4.5)."""
 
     def __eq__(self, other: object) -> bool:
-        """Compare hashes."""
         return isinstance(other, Post) and self.hash == other.hash
 
     def __repr__(self) -> str:
-        """Return type, author and time for debugging."""
         return f"<post/{self.type_name} {self.hash.hex()[:12]} of {self.author.hex()[:8]} at {self.timestamp_ms}>"
 
     def __hash__(self) -> int:
-        """Return a hash of the post's hash."""
         return hash(self.hash)
 
     @property
