@@ -30,7 +30,7 @@ from cablestore.cli.archive_run import seeding_now
 from cablestore.cli.options import json_option, with_store
 from cablestore.cli.output import Output, when
 from cablestore.cli.remote import offered
-from cablestore.cli.values import Duration
+from cablestore.cli.values import duration
 from cablestore.errors import ArchiveError
 from cablestore.store.store import CableStore, system_clock_ms
 
@@ -55,7 +55,7 @@ def archive() -> None:
 @click.option(
     "--settle",
     "settle_ms",
-    type=Duration(),
+    type=duration,
     metavar="DURATION",
     help="Only weeks that ended at least this long ago: 30m.",
 )

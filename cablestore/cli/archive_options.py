@@ -15,7 +15,7 @@ import click
 
 from cablestore.cli.options import all_of
 from cablestore.cli.output import Output, size
-from cablestore.cli.values import CabalKeyText, KeyText, Moment
+from cablestore.cli.values import Moment, cabal_key_hex, public_key_hex
 from cablestore.errors import ArchiveError
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
 
@@ -67,11 +67,11 @@ folder_argument = click.argument(
     "folder", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path, resolve_path=True)
 )
 control_option = click.option(
-    "--control", type=KeyText(), required=True, help="Public key of the community's control node."
+    "--control", type=public_key_hex, required=True, help="Public key of the community's control node."
 )
 cabal_key_option = click.option(
     "--cabal-key",
-    type=CabalKeyText(),
+    type=cabal_key_hex,
     envvar="CABLESTORE_CABAL_KEY",
     metavar="@FILE|HEX",
     help="Key of encrypted archives.",

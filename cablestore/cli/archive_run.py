@@ -27,7 +27,7 @@ from cablestore.cli.options import common_options, json_option
 from cablestore.cli.output import Output
 from cablestore.cli.remote import told_by
 from cablestore.cli.service import StopSignals, tell_ready
-from cablestore.cli.values import Duration
+from cablestore.cli.values import duration
 from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
 from cablestore.store.store import system_clock_ms
 
@@ -86,7 +86,7 @@ def seed(
 @click.option(
     "--settle",
     "settle_ms",
-    type=Duration(),
+    type=duration,
     default="30m",
     show_default=True,
     metavar="DURATION",

@@ -25,7 +25,7 @@ from cablestore.cli.archive_options import (
 from cablestore.cli.options import all_of, common_options, json_option
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import open_to_read
-from cablestore.cli.values import JavaMemory, Key, Moment, PathValue, SparkMaster
+from cablestore.cli.values import Moment, PathValue, java_memory, public_key, spark_master
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.store.closed import ClosedStore
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 _spark_options = all_of(
     click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="Setting of Spark; repeatable."),
     click.option(
-        "--driver-memory", type=JavaMemory(), default="1g", show_default=True, help="Java memory of the driver."
+        "--driver-memory", type=java_memory, default="1g", show_default=True, help="Java memory of the driver."
     ),
     click.option(
         "--cores", type=click.IntRange(1, 1024), help="Number of cores of this machine to use [default: all]."
     ),
     click.option(
-        "--master", type=SparkMaster(), help="Spark master: spark://HOST:PORT, yarn, ... [default: this machine]."
+        "--master", type=spark_master, help="Spark master: spark://HOST:PORT, yarn, ... [default: this machine]."
     ),
     click.option(
         "--work",
@@ -65,7 +65,7 @@ _spark_options = all_of(
     "--archives",
     "communities",
     multiple=True,
-    type=(PathValue(), Key()),
+    type=(PathValue(), public_key),
     metavar="FOLDER CONTROL-KEY",
     help="Read also the archives below FOLDER that this control node signed; repeatable.",
 )
@@ -79,7 +79,7 @@ _spark_options = all_of(
 )
 @click.option("--views", help="Rebuild only these views: messages,author.")
 @click.option(
-    "--drop-author", "authors", multiple=True, type=Key(), help="Leave out posts of this public key; repeatable."
+    "--drop-author", "authors", multiple=True, type=public_key, help="Leave out posts of this public key; repeatable."
 )
 @click.option("--drop-channel", "channels", multiple=True, help="Leave out posts in this channel; repeatable.")
 @click.option(
