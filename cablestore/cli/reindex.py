@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 
 from cablestore.cli.archive import archive
 from cablestore.cli.archive_options import (
@@ -118,7 +114,7 @@ def _reindex(out: Output, exports: tuple[Path, ...], chosen: dict[str, Any]) -> 
     from cablestore.reindex.reindex import reindex as run  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
     archives = _archives(chosen)
-    with stage_bars(out) as progress:
+    with out.stages() as progress:
         report = run(
             exports,
             chosen["store"],
@@ -139,7 +135,7 @@ def _reindex(out: Output, exports: tuple[Path, ...], chosen: dict[str, Any]) -> 
 def _verify(out: Output, chosen: dict[str, Any]) -> int:
     from cablestore.reindex.compare import verify_store  # noqa: PLC0415 - as above
 
-    with stage_bars(out) as progress:
+    with out.stages() as progress:
         report = verify_store(
             chosen["verified"],
             work=chosen["work"],
@@ -195,29 +191,6 @@ def _spark(chosen: dict[str, Any]) -> SparkOptions:
 def _size_of(name: str, value: str) -> None:
     if not re.fullmatch(r"[0-9]+([kmgtp]b?|b)?", value, flags=re.IGNORECASE):
         raise click.UsageError(f'--conf {name}: "{safe(value[:40])}" is not an amount of memory: write 900m or 4g')
-
-
-@contextmanager
-def stage_bars(out: Output) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar per stage of the job. Yields the function that updates them."""
-    bars = Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=out.notes,
-        disable=out.as_json or not out.notes.is_terminal,
-        transient=True,
-    )
-    tasks: dict[str, Any] = {}
-    with bars:
-
-        def show(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
-            bars.update(tasks[stage], completed=done, total=total)
-
-        yield show
 
 
 def tell_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
@@ -355,7 +328,7 @@ def make(
 
     identity = load_identity(key_file) if key_file is not None else _identity_of(path)
     community = identity.public_key.hex()
-    with stage_bars(out) as progress:
+    with out.stages() as progress:
         made = make_archives(
             exports,
             ArchiveFolder(writable(folder) / community),
