@@ -133,10 +133,10 @@ def colour_of(public_key: bytes) -> str:
     return _COLOURS[public_key[0] % len(_COLOURS)]
 
 
-def when(timestamp_ms: int) -> str:
+def when(timestamp_ms: int, form: str = "%Y-%m-%d %H:%M") -> str:
     """Return a time as text for a person, in the local time zone."""
     try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone().strftime(form)
     except (ValueError, OverflowError, OSError):
         return f"{timestamp_ms} ms"
 

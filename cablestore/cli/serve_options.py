@@ -154,7 +154,14 @@ address_options = all_of(
 )
 
 _MS: Final = {"s": 1000, "ms": 1}
-_SETTINGS: Final = {setting.metadata["option"]: setting for setting in fields(NodeSettings) if setting.metadata}
+
+
+def _option_name(setting: Field[Any]) -> str:
+    name = setting.name.removesuffix(f"_{setting.metadata['unit']}").replace("_", "-")
+    return str(setting.metadata["option"] or name)
+
+
+_SETTINGS: Final = {_option_name(setting): setting for setting in fields(NodeSettings) if setting.metadata}
 """Fields of the settings that an option of `serve` sets, by the name of the option."""
 
 

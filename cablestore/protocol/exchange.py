@@ -49,12 +49,11 @@ class Step(Enum):
     LOST = "the connection is lost"
 
 
+_ALIVE: Final = (State.OPEN, State.LIVE)
+_ENDS: Final = (Step.FINISHED, Step.LIMIT, Step.CANCELLED, Step.LOST)
 TRANSITIONS: Final[dict[tuple[RequestRole, State, Step], State]] = {
-    (role, state, step): state if step is Step.PART else State.CONCLUDED
-    for role in RequestRole
-    for state in (State.OPEN, State.LIVE)
-    for step in (Step.PART, Step.FINISHED, Step.LIMIT, Step.CANCELLED, Step.LOST)
-} | {
+    **{(role, state, Step.PART): state for role in RequestRole for state in _ALIVE},
+    **{(role, state, step): State.CONCLUDED for role in RequestRole for state in _ALIVE for step in _ENDS},
     (RequestRole.RESPONDER, State.OPEN, Step.CAUGHT_UP): State.LIVE,
     (RequestRole.REQUESTER, State.OPEN, Step.SATISFIED): State.CONCLUDED,
     (RequestRole.REQUESTER, State.OPEN, Step.TIMED_OUT): State.CONCLUDED,
