@@ -59,6 +59,9 @@ class Database(Protocol):
     def snapshot(self) -> SnapshotSource:
         """Return the current state."""
 
+    def live(self) -> Source:
+        """Return the current state for the writer, which reads it until its next write. It costs no snapshot."""
+
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
         """Put and delete (None) all of these rows, or none. With `sync`, return when they are on the disk."""
 

@@ -11,7 +11,7 @@ from typing import Final, Self
 from cablestore.errors import CorruptStoreError
 from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress
-from cablestore.index.database import Database, SnapshotSource
+from cablestore.index.database import Database, SnapshotSource, Source
 from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning
 from cablestore.index.memory import MemoryDB
@@ -38,16 +38,13 @@ class Transaction:
         engine.require_views()
         engine.writing.acquire()
         try:
-            self._state, self.reader = engine.snapshot()
+            self.reader, self._known = engine.live_readers()
         except BaseException:
             engine.writing.release()
             raise
-        self._known = self.reader.over(engine.recent.over(self._state))
-        """The same state, with some rows in memory."""
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._state.close()
         self._engine.writing.release()
 
     def plan(self) -> Plan:
@@ -87,6 +84,10 @@ class Engine:
         self._arrived = threading.Condition()
         self._is_open = True
         self.recent = RecentRows()
+        self._live: Source | None = None
+        """The state that the writer reads."""
+        self._readers: tuple[Reader, Reader]
+        """Two readers of `_live`, without and with the recent rows from memory."""
         self._load()
 
     @classmethod
@@ -153,6 +154,14 @@ class Engine:
         with self._present:
             state = self._database.snapshot()
         return state, Reader(state, self.dialect, self._unseal)
+
+    def live_readers(self) -> tuple[Reader, Reader]:
+        """Return two readers of the present state for the writer, the second with the recent rows from memory."""
+        live = self._database.live()
+        if live is not self._live:
+            reader = Reader(live, self.dialect, self._unseal)
+            self._live, self._readers = live, (reader, reader.over(self.recent.over(live)))
+        return self._readers
 
     def transaction(self) -> Transaction:
         """Return a transaction, which locks out other writers while posts are planned and written."""

@@ -138,6 +138,7 @@ class LevelDB:
         except OSError as error:
             raise StorageError(f"the database at {path} cannot be read: {error.strerror}") from None
         self._lock = threading.Lock()
+        self._live = LevelSnapshot(self._db)
         self._snapshots: weakref.WeakSet[LevelSnapshot] = weakref.WeakSet()
         self._failure: StorageError | None = None
 
@@ -149,6 +150,12 @@ class LevelDB:
             snapshot = LevelSnapshot(self._db.snapshot())
             self._snapshots.add(snapshot)
         return snapshot
+
+    def live(self) -> LevelSnapshot:
+        """Return the current state until the next write."""
+        if self._db.closed:
+            raise StoreClosedError("the store is closed")
+        return self._live
 
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
         """Put and delete (None) all of these rows, or none. With `sync`, return when they are on the disk.
@@ -261,9 +268,9 @@ class BulkWriter:
 
 
 class LevelSnapshot:
-    """A state of a LevelDB. Every call holds the snapshot's lock, so `close` waits for it."""
+    """A state of a LevelDB, or the database itself. Every call holds the snapshot's lock, so `close` waits for it."""
 
-    def __init__(self, snapshot: plyvel._plyvel.Snapshot) -> None:
+    def __init__(self, snapshot: plyvel._plyvel.Snapshot | plyvel.DB) -> None:
         self._snapshot = snapshot
         self._lock = threading.Lock()
         self._is_open = True

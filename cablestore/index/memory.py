@@ -32,6 +32,13 @@ class MemoryDB:
             self._snapshots.add(snapshot)
             return snapshot
 
+    def live(self) -> MemoryDBSnapshot:
+        """Return the current state until the next write."""
+        with self._lock:
+            if not self._is_open:
+                raise StoreClosedError("the store is closed")
+            return MemoryDBSnapshot(self._rows, self._keys)
+
     def write(
         self,
         rows: Mapping[bytes, bytes | None],

@@ -29,11 +29,9 @@ class RecentRows:
             self._rows.clear()
         if len(rows) > limits.MAX_ROWS_REMEMBERED:
             return
-        for key, value in rows.items():
-            if value is not None and len(value) > limits.MAX_ROW_REMEMBERED_SIZE_BYTES:
-                self._rows.pop(key, None)
-            else:
-                self._rows[key] = value
+        self._rows.update(rows)
+        for key in [key for key, value in rows.items() if value and len(value) > limits.MAX_ROW_REMEMBERED_SIZE_BYTES]:
+            del self._rows[key]
 
     def forget(self) -> None:
         """Forget all rows: the database was replaced, or a write failed and its effect is unknown."""

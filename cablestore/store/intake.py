@@ -51,8 +51,11 @@ class IntakeBatch:
     def settle(self, verdicts: list[Verdict]) -> list[Outcome]:
         """Return the outcome of every post of the batch, given the verdicts on `posts`."""
         pairs = zip(self.posts, verdicts, strict=True)
-        found = (Outcome(post.hash, verdict, _REASONS.get(verdict, "")) for post, verdict in pairs)
-        return [outcome or next(found) for outcome in self.outcomes]
+        found = [Outcome(post.hash, verdict, _REASONS.get(verdict, "")) for post, verdict in pairs]
+        if len(found) == len(self.outcomes):
+            return found
+        rest = iter(found)
+        return [outcome or next(rest) for outcome in self.outcomes]
 
 
 @dataclass(slots=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from by_hand import on_loop
-from peering import Keeper, Network, memory, network, raw_listener, soon, until
+from peering import Keeper, Network, memory, network, raw_listener, until
 from people import ANN, BOB, raws
 
 from cablestore import limits
 from cablestore.peers import Node, NodeSettings
-from cablestore.peers.sync import CollectedAnswer
 from cablestore.protocol.message import ListRequest, StateRequest, TimeRangeRequest
 from cablestore.reconcile.messages import NEW_CHANNEL
 
@@ -25,9 +25,8 @@ async def in_touch(net: Network) -> None:
     await until(lambda: all(link.met.done() and link.met.result() for link in net.links))
     await until(lambda: not any(len(node.reconciler) for node in net.nodes))
     for link in net.links:  # whose first questions are answered, since this one is
-        question = CollectedAnswer(link._context.loop)
-        link.ask(ListRequest(b"", 0, 1), question)
-        await soon(question.done)
+        asked = link.ask(ListRequest(b"", 0, 1))
+        await until(partial(getattr, asked, "is_over"))
 
 
 async def has(node: Node, channel: str, texts: set[str]) -> None:
@@ -137,9 +136,10 @@ def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.Monk
             for _ in range(200):
                 back.send_frames([NEW_CHANNEL])
             await until(lambda: listed(other) > before)
-            question = CollectedAnswer(other.context.loop)
-            back.ask(TimeRangeRequest(b"", "default", 0, 2**50, 1), question)
-            await soon(question.done)  # by now all 200 are heard, and what was asked because of them is answered
+            asked = back.ask(TimeRangeRequest(b"", "default", 0, 2**50, 1))
+            await until(
+                lambda: asked.is_over
+            )  # by now all 200 are heard, and what was asked because of them is answered
             assert listed(other) == before + 1
             assert not net.log.faults()
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import pytest
 from by_hand import CABAL_KEY, on_loop
@@ -19,7 +19,6 @@ from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
 from cablestore.errors import NodeError, PeerRefusedError, ReconcileError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.peers.metrics import OUTCOMES
-from cablestore.peers.sync import CollectedAnswer
 from cablestore.protocol.message import TimeRangeRequest
 from cablestore.store.store import system_clock_ms
 
@@ -291,10 +290,8 @@ async def test_reconciling_does_not_keep_cable_waiting() -> None:
         waits = []
         while not task.done():
             began_s = other.context.loop.time()
-            question = CollectedAnswer(other.context.loop)
-            connection.ask(TimeRangeRequest(b"", "default", 0, 2**50, 10), question)
-            ends: set[asyncio.Future[Any]] = {question.done, task}
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            asked = connection.ask(TimeRangeRequest(b"", "default", 0, 2**50, 10))
+            await until(partial(lambda asked: asked.is_over or task.done(), asked))
             if not task.done():
                 waits.append(other.context.loop.time() - began_s)
         await task

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from conversation import ALL_REQUESTS, DIALECTS, NOBODY, carry
+from conversation import ALL_REQUESTS, DIALECTS, carry
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ def greeting(dialect: Dialect, new_id: Callable[[int], bytes] = random.randbytes
 
 def ask(session: Session, request: Request = ASK, times: int = 1) -> None:
     for _ in range(times):
-        session.ask(request, 0, NOBODY)
+        session.ask(request, 0)
 
 
 @DIALECTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from conversation import HASHES, NOBODY, POSTS, REQUESTS, Watched, empty_for, faults, ids, is_live, items, read
+from conversation import HASHES, POSTS, REQUESTS, Watched, empty_for, faults, ids, is_live, items, read
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -93,7 +93,7 @@ class Conversation(RuleBasedStateMachine):
 
     @rule(side=st.integers(0, 1), request=st.sampled_from(list(REQUESTS.values())), arrives=st.booleans())
     def ask(self, side: int, request: Request, arrives: bool) -> None:
-        self.records.append(Record(side, self.sides[side].ask(request, self.now_s, NOBODY)))
+        self.records.append(Record(side, self.sides[side].ask(request, self.now_s)))
         if arrives:
             self.deliver_all()
 

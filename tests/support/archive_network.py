@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import nullcontext, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -24,6 +24,7 @@ from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.index import VerifiedIndex, verify_index
 from cablestore.archive.format.period import WEEK_MS, Period
 from cablestore.archive.format.profile import RFC61
+from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.protocol.dialect import LEGACY
 
 HERE: Final = "127.0.0.1"
@@ -101,12 +102,23 @@ class Wire:
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
+        self._open = threading.Event()
+        self._open.set()
         self._listener = socket.create_server((HERE, 0))
         self.address = f"{HERE}:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
         self._start(self._accept)
         return self
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Give members nothing more while the `with` lasts."""
+        self._open.clear()
+        try:
+            yield
+        finally:
+            self._open.set()
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):
@@ -152,6 +164,7 @@ class Wire:
     def _to_member(self, seed: socket.socket, member: socket.socket) -> None:
         with suppress(OSError):
             while data := seed.recv(_CHUNK_SIZE_BYTES):
+                self._open.wait()
                 member.sendall(data)
                 with self._lock:
                     self.to_members_bytes += len(data)
@@ -230,7 +243,15 @@ def index_of(folder: Path, community: str, key: str | None = None) -> VerifiedIn
     )
 
 
+def whole_pieces_bytes(folder: Path, made: Path, community: str) -> int:
+    """Return the size of the pieces of `data` that a folder has as they were made."""
+    path = ArchiveFolder(folder / community).data_path
+    here, whole = path.read_bytes() if path.exists() else b"", bytes_of(made, community)[0]
+    pieces = (slice(start, start + PIECE_SIZE_BYTES) for start in range(0, len(whole), PIECE_SIZE_BYTES))
+    return sum(len(whole[piece]) for piece in pieces if here[piece] == whole[piece])
+
+
 def bytes_of(folder: Path, community: str) -> tuple[bytes, bytes]:
-    """Of `data` and `index`."""
+    """Return `data` and `index` of a community below a folder."""
     files = ArchiveFolder(folder / community)
     return files.data_path.read_bytes(), files.index_path.read_bytes()

@@ -107,9 +107,8 @@ def assert_nothing_is_left(node: Node) -> None:
     assert not node.intake.paused
     assert node.live.count == 0
     assert not node.live._alike
-    assert not node.live._chat
-    assert not node.live._state
-    assert not node.live._moderation
+    assert not node.live._tables
+    assert not node._routes_of_forwarded
     assert node.context.writes.queued_size_bytes == 0
     assert len(node.sync.fetches.wanted) == 0
     assert not len(node.sync)

@@ -10,7 +10,7 @@ import pytest
 
 from cablestore import DRAFT8, LEGACY, Dialect
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.exchange import Asked, Asker, Event, Exchange, Fault, RequestRole, State, Step, Violation
+from cablestore.protocol.exchange import Asked, Event, Exchange, Fault, RequestRole, State, Step, Violation
 from cablestore.protocol.message import (
     FrameReader,
     HashResponse,
@@ -44,8 +44,6 @@ REQUESTS: dict[str, Request] = {
     "live moderation": ModerationRequest(b"", (), 1, 0),
 }
 ALL_REQUESTS = pytest.mark.parametrize("request_", REQUESTS.values(), ids=list(REQUESTS))
-NOBODY = Asker()
-"""Asks, and does not listen: these tests read the events."""
 
 
 class Watched(Session):
@@ -89,7 +87,7 @@ def carry(source: Session, target: Session, now_s: float = 0) -> list[Event]:
 
 def asked(asker: Session, answerer: Session, request: Request, now_s: float = 0) -> tuple[Exchange, Exchange]:
     """Ask, and take the question up: both sides' views of it."""
-    mine = asker.ask(request, now_s, NOBODY)
+    mine = asker.ask(request, now_s)
     events = carry(asker, answerer)
     assert [type(event) for event in events] == [Asked]
     assert isinstance(events[0], Asked)

@@ -11,7 +11,20 @@ from collections.abc import Callable, Iterable
 from cablestore import LEGACY, Dialect
 from cablestore.peers.relay import Loops, Route
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.exchange import Asked, Asker, Dropped, Event, Exchange, Extra, Step, Violation
+from cablestore.protocol.exchange import (
+    Asked,
+    Concluded,
+    Dropped,
+    Event,
+    Exchange,
+    Extra,
+    Hashes,
+    Names,
+    Posts,
+    ResponseEvent,
+    Step,
+    Violation,
+)
 from cablestore.protocol.message import (
     CancelRequest,
     FrameReader,
@@ -40,7 +53,7 @@ def hash_of(node: int, number: int = 0) -> bytes:
     return post_hash(post_of(node, number))
 
 
-class Question(Asker):
+class Question:
     """What the origin asked, and what came of it."""
 
     def __init__(self) -> None:
@@ -49,17 +62,16 @@ class Question(Asker):
         self.names: list[tuple[str, ...]] = []
         self.ends: list[Step] = []
 
-    def on_hashes(self, hashes: tuple[bytes, ...]) -> None:
-        self.hashes += hashes
-
-    def on_posts(self, posts: list[bytes]) -> None:
-        self.posts += posts
-
-    def on_names(self, names: tuple[str, ...]) -> None:
-        self.names.append(names)
-
-    def on_concluded(self, exchange: Exchange, step: Step) -> None:
-        self.ends.append(step)
+    def take(self, event: ResponseEvent) -> None:
+        match event:
+            case Hashes(_, hashes):
+                self.hashes += hashes
+            case Posts(_, posts):
+                self.posts += posts
+            case Names(_, names):
+                self.names.append(names)
+            case Concluded(_, step):
+                self.ends.append(step)
 
 
 class Unlooked:
@@ -101,6 +113,8 @@ class Node:
         self.loops = Loops()
         self.inspector = Unlooked()
         self.routes: dict[Exchange, Route] = {}
+        self.routes_of_forwarded: dict[Exchange, Route] = {}
+        self.questions: dict[Exchange, Question] = {}
         self.asked = 0
         self.is_silent = False
 
@@ -117,8 +131,10 @@ class Node:
                 case Violation() | Extra():
                     assert isinstance(event, Violation)
                     self.network.violations.append(event)
-                case _:
-                    event.tell()
+                case _ if event.exchange in self.routes_of_forwarded:
+                    self.routes_of_forwarded[event.exchange].take(session, event)
+                case _ if event.exchange in self.questions:
+                    self.questions[event.exchange].take(event)
         self.routes = {exchange: route for exchange, route in self.routes.items() if not exchange.is_over}
 
     def answer(self, session: Session, exchange: Exchange) -> None:
@@ -131,7 +147,7 @@ class Node:
         if request.ttl == 0:
             self.give(session, exchange, None)
             return
-        route = self.routes[exchange] = Route(session, exchange, self.inspector)
+        route = self.routes[exchange] = Route(session, exchange, self.inspector, self.routes_of_forwarded)
         missing = None
         if isinstance(request, PostRequest):
             missing = tuple(digest for digest in request.hashes if digest not in self.posts)
@@ -195,8 +211,10 @@ class Network:
                 assert session.receive(encode_message(word, dialect), 0) == []
 
     def ask(self, request: Request, via: int = 1) -> tuple[Exchange, Question]:
-        question = Question()
-        return self.nodes[ORIGIN].sessions[via].ask(request, self.now_s, question), question
+        origin = self.nodes[ORIGIN]
+        exchange = origin.sessions[via].ask(request, self.now_s)
+        question = origin.questions[exchange] = Question()
+        return exchange, question
 
     def flush(self) -> None:
         for node in self.nodes.values():
@@ -261,3 +279,4 @@ class Network:
                 assert session.asked == {}
                 assert session.to_answer == {}
             assert node.routes == {}
+            assert node.routes_of_forwarded == {}

@@ -16,7 +16,7 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
-from cablestore.index.database import Database, RowWriter, SnapshotSource
+from cablestore.index.database import Database, RowWriter, SnapshotSource, Source
 from cablestore.index.memory import MemoryDB
 from cablestore.sds.bloom import FilterParameters
 from cablestore.sds.channel import ReceiveResult
@@ -54,6 +54,9 @@ class Mortal:
 
     def snapshot(self) -> SnapshotSource:
         return self.database.snapshot()
+
+    def live(self) -> Source:
+        return self.database.live()
 
     def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
         if self.dies_before_write:
