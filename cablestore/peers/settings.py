@@ -56,13 +56,15 @@ class NodeSettings:
     """Settings of a node. Names of sizes end in `_bytes`, names of times in `_s` or `_ms`."""
 
     cabal_key: bytes | None = None
-    """32 bytes that all members know: connections are encrypted and nobody else gets in. None: not encrypted, as existing clients."""
+    """32 bytes that all members know: connections are encrypted and nobody else gets in. None: not encrypted, as
+    existing clients."""
     prologue: bytes = PROLOGUE
     """Part of the handshake; cable-handshake.ts 1.0 has b"CABLE1.0"."""
     has_separate_static_key: bool = False
     """Whether the handshake uses a key pair of its own instead of the identity's, as cable-handshake.ts does."""
     channels: frozenset[str] | None = None
-    """The channels to follow, None for all that peers name. Only these are asked for. Requests for any channel are answered."""
+    """The channels to follow, None for all that peers name. Only these are asked for. Requests for any channel are
+    answered."""
     window_ms: int | None = None
     """How far back posts are asked for, None for all."""
     page_hashes: int = PAGE_HASHES
