@@ -47,8 +47,10 @@ _MODULES: Final = {
         "verify-export": "Verify every byte of an export.",
     },
     "sds": {"sds": "Inspect causal logs, which keep the messages of a channel in the same order for all members."},
-    "reindex": {
+    "archive": {
         "archive": "Create, seed, fetch and import weekly archives of a community (pip install 'cablestore[archive]').",
+    },
+    "reindex": {
         "reindex": "Rebuild all views on Spark from exports and history archives.",
         "generations": "List the databases of the store: the live one, and those that reindexing kept to go back to.",
     },

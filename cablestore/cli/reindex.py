@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cablestore.cli.archive import archive
 from cablestore.cli.archive_options import (
     cabal_key_option,
     folder_argument,
     key_of,
     making_options,
-    needs_extra,
     tell_created,
     writable,
 )
@@ -291,7 +289,7 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     return 1 if posts is None else 0
 
 
-@archive.command()
+@click.command()
 @folder_argument
 @click.argument("exports", metavar="EXPORT...", nargs=-1, required=True, type=PathValue())
 @click.option(
@@ -304,7 +302,6 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
 @click.option("--keep-work", is_flag=True, help="Keep the work folder.")
 @common_options
 @_spark_options
-@needs_extra
 def make(
     path: Path,
     out: Output,
@@ -349,4 +346,4 @@ def _identity_of(path: Path) -> Identity:
         return store.identity
 
 
-COMMANDS: Final = (archive, reindex, generations)  # `archive` too, because `archive make` is one of its commands
+COMMANDS: Final = (reindex, generations)

@@ -12,7 +12,7 @@ from cablestore.peers.listener import PeerListener
 from cablestore.peers.reconciler import Reconciler
 from cablestore.peers.settings import Address
 from cablestore.protocol.fields import sized
-from cablestore.reconcile.framing import ReconcileFrameReader
+from cablestore.reconcile.messages import ReconcileFrameReader
 
 
 class ReconcileConnection(PeerLink):

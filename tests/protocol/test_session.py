@@ -115,7 +115,7 @@ def test_what_is_forwarded_keeps_its_id() -> None:
 
 
 def test_ids_do_not_meet() -> None:
-    """wire.md draft 1, 6.3.1: an id that collides with one in use is made anew."""
+    """wire.md draft 1, 6.3.1: an id that collides with one in use is drawn again."""
     made = iter([b"1111", b"1111", b"2222", b"5555", b"2222", b"1111", b"3333", b"4444"])
     a = Watched(LEGACY, lambda _: next(made))
     first = a.ask(REQUESTS["state"], 0)

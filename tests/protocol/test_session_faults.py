@@ -1,4 +1,4 @@
-"""What peers should not do: a session says what was wrong, takes no more than it asked for, and goes on."""
+"""Faults of peers: a session says what was wrong, takes no more than it asked for, and goes on."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_same_request_twice(dialect: Dialect, request_: Request) -> None:
 @ALL_REQUESTS
 @DIALECTS
 def test_our_own_request_sent_back_to_us(dialect: Dialect, request_: Request) -> None:
-    """cable-core.js forwards to everyone, also to whom it heard it from."""
+    """cable-core.js forwards to every peer, also to the one it heard it from."""
     a, b = pair(dialect)
     mine, _ = asked(a, b, request_)
     reflected = encode_message(mine.request, dialect)

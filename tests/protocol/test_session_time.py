@@ -1,4 +1,4 @@
-"""Sessions in time: silence is given up, a part of an answer gives more time, and a loss ends everything."""
+"""Sessions in time: a silent request is given up, a part of an answer gives more time, and a loss ends everything."""
 
 from __future__ import annotations
 

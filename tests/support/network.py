@@ -54,7 +54,7 @@ def hash_of(node: int, number: int = 0) -> bytes:
 
 
 class Question:
-    """What the origin asked, and what came of it."""
+    """What the origin asked, and what it got."""
 
     def __init__(self) -> None:
         self.hashes: list[bytes] = []
@@ -75,7 +75,7 @@ class Question:
 
 
 class Unlooked:
-    """Passes on what comes (an `Inspector`), at once or, where `later`, when `release` is called."""
+    """Inspector that passes posts on at once or, where `later`, when `release` is called."""
 
     def __init__(self) -> None:
         self.later = False
@@ -94,7 +94,7 @@ class Unlooked:
             work()
 
     def release(self) -> bool:
-        """Let go on what waits; tell whether anything did."""
+        """Pass on what waits; tell whether anything did."""
         waiting, self._waiting = self._waiting, []
         for work in waiting:
             work()
@@ -102,7 +102,7 @@ class Unlooked:
 
 
 class Node:
-    """One host: the posts, hashes and names that it has, a session with each neighbour."""
+    """Host with its posts, hashes and names, and a session with each neighbour."""
 
     def __init__(self, network: Network, number: int, count: int) -> None:
         self.network = network
@@ -176,7 +176,7 @@ class Node:
 
 
 class Network:
-    """Nodes and the wires between them. Node 0 is the one who asks."""
+    """Nodes and the wires between them. Node 0 is the one that asks."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class Network:
                 dialect = dialects.get(one, dialects.get(other, LEGACY))
                 session = self.nodes[end].sessions[far] = Session(dialect, new_id)
                 self._wires[end, far] = deque()
-                # They have spoken before: a word that means nothing.
+                # They have spoken before: a message that means nothing.
                 word = CancelRequest(new_id(dialect.request_id_size_bytes), new_id(dialect.request_id_size_bytes))
                 assert session.receive(encode_message(word, dialect), 0) == []
 
@@ -265,7 +265,7 @@ class Network:
             node.take(session, session.lose())
 
     def within(self, hops: int, start: int = 1) -> set[int]:
-        """Nodes that a request through `start` reaches with so many hops more, without the origin."""
+        """Return the nodes that a request through `start` reaches with N more hops, without the origin."""
         reached, edge = {start}, {start}
         for _ in range(hops):
             edge = {far for node in edge for far in self.nodes[node].sessions} - reached - {ORIGIN}
