@@ -52,3 +52,4 @@ def archive() -> None:
 
 
 offered_later(_commands)
+COMMANDS: Final = (archive,)

@@ -41,7 +41,7 @@ from cablestore.cli.options import with_store
 from cablestore.cli.output import Output
 from cablestore.cli.remote import offered
 from cablestore.cli.service import INTERRUPTED
-from cablestore.cli.values import Duration
+from cablestore.cli.values import duration
 from cablestore.errors import ArchiveError
 from cablestore.store.store import CableStore
 
@@ -80,7 +80,7 @@ _TELL_EVERY_S: Final = 1.0
 @click.option(
     "--timeout",
     "timeout_ms",
-    type=Duration(),
+    type=duration,
     metavar="DURATION",
     help="Timeout for an unresponsive peer [default: 20s for a torrent's metadata, else 60s].",
 )

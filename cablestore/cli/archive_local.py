@@ -34,7 +34,7 @@ from cablestore.cli.archive_run import seeding_now
 from cablestore.cli.options import json_option, with_store
 from cablestore.cli.output import Output, when
 from cablestore.cli.remote import offered
-from cablestore.cli.values import Duration
+from cablestore.cli.values import duration
 from cablestore.errors import ArchiveError
 from cablestore.protocol.crypto import are_signed
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
@@ -48,7 +48,7 @@ from cablestore.store.store import CableStore, system_clock_ms
 @click.option(
     "--settle",
     "settle_ms",
-    type=Duration(),
+    type=duration,
     metavar="DURATION",
     help="Only weeks that ended at least this long ago: 30m.",
 )

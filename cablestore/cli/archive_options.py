@@ -10,7 +10,7 @@ import click
 
 from cablestore.cli.options import all_of
 from cablestore.cli.output import Output, size
-from cablestore.cli.values import CabalKeyText, KeyText, Moment
+from cablestore.cli.values import Moment, cabal_key_hex, public_key_hex
 
 if TYPE_CHECKING:
     from cablestore.archive.writer import CreateReport
@@ -37,11 +37,11 @@ folder_argument = click.argument(
     "folder", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path, resolve_path=True)
 )
 control_option = click.option(
-    "--control", type=KeyText(), required=True, help="Public key of the community's control node."
+    "--control", type=public_key_hex, required=True, help="Public key of the community's control node."
 )
 cabal_key_option = click.option(
     "--cabal-key",
-    type=CabalKeyText(),
+    type=cabal_key_hex,
     envvar="CABLESTORE_CABAL_KEY",
     metavar="@FILE|HEX",
     help="Key of encrypted archives.",

@@ -1,4 +1,4 @@
-"""Commands that seed history archives over BitTorrent until they are stopped: archive seed, and archive run for control nodes."""
+"""Commands that seed archives over BitTorrent until they are stopped: seed, and run for control nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cablestore.cli.options import common_options, json_option
 from cablestore.cli.output import Output
 from cablestore.cli.remote import told_by
 from cablestore.cli.service import StopSignals, tell_ready
-from cablestore.cli.values import Duration
+from cablestore.cli.values import duration
 from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
 from cablestore.store.store import system_clock_ms
 
@@ -82,7 +82,7 @@ def seed(
 @click.option(
     "--settle",
     "settle_ms",
-    type=Duration(),
+    type=duration,
     default="30m",
     show_default=True,
     metavar="DURATION",
@@ -182,7 +182,7 @@ class _SeededFolder:
 
 
 def seeding_now(community_folder: Path) -> dict[str, Any]:
-    """Return what the process that seeds a folder reports: link, address, peers, bytes uploaded; None for each if there is none."""
+    """Return link, address, peers and uploaded bytes of the process that seeds a folder; None for each without one."""
     nothing = dict.fromkeys(("seeding", "listening", "peers", "given_bytes"))
     connection = connect(community_folder)
     if connection is None:

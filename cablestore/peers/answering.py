@@ -33,7 +33,10 @@ _ROWS_PER_CPU_S: Final = 1_000_000
 
 
 def items_of(reader: Reader, request: Request, *, is_spared: bool) -> Iterator[Any]:
-    """Return what answers a request: hashes, posts or names. A peer that is spared gets nothing of channels that end cable.js."""
+    """Return what answers a request: hashes, posts or names.
+
+    A peer that is spared gets nothing of channels that end cable.js.
+    """
     match request:
         case TimeRangeRequest(_, channel) | StateRequest(_, channel) if is_spared and not _bears(reader, channel):
             pass

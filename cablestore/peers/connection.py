@@ -2,8 +2,8 @@
 
 `PeerLink` has the transport, `AnswerQueue` answers the peer's requests, `shares` counts the time that the peer takes.
 
-Data flows one way: bytes come in, the session returns events, and `Connection._take` is the one place where each event goes
-to what it is for. Events of our own requests go to the owner, which knows why they were sent.
+Data flows one way: bytes come in, the session returns events, and `Connection._take` is the one place where each event
+goes to what it is for. Events of our own requests go to the owner, which knows why they were sent.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class Connection(PeerLink):
         self.is_once: Final = is_once
         """Whether the peer was called for one purpose: nothing else is asked of it."""
         self.met: Final[asyncio.Future[bool]] = context.loop.create_future()
-        """Done with True when both sides know of each other that they reconcile, with False if the connection ends before."""
+        """Done with True when both sides know of each other that they reconcile, with False if the connection ends
+        before."""
         self.faults = 0
         self.session: Final = _new_session(context, greets=context.settings.reconciles or is_once)
         self.answers: Final = AnswerQueue(context, self.session, lambda: not self.is_slow, self._answer)
@@ -353,7 +354,10 @@ class Connection(PeerLink):
 
 
 def _new_session(context: PeerContext, *, greets: bool) -> Session:
-    """Make the session of a connection. It sends nothing before `speak`. With `greets`, a store like this one recognises us."""
+    """Make the session of a connection.
+
+    It sends nothing before `speak`. With `greets`, a store like this one recognises us.
+    """
     settings = context.settings
     return Session(
         context.dialect,

@@ -1,7 +1,7 @@
 """Fetching: posts that peers offer are asked of one of them, and stored.
 
-Posts that are here, that are known to be deleted, or that are on their way already are not asked for. What a peer has not
-delivered when it is lost is asked of others that offered it.
+Posts that are here, that are known to be deleted, or that are on their way already are not asked for. What a peer has
+not delivered when it is lost is asked of others that offered it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Fetches:
             fetch.settled(digest, has_come=has_come)
 
     def halt(self) -> None:
-        """Fetch nothing more: the store takes nothing until it is opened again, and would be offered the same posts for ever."""
+        """Fetch nothing more: the store takes nothing until it is opened again, and peers would offer the same."""
         self.is_halted = True
         for connection, fetch in self._of_peers.items():
             _, missing = self.wanted.lose(connection)
@@ -166,7 +166,7 @@ class Fetch:
         """
         for at in range(0, len(hashes), limits.PART_ROWS_ANSWERED):
             part = hashes[at : at + limits.PART_ROWS_ANSWERED]
-            while not self._connection.share.is_left() and not self._is_lost:  # noqa: ASYNC110 - time passing is what changes it
+            while not self._connection.share.is_left() and not self._is_lost:  # noqa: ASYNC110 - time changes it
                 await asyncio.sleep(_SHARE_WAIT_S)
             self._connection.share.charge(2 * len(part))
             found = await self._context.reads.call(partial(_worth_requesting, hashes=part))

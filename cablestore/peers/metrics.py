@@ -68,10 +68,14 @@ class Metrics(Collector):
         self._received = Counter("cablestore_received_bytes", "Bytes of peers", registry=self.registry)
         self._sent = Counter("cablestore_sent_bytes", "Bytes to peers", registry=self.registry)
         self.failed_writes = 0
-        """How often posts of peers could not be stored. After the first time the store takes no more until it is reopened."""
+        """How often posts of peers could not be stored. After the first time the store takes no more until it is
+        reopened."""
 
     def disconnected(self, received_size_bytes: int, sent_size_bytes: int) -> None:
-        """Count the bytes of a connection that is over. Those of open connections are added when the metrics are read."""
+        """Count the bytes of a connection that is over.
+
+        Those of open connections are added when the metrics are read.
+        """
         self._received.inc(received_size_bytes)
         self._sent.inc(sent_size_bytes)
 

@@ -1,4 +1,4 @@
-"""A node's metrics and health over HTTP, in a thread of its own: for Prometheus, and for what restarts a process that hangs.
+"""A node's metrics and health over HTTP, in a thread of its own: for Prometheus and for supervisors.
 
     /metrics   what `Metrics` counts, how late the loop is, and what the process takes
     /healthz   200 while the loop turns and the store can be read and written, else 503; JSON that says more
@@ -169,7 +169,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     def server_bind(self) -> None:
         """Bind without looking up our own name, which may take long."""
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # of a family with ports
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # with a port
         self.setup_environ()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - what a server is given

@@ -199,8 +199,8 @@ class Node:
     ) -> ReconcileReport:
         """Reconcile with a store at its reconciliation port, or at its Cable port, once, then end the connection.
 
-        Posts of the channels and the window of the settings move both ways, unless they are older than `since_ms`. An audit
-        moves none. `report` gets the counts, also if there is an error. Raises NodeError and ReconcileError.
+        Posts of the channels and the window of the settings move both ways, unless they are older than `since_ms`. An
+        audit moves none. `report` gets the counts, also if there is an error. Raises NodeError and ReconcileError.
         """
         return await self.reconciler.once(
             address,
@@ -269,8 +269,8 @@ class Node:
     def request(self, connection: Connection, exchange: Exchange) -> bool:
         """Start to follow a request of the peer. False if it was refused and must not be answered.
 
-        That is so if the request came in a circle, or if the peer has too many live requests for the same already: each of
-        them gets all news of it.
+        That is so if the request came in a circle, or if the peer has too many live requests for the same already: each
+        of them gets all news of it.
         """
         request = exchange.request
         if request.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE:

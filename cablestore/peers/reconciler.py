@@ -1,7 +1,7 @@
 """Reconciling: which peers, when, and how many at a time.
 
-The side that connected begins. It begins with all posts, unless that was done within a day; then it goes on with the recent
-posts, again and again.
+The side that connected begins. It begins with all posts, unless that was done within a day; then it goes on with the
+recent posts, again and again.
 """
 
 from __future__ import annotations
@@ -202,8 +202,8 @@ class Reconciler:
     async def _all_of(self, job: ReconcileJob) -> None:
         """Reconcile all that the terms name with a peer, from where the last connection broke.
 
-        Where connections break, it is done in parts, the newest first; what is done is not done again. Raises CableStoreError
-        as `_talk` does.
+        Where connections break, it is done in parts, the newest first; what is done is not done again. Raises
+        CableStoreError as `_talk` does.
         """
         was_begun = True
         while was_begun:  # what an earlier connection did may have changed since; it costs little to find out
@@ -228,7 +228,10 @@ class Reconciler:
         return stretches.was_begun
 
     async def _talk(self, job: ReconcileJob) -> None:
-        """Reconcile once with a peer, and add to the report. Raises CableStoreError; what came is stored all the same."""
+        """Reconcile once with a peer, and add to the report.
+
+        Raises CableStoreError; what came is stored all the same.
+        """
         link, terms, report, purpose, progress = job
         is_known = _peer_of(link) in self._by_peer or link in self._by_link
         refusal = _UNDER_WAY if is_known else self._refusal(link)
@@ -239,7 +242,10 @@ class Reconciler:
         await self._run(current, report, is_ours=True)
 
     def received(self, link: PeerLink, frame: bytes) -> None:
-        """Take a frame of a peer: of the conversation under way, the first of a new one, or news. Frames of an old one are ignored."""
+        """Take a frame of a peer: of the conversation under way, the first of a new one, or news.
+
+        Frames of an old one are ignored.
+        """
         current = self._by_link.get(link)
         if frame == NEW_CHANNEL:
             self._sync.announced_channel(link)
@@ -249,7 +255,7 @@ class Reconciler:
             current.received(frame)
 
     def _asked(self, link: PeerLink, frame: bytes) -> None:
-        """Answer a peer that begins a conversation, after the one before is over: we may not have noticed yet that it is."""
+        """Answer a peer that begins a conversation after the last one: we may not have noticed yet that it is over."""
         refusal = self._refusal(link)
         if refusal:
             self._refuse(link, frame, refusal)

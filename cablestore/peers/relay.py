@@ -2,8 +2,8 @@
 
 A request with ttl > 0 goes on to all other peers that speak the legacy dialect, under its own id and with a ttl of one
 less (wire.md draft 1, 5.2.1). What they answer goes to the peer that asked us, and to nobody else, after an `Inspector`
-has looked at it: what we would not take ourselves is not passed on. The store and all peers share the limit of a request,
-a hash is passed on once, and a request that comes back over another way is not answered again.
+has looked at it: what we would not take ourselves is not passed on. The store and all peers share the limit of a
+request, a hash is passed on once, and a request that comes back over another way is not answered again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from cablestore.protocol.varint import MAX_VARINT
 
 
 class Inspector(Protocol):
-    """A check of what peers give for others. Now or later, the route gets what may be passed on, even if that is nothing."""
+    """A check of what peers give for others.
+
+    Now or later, the route gets what may be passed on, even if that is nothing.
+    """
 
     def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
         """Give those that may be passed on to `route.pass_hashes`."""
@@ -39,7 +42,10 @@ class Route:
     def __init__(
         self, origin: Session, exchange: Exchange, inspector: Inspector, routes: dict[Exchange, Route]
     ) -> None:
-        """`routes` tells by the requests that were forwarded which route each belongs to. The route keeps its own there."""
+        """`routes` tells by the requests that were forwarded which route each belongs to.
+
+        The route keeps its own there.
+        """
         self.origin: Final = origin
         self.exchange: Final = exchange
         self.names: Final[set[str]] = set()
@@ -113,7 +119,10 @@ class Route:
                 self.let_go()
 
     def hold(self) -> None:
-        """Wait for one more source: a peer, or what it gave and is being inspected. A live answer of others has no end."""
+        """Wait for one more source: a peer, or what it gave and is being inspected.
+
+        A live answer of others has no end.
+        """
         self.exchange.holds += not self._is_live
 
     def let_go(self) -> None:

@@ -1,10 +1,10 @@
 """Sync: what a node asks its peers for.
 
-First the names of the channels. Then, for each channel that is followed: its state, its history page by page from the newest
-post back, and a live request for what comes later. What peers offer goes to `fetch`.
+First the names of the channels. Then, for each channel that is followed: its state, its history page by page from the
+newest post back, and a live request for what comes later. What peers offer goes to `fetch`.
 
-New channels do not wait until peers are asked again: when the store gets one, all peers are asked for it at once, and those
-that reconcile are told that there is one.
+New channels do not wait until peers are asked again: when the store gets one, all peers are asked for it at once, and
+those that reconcile are told that there is one.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from cablestore.store.store import system_clock_ms
 
 _CHANNELS_AT_ONCE: Final = 8
 _ROUNDS: Final = 6
-"""Peers are asked for their channels each round. Once in this many rounds, those that announce new ones are asked too, and the
-history of channels without live requests is fetched again."""
+"""Peers are asked for their channels each round. Once in this many rounds, those that announce new ones are asked too,
+and the history of channels without live requests is fetched again."""
 _MODERATION_TIMEOUT_S: Final = 5.0
 """cable.rs does not know this request and does not answer."""
 
@@ -221,7 +221,10 @@ class PeerSync:
             await self._together([*map(self._channel, channels), self._moderation(channels)])
 
     async def _settle(self) -> None:
-        """Store the marks of the passes when all posts are here. If news come without a break there is no such moment."""
+        """Store the marks of the passes when all posts are here.
+
+        If news come without a break there is no such moment.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(self._context.settings.list_every_s if self._is_live else None):
                 await self._fetch.drained()
@@ -233,7 +236,7 @@ class PeerSync:
                 group.create_task(work)
 
     async def _new_channels(self, *, asks: bool) -> list[str]:
-        """Return the channels to follow that are not followed yet: those of the store, and if `asks` those of the peer."""
+        """Return the channels to follow that are not followed yet: the store's, and if `asks` the peer's."""
         session = self._connection.session
         listed: tuple[str, ...] = ()
         if asks:
