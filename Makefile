@@ -48,7 +48,7 @@ pictures: $(READY)
 
 # Build the documents as a site: build/site/index.html.
 site: $(READY)
-	$(BIN)/zensical build --clean --strict
+	$(BIN)/python -m zensical build --clean --strict
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache .coverage*

@@ -95,14 +95,8 @@ class Segment:
 
     def fields(self) -> dict[str, Any]:
         """Return its entry in the manifest."""
-        fields: dict[str, Any] = {
-            "file": self.file,
-            "kind": self.kind,
-            "items": self.items,
-            "size_bytes": self.size_bytes,
-            "blake3": self.blake3,
-            "content_blake3": self.content_blake3,
-        }
+        names = ("file", "kind", "items", "size_bytes", "blake3", "content_blake3")
+        fields: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.first is not None and self.last is not None:
             fields["posts"] = self.posts
             fields["first"] = [self.first[0], self.first[1].hex()]
@@ -274,6 +268,10 @@ def segments_of(entries: list[dict[str, Any]]) -> tuple[Segment, ...]:
 
 def _segment_of(entry: dict[str, Any]) -> Segment:
     kind: SegmentKind = "posts" if entry["kind"] == "posts" else "tombstones"
+    of_posts: dict[str, Any] = {}
+    if kind == "posts":
+        posts = {name: _number(entry["posts"][name]) for name in _TYPES if name in entry["posts"]}
+        of_posts = {"posts": posts, "first": _place(entry["first"]), "last": _place(entry["last"])}
     segment = Segment(
         file=str(entry["file"]),
         kind=kind,
@@ -281,11 +279,7 @@ def _segment_of(entry: dict[str, Any]) -> Segment:
         size_bytes=_number(entry["size_bytes"]),
         blake3=_hash(entry["blake3"]).hex(),
         content_blake3=_hash(entry["content_blake3"]).hex(),
-        posts={name: _number(entry["posts"][name]) for name in _TYPES if name in entry["posts"]}
-        if kind == "posts"
-        else {},
-        first=_place(entry["first"]) if kind == "posts" else None,
-        last=_place(entry["last"]) if kind == "posts" else None,
+        **of_posts,
     )
     if segment.fields() != entry or sum(segment.posts.values()) != (segment.items if kind == "posts" else 0):
         raise ValueError(f"the entry of {_shown(segment.file)} has fields that do not fit together")

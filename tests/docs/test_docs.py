@@ -17,7 +17,7 @@ from waiting import LIMIT_S
 
 import cablestore
 from cablestore import limits
-from cablestore.cli import cli
+from cablestore.cli.commands import load_all
 
 TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
 
@@ -52,14 +52,18 @@ def test_examples_run(example: Path, tmp_path: Path) -> None:
     assert found.stdout
 
 
+COMMANDS = load_all()
 DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
 
 
 @pytest.mark.parametrize("document", [name for name in DOCUMENTS if command_lines(name)])
 def test_the_commands_in_the_documents_have_these_options(document: str) -> None:
     for words in command_lines(document):
-        command: click.Command = cli
-        while isinstance(command, click.Group) and words[0] not in ("--help", "--version"):
+        if words[0] in ("--help", "--version"):
+            continue
+        assert words[0] in COMMANDS, words
+        command = COMMANDS[words.pop(0)]
+        while isinstance(command, click.Group):
             assert words[0] in command.commands, words
             command = command.commands[words.pop(0)]
         known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
@@ -68,12 +72,12 @@ def test_the_commands_in_the_documents_have_these_options(document: str) -> None
 
 def test_the_overview_of_commands_names_each() -> None:
     overview = (ROOT / "docs" / "reference" / "commands.md").read_text()
-    for name in cli.commands:
+    for name in COMMANDS:
         assert f"`{name}" in overview, name
 
 
 def test_the_changelog_begins_with_this_version() -> None:
-    """But for what is marked as unreleased."""
+    """Except the names that are marked as unreleased."""
     first = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert first is not None
     assert first[1] == cablestore.__version__

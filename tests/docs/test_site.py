@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from folders import ROOT
 
-from cablestore.cli import cli
+from cablestore.cli.commands import load_all
 
 SITE: dict[str, Any] = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
 DOCS = ROOT / "docs"
@@ -105,8 +105,10 @@ def test_the_site_builds_in_strict_mode_and_has_every_command(tmp_path: Path) ->
     assert done.returncode == 0, done.stdout + done.stderr
     site = tmp_path / SITE["site_dir"]
     commands = html.unescape((site / "reference" / "commands" / "index.html").read_text())
-    for name in cli.commands:
+    for name in load_all():
         assert f"cablestore {name} " in commands, name
+    assert commands.count("--json") >= len(load_all())
+    assert "--reconcile-window" in commands
     api = (site / "reference" / "api" / "index.html").read_text()
     for name in (
         "cablestore.store.store.CableStore.ingest",
