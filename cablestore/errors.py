@@ -7,6 +7,10 @@ class CableStoreError(Exception):
     """Root of every error that this package raises on purpose."""
 
 
+class MissingExtraError(CableStoreError, ModuleNotFoundError):
+    """Something is used whose dependencies are an extra of this package that is not installed. The message names it."""
+
+
 class DecodeError(CableStoreError):
     """Bytes that are malformed: where, and why.
 

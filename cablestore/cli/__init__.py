@@ -28,6 +28,7 @@ from cablestore.cli import (
 from cablestore.cli.options import strict
 from cablestore.cli.output import exit_status
 from cablestore.errors import CableStoreError
+from cablestore.extras import naming_extras
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -44,7 +45,8 @@ for module in (write, read, serve_options, reconcile, maintain, import_irc, expo
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     try:
-        status = cli.main(arguments, standalone_mode=False)
+        with naming_extras():
+            status = cli.main(arguments, standalone_mode=False)
         sys.stdout.flush()  # here, where a closed pipe can still be handled
     except click.ClickException as error:
         error.show()

@@ -12,15 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import click
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from cablestore.cli.archive_options import (
     address,
@@ -38,6 +29,15 @@ from cablestore.cli.options import with_store
 from cablestore.cli.output import Output
 from cablestore.cli.remote import offered
 from cablestore.cli.service import INTERRUPTED
+from cablestore.cli.terminal import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from cablestore.cli.values import Duration
 from cablestore.errors import ArchiveError
 from cablestore.store.store import CableStore

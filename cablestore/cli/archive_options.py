@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from cablestore.cli.options import all_of
 from cablestore.cli.output import Output, size
 from cablestore.cli.values import CabalKeyText, KeyText, Moment
 from cablestore.errors import ArchiveError
+from cablestore.extras import naming_extras
 from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
 
 if TYPE_CHECKING:
@@ -24,22 +24,10 @@ if TYPE_CHECKING:
 
 # Archives need an extra, so each command imports what it uses.
 
-_EXTRA = frozenset({"aiohttp", "google", "Crypto", "libtorrent"})
-
 
 def needs_extra(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a command say how to install the extra if it is missing."""
-
-    @wraps(function)
-    def command(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except ModuleNotFoundError as error:
-            if str(error.name).partition(".")[0] not in _EXTRA:
-                raise
-            raise ArchiveError(f"archives need {error.name}: run pip install 'cablestore[archive]'") from None
-
-    return command
+    return naming_extras("archives need", ArchiveError)(function)
 
 
 # --- values ---------------------------------------------------------------------------------------

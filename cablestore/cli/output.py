@@ -9,19 +9,17 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
-from rich.progress import (
+from cablestore.cli.terminal import (
     BarColumn,
+    Console,
     MofNCompleteColumn,
     Progress,
-    TaskID,
+    Table,
+    Text,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
-from rich.text import Text
-
 from cablestore.errors import CableStoreError, StorageError
 
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan", "bright_green", "bright_magenta")
@@ -93,7 +91,7 @@ class Output:
             transient=True,
         )
         with bar:
-            task: TaskID = bar.add_task(what, total=total)
+            task = bar.add_task(what, total=total)
             yield lambda step: bar.advance(task, step)
 
 

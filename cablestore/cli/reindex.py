@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 
 from cablestore.cli.archive import archive
 from cablestore.cli.archive_options import (
@@ -25,6 +23,8 @@ from cablestore.cli.archive_options import (
 from cablestore.cli.options import all_of, common_options, json_option
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import open_to_read
+from cablestore.cli.terminal import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from cablestore.cli.terminal import Progress as Bar
 from cablestore.cli.values import JavaMemory, Key, Moment, PathValue, SparkMaster
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named

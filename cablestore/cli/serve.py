@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
-import uvloop
 
 from cablestore import __version__
 from cablestore.cli.output import Output, safe
 from cablestore.cli.remote import control
 from cablestore.cli.service import StopSignal, tell_ready
 from cablestore.errors import StorageError
+from cablestore.extras import naming_extras
 from cablestore.peers import Address, Node, NodeSettings, ReconcileReport, SyncReport
-from cablestore.peers.metrics_http import exporter
 from cablestore.store.store import CableStore
 
+T = TypeVar("T")
 _LOG: Final = logging.getLogger("cablestore.node")
 _OTHER_FILES: Final = 512
 """Files that a process has open besides connections of peers: LevelDB's tables, the control socket, scrapes of metrics."""
@@ -48,9 +49,18 @@ def run(store: CableStore, path: Path, out: Output, plan: ServePlan) -> int:
     _allow_files(plan.settings.max_peers + _OTHER_FILES)
     with _controlled(store, path):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})
-        status = uvloop.run(_serve(store, out, plan))
+        status = _run(_serve(store, out, plan))
     _LOG.info("stopped", extra={"store": str(path)})
     return status
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run work on uvloop, of the extra cablestore[serve], or on Python's own loop where it is not installed."""
+    try:
+        import uvloop  # noqa: PLC0415 - optional
+    except ModuleNotFoundError:
+        return asyncio.run(work)
+    return uvloop.run(work)
 
 
 async def _serve(store: CableStore, out: Output, plan: ServePlan) -> int:
@@ -58,6 +68,8 @@ async def _serve(store: CableStore, out: Output, plan: ServePlan) -> int:
     async with Node(store, plan.settings) as node:
         with ExitStack() as stack:
             if plan.metrics is not None:
+                with naming_extras("metrics need"):
+                    from cablestore.peers.metrics_http import exporter  # noqa: PLC0415 - needs an extra
                 address = stack.enter_context(exporter(node, plan.metrics))
                 out.say(f"metrics on {address}", metrics=str(address))
             for wanted in plan.listen:
@@ -113,7 +125,7 @@ def sync_once(
         async with Node(store, settings) as node:
             return await node.sync_once(address, progress)
 
-    return uvloop.run(work())
+    return _run(work())
 
 
 def reconcile_once(
@@ -134,7 +146,7 @@ def reconcile_once(
                 address, since_ms=since_ms, over_cable=over_cable, is_audit=is_audit, progress=progress
             )
 
-    return uvloop.run(work())
+    return _run(work())
 
 
 # --- logs -----------------------------------------------------------------------------------------

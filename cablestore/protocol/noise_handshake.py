@@ -153,7 +153,7 @@ class NoiseHandshake:
 
     def _mix_shared_secret(self, token: str) -> None:
         """Mix in what both sides compute of two key pairs, such as `es`: the initiator's ephemeral, the other's static."""
-        own, other = token if self._is_initiator else reversed(token)
+        own, other = (token[0], token[1]) if self._is_initiator else (token[1], token[0])
         secret = self._ephemeral_secret if own == "e" else self._static_secret
         public_key = self._remote_ephemeral if other == "e" else self.remote_static
         try:

@@ -1,0 +1,144 @@
+"""Output without rich: the same lines and tables, with no colours, wrapping or progress bars.
+
+It has the few names of rich that the commands use, and of those what they call. `terminal` chooses between the two.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+from typing import IO, Any, Self
+
+_REMOVED = dict.fromkeys((7, 8, 11, 12, 13))
+"""Characters that rich removes from text, too: bell, backspace, vertical tab, form feed, carriage return."""
+_BETWEEN_COLUMNS = "  "
+
+
+class Text:
+    """Text whose style is not shown."""
+
+    def __init__(self, text: str = "", **_: Any) -> None:
+        self.plain = text.translate(_REMOVED)
+
+    def append(self, text: str, **_: Any) -> Self:
+        """Add text at the end."""
+        self.plain += text.translate(_REMOVED)
+        return self
+
+    def __str__(self) -> str:
+        return self.plain
+
+
+class Table:
+    """Rows in aligned columns. Options of how they look are not used."""
+
+    def __init__(self, **_: Any) -> None:
+        self._columns: list[tuple[str, bool]] = []
+        self._rows: list[list[str]] = []
+
+    def add_column(self, name: str, *, justify: str = "left", **_: Any) -> None:
+        """Add a column with this heading."""
+        self._columns.append((name, justify == "right"))
+
+    def add_row(self, *cells: Text) -> None:
+        """Add a row with a cell for each column."""
+        self._rows.append([str(cell) for cell in cells])
+
+    def __str__(self) -> str:
+        rows = [[name for name, _ in self._columns], *self._rows]
+        widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(_BETWEEN_COLUMNS.join(map(self._aligned, row, range(len(row)), widths)) for row in rows)
+
+    def _aligned(self, cell: str, column: int, width: int) -> str:
+        space = " " * (width - _width(cell))
+        return space + cell if self._columns[column][1] else cell + space
+
+
+def _width(text: str) -> int:
+    """Return the number of columns that a terminal shows the text in."""
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )
+
+
+class Console:
+    """File to print to."""
+
+    color_system = None
+    no_color = True
+
+    def __init__(
+        self,
+        *,
+        file: IO[str] | None = None,
+        stderr: bool = False,
+        quiet: bool = False,
+        width: int | None = None,
+        force_terminal: bool | None = None,
+        **_: Any,
+    ) -> None:
+        self._file = file
+        self._is_stderr = stderr
+        self._is_quiet = quiet
+        self._is_terminal = force_terminal
+        self.width = width or _terminal_width()
+
+    @property
+    def file(self) -> IO[str]:
+        """The file that was given, or else what is standard output or error at this moment."""
+        return self._file or (sys.stderr if self._is_stderr else sys.stdout)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the file is a terminal, or is said to be one."""
+        return self.file.isatty() if self._is_terminal is None else self._is_terminal
+
+    def print(self, *objects: object) -> None:
+        """Print the objects as a line."""
+        if not self._is_quiet:
+            print(*objects, file=self.file, flush=True)
+
+
+def _terminal_width() -> int:
+    try:
+        return os.get_terminal_size().columns
+    except OSError:
+        return 80
+
+
+class Column:
+    """Part of a progress bar, which is not shown."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+
+class Progress:
+    """Progress bar that is not shown."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def start(self) -> None:
+        """Show nothing."""
+
+    def stop(self) -> None:
+        """End."""
+
+    def add_task(self, *_: Any, **__: Any) -> int:
+        """Return a number for something that makes progress."""
+        return 0
+
+    def advance(self, *_: Any) -> None:
+        """Show nothing."""
+
+    def update(self, *_: Any, **__: Any) -> None:
+        """Show nothing."""
