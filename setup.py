@@ -26,7 +26,8 @@ def _with_absolute_links(text: str, version: str, homepage: str) -> str:
 def _version() -> str:
     source = (ROOT / "cablestore" / "__init__.py").read_text(encoding="utf-8")
     found = re.search(r'^__version__: Final = "(.+)"$', source, flags=re.MULTILINE)
-    assert found is not None, "cablestore/__init__.py has no __version__"
+    if found is None:
+        raise ValueError("cablestore/__init__.py has no line of __version__")
     return found[1]
 
 

@@ -13,6 +13,8 @@ from typing import IO, Any, Self
 _REMOVED = dict.fromkeys((7, 8, 11, 12, 13))
 """Characters that rich removes from text, too: bell, backspace, vertical tab, form feed, carriage return."""
 _BETWEEN_COLUMNS = "  "
+_TAB_WIDTH = 8
+_NO_WIDTH = frozenset({"Mn", "Me", "Cf"})
 
 
 class Text:
@@ -58,9 +60,21 @@ class Table:
 def _width(text: str) -> int:
     """Return the number of columns that a terminal shows the text in."""
     return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        0
+        if unicodedata.category(character) in _NO_WIDTH
+        else 2
+        if unicodedata.east_asian_width(character) in "WF"
+        else 1
         for character in text
     )
+
+
+def _with_spaces(line: str) -> str:
+    """Return the line with spaces instead of tabs, which rich does, too."""
+    found, *rest = line.split("\t")
+    for part in rest:
+        found += " " * (_TAB_WIDTH - _width(found) % _TAB_WIDTH) + part
+    return found
 
 
 class Console:
@@ -98,7 +112,7 @@ class Console:
     def print(self, *objects: object) -> None:
         """Print the objects as a line."""
         if not self._is_quiet:
-            print(*objects, file=self.file, flush=True)
+            print("\n".join(map(_with_spaces, " ".join(map(str, objects)).split("\n"))), file=self.file, flush=True)
 
 
 def _terminal_width() -> int:
