@@ -123,7 +123,7 @@ class SecureChannel:
         """
         self._require_alive()
         try:
-            self._feed(data)
+            self._feed(bytes(data))
         except HandshakeError as error:
             self._failure = str(error)
             self._held, self._messages, self._outgoing = bytearray(), [], b""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from folders import KNOWN_ANSWERS
-from handshakes import ANN, BOB, CABAL_KEY, LIMIT_BYTES, VECTORS, library_peer
+from handshakes import ANN, BOB, CABAL_KEY, LIMIT_BYTES, VECTORS, channel, library_peer
 from hypothesis import given
 from hypothesis import strategies as st
 from nacl.bindings import crypto_scalarmult_base
@@ -160,3 +160,11 @@ def test_a_ciphertext_that_fails_leaves_the_nonce_as_it_was() -> None:
     assert receiver.decrypt(sent) == b"hello"
     with pytest.raises(CryptoError):
         receiver.decrypt(sent)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_may_come_as_whatever_a_socket_gives(kind: type) -> None:
+    ann, bob = channel(ANN), channel(BOB)
+    _, second = bob.receive(kind(ann.start()))
+    _, third = ann.receive(kind(second))
+    assert bob.receive(kind(third + ann.send(kind(b"hello")))) == ([b"hello"], b"")
