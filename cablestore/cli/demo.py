@@ -16,7 +16,7 @@ import click
 from cablestore.cli.import_irc import run_import, tell_import
 from cablestore.cli.output import Output, safe, size, when
 from cablestore.cli.read import histogram
-from cablestore.cli.reindex import stage_bars, tell_reindexed
+from cablestore.cli.reindex import tell_reindexed
 from cablestore.cli.stores import open_store
 from cablestore.cli.terminal import Text
 from cablestore.cli.values import PathValue
@@ -168,7 +168,7 @@ class _Reindexing:
         from cablestore.reindex.reindex import reindex  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
         out = self._stages.out
-        with stage_bars(out) as progress:
+        with out.stages() as progress:
             report = reindex(self._exports, self._folder, catalog=installed_catalog(), progress=progress)
         tell_reindexed(out, report, self._folder)
         posts = sum(report.derived.posts.values())
@@ -248,8 +248,8 @@ def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[d
 def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
     """Demonstrate every main feature on a conversation.
 
-    Imports and reads it, deletes from it, answers the requests of a peer, checks, rebuilds and compares. Then exports it,
-    and Spark builds its next database from that export and another one with deletions.
+    Imports and reads it, deletes from it, answers the requests of a peer, checks, rebuilds and compares. Then exports
+    it, and Spark builds its next database from that export and another one with deletions.
     """
     with tempfile.TemporaryDirectory(prefix="cablestore-demo-") as scratch:
         folder = keep or Path(scratch) / "store"

@@ -11,7 +11,7 @@ import click
 from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, safe
 from cablestore.cli.stores import open_store
-from cablestore.cli.values import PathValue, TimeZone
+from cablestore.cli.values import PathValue, time_zone
 from cablestore.irc.importer import ImportReport, LogFile, find_logs, import_logs
 from cablestore.store.store import CableStore
 
@@ -35,7 +35,7 @@ from cablestore.store.store import CableStore
 @click.option(
     "--timezone",
     "zone",
-    type=TimeZone(),
+    type=time_zone,
     default="UTC",
     show_default=True,
     metavar="NAME",
@@ -53,8 +53,8 @@ def import_irc(
 ) -> None:
     """Import IRC logs: files, folders, compressed files, or tar and zip archives.
 
-    Logs of any client that docs/OPERATIONS.md names are understood. Give all logs of a channel at once. A second run adds
-    nothing.
+    Logs of any client that docs/OPERATIONS.md names are understood. Give all logs of a channel at once. A second run
+    adds nothing.
     """
     with open_store(path) as store:
         logs = find_logs(files, channel=channel, day=_day(day), zone=zone)

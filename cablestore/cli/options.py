@@ -71,8 +71,9 @@ def default_store() -> Path:
 
 def strict(command: click.Command) -> click.Command:
     """Make a command refuse text that is not UTF-8, and numbers larger than the machine's integers."""
-    for each in command.commands.values() if isinstance(command, click.Group) else ():
-        strict(each)
+    if type(command) is click.Group:  # other groups load their commands later
+        for each in command.commands.values():
+            strict(each)
     for param in command.params:
         if param.type is click.STRING:
             param.type = PlainText()

@@ -14,13 +14,14 @@ from cablestore.cli.terminal import (
     Console,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     Table,
+    TaskID,
     Text,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from cablestore.errors import CableStoreError, StorageError
 
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan", "bright_green", "bright_magenta")
 
@@ -80,19 +81,34 @@ class Output:
     @contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         """Show a progress bar on standard error while the body runs. Yields the function that advances it."""
-        bar = Progress(
+        with self._bars(TimeRemainingColumn()) as bars:
+            task = bars.add_task(what, total=total)
+            yield lambda step: bars.advance(task, step)
+
+    @contextmanager
+    def stages(self) -> Iterator[Callable[[str, int, int], None]]:
+        """Show a progress bar per stage. Yields the function that is called with stage, done and total."""
+        tasks: dict[str, TaskID] = {}
+        with self._bars() as bars:
+
+            def show(stage: str, done: int, total: int) -> None:
+                if stage not in tasks:
+                    tasks[stage] = bars.add_task(stage, total=total)
+                bars.update(tasks[stage], completed=done, total=total)
+
+            yield show
+
+    def _bars(self, *more: ProgressColumn) -> Progress:
+        return Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            *more,
             console=self.notes,
             disable=self.as_json or not self.notes.is_terminal,
             transient=True,
         )
-        with bar:
-            task = bar.add_task(what, total=total)
-            yield lambda step: bar.advance(task, step)
 
 
 def _cell(value: Any) -> Text:
@@ -117,10 +133,10 @@ def colour_of(public_key: bytes) -> str:
     return _COLOURS[public_key[0] % len(_COLOURS)]
 
 
-def when(timestamp_ms: int) -> str:
+def when(timestamp_ms: int, form: str = "%Y-%m-%d %H:%M") -> str:
     """Return a time as text for a person, in the local time zone."""
     try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone().strftime(form)
     except (ValueError, OverflowError, OSError):
         return f"{timestamp_ms} ms"
 
@@ -132,8 +148,3 @@ def size(size_bytes: float) -> str:
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
         size_bytes /= 1000
     raise AssertionError
-
-
-def exit_status(error: CableStoreError) -> int:
-    """Return the exit status of a command that ends with this error."""
-    return 3 if isinstance(error, StorageError) else 2

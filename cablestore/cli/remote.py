@@ -1,9 +1,10 @@
-"""Commands on a store that another process has open: they run there, and `cablestore.cli.control_socket` carries them over."""
+"""Commands on a store that another process has open: they run there, over `cablestore.cli.control_socket`."""
 
 from __future__ import annotations
 
 import inspect
 import json
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -13,8 +14,9 @@ from typing import Any, Final, Literal, TextIO, cast
 
 import click
 
+from cablestore.cli.commands import load_all
 from cablestore.cli.control_socket import MAX_WIDTH, ControlReply, ControlRequest, ControlServer, Param, ask, connect
-from cablestore.cli.output import Output, exit_status
+from cablestore.cli.output import Output
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.terminal import Console
 from cablestore.errors import CableStoreError, StorageError, StoreClosedError, StoreLockedError
@@ -33,6 +35,13 @@ class _Offer:
 
 
 _OFFERS: Final[dict[str, _Offer]] = {}
+_LATER: Final[list[Callable[[], object]]] = []
+_LOADING: Final = threading.Lock()
+
+
+def offered_later(load: Callable[[], object]) -> None:
+    """Call `load` once a command is asked for that is not known. It imports modules with offered commands."""
+    _LATER.append(load)
 
 
 def offered(
@@ -117,7 +126,7 @@ def _print(out: Output, kind: str, text: str) -> None:
 
 
 def told_by(path: Path, command: str, **params: Any) -> list[dict[str, Any]]:
-    """Run an offered command, here or in the process that has the store open. Returns the values that it prints with --json.
+    """Run an offered command, here or in the process with the open store. Returns what it prints with --json.
 
     Raises StoreLockedError if another process has the store and runs no commands for others, OwnerGoneError if that
     process ended meanwhile, and the errors of the command: from another process StorageError or CableStoreError.
@@ -134,7 +143,7 @@ def told_by(path: Path, command: str, **params: Any) -> list[dict[str, Any]]:
         status = found
     if status:
         said = problems.getvalue().strip().removeprefix("cablestore: ") or f"{command} ended with status {status}"
-        raise (StorageError if status == exit_status(StorageError()) else CableStoreError)(said)
+        raise (StorageError if status == StorageError.exit_status else CableStoreError)(said)
     return [json.loads(line) for line in text.getvalue().splitlines()]
 
 
@@ -146,6 +155,7 @@ def control(store: CableStore, folder: Path) -> ControlServer:
 
     Raises StorageError if no socket can be created in the store's folder.
     """
+    load_all()  # not later, when the files may be those of another version
     return ControlServer(folder, partial(run_request, store))
 
 
@@ -163,10 +173,14 @@ def run_request(store: CableStore, request: ControlRequest, reply: ControlReply)
         raise
     except CableStoreError as error:
         reply.write("err", f"cablestore: {error}\n")
-        return exit_status(error)
+        return error.exit_status
 
 
 def _offer(command: str) -> _Offer:
+    with _LOADING:  # a command is known before its module is whole
+        if command not in _OFFERS:
+            for load in _LATER:
+                load()
     offer = _OFFERS.get(command)
     if offer is None:
         raise CableStoreError(f"{command!r} cannot run while another process has the store open")

@@ -1,16 +1,18 @@
-"""The group `sds`: commands about causal logs. They import `cablestore.sds` when they run, because other commands start without it."""
+"""The group `sds`: commands about causal logs.
+
+They import `cablestore.sds` when they run, because other commands start without it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from cablestore.cli.options import common_options
-from cablestore.cli.output import Output, size
+from cablestore.cli.output import Output, size, when
 from cablestore.cli.remote import offered
 from cablestore.errors import NotAStoreError
 from cablestore.index.folder import CAUSAL_LOGS, peek
@@ -78,21 +80,8 @@ def _tell(found: list[ChannelStatus], out: Output) -> None:
 
 
 def _row(found: ChannelStatus) -> dict[str, Any]:
-    lamport = found.lamport_ms
-    return {
-        **asdict(found),
-        "lamport": _clock(lamport),
-        "on_disk": size(found.disk_size_bytes),
-    }
-
-
-def _clock(lamport_ms: int) -> str:
-    """Return a Lamport time as text for a person, to the second so that it can be compared with a clock."""
-    try:
-        moment = datetime.fromtimestamp(lamport_ms / 1000, UTC).astimezone()
-    except (ValueError, OverflowError, OSError):
-        return f"{lamport_ms} ms"
-    return moment.strftime("%Y-%m-%d %H:%M:%S")
+    lamport = when(found.lamport_ms, "%Y-%m-%d %H:%M:%S")  # to the second, so that it can be compared with a clock
+    return {**asdict(found), "lamport": lamport, "on_disk": size(found.disk_size_bytes)}
 
 
 sds.add_command(status)

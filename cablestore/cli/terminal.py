@@ -12,6 +12,8 @@ if TYPE_CHECKING or find_spec("rich"):
         DownloadColumn,
         MofNCompleteColumn,
         Progress,
+        ProgressColumn,
+        TaskID,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
@@ -26,8 +28,9 @@ else:
     from cablestore.cli.plain import PlainConsole as Console
     from cablestore.cli.plain import UnstyledText as Text
 
-    BarColumn = DownloadColumn = MofNCompleteColumn = TextColumn = NoColumn
+    BarColumn = DownloadColumn = MofNCompleteColumn = ProgressColumn = TextColumn = NoColumn
     TimeElapsedColumn = TimeRemainingColumn = TransferSpeedColumn = NoColumn
+    TaskID = int
 
 __all__ = [
     "BarColumn",
@@ -35,7 +38,9 @@ __all__ = [
     "DownloadColumn",
     "MofNCompleteColumn",
     "Progress",
+    "ProgressColumn",
     "Table",
+    "TaskID",
     "Text",
     "TextColumn",
     "TimeElapsedColumn",

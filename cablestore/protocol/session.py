@@ -36,7 +36,6 @@ from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.exchange import (
     TRANSITIONS,
     Asked,
-    Asker,
     Concluded,
     Dropped,
     Event,
@@ -58,6 +57,7 @@ from cablestore.protocol.message import (
     ListRequest,
     ListResponse,
     Message,
+    ModerationRequest,
     PostRequest,
     PostResponse,
     Request,
@@ -76,11 +76,11 @@ _ANSWERED_BY: Final[dict[type[Message], type[Response]]] = {PostRequest: PostRes
 class Session:
     """The conversation with one peer. `new_id` makes random request ids of a given size.
 
-    We speak `dialect` until the peer's first message shows its own; then we ask again, in that dialect, what we have asked.
-    If both sides spoke at once, each in its own dialect, and each followed the other, legacy wins: one message of it takes
-    either side back for good, and messages of draft 8 are ignored until then. Without `speaks_first` nothing goes out before
-    the peer has spoken or `speak` is called: some existing clients end when they get a dialect that they do not know. With
-    `spares`, the peer may be cable.js.
+    We speak `dialect` until the peer's first message shows its own; then we ask again, in that dialect, what we have
+    asked. If both sides spoke at once, each in its own dialect, and each followed the other, legacy wins: one message
+    of it takes either side back for good, and messages of draft 8 are ignored until then. Without `speaks_first`
+    nothing goes out before the peer has spoken or `speak` is called: some existing clients end when they get a dialect
+    that they do not know. With `spares`, the peer may be cable.js.
     """
 
     def __init__(
@@ -119,7 +119,10 @@ class Session:
     # --- bytes ---------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_s: float) -> list[Event]:
-        """Take bytes of the peer, and return their events. Raises DecodeError if the rest of the stream cannot be read."""
+        """Take bytes of the peer, and return their events.
+
+        Raises DecodeError if the rest of the stream cannot be read.
+        """
         events: list[Event] = []
         for frame in self._frames.feed(data):
             try:
@@ -211,12 +214,12 @@ class Session:
 
     # --- our requests --------------------------------------------------------------------------
 
-    def ask(self, request: Request, now_s: float, owner: Asker, timeout_s: float | None = None) -> Exchange:
+    def ask(self, request: Request, now_s: float, timeout_s: float | None = None) -> Exchange:
         """Send a request. One with an empty id gets one; one that is forwarded keeps its own (wire.md 6.3.1).
 
-        The caller that handles the events tells `owner` what comes of it.
+        The events of its answer name the exchange that this returns.
         """
-        exchange = Exchange.of(RequestRole.REQUESTER, request, owner)
+        exchange = Exchange.of(RequestRole.REQUESTER, request)
         exchange.timeout_s = timeout_s or self._answer_timeout_s
         if self._may_speak:
             self._ask(exchange, now_s)
@@ -411,9 +414,12 @@ class Session:
     def _refusal(self, request: Request) -> Fault | None:
         if len(self.to_answer) > self._max_requests_alive:
             return Fault.TOO_MANY_REQUESTS
-        if isinstance(request, PostRequest) and len(request.hashes) > limits.MAX_HASHES_PER_REQUEST:
-            return Fault.TOO_MANY_HASHES
-        return None
+        named: Sequence[object] = ()
+        if isinstance(request, PostRequest):
+            named = request.hashes
+        elif isinstance(request, ModerationRequest):
+            named = request.channels
+        return Fault.TOO_MANY_HASHES if len(named) > limits.MAX_HASHES_PER_REQUEST else None
 
     def answer_hashes(self, exchange: Exchange, hashes: Sequence[bytes]) -> None:
         """Send hashes up to the request's limit, at which the request is concluded (wire.md 5.2.2)."""
@@ -430,7 +436,10 @@ class Session:
             self._conclude_theirs(exchange, Step.LIMIT)
 
     def answer_posts(self, exchange: Exchange, posts: Iterable[bytes]) -> None:
-        """Add posts to the answer. They go out in one response, because some clients take only one, unless it gets too long."""
+        """Add posts to the answer.
+
+        They go out in one response, because some clients take only one, unless it gets too long.
+        """
         if exchange.is_over:
             return
         for post in posts:
@@ -462,7 +471,10 @@ class Session:
         self._send(ListResponse(exchange.request.request_id, tuple(fitting)))
 
     def finish(self, exchange: Exchange) -> None:
-        """Note that one source of the answer has no more. After the last source a live request is caught up, others end."""
+        """Note that one source of the answer has no more.
+
+        After the last source a live request is caught up, others end.
+        """
         exchange.holds -= 1
         if exchange.is_over:
             return
