@@ -5,7 +5,6 @@ Its classes have what the commands use of those of rich. `terminal` chooses betw
 
 from __future__ import annotations
 
-import os
 import sys
 import unicodedata
 from typing import IO, Any, Self
@@ -49,31 +48,30 @@ class AlignedTable:
 
     def __str__(self) -> str:
         rows = [[name for name, _ in self._columns], *self._rows]
-        widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+        widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(_BETWEEN_COLUMNS.join(map(self._aligned, row, range(len(row)), widths)) for row in rows)
 
     def _aligned(self, cell: str, column: int, width: int) -> str:
-        space = " " * (width - _width(cell))
+        space = " " * (width - cell_len(cell))
         return space + cell if self._columns[column][1] else cell + space
 
 
-def _width(text: str) -> int:
+def cell_len(text: str) -> int:
     """Return the number of columns that a terminal shows the text in."""
-    return sum(
-        0
-        if unicodedata.category(character) in _NO_WIDTH
-        else 2
-        if unicodedata.east_asian_width(character) in "WF"
-        else 1
-        for character in text
-    )
+    return sum(map(_columns_of, text))
+
+
+def _columns_of(character: str) -> int:
+    if unicodedata.category(character) in _NO_WIDTH:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def _with_spaces(line: str) -> str:
     """Return the line with spaces instead of tabs, which rich does, too."""
     found, *rest = line.split("\t")
     for part in rest:
-        found += " " * (_TAB_WIDTH - _width(found) % _TAB_WIDTH) + part
+        found += " " * (_TAB_WIDTH - cell_len(found) % _TAB_WIDTH) + part
     return found
 
 
@@ -82,6 +80,8 @@ class PlainConsole:
 
     color_system = None
     no_color = True
+    is_terminal = False
+    """Whether output is made for a terminal. It never is: here, everything is printed as into a file."""
 
     def __init__(
         self,
@@ -90,36 +90,22 @@ class PlainConsole:
         stderr: bool = False,
         quiet: bool = False,
         width: int | None = None,
-        force_terminal: bool | None = None,
         **_: Any,
     ) -> None:
         self._file = file
         self._is_stderr = stderr
         self._is_quiet = quiet
-        self._is_terminal = force_terminal
-        self.width = width or _terminal_width()
+        self.width = width or 0
 
     @property
     def file(self) -> IO[str]:
         """The file that was given, or else what is standard output or error at this moment."""
         return self._file or (sys.stderr if self._is_stderr else sys.stdout)
 
-    @property
-    def is_terminal(self) -> bool:
-        """Whether the file is a terminal, or is said to be one."""
-        return self.file.isatty() if self._is_terminal is None else self._is_terminal
-
     def print(self, *objects: object) -> None:
         """Print the objects as a line."""
         if not self._is_quiet:
             print("\n".join(map(_with_spaces, " ".join(map(str, objects)).split("\n"))), file=self.file, flush=True)
-
-
-def _terminal_width() -> int:
-    try:
-        return os.get_terminal_size().columns
-    except OSError:
-        return 80
 
 
 class NoColumn:

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or find_spec("rich"):
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -23,7 +24,7 @@ if TYPE_CHECKING or find_spec("rich"):
     from rich.text import Text
 else:
     from cablestore.cli.plain import AlignedTable as Table
-    from cablestore.cli.plain import NoColumn
+    from cablestore.cli.plain import NoColumn, cell_len
     from cablestore.cli.plain import NoProgress as Progress
     from cablestore.cli.plain import PlainConsole as Console
     from cablestore.cli.plain import UnstyledText as Text
@@ -46,4 +47,5 @@ __all__ = [
     "TimeElapsedColumn",
     "TimeRemainingColumn",
     "TransferSpeedColumn",
+    "cell_len",
 ]
