@@ -41,7 +41,7 @@ def test_each_optional_module_is_brought_by_the_extra_that_is_named() -> None:
 
 def test_all_is_every_extra_that_every_python_can_have() -> None:
     [everything] = map(Requirement, EXTRAS["all"])
-    assert everything.extras == EXTRAS.keys() - {"all", "dev", "sds-nim"}
+    assert everything.extras == EXTRAS.keys() - {"all", "dev", "docs", "sds-nim"}
 
 
 def test_little_is_installed(plain: Installed) -> None:
