@@ -1,9 +1,10 @@
-PYTHON ?= python3
+# The interpreter is found by tools/find-python; `make PYTHON=python3.12` names one.
+PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test test-all lint bench soak coverage docs pictures site proto clean
+.PHONY: demo test test-all lint bench soak coverage docs pictures site proto dist clean
 
 # Import a conversation and do everything with it: `make demo`, or `make demo LOGS=path` for real logs.
 demo: $(READY)
@@ -50,11 +51,15 @@ pictures: $(READY)
 site: $(READY)
 	$(BIN)/python -m zensical build --clean --strict
 
+# Build the sdist and the wheel.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache .coverage*
 
-$(READY): pyproject.toml cablestore/_signatures.c
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cablestore needs Python 3.11 or newer: make PYTHON=python3.11")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,reindex,archive]'
+$(READY): pyproject.toml setup.py cablestore/_signatures.c
+	python=$$(tools/find-python $(PYTHON)) && "$$python" -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[all,dev]'
 	touch $@

@@ -10,6 +10,10 @@ class CableStoreError(Exception):
     """Exit status of a command that ends with this error."""
 
 
+class MissingExtraError(CableStoreError, ModuleNotFoundError):
+    """Something is used whose dependencies are an extra of this package that is not installed. The message names it."""
+
+
 class DecodeError(CableStoreError):
     """Bytes that are malformed: where, and why.
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from cablestore.errors import ArchiveError, DecodeError, ExportError
 from cablestore.export.manifest import Manifest, read_manifest
+from cablestore.extras import naming_extras
 from cablestore.index.census import summaries
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation
@@ -59,12 +60,8 @@ def read_sources(exports: Sequence[Path], archives: Sequence[ArchiveSource] = ()
 
 
 def _read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
-    try:
+    with naming_extras("archives need", ArchiveError, "reindex"):
         from cablestore.reindex.archive_input import read_archives  # noqa: PLC0415 - needs the extra cablestore[archive]
-    except ModuleNotFoundError as error:
-        if str(error.name).partition(".")[0] not in {"google", "Crypto", "libtorrent"}:
-            raise
-        raise ArchiveError(f"archives need {error.name}: run pip install 'cablestore[archive,reindex]'") from None
     return read_archives(source)
 
 

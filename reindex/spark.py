@@ -27,6 +27,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from cablestore.errors import ReindexError
+from cablestore.extras import naming_extras
 from cablestore.reindex.java import find_java
 
 if TYPE_CHECKING:
@@ -150,10 +151,8 @@ def _descriptions(spark: SparkSession) -> dict[int, str]:
 
 
 def _require_pyspark() -> None:
-    try:
+    with naming_extras("Spark jobs need", ReindexError):
         import pyspark  # noqa: F401, PLC0415 - an extra, and half a second to import: only where it is used
-    except ImportError:
-        raise ReindexError("PySpark is not installed. Install it with: pip install 'cablestore[reindex]'") from None
 
 
 # --- an existing session ----------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documents import blocks
+from installing import install
+
+import cablestore
 
 ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -146,6 +151,13 @@ def test_the_sdist_has_tests_and_documents(built: Path) -> None:
     } <= names
 
 
+def test_the_sdist_has_what_the_makefile_runs(built: Path) -> None:
+    [sdist] = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert {"setup.py", "pyproject.toml", "tools/find-python", "cablestore/_signatures.c"} <= names
+
+
 def test_the_wheel_works_alone(built: Path, tmp_path: Path) -> None:
     """Unpacked into a folder of its own, away from the checkout: what a user gets, with this environment's dependencies."""
     [wheel] = built.glob("*.whl")
@@ -162,3 +174,32 @@ main(["demo", "--json"])
     found = python(code, tmp_path, "-P")
     assert found.returncode == 0, found.stderr
     assert "the dumps are equal" in found.stdout
+
+
+def test_the_program_of_the_readme_runs_where_only_the_wheel_is(built: Path, tmp_path: Path) -> None:
+    [wheel] = built.glob("*.whl")
+    plain, with_causal_logs = (tmp_path / name for name in ("plain", "with-causal-logs"))
+    first, *_ = programs = blocks("README.md")
+    (tmp_path / "empty").mkdir()
+    found = install(plain, wheel=wheel).python(first, tmp_path / "empty")
+    assert found.returncode == 0, found.stderr
+    assert "hello, world" in found.stdout
+    found = install(with_causal_logs, "sds", wheel=wheel).python("\n".join(programs), tmp_path)
+    assert found.returncode == 0, found.stderr
+
+
+def test_links_of_the_readme_work_on_a_package_index(built: Path) -> None:
+    [wheel] = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        [name] = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = files.read(name).decode()
+    home = PROJECT["project"]["urls"]["Homepage"]
+    links = re.findall(r"""(?:\]\(|(?:src|href)=")([^)"]+)""", metadata)
+    assert all(link.startswith(("https://", "#")) for link in links), links
+    assert f"\nVersion: {cablestore.__version__}\n" in metadata
+    ours = [link.removeprefix(home) for link in links if link.startswith(f"{home}/")]
+    for link in ours:
+        form, name = re.fullmatch(rf"/(blob|raw)/v{re.escape(cablestore.__version__)}/([^#]+)(?:#.*)?", link).groups()  # type: ignore[union-attr]
+        assert (ROOT / name).exists(), name
+        assert (form == "raw") is name.endswith((".svg", ".png"))
+    assert len(ours) > 5

@@ -14,6 +14,7 @@ import click
 from cablestore import __version__
 from cablestore.cli.commands import LazyGroup
 from cablestore.errors import CableStoreError
+from cablestore.extras import naming_extras
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -25,7 +26,8 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     try:
-        status = cli.main(arguments, standalone_mode=False)
+        with naming_extras():
+            status = cli.main(arguments, standalone_mode=False)
         sys.stdout.flush()  # here, where a closed pipe can still be handled
     except click.ClickException as error:
         error.show()

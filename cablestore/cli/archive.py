@@ -11,8 +11,7 @@ import click
 from cablestore.cli.options import strict
 from cablestore.cli.remote import offered_later
 from cablestore.errors import ArchiveError
-
-_EXTRA: Final = frozenset({"aiohttp", "google", "Crypto", "libtorrent"})
+from cablestore.extras import naming_extras
 
 
 @cache
@@ -38,12 +37,8 @@ class _ArchiveGroup(click.Group):
         """Ignore the empty table of the base class."""
 
     def invoke(self, context: click.Context) -> Any:
-        try:
+        with naming_extras("archives need", ArchiveError):
             return super().invoke(context)
-        except ModuleNotFoundError as error:
-            if str(error.name).partition(".")[0] not in _EXTRA:
-                raise
-            raise ArchiveError(f"archives need {error.name}: run pip install 'cablestore[archive]'") from None
 
 
 @click.group(cls=_ArchiveGroup)

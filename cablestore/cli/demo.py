@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.text import Text
 
 from cablestore.cli.import_irc import run_import, tell_import
 from cablestore.cli.output import Output, safe, size, when
 from cablestore.cli.read import histogram
 from cablestore.cli.reindex import tell_reindexed
 from cablestore.cli.stores import open_store
+from cablestore.cli.terminal import Text
 from cablestore.cli.values import PathValue
 from cablestore.errors import CableStoreError, LogFormatError
 from cablestore.irc.importer import find_logs

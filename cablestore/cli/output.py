@@ -9,19 +9,19 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
-from rich.progress import (
+from cablestore.cli.terminal import (
     BarColumn,
+    Console,
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    Table,
     TaskID,
+    Text,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
-from rich.text import Text
 
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan", "bright_green", "bright_magenta")
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.text import Text
 
 from cablestore.cli.options import common_options, full_hash, with_store
 from cablestore.cli.output import Output, colour_of, safe, size, when
 from cablestore.cli.remote import forward, offered
 from cablestore.cli.stores import open_to_read
+from cablestore.cli.terminal import Text
 from cablestore.cli.values import Moment
 from cablestore.errors import StoreLockedError
 from cablestore.index.arrival_log import EventKind, next_sequence

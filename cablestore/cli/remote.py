@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, Final, Literal, TextIO, cast
 
 import click
-from rich.console import Console
 
 from cablestore.cli.commands import load_all
 from cablestore.cli.control_socket import MAX_WIDTH, ControlReply, ControlRequest, ControlServer, Param, ask, connect
 from cablestore.cli.output import Output
 from cablestore.cli.stores import open_to_read
+from cablestore.cli.terminal import Console
 from cablestore.errors import CableStoreError, StorageError, StoreClosedError, StoreLockedError
+from cablestore.extras import naming_extras
 from cablestore.store.store import CableStore
 
 _HEIGHT: Final = 25
@@ -163,7 +164,8 @@ def run_request(store: CableStore, request: ControlRequest, reply: ControlReply)
     try:
         offer = _offer(request.command)
         params = _params(offer.command, request.params)
-        return int(offer.serve(store=store, out=_RemoteOutput(request, reply), **params) or 0)
+        with naming_extras():
+            return int(offer.serve(store=store, out=_RemoteOutput(request, reply), **params) or 0)
     except click.UsageError as error:
         reply.write("usage", error.format_message())
         return error.exit_code

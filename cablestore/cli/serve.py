@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 import click
 import structlog
-import uvloop
 
 from cablestore import __version__
 from cablestore.cli.options import common_options
@@ -29,11 +28,11 @@ from cablestore.cli.serve_options import (
     sync_options,
     unknown_variables,
 )
-from cablestore.cli.service import StopSignal, tell_ready
+from cablestore.cli.service import StopSignal, run_on_loop, tell_ready
 from cablestore.cli.stores import open_store
 from cablestore.errors import StorageError
+from cablestore.extras import naming_extras
 from cablestore.peers import Address, Node, NodeSettings, SyncReport
-from cablestore.peers.metrics_http import exporter
 from cablestore.store.store import CableStore
 
 _LOG: Final = logging.getLogger("cablestore.node")
@@ -63,7 +62,7 @@ def run(store: CableStore, path: Path, out: Output, plan: ServePlan) -> int:
     _allow_files(plan.settings.max_peers + _OTHER_FILES)
     with _controlled(store, path):
         _LOG.info("started", extra={"version": __version__, "store": str(path), "public_key": public_key})
-        status = uvloop.run(_serve(store, out, plan))
+        status = run_on_loop(_serve(store, out, plan))
     _LOG.info("stopped", extra={"store": str(path)})
     return status
 
@@ -73,6 +72,8 @@ async def _serve(store: CableStore, out: Output, plan: ServePlan) -> int:
     async with Node(store, plan.settings) as node:
         with ExitStack() as stack:
             if plan.metrics is not None:
+                with naming_extras("metrics need"):
+                    from cablestore.peers.metrics_http import exporter  # noqa: PLC0415 - needs an extra
                 address = stack.enter_context(exporter(node, plan.metrics))
                 out.say(f"metrics on {address}", metrics=str(address))
             for wanted in plan.listen:
@@ -240,7 +241,7 @@ def sync(path: Path, out: Output, address: Address, create: bool, **chosen: Any)
     """
     settings = settings_of(chosen)
     with open_store(path, create=create) as store, out.progress("syncing", None) as progress:
-        report = uvloop.run(_sync_once(store, settings, address, progress))
+        report = run_on_loop(_sync_once(store, settings, address, progress))
     _tell_sync(out, report)
     if report.unstored:
         raise StorageError(

@@ -7,9 +7,12 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final, Self
+from importlib.util import find_spec
+from typing import Any, Final, Self, TypeVar
+
+T = TypeVar("T")
 
 INTERRUPTED: Final = 130
 """Exit status after Ctrl-C."""
@@ -19,6 +22,15 @@ _LOOK_EVERY_S: Final = 1.0
 
 def _status_after(number: int) -> int:
     return INTERRUPTED if number == signal.SIGINT else 0
+
+
+def run_on_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run work on uvloop, of the extra cablestore[serve], or on Python's own loop where it is not installed."""
+    if find_spec("uvloop") is None:
+        return asyncio.run(work)
+    import uvloop  # noqa: PLC0415 - optional
+
+    return uvloop.run(work)
 
 
 class StopSignal:

@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 
 import blake3
 import msgpack
-import zstandard
 
+from cablestore import zstd
 from cablestore.errors import CorruptExportError
 from cablestore.files import storage_errors, unique_suffix
 from cablestore.limits import MAX_SEGMENT_BLOCK_SIZE_BYTES
@@ -42,7 +42,7 @@ class SegmentWriter:
         """Begin the segment at `path`; `level` is zstd's."""
         self._path = path
         self._unfinished = path.with_name(path.name + unique_suffix())
-        self._compressor = zstandard.ZstdCompressor(level=level)
+        self._compressor = zstd.ZstdCompressor(level=level)
         self._hasher = blake3.blake3()
         self._content_hasher = blake3.blake3()
         self.size_bytes = 0
@@ -59,7 +59,7 @@ class SegmentWriter:
     def write_packed(self, content: bytes) -> None:
         """Append a block, which is a msgpack array."""
         self._content_hasher.update(content)
-        data = self._compressor.compress(content)
+        data = self._compressor.compress(content, zstd.ZstdCompressor.FLUSH_FRAME)
         self._hasher.update(data)
         self.size_bytes += len(data)
         with storage_errors(self._path):
@@ -86,9 +86,9 @@ def read_segment(path: Path, expected_blake3: str | None = None) -> Iterator[tup
         use_list=False, max_buffer_size=MAX_SEGMENT_BLOCK_SIZE_BYTES, max_array_len=_MAX_BLOCK_ITEMS
     )
     size_bytes = 0
-    stream = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True)
+    stream = zstd.ZstdFile(io.BytesIO(data))
     try:
-        while chunk := stream.read(_CHUNK_SIZE_BYTES):
+        while data and (chunk := stream.read(_CHUNK_SIZE_BYTES)):
             unpacker.feed(chunk)
             for block in unpacker:
                 if not isinstance(block, tuple):
@@ -102,7 +102,7 @@ def read_segment(path: Path, expected_blake3: str | None = None) -> Iterator[tup
                 )
         if unpacker.read_bytes(1):
             raise CorruptExportError(f"{path} ends within a block. Write the segment again")
-    except (zstandard.ZstdError, ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+    except (zstd.ZstdError, EOFError, ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
         raise CorruptExportError(f"{path} is not a segment of blocks: {error}. Write it again") from None
 
 

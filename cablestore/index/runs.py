@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 import msgpack
-import zstandard
 
+from cablestore import zstd
 from cablestore.errors import CorruptExportError, DecodeError, StorageError
 from cablestore.files import unique_suffix, whole_file
 from cablestore.index.database import Row
@@ -50,8 +50,7 @@ def cut(rows: list[Row], boundaries: Sequence[bytes]) -> list[list[Row]]:
 
 def write_run(path: Path, buckets: Sequence[list[Row]]) -> None:
     """Write one run. The file gets its name when it is complete."""
-    compressor = zstandard.ZstdCompressor(level=_LEVEL)
-    blobs = [compressor.compress(msgpack.packb(rows)) if rows else b"" for rows in buckets]
+    blobs = [zstd.compress(msgpack.packb(rows), level=_LEVEL) if rows else b"" for rows in buckets]
     ends = accumulate((len(blob) for blob in blobs), initial=_OFFSET.size * len(blobs))
     next(ends)
     try:
@@ -69,8 +68,8 @@ def read_bucket(paths: Iterable[Path], index: int, buckets: int) -> list[Row]:
         blob = _blob(path, index, buckets)
         if blob:
             try:
-                pieces += msgpack.unpackb(zstandard.decompress(blob), use_list=False)
-            except (zstandard.ZstdError, ValueError, TypeError) as error:
+                pieces += msgpack.unpackb(zstd.decompress(blob), use_list=False)
+            except (zstd.ZstdError, ValueError, TypeError) as error:
                 raise CorruptExportError(f"{path} is damaged: {error}. Remove it and run again") from None
     pieces.sort(key=key_of)
     return pieces

@@ -2,20 +2,19 @@
 
 A connection is Noise_XXpsk0_25519_ChaChaPoly_BLAKE2b with the cabal key as the pre-shared key: three handshake messages
 of 48, 96 and 64 bytes, then messages in both directions, each after its encrypted length, and an end-of-stream marker.
-The library noiseprotocol does the cryptography. This module does the order of steps, the segments and the checks.
+`noise_handshake` has the steps of the handshake. This module has the segments, the end of the stream and the checks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Final
+from typing import Final
 
-from cryptography.exceptions import InvalidTag
-from noise.backends.default.keypairs import KeyPair25519
-from noise.connection import NoiseConnection
+from nacl.exceptions import CryptoError
 
 from cablestore.errors import HandshakeError
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.protocol.noise_handshake import TAG_SIZE_BYTES, XX_PSK0, CipherState, NoiseHandshake
 
 PROTOCOL_NAME: Final = b"Noise_XXpsk0_25519_ChaChaPoly_BLAKE2b"
 PROLOGUE: Final = b"CABLE/1.0"
@@ -24,7 +23,6 @@ PROLOGUE: Final = b"CABLE/1.0"
 HANDSHAKE_SIZES_BYTES: Final = (48, 96, 64)
 """Sizes of the handshake messages, which have only keys and tags. The initiator sends the first and the third."""
 
-TAG_SIZE_BYTES: Final = 16
 LENGTH_SIZE_BYTES: Final = 4
 ENCRYPTED_LENGTH_SIZE_BYTES: Final = LENGTH_SIZE_BYTES + TAG_SIZE_BYTES
 CIPHERTEXT_SIZE_BYTES: Final = 65535
@@ -88,15 +86,18 @@ class SecureChannel:
         """Whether we sent our end-of-stream marker. The peer may still send."""
         self._failure: str | None = None
         self._remote_static = b""
-        self._connection: Any = _connection(cabal_key, static_secret, prologue, is_initiator=is_initiator)
-        # This has the peer's static key. The library drops it at the end of the handshake.
-        self._handshake: Any = self._connection.noise_protocol.handshake_state
-        if _ephemeral_secret is not None:
-            # The library's own way to set this key gives a warning, which our tests turn into an error.
-            self._handshake.e = KeyPair25519.from_private_bytes(_ephemeral_secret)
-        self._encryption: Any = None
-        self._decryption: Any = None
-        self._first = bytes(self._connection.write_message()) if is_initiator else b""
+        self._handshake = NoiseHandshake(
+            PROTOCOL_NAME,
+            XX_PSK0,
+            is_initiator=is_initiator,
+            prologue=prologue,
+            pre_shared_key=cabal_key,
+            static_secret=static_secret,
+            ephemeral_secret=_ephemeral_secret,
+        )
+        self._encryption: CipherState  # made when the handshake is done
+        self._decryption: CipherState
+        self._first = self._handshake.write() if is_initiator else b""
         self._messages: list[bytes] = []
         self._outgoing = b""
         self._held = bytearray()
@@ -123,7 +124,7 @@ class SecureChannel:
         """
         self._require_alive()
         try:
-            self._feed(data)
+            self._feed(bytes(data))
         except HandshakeError as error:
             self._failure = str(error)
             self._held, self._messages, self._outgoing = bytearray(), [], b""
@@ -216,10 +217,10 @@ class SecureChannel:
     def _shake(self, number: int, data: bytes) -> None:
         """Read a handshake message, and write the next one if there is a next one."""
         try:
-            self._connection.read_message(data)
+            self._handshake.read(data)
             if number < len(HANDSHAKE_SIZES_BYTES):
-                self._outgoing += bytes(self._connection.write_message())
-        except InvalidTag:
+                self._outgoing += self._handshake.write()
+        except CryptoError:
             raise HandshakeError(
                 f"handshake message {number}: the peer does not have the same cabal key, or speaks another version, "
                 "or its message was changed or repeated"
@@ -227,16 +228,12 @@ class SecureChannel:
         except ValueError:
             # From the key exchange, here or for the answer: with a key of low order anybody knows the result.
             raise HandshakeError(f"handshake message {number}: the peer's public key is not valid") from None
-        if self._connection.handshake_finished:
-            self._establish()
-
-    def _establish(self) -> None:
-        protocol = self._connection.noise_protocol
-        self._encryption, self._decryption = protocol.cipher_state_encrypt, protocol.cipher_state_decrypt
-        self._remote_static = bytes(self._handshake.rs.public_bytes)
-        # Without the ephemeral keys, a thief of our static key cannot read this connection.
-        self._handshake = self._connection = None
-        self.is_established = True
+        if self._handshake.is_done:
+            self._encryption, self._decryption = self._handshake.split()
+            self._remote_static = self._handshake.remote_static
+            # Without the ephemeral keys, a thief of our static key cannot read this connection.
+            del self._handshake
+            self.is_established = True
 
     def _check_length(self, total_size_bytes: int) -> None:
         """Check a length before memory is used for it. No segment of a message is empty, not even the last one."""
@@ -251,26 +248,12 @@ class SecureChannel:
             )
 
     def _encrypt(self, plaintext: bytes) -> bytes:
-        ciphertext: bytes = self._encryption.encrypt_with_ad(None, plaintext)
-        return ciphertext
+        return self._encryption.encrypt(plaintext)
 
     def _decrypt(self, ciphertext: bytes, what: str) -> bytes:
         try:
-            plaintext: bytes = self._decryption.decrypt_with_ad(None, ciphertext)
-        except InvalidTag:
+            return self._decryption.decrypt(ciphertext)
+        except CryptoError:
             raise HandshakeError(
                 f"{what}: the bytes are not what the peer sent next: changed, repeated or cut"
             ) from None
-        return plaintext
-
-
-def _connection(cabal_key: bytes, static_secret: bytes, prologue: bytes, *, is_initiator: bool) -> Any:
-    """Prepare the library's side of the handshake."""
-    connection = NoiseConnection.from_name(PROTOCOL_NAME)
-    connection.set_psks(cabal_key)
-    connection.set_prologue(prologue)
-    protocol = connection.noise_protocol
-    protocol.keypairs["s"] = KeyPair25519.from_private_bytes(static_secret)
-    (connection.set_as_initiator if is_initiator else connection.set_as_responder)()
-    connection.start_handshake()
-    return connection

@@ -11,9 +11,11 @@ from functools import cache, reduce
 from operator import or_
 from typing import Final
 
-import mmh3
-
 from cablestore.errors import SdsError
+from cablestore.extras import naming_extras
+
+with naming_extras("causal logs need", SdsError):
+    import mmh3
 
 _MASK: Final = 0xFFFFFFFF
 _C1: Final = 0xCC9E2D51
@@ -43,10 +45,8 @@ def nim_hash(text: str) -> int:
 
 @cache
 def _farmhash() -> Callable[[bytes], int]:
-    try:
+    with naming_extras("the dialect nim needs", SdsError):
         from farmhash import Fingerprint64  # noqa: PLC0415 - only one dialect needs it, and not every Python has a wheel
-    except ImportError:
-        raise SdsError("the dialect nim needs FarmHash: pip install 'cablestore[sds-nim]'") from None
     found: Callable[[bytes], int] = Fingerprint64
     return found
 

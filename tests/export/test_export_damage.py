@@ -11,12 +11,11 @@ from typing import Any
 import blake3
 import msgpack
 import pytest
-import zstandard
 from exporting import copied, in_memory, scratch_folder, with_manifest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cablestore import LEGACY
+from cablestore import LEGACY, zstd
 from cablestore.errors import CorruptExportError, ExportError
 from cablestore.export import Segment, read_manifest, verify_export
 from cablestore.export.manifest import read_arrivals, read_posts, read_tombstones, segment_name
@@ -151,7 +150,7 @@ def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, t
     """Blocks of any bytes, with a checksum that is right. Only posts or tombstones that can be stored are read."""
     with scratch_folder() as scratch:
         name = segment_name("posts" if is_posts else "tombstones", 0)
-        data = b"".join(zstandard.compress(msgpack.packb(block)) for block in blocks) + tail
+        data = b"".join(zstd.compress(msgpack.packb(block)) for block in blocks) + tail
         (Path(scratch) / name).write_bytes(data)
         count = sum(len(block) for block in blocks if isinstance(block, list))
         segment = Segment(

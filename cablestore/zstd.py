@@ -1,0 +1,12 @@
+"""Zstandard compression: Python's own from 3.14 on, and its backport before."""
+
+from __future__ import annotations
+
+import sys
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import ZstdCompressor, ZstdError, ZstdFile, compress, decompress
+else:
+    from backports.zstd import ZstdCompressor, ZstdError, ZstdFile, compress, decompress
+
+__all__ = ["ZstdCompressor", "ZstdError", "ZstdFile", "compress", "decompress"]

@@ -1,0 +1,168 @@
+"""What `pip install .` alone installs, what works with it, and what is said where an extra is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from installing import PROJECT, Installed, everything, install
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from waiting import LIMIT_S
+
+from cablestore import CableStore, Identity
+from cablestore.extras import OPTIONAL
+from cablestore.sds import CausalLog
+
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+MAX_SIZE_BYTES = 45_000_000
+"""What a client that embeds the store installs at most."""
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return install(tmp_path_factory.mktemp("plain"))
+
+
+def named(requirements: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(text).name) for text in requirements}
+
+
+def test_each_optional_module_is_brought_by_the_extra_that_is_named() -> None:
+    for module, (name, extra) in OPTIONAL.items():
+        distribution = "cityhash" if module == "farmhash" else canonicalize_name(name)
+        assert distribution in named(EXTRAS[extra]), module
+        assert distribution not in named(PROJECT["dependencies"])
+
+
+def test_all_is_every_extra_that_every_python_can_have() -> None:
+    [everything] = map(Requirement, EXTRAS["all"])
+    assert everything.extras == EXTRAS.keys() - {"all", "dev", "docs", "sds-nim"}
+
+
+def test_little_is_installed(plain: Installed) -> None:
+    assert plain.distributions >= named(PROJECT["dependencies"]) - (
+        {"backports-zstd"} if sys.version_info >= (3, 14) else set()
+    )
+    for name in ("rich", "uvloop", "prometheus-client", "aiohttp", "libtorrent", "pycryptodome", "protobuf", "mmh3",
+                 "cryptography", "noiseprotocol", "zstandard", "pyspark"):  # fmt: skip
+        assert name not in plain.distributions
+    files = [Path(folder, name) for folder, _, names in os.walk(plain.site, followlinks=True) for name in names]
+    assert sum(file.stat().st_size for file in files) < MAX_SIZE_BYTES
+
+
+def test_a_client_loads_nothing_of_the_command_line(plain: Installed, tmp_path: Path) -> None:
+    code = """
+import sys
+from cablestore import CableStore
+assert not {"asyncio", "click", "structlog", "ssl"} & set(sys.modules), set(sys.modules)
+from cablestore.peers import Node
+assert not {"click", "structlog", "rich"} & set(sys.modules), set(sys.modules)
+"""
+    found = plain.python(code, tmp_path)
+    assert found.returncode == 0, found.stderr
+
+
+def test_the_commands_work_with_plain_output(plain: Installed, tmp_path: Path) -> None:
+    other = str(tmp_path / "other")
+    commands = {
+        "init": "store ",
+        "name ann": "you are ann",
+        "post default hello": "posted (",
+        "log default": "  ann  hello  ",
+        "export export": "exported 3 posts",
+        "verify-export export": "3 posts",
+        "rebuild": "rebuilt 3 posts",
+        "check": "all is well",
+    }
+    done = plain.run([words.split() for words in commands], tmp_path)
+    for (words, expected), found in zip(commands.items(), done, strict=True):
+        assert found.status == 0, (words, found)
+        assert expected in found.output, words
+    command = plain.command("serve", "--listen", "127.0.0.1:0", "--json", "--log-level", "error")
+    variables = plain.environment(CABLESTORE_STORE=str(tmp_path / "store"))
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = json.loads(server.stdout.readline())["listening"]
+        try:
+            *_, log = plain.run(
+                [
+                    ["post", "default", "through the socket"],
+                    ["sync", address, "--create", "--store", other],
+                    ["log", "default", "--store", other],
+                ],
+                tmp_path,
+            )
+        finally:
+            server.terminate()
+            _, errors = server.communicate(timeout=LIMIT_S)
+    assert (server.returncode, errors) == (0, "")
+    assert "through the socket" in log.output
+
+
+MISSING = {
+    "archive list folder --control " + "11" * 32: "archives need pycryptodome: pip install 'cablestore[archive]'",
+    "sds status": "causal logs need mmh3: pip install 'cablestore[sds]'",
+    "serve --listen 127.0.0.1:0 --metrics 127.0.0.1:0 --log-level error": (
+        "metrics need prometheus-client: pip install 'cablestore[serve]'"
+    ),
+    "reindex export --out new": "this needs pyarrow: pip install 'cablestore[reindex]'",
+}
+
+
+def test_a_missing_extra_is_named_in_one_line(plain: Installed, tmp_path: Path) -> None:
+    with CableStore.open(tmp_path / "store", identity=Identity.generate()) as store:
+        store.text("default", "hello")
+        store.export(tmp_path / "export")
+    with CausalLog.open(tmp_path / "store") as log:
+        log.channel("room", "ann").send(b"x", 1)
+    (tmp_path / "folder").mkdir()
+    done = plain.run([words.split() for words in MISSING], tmp_path)
+    assert [(found.status, found.errors) for found in done] == [
+        (2, f"cablestore: {line}\n") for line in MISSING.values()
+    ]
+
+
+def test_a_missing_extra_is_named_to_programs_too(plain: Installed, tmp_path: Path) -> None:
+    code = """
+from cablestore.errors import CableStoreError
+from cablestore.extras import naming_extras
+try:
+    import cablestore.sds.log
+except CableStoreError as error:
+    print(error)
+try:
+    with naming_extras("pictures need"):
+        import aiohttp.web
+except ImportError as error:
+    print(error)
+try:
+    with naming_extras():
+        import nonsense
+except ModuleNotFoundError as error:
+    print(error)
+"""
+    found = plain.python(code, tmp_path)
+    assert found.stdout.splitlines() == [
+        "causal logs need mmh3: pip install 'cablestore[sds]'",
+        "pictures need aiohttp: pip install 'cablestore[archive]'",
+        "No module named 'nonsense'",
+    ], found.stderr
+
+
+def test_plain_output_is_what_rich_writes_to_a_file(
+    plain: Installed, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with CableStore.open(tmp_path / "store", identity=Identity.generate(), create=True) as store:
+        store.info(name="ann 漢字")
+        for channel in ("default", "a longer name", "漢"):
+            post = store.text(channel, "hello\x07, \u202eworld e\u0301 " + "long " * 10)
+        store.topic("default", "what this is about")
+    commands = [["log", "default"], ["channels"], ["users"], ["stats"], ["show", post.hash.hex()], ["check"], ["dump"]]
+    found = plain.run(commands, tmp_path)
+    assert found == everything(tmp_path_factory.mktemp("everything")).run(commands, tmp_path)
+    assert all(done.status == 0 and done.output for done in found)

@@ -1,0 +1,90 @@
+"""What `make` does before it downloads anything: it takes an interpreter that fits, or says what is missing in two lines."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from folders import ROOT
+
+OLD = (3, 10, 0, "final", 0)
+NEW = (3, 13, 0, "final", 0)
+
+
+def find(*pythons: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [str(ROOT / "tools" / "find-python"), *map(str, pythons)]
+    return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+
+
+def interpreter(folder: Path, name: str, before: str) -> Path:
+    """This interpreter, with something changed in it before it runs what it is given."""
+    path = folder / name
+    path.write_text(f"""#!{sys.executable}
+import sys
+{before}
+sys.argv = sys.argv[1:]
+code = sys.argv[1]
+sys.argv = ["-c", *sys.argv[2:]]
+exec(code)
+""")
+    path.chmod(0o755)
+    return path
+
+
+def test_this_interpreter_fits() -> None:
+    assert find(sys.executable).stdout == f"{sys.executable}\n"
+    assert find().returncode == 0
+
+
+def test_the_first_that_fits_is_taken(tmp_path: Path) -> None:
+    old = interpreter(tmp_path, "python3", f"sys.version_info = {OLD}")
+    found = find("no-such-python", old, sys.executable)
+    assert (found.returncode, found.stdout, found.stderr) == (0, f"{sys.executable}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("before", "variables", "said"),
+    [
+        (f"sys.version_info = {OLD}", {}, "cablestore needs Python 3.11 to 3.13, and {} is Python 3.10."),
+        ("sys.exit(1)", {}, "cablestore needs Python 3.11 to 3.13, and {} does not run."),
+        ("sys.modules['ensurepip'] = None", {}, "and cannot make an environment: its modules venv and ensurepip are missing."),
+        ("", {"CC": "no-such-compiler"}, "and no-such-compiler cannot compile C for it: the compiler or Python's headers are missing."),
+        (
+            f"import sysconfig\nsys.version_info = {NEW}",
+            {"CXX": "no-such-compiler"},
+            "{} is Python 3.13, for which plyvel has no wheel: it is compiled, and LevelDB's headers or a C++ compiler are missing.",
+        ),
+    ],
+    ids=["too old", "broken", "no venv", "no compiler", "no headers of LevelDB"],
+)  # fmt: skip
+def test_what_is_missing_is_said_in_two_lines(
+    before: str, variables: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    python = interpreter(tmp_path, "python", before)
+    found = find(python, "no-such-python", **variables)
+    assert (found.returncode, found.stdout) == (1, "")
+    first, second = found.stderr.splitlines()
+    assert first.endswith(said.format(python)), first
+    assert second.startswith("Install ")
+    if "LevelDB" in said:
+        for package in (
+            "libleveldb-dev",
+            "leveldb-devel",
+            "apk add leveldb-dev",
+            "brew install leveldb",
+            "make PYTHON=python3.12",
+        ):
+            assert package in second
+
+
+def test_make_says_it_and_downloads_nothing(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "setup.py", "tools", "cablestore"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    command = ["make", "demo", "PYTHON=no-such-python"]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert "there is no no-such-python.\nInstall it, or name another one: make PYTHON=python3.12\n" in found.stderr
+    assert not (tmp_path / ".venv").exists()
