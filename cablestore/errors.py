@@ -6,6 +6,9 @@ from __future__ import annotations
 class CableStoreError(Exception):
     """Root of every error that this package raises on purpose."""
 
+    exit_status = 2
+    """Exit status of a command that ends with this error."""
+
 
 class DecodeError(CableStoreError):
     """Bytes that are malformed: where, and why.
@@ -61,6 +64,8 @@ class ViewError(CableStoreError):
 
 class StorageError(CableStoreError):
     """An I/O error: the disk is full, read-only or missing."""
+
+    exit_status = 3
 
 
 class CorruptStoreError(StorageError):

@@ -12,33 +12,14 @@ import sys
 import click
 
 from cablestore import __version__
-from cablestore.cli import (
-    archive,
-    demo,
-    export,
-    import_irc,
-    maintain,
-    read,
-    reconcile,
-    reindex,
-    sds,
-    serve_options,
-    write,
-)
-from cablestore.cli.options import strict
-from cablestore.cli.output import exit_status
+from cablestore.cli.commands import LazyGroup
 from cablestore.errors import CableStoreError
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="cablestore")
 def cli() -> None:
     """An indexed message store for peer-to-peer chat."""
-
-
-for module in (write, read, serve_options, reconcile, maintain, import_irc, export, archive, sds, reindex, demo):
-    for command in module.COMMANDS:
-        cli.add_command(strict(command))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -54,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
         status = 130
     except CableStoreError as error:
         click.echo(f"cablestore: {error}", err=True)
-        status = exit_status(error)
+        status = error.exit_status
     except BrokenPipeError:
         sys.stdout = None  # the reader closed the pipe; there is nothing left to flush to
         status = 0

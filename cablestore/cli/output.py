@@ -22,8 +22,6 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from cablestore.errors import CableStoreError, StorageError
-
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "bright_red", "bright_cyan", "bright_green", "bright_magenta")
 
 
@@ -134,8 +132,3 @@ def size(size_bytes: float) -> str:
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
         size_bytes /= 1000
     raise AssertionError
-
-
-def exit_status(error: CableStoreError) -> int:
-    """Return the exit status of a command that ends with this error."""
-    return 3 if isinstance(error, StorageError) else 2

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
+import uvloop
 
 from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, size, when
-from cablestore.cli.serve_options import peer_options, settings_of
+from cablestore.cli.serve_options import AddressType, peer_options, settings_of
 from cablestore.cli.stores import open_store
-from cablestore.cli.values import AddressType, Moment
-
-if TYPE_CHECKING:
-    from cablestore.peers import Address, ReconcileReport
+from cablestore.cli.values import Moment
+from cablestore.peers import Address, Node, ReconcileReport
 
 
 @click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_RECONCILE"})
@@ -45,18 +44,15 @@ def reconcile(
     Options can also be set in the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so on.
     """
     settings = replace(settings_of(chosen), reconciles=True)
-    from cablestore.cli import serve  # noqa: PLC0415 - other commands need no asyncio and what comes with it
-
     with open_store(path, create=create) as store, out.progress("reconciling", None) as progress:
-        report = serve.reconcile_once(
-            store,
-            settings,
-            address,
-            since_ms=since_ms,
-            over_cable=over_cable,
-            is_audit=is_audit,
-            progress=progress,
-        )
+
+        async def work() -> ReconcileReport:
+            async with Node(store, settings) as node:
+                return await node.reconcile_once(
+                    address, since_ms=since_ms, over_cable=over_cable, is_audit=is_audit, progress=progress
+                )
+
+        report = uvloop.run(work())
     if is_audit:
         return _tell_audit(out, report)
     _tell(out, report)

@@ -376,4 +376,4 @@ def _identity_of(path: Path) -> Identity:
         return store.identity
 
 
-COMMANDS: Final = (reindex, generations)
+COMMANDS: Final = (archive, reindex, generations)  # `archive` too, because `archive make` is one of its commands

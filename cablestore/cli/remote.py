@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, TextIO, cast
 import click
 from rich.console import Console
 
+from cablestore.cli.commands import load_all
 from cablestore.cli.control_socket import MAX_WIDTH, ControlReply, ControlRequest, ControlServer, Param, ask, connect
-from cablestore.cli.output import Output, exit_status
+from cablestore.cli.output import Output
 from cablestore.cli.stores import open_to_read
 from cablestore.errors import CableStoreError, StorageError, StoreClosedError, StoreLockedError
 from cablestore.store.store import CableStore
@@ -133,7 +134,7 @@ def told_by(path: Path, command: str, **params: Any) -> list[dict[str, Any]]:
         status = found
     if status:
         said = problems.getvalue().strip().removeprefix("cablestore: ") or f"{command} ended with status {status}"
-        raise (StorageError if status == exit_status(StorageError()) else CableStoreError)(said)
+        raise (StorageError if status == StorageError.exit_status else CableStoreError)(said)
     return [json.loads(line) for line in text.getvalue().splitlines()]
 
 
@@ -145,6 +146,7 @@ def control(store: CableStore, folder: Path) -> ControlServer:
 
     Raises StorageError if no socket can be created in the store's folder.
     """
+    load_all()  # not later, when the files may be those of another version
     return ControlServer(folder, partial(run_request, store))
 
 
@@ -161,7 +163,7 @@ def run_request(store: CableStore, request: ControlRequest, reply: ControlReply)
         raise
     except CableStoreError as error:
         reply.write("err", f"cablestore: {error}\n")
-        return exit_status(error)
+        return error.exit_status
 
 
 def _offer(command: str) -> _Offer:

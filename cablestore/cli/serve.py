@@ -1,4 +1,4 @@
-"""Work of `serve`, `sync` and `reconcile`: a node on uvloop, signals, logs. Imported only by commands that need it."""
+"""The commands `serve` and `sync`: a node on uvloop, signals, logs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,32 @@ import resource
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import click
 import structlog
 import uvloop
 
 from cablestore import __version__
-from cablestore.cli.output import Output, safe
+from cablestore.cli.options import common_options
+from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import control
+from cablestore.cli.serve_options import (
+    PREFIX,
+    AddressType,
+    address_options,
+    read_config,
+    setting_options,
+    settings_of,
+    sync_options,
+    unknown_variables,
+)
 from cablestore.cli.service import StopSignal, tell_ready
+from cablestore.cli.stores import open_store
 from cablestore.errors import StorageError
-from cablestore.peers import Address, Node, NodeSettings, ReconcileReport, SyncReport
+from cablestore.peers import Address, Node, NodeSettings, SyncReport
 from cablestore.peers.metrics_http import exporter
 from cablestore.store.store import CableStore
 
@@ -101,42 +115,6 @@ def _allow_files(wanted: int) -> None:
         _LOG.warning("too few open files are allowed for all peers", extra={"allowed": allowed, "wanted": wanted})
 
 
-# --- syncing --------------------------------------------------------------------------------------
-
-
-def sync_once(
-    store: CableStore, settings: NodeSettings, address: Address, progress: Callable[[int], None]
-) -> SyncReport:
-    """Sync once with a peer."""
-
-    async def work() -> SyncReport:
-        async with Node(store, settings) as node:
-            return await node.sync_once(address, progress)
-
-    return uvloop.run(work())
-
-
-def reconcile_once(
-    store: CableStore,
-    settings: NodeSettings,
-    address: Address,
-    *,
-    since_ms: int,
-    over_cable: bool,
-    is_audit: bool,
-    progress: Callable[[int], None],
-) -> ReconcileReport:
-    """Reconcile once with a peer."""
-
-    async def work() -> ReconcileReport:
-        async with Node(store, settings) as node:
-            return await node.reconcile_once(
-                address, since_ms=since_ms, over_cable=over_cable, is_audit=is_audit, progress=progress
-            )
-
-    return uvloop.run(work())
-
-
 # --- logs -----------------------------------------------------------------------------------------
 
 
@@ -170,7 +148,122 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
     return {key: safe(value) if isinstance(value, str) else value for key, value in fields.items()}
 
 
-def warn_of(variables: list[str]) -> None:
-    """Log environment variables that have no meaning."""
-    if variables:
-        _LOG.warning("unknown variables in the environment", extra={"names": variables})
+# --- commands -------------------------------------------------------------------------------------
+
+
+@click.command(context_settings={"auto_envvar_prefix": PREFIX})
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    envvar="CABLESTORE_CONFIG",
+    is_eager=True,
+    expose_value=False,
+    callback=read_config,
+    help="TOML file with these options in a table [serve].",
+)
+@address_options
+@sync_options
+@click.option(
+    "--follow/--no-follow",
+    default=True,
+    help="Request posts from peers, or only answer their requests [default: follow].",
+)
+@click.option(
+    "--metrics",
+    type=AddressType(),
+    metavar="HOST:PORT",
+    help="Serve Prometheus metrics on this address [default: off].",
+)
+@setting_options
+@click.option(
+    "--log-format",
+    type=click.Choice(["json", "text"]),
+    help="Format of the log on standard error [default: text on a terminal, else json].",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="Least level to log [default: info, with -q warning].",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing on standard output, and log only problems.")
+@common_options
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    /,
+    path: Path,
+    out: Output,
+    listen: tuple[Address, ...],
+    connect: tuple[Address, ...],
+    reconcile_listen: tuple[Address, ...],
+    reconcile_connect: tuple[Address, ...],
+    metrics: Address | None,
+    log_format: str | None,
+    log_level: str | None,
+    quiet: bool,
+    create: bool,
+    **chosen: Any,
+) -> int:
+    """Run a peer until SIGTERM or Ctrl-C: answer other peers and follow channels.
+
+    Every option can also be set in the environment, as CABLESTORE_SERVE_LISTEN and so on, with spaces between several
+    values, or in a file. Options override the environment, and the environment overrides the file.
+    """
+    if not (listen or connect or reconcile_listen or reconcile_connect):
+        raise click.UsageError("no address is given: use --listen 127.0.0.1:13333, --connect HOST:PORT, or both")
+    if (reconcile_listen or reconcile_connect) and not chosen["reconcile"]:
+        raise click.UsageError("--reconcile-listen and --reconcile-connect need --reconcile")
+    settings = settings_of(chosen)
+    log_to_standard_error(
+        is_json=log_format == "json" or (log_format is None and not sys.stderr.isatty()),
+        level=log_level or ("warning" if quiet else "info"),
+    )
+    if quiet:
+        out = Output(as_json=False, quiet=True)
+    unknown = unknown_variables(ctx.command)
+    if unknown:
+        _LOG.warning("unknown variables in the environment", extra={"names": unknown})
+    with open_store(path, create=create) as store:
+        plan = ServePlan(settings, listen, connect, metrics, reconcile_listen, reconcile_connect)
+        return run(store, path, out, plan)
+
+
+@click.command(context_settings={"auto_envvar_prefix": "CABLESTORE_SYNC"})
+@click.argument("address", metavar="HOST:PORT", type=AddressType(to_connect=True))
+@sync_options
+@common_options
+def sync(path: Path, out: Output, address: Address, create: bool, **chosen: Any) -> None:
+    """Fetch once what a peer has and this store lacks. The peer may fetch what it lacks at the same time.
+
+    Options can also be set in the environment, as CABLESTORE_SYNC_CABAL_KEY and so on.
+    """
+    settings = settings_of(chosen)
+    with open_store(path, create=create) as store, out.progress("syncing", None) as progress:
+        report = uvloop.run(_sync_once(store, settings, address, progress))
+    _tell_sync(out, report)
+    if report.unstored:
+        raise StorageError(
+            f"{report.unstored:,} of the received posts could not be written to the disk: make room, then sync again"
+        )
+
+
+async def _sync_once(
+    store: CableStore, settings: NodeSettings, address: Address, progress: Callable[[int], None]
+) -> SyncReport:
+    async with Node(store, settings) as node:
+        return await node.sync_once(address, progress)
+
+
+def _tell_sync(out: Output, report: SyncReport) -> None:
+    text = (
+        f"{report.posts:,} new posts of {report.channels:,} channels in {report.seconds:.1f} s, "
+        f"{size(report.received_size_bytes)} received, {size(report.sent_size_bytes)} sent"
+    )
+    if report.refused:
+        text += f"; {report.refused:,} were refused"
+    if report.missing:
+        text += f"; {report.missing:,} were offered but did not arrive"
+    out.say(text, **asdict(report) | {"seconds": round(report.seconds, 3)})
+
+
+COMMANDS: Final = (serve, sync)

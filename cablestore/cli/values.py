@@ -1,4 +1,4 @@
-"""Types of values that the command line takes: paths, times, keys, addresses, names."""
+"""Types of values that the command line takes: paths, times, keys, names."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ import os
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import click
 
 from cablestore import limits
 from cablestore.cli.output import safe
-from cablestore.errors import NodeError
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.keys import parse_hex
-
-if TYPE_CHECKING:
-    from cablestore.peers import Address
 
 _DURATION = re.compile(r"(\d+)\s*([smhdwy])")
 _UNITS = {
@@ -122,6 +118,13 @@ class Duration(click.ParamType[int]):
             self.fail(f"{value!r} is not a duration: write 90s, 30m, 12h, 180d, 20w or 1y", param, ctx)
         return found // timedelta(milliseconds=1)
 
+    @staticmethod
+    def text(length_ms: float) -> str:
+        """Return a length of time in the longest unit that expresses it: 10m."""
+        length = timedelta(milliseconds=length_ms)
+        unit = max((unit for unit in _UNITS if not length % _UNITS[unit]), key=lambda unit: _UNITS[unit])
+        return f"{length // _UNITS[unit]}{unit}"
+
 
 class TimeZone(click.ParamType[tzinfo]):
     """Name of a time zone."""
@@ -204,32 +207,6 @@ class CabalKeyText(click.ParamType[str]):
 
 
 # --- peers ----------------------------------------------------------------------------------------
-
-
-class AddressType(click.ParamType["Address"]):
-    """HOST:PORT. To listen, port 0 means any free port."""
-
-    name = "address"
-
-    def __init__(self, *, to_connect: bool = False) -> None:
-        self._to_connect = to_connect
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Address:
-        """Return host and port."""
-        from cablestore.peers import Address  # noqa: PLC0415 - other commands need no asyncio and what comes with it
-
-        if isinstance(value, Address):
-            return value  # it was converted already
-        try:
-            address = Address.parse(str(value))
-            address.host.encode("idna" if ":" not in address.host else "ascii")
-        except NodeError as error:
-            self.fail(str(error), param, ctx)
-        except UnicodeError:
-            self.fail(f"{value!r} is not an address: no host can have this name", param, ctx)
-        if self._to_connect and address.port == 0:
-            self.fail(f"{value!r}: port 0 cannot be connected to", param, ctx)
-        return address
 
 
 class ChannelName(click.ParamType[str]):

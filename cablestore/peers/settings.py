@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 from cablestore import limits
 from cablestore.errors import NodeError
@@ -43,6 +43,11 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def _option(default: Any, meaning: str, *, option: str, unit: str = "", least: int = 1) -> Any:
+    """Return a field that `cablestore serve` has an option for, with `meaning` as its help."""
+    return field(default=default, metadata={"help": meaning, "option": option, "unit": unit, "least": least})
+
+
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
     """Settings of a node. Names of sizes end in `_bytes`, names of times in `_s` or `_ms`."""
@@ -59,38 +64,78 @@ class NodeSettings:
     """How far back posts are asked for, None for all."""
     page_hashes: int = PAGE_HASHES
     """Hashes of one page of history. Older ones are asked for page by page."""
-    list_every_s: float = limits.LIST_EVERY_S
-    """How often peers are asked for new channels. Those that announce them are asked every sixth time."""
-    reconciles: bool = True
-    """Whether to reconcile with peers that are cablestore too. Other peers notice nothing of it."""
-    reconcile_every_s: float = 300.0
-    """How often recent posts are reconciled with each peer that we connected to."""
-    reconcile_window_ms: int = 3_600_000
-    """How far back recent posts go."""
-    reconcile_delay_ms: int = 20_000
-    """How far back recent posts end: newer ones are on their way already."""
-    reconcile_all_every_s: float = 86_400.0
-    """How often all posts are reconciled."""
+    list_every_s: float = _option(
+        limits.LIST_EVERY_S, "How often peers are asked for new channels.", option="list-every", unit="s"
+    )
+    """Peers that announce new channels are asked every sixth time."""
+    relays: bool = _option(True, "Forward requests of legacy peers according to their ttl.", option="relay")
+    spares_cable_js: bool = _option(
+        True,
+        "Withhold posts that crash cable.js from legacy peers: names, topics and channels that are long in bytes.",
+        option="spare-cable-js",
+    )
+    """A legacy peer may be cable.js if its connection is not encrypted and it is not known to be cablestore."""
+    reconciles: bool = _option(
+        True, "Reconcile with peers that are cablestore too; other peers do not notice.", option="reconcile"
+    )
+    reconcile_every_s: float = _option(
+        300.0,
+        "How often recent posts are reconciled with each peer that this one connects to.",
+        option="reconcile-every",
+        unit="s",
+    )
+    reconcile_window_ms: int = _option(
+        3_600_000, "Age of the oldest recent posts.", option="reconcile-window", unit="ms"
+    )
+    reconcile_delay_ms: int = _option(
+        20_000,
+        "Age of the youngest recent posts: younger ones are still arriving on their own.",
+        option="reconcile-delay",
+        unit="ms",
+    )
+    reconcile_all_every_s: float = _option(
+        86_400.0, "How often all posts are reconciled.", option="reconcile-all-every", unit="s"
+    )
     max_talks: int = limits.MAX_TALKS
     talk_silence_s: float = limits.TALK_SILENCE_S
-    relays: bool = True
-    """Whether requests of legacy peers are forwarded to others by their ttl."""
-    spares_cable_js: bool = True
-    """Whether legacy peers that may be cable.js get nothing that ends it: peers without encryption, not known to be cablestore."""
-    max_peers: int = limits.MAX_PEERS
-    max_peers_per_address: int = limits.MAX_PEERS_PER_ADDRESS
-    max_handshakes: int = limits.MAX_HANDSHAKES
-    max_handshakes_per_address: int = limits.MAX_HANDSHAKES_PER_ADDRESS
+    max_peers: int = _option(limits.MAX_PEERS, "Maximum number of connected peers.", option="max-peers")
+    max_peers_per_address: int = _option(
+        limits.MAX_PEERS_PER_ADDRESS,
+        "Maximum number of connected peers from one address.",
+        option="max-peers-per-address",
+    )
+    max_handshakes: int = _option(
+        limits.MAX_HANDSHAKES, "Maximum number of handshakes at a time.", option="max-handshakes"
+    )
+    max_handshakes_per_address: int = _option(
+        limits.MAX_HANDSHAKES_PER_ADDRESS,
+        "Maximum number of handshakes at a time with one address.",
+        option="max-handshakes-per-address",
+    )
     handshake_timeout_s: float = limits.HANDSHAKE_TIMEOUT_S
-    idle_timeout_s: float = limits.IDLE_TIMEOUT_S
+    idle_timeout_s: float = _option(
+        limits.IDLE_TIMEOUT_S, "Timeout after which an idle peer is disconnected.", option="idle-timeout", unit="s"
+    )
     answer_timeout_s: float = limits.ANSWER_TIMEOUT_S
     max_requests_alive: int = limits.MAX_REQUESTS_ALIVE
     max_queued_size_bytes: int = limits.MAX_QUEUED_SIZE_BYTES
-    max_queued_total_size_bytes: int = limits.MAX_QUEUED_TOTAL_SIZE_BYTES
+    max_queued_total_size_bytes: int = _option(
+        limits.MAX_QUEUED_TOTAL_SIZE_BYTES,
+        "Maximum size of data queued for slow peers, in total.",
+        option="max-queued-size",
+        unit="bytes",
+        least=limits.MAX_MESSAGE_SIZE_BYTES,
+    )
     max_faults: int = limits.MAX_FAULTS
     max_invalid_posts: int = limits.MAX_INVALID_POSTS
-    rows_per_s: int = limits.ROWS_PER_S
-    rows_in_advance: int = limits.ROWS_IN_ADVANCE
+    rows_per_s: int = _option(
+        limits.ROWS_PER_S, "Database rows per second that one peer may read.", option="rows-per-s"
+    )
+    rows_in_advance: int = _option(
+        limits.ROWS_IN_ADVANCE,
+        "Database rows that one peer may read at once after a pause.",
+        option="rows-in-advance",
+    )
 
     def __post_init__(self) -> None:
         """Refuse a cabal key of the wrong size."""

@@ -21,6 +21,7 @@ from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore, Identity
 from cablestore.cli import cli, main
+from cablestore.cli.commands import load_all
 from cablestore.cli.demo import sample
 from cablestore.cli.output import safe, size, when
 from cablestore.cli.read import histogram
@@ -316,9 +317,23 @@ def every_command(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
             yield (*above, name)
 
 
-@pytest.mark.parametrize("words", list(every_command(cli)), ids=" ".join)
+@pytest.mark.parametrize("words", list(every_command(click.Group(commands=load_all()))), ids=" ".join)
 def test_every_command_has_help_and_json(run: Run, words: tuple[str, ...]) -> None:
     assert "--json" in run(*words, "--help").stdout
+
+
+def test_the_list_of_commands_says_what_the_help_of_each_begins_with() -> None:
+    wide = 1000
+    commands = load_all()
+    assert list(commands) == list(cli.commands)
+    for name, command in commands.items():
+        assert cli.commands[name].get_short_help_str(wide) == command.get_short_help_str(wide)
+
+
+def test_a_command_that_does_not_exist_is_told(run: Run) -> None:
+    found = run("chanels", expect=2)
+    assert "No such command 'chanels'" in found.stderr
+    assert "channels" in found.stderr
 
 
 def test_the_version(run: Run) -> None:

@@ -14,7 +14,7 @@ from serving import HERE, KEY, OPERATIONS, OTHER_KEY, Served, cablestore
 
 from cablestore import CableStore, limits
 from cablestore.cli import serve as service
-from cablestore.cli.serve_options import config_keys, serve
+from cablestore.cli.serve_options import config_keys
 from cablestore.peers import Address, NodeSettings
 from cablestore.protocol.secure_channel import PROLOGUE
 
@@ -88,7 +88,7 @@ def test_the_file_of_the_documents_sets_every_key_to_what_it_is_anyway(
     tmp_path: Path, run: Command, plans: list[service.ServePlan]
 ) -> None:
     [text] = re.findall(r"```toml\n(.*?)```", OPERATIONS, flags=re.DOTALL)
-    assert set(tomllib.loads(text)["serve"]) == set(config_keys(serve))
+    assert set(tomllib.loads(text)["serve"]) == set(config_keys(service.serve))
     (tmp_path / "key").write_text(KEY)
     text = text.replace("/etc/cablestore/cabal-key", str(tmp_path / "key"))
     file = toml(tmp_path, text.replace("/var/lib/cablestore/store", str(tmp_path / "store")))

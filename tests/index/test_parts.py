@@ -332,7 +332,7 @@ runpy.run_module("cablestore", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.parametrize(
-    "at", ["cablestore.cli", "click", "cablestore.cli.archive", "plyvel", "cablestore.index.check"]
+    "at", ["cablestore.cli", "click", "cablestore.cli.maintain", "plyvel", "cablestore.index.check"]
 )
 def test_ctrl_c_says_one_line_while_the_command_line_loads(folder: Path, at: str) -> None:
     """From the first line of ours. Earlier, when Python itself starts, it is Python that says or does not say a word."""

@@ -15,7 +15,7 @@ from people import ANN, BOB, raws
 from store_commands import COMMANDS
 
 from cablestore import CableStore
-from cablestore.cli import cli
+from cablestore.cli.commands import load_all
 from cablestore.errors import IdentityError
 from cablestore.index.rebuild import RebuildReport
 from cablestore.store import Tuning
@@ -279,7 +279,11 @@ def parameters() -> list[tuple[tuple[str, ...], click.Command, click.Parameter]]
         else:
             yield words, command
 
-    return [(words, command, param) for words, command in walk(cli, ()) for param in command.params]
+    return [
+        (words, command, param)
+        for words, command in walk(click.Group(commands=load_all()), ())
+        for param in command.params
+    ]
 
 
 def command_line(words: tuple[str, ...], command: click.Command, chosen: click.Parameter, value: str) -> list[str]:

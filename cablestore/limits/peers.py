@@ -1,0 +1,163 @@
+"""Limits of a node and its peers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_TTL: Final = 16
+"""Hops that a legacy request may be forwarded (wire.md draft 1, 5.2.1); existing clients refuse more."""
+
+MAX_MESSAGE_SIZE_BYTES: Final = 8_388_608
+"""One message of a peer: 260,000 hashes. Longer messages are refused before their bytes are read."""
+
+MAX_NAMES_PER_MESSAGE: Final = 65_536
+"""Channels that one message names. They are decoded one by one, which takes 40 ms of the loop; further ones are
+requested by offset."""
+
+MAX_EMPTY_MESSAGES: Final = 16
+"""Consecutive messages of length 0. cable.rs writes one after some of its messages."""
+
+MAX_REQUESTS_ALIVE: Final = 4_096
+"""Requests of one peer that wait for an answer or are live: two for each of 2,000 channels. Further ones end at
+once."""
+
+MAX_LIVE_ALIKE: Final = 64
+"""Equal live requests of one peer: each gets all new posts. A peer that forwards requests of others may have some."""
+
+MAX_LIVE_CHANNELS: Final = 1_024
+"""Channels for which a node has live requests at one peer, two requests each. It asks for further ones every minute."""
+
+LIST_EVERY_S: Final = 10.0
+"""Seconds between two channel list requests to a peer. Stores like this one announce new channels, and are asked every
+sixth time."""
+
+CHANNELS_ASKED_EVERY_S: Final = 0.5
+"""Seconds after a channel list request during which a store that announces new channels is not asked again: then once
+for all of them."""
+
+MAX_HASHES_PER_REQUEST: Final = 10_000
+"""Posts that one post request may name. A request for more ends at once. Existing clients ask for at most 4,096."""
+
+MAX_HASHES_PER_RESPONSE: Final = 10_000
+"""Hashes in one response: 320 kB, so that other peers are served in between. More follow in further responses."""
+
+MAX_PAGE_HASHES: Final = 1_000_000
+"""Hashes of one page of history. A node requests longer pages if more posts than a page holds have the same time."""
+
+MAX_HASHES_PER_ANSWER: Final = 1_000_000
+"""Hashes of one answer that is not live, in all its responses. An answer that exceeds it is cancelled."""
+
+MAX_POST_RESPONSE_SIZE_BYTES: Final = 1_048_576
+"""Posts in one response. Some clients read only the first response; it has room for the 4,096 posts that they
+request."""
+
+REQUESTS_REMEMBERED: Final = 1_024
+"""Ids of own requests that are concluded. A response to one of them is late; a response to an unknown id counts against
+the peer."""
+
+ANSWER_TIMEOUT_S: Final = 20.0
+"""Seconds without an answer after which a request is abandoned: existing clients do not answer requests for what they
+lack."""
+
+MAX_CONTROL_CONNECTIONS: Final = 64
+"""Commands of other processes that run at the same time on an open store: each has a thread, and a `log --follow` runs
+for days."""
+
+MAX_CONTROL_REQUEST_SIZE_BYTES: Final = 4_194_304
+"""One command with its parameters for an open store: as much as a shell accepts in one line (2 MB on Linux),
+escaped."""
+
+RELAY_TIMEOUT_S: Final = 5.0
+"""Seconds that a forwarded request waits for each further part of the answer."""
+
+ROUTES_REMEMBERED: Final = 65_536
+"""Ids of requests, kept to recognise one that returns on another route: minutes of a busy node."""
+
+ROUTE_HASHES_REMEMBERED: Final = 10_000
+"""Hashes of one forwarded request that are passed on only once. After this many, a repeated hash may be passed on
+twice."""
+
+MAX_WANTED_PER_PEER: Final = 65_536
+"""Hashes of one peer that wait to be fetched, 10 MB. The next pass finds again what a peer offers beyond it."""
+
+FETCH_POSTS: Final = 500
+"""Posts that a node requests at a time: an answer of some 120 kB."""
+
+FETCHES_OPEN: Final = 4
+"""Open requests for posts at one peer: enough to keep it busy, few enough that another peer can take over the rest."""
+
+OFFERS_REMEMBERED: Final = 3
+"""Further peers that are remembered for each post, in case the first one does not deliver it."""
+
+MAX_PEERS: Final = 2_000
+"""Connections of one node. Each takes a file descriptor and, while idle, some 30 kB."""
+
+MAX_PEERS_REMEMBERED: Final = 1_000
+"""Peers for which the time is kept up to which their history is stored. Those that were synced longest ago are dropped
+first."""
+
+MAX_PEERS_PER_ADDRESS: Final = 256
+"""Connections from one address. Many people may share one behind a router."""
+
+MAX_HANDSHAKES: Final = 64
+"""Handshakes in progress at a time. A peer that sends 48 bytes costs a millisecond of arithmetic."""
+
+MAX_HANDSHAKES_PER_ADDRESS: Final = 16
+"""Handshakes in progress with one address: a peer that begins many and ends none does not lock out others."""
+
+HANDSHAKE_TIMEOUT_S: Final = 10.0
+"""Seconds within which a handshake must be done, counted from the start of the connection."""
+
+IDLE_TIMEOUT_S: Final = 600.0
+"""Seconds without a byte after which a connection without live requests is closed. Cable has no ping."""
+
+KEEPALIVE_AFTER_S: Final = 60
+"""Seconds of silence after which the system probes whether the peer's machine is still reachable."""
+
+END_TIMEOUT_S: Final = 3.0
+"""Seconds that a peer has to read the remaining bytes and to end its side of an encrypted stream (handshake.md 4.4)."""
+
+DIALECT_WAIT_S: Final = 0.5
+"""Seconds during which a peer may send first if our dialect could crash it: an existing client crashes at a message of
+draft 8."""
+
+SLOW_READER_SIZE_BYTES: Final = 262_144
+"""Bytes queued to a peer above which nothing more is read for it from the store."""
+
+MAX_QUEUED_SIZE_BYTES: Final = 8_388_608
+"""Bytes queued to one peer. A peer that exceeds it, because it reads slower than posts arrive, is disconnected."""
+
+MAX_QUEUED_TOTAL_SIZE_BYTES: Final = 268_435_456
+"""Bytes queued to all peers together. Above it the peers with the longest queues are disconnected."""
+
+MAX_INGEST_QUEUE_SIZE_BYTES: Final = 16_777_216
+"""Bytes of posts that wait to be verified and stored. Meanwhile nothing is read from peers that send more."""
+
+MAX_INSPECTED_QUEUE_SIZE_BYTES: Final = 16_777_216
+"""Bytes of posts and hashes for other peers that wait to be inspected. Meanwhile nothing is read from peers that send
+more."""
+
+MAX_FAULTS: Final = 100
+"""Violations of the protocol by one peer before it is disconnected: honest peers may be late or confused at times."""
+
+MAX_INVALID_POSTS: Final = 10
+"""Malformed or wrongly signed posts of one peer before it is disconnected: honest peers verify posts first."""
+
+LOOP_SHARE: Final = 0.25
+"""Share of the loop's time that the messages of one peer may take. Beyond it nothing is read from the peer for a
+while."""
+
+LOOP_SHARE_IN_ADVANCE_S: Final = 0.02
+"""Seconds of the loop's time that a peer may take at once: a post response of full size takes 10 ms."""
+
+ROWS_PER_S: Final = 100_000
+"""Rows a second that a peer's requests may cost; a peer that asks for more waits."""
+
+ROWS_IN_ADVANCE: Final = 1_000_000
+"""Rows that a peer may request at once after a while of silence: the whole history of a large channel."""
+
+PART_ROWS_ANSWERED: Final = 2_000
+"""Hashes or names read for one peer at a time, 2 ms; then the next peer has its turn."""
+
+PART_SIZE_ANSWERED_BYTES: Final = 262_144
+"""Bytes of posts read for one peer at a time; then the next peer has its turn."""

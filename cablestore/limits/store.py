@@ -1,0 +1,102 @@
+"""Limits of one store: posts, batches, exports, rebuilds, imported logs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_TIMESTAMP_MS: Final = 2**53 - 1
+"""The greatest number that JavaScript peers read exactly. It has 16 decimal digits, as the timestamp in a key does."""
+
+MAX_POST_SIZE_BYTES: Final = 262_144
+"""One post. The protocol sets no limit; this one has room for 8,000 links or deletions and bounds the cost of a
+post."""
+
+MAX_LINKS_WRITTEN: Final = 64
+"""Heads that one new post links to. If a channel has more, later posts link to the others."""
+
+MAX_DELETIONS_WRITTEN: Final = 1_000
+"""Hashes that one new post/delete names. More are written to several posts of 32 kB each."""
+
+MAX_DELETIONS_LISTED: Final = 8
+"""Deletions of one post by its author that the channel's history lists, earliest first. One is enough; two devices may
+write two."""
+
+MAX_BATCH_POSTS: Final = 1_000
+"""Posts in one atomic write. Larger calls are split: a batch is in memory until it is written."""
+
+MAX_BATCH_SIZE_BYTES: Final = 4_194_304
+"""Bytes of posts in one atomic write. The rows of a batch take about five times as much memory."""
+
+MAX_ROWS_REMEMBERED: Final = 4_096
+"""Counts, sums and folds that a writer keeps in memory from batch to batch: what a few hundred single posts change."""
+
+MAX_ROW_REMEMBERED_SIZE_BYTES: Final = 2_048
+"""Bytes of one of them. All together are at most 8 MB; a larger row is read again."""
+
+MAX_OWN_CLOCK_STEP_MS: Final = 60_000
+"""How far an own post may be dated ahead of the clock to keep own posts in order. A larger difference means that the
+clock was set back."""
+
+CAUSAL_SKEW_MS: Final = 604_800_000
+"""How far before a window causal order looks for ancestors that claim a later time. See
+`cablestore.store.causal_order`."""
+
+MAX_CAUSAL_POSTS: Final = 100_000
+"""Posts that one causal ordering holds in memory (about 500 bytes each)."""
+
+STATE_POSTS_KEPT: Final = 3
+"""wire.md 5.1.5.1: of each kind of channel state, `prune` keeps the latest, second-latest and third-latest."""
+
+MAX_EVENTS_READ: Final = 1_000
+"""Events of the arrival log that one call returns, posts included."""
+
+MAX_PAGE_MESSAGES: Final = 1_000
+"""Messages that one page holds in memory; its cursor leads to the next page."""
+
+SEGMENT_SIZE_BYTES: Final = 67_108_864
+"""One file of an export. A task of the Spark job reads a whole file."""
+
+SEGMENT_BLOCK_SIZE_BYTES: Final = 1_048_576
+"""Bytes of posts or rows in one block of a segment. A reader has one block in memory."""
+
+MAX_SEGMENT_BLOCK_SIZE_BYTES: Final = 67_108_864
+"""The largest block that is read. Writers stay far below; a damaged or hostile file is refused."""
+
+MAX_RUN_SIZE_BYTES: Final = 67_108_864
+"""Pieces of rows that a rebuild, a check or a task holds in memory before it writes a run. Python takes twice as
+much."""
+
+MAX_BUCKET_SIZE_BYTES: Final = 33_554_432
+"""About the size of the rows that are sorted in memory at a time in the second step of a derivation."""
+
+PARTITION_POSTS: Final = 50_000
+"""About the number of posts that one task of the Spark job handles: 70 MB of pieces, 300 MB of Python objects."""
+
+PART_ROWS: Final = 300_000
+"""About the number of rows that one process loads into one LevelDB at a time: 20 s, which an interruption loses."""
+
+SHARED_OUT_FROM_SIZE_BYTES: Final = 134_217_728
+"""The smallest database that several processes rebuild: 100,000 posts, which one process rebuilds in a few seconds."""
+
+MAX_LOG_LINE_SIZE_BYTES: Final = 1_048_576
+"""One line of a chat log. IRC sends 512 bytes, bridges some thousand. A longer line is damage: it is counted and
+skipped."""
+
+MAX_LOGS_UNPACKED_SIZE_BYTES: Final = 8_589_934_592
+"""The unpacked size of one file of packed logs. It costs only time, but a few packed megabytes can take days."""
+
+MAX_LOG_ARCHIVE_ENTRIES: Final = 250_000
+"""Entries of one archive of logs: 25 channels for 25 years, one file a day. Each takes 500 bytes of memory."""
+
+MAX_LOG_ENTRY_HEADER_SIZE_BYTES: Final = 1_048_576
+"""The header of one entry of a tar archive: 512 bytes, and its name if that is long. It is read into memory."""
+
+MAX_LOG_WRAPPINGS: Final = 4
+"""How many times a log may be packed: a compressed file in a compressed archive is packed three times."""
+
+MAX_LOG_XZ_MEMORY_SIZE_BYTES: Final = 134_217_728
+"""Memory for unpacking xz: its strongest preset takes 65 MB, but a file may request 4 GB."""
+
+MAX_LOGS_HELD_SIZE_BYTES: Final = 67_108_864
+"""Packed logs of an archive that wait in memory for earlier days, which the archive has after them. If they do not fit,
+the archive is read again."""
