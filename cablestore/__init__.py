@@ -74,8 +74,8 @@ __all__ += ["__version__"]
 _MOVED: Final = {
     "errors": (
         "ArchiveError CorruptExportError CorruptStoreError DecodeError ExportError FormatError HandshakeError "
-        "IdentityError InvalidPostError LogFormatError MissingDatabaseError NodeError NotAStoreError OpenError OutdatedViewError "
-        "StorageError StoreClosedError StoreLockedError UnknownPostTypeError"
+        "IdentityError InvalidPostError LogFormatError MissingDatabaseError NodeError NotAStoreError OpenError "
+        "OutdatedViewError StorageError StoreClosedError StoreLockedError UnknownPostTypeError"
     ),
     "export": "ExportProblem ExportReport Filters ImportSummary Manifest Segment read_manifest verify_export",
     "store": "CheckReport Problem RebuildReport Tuning",

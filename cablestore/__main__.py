@@ -1,7 +1,7 @@
 """The command `cablestore`, and `python -m cablestore`.
 
-From here on Ctrl-C prints one line and ends with status 130: the modules of the command line take a while to load. Before
-that, Python itself handles it.
+From here on Ctrl-C prints one line and ends with status 130: the modules of the command line take a while to load.
+Before that, Python itself handles it.
 """
 
 from __future__ import annotations

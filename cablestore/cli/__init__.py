@@ -1,8 +1,8 @@
 """The command line: `cablestore COMMAND`.
 
-Exit status: 0 on success; 1 if `check`, `verify-export` or `reconcile --audit` finds problems, `rebuild` lost posts, or an
-import of archives leaves some out; 2 for bad input and for stores that cannot be opened; 3 if the disk fails or is damaged;
-130 after Ctrl-C.
+Exit status: 0 on success; 1 if `check`, `verify-export` or `reconcile --audit` finds problems, `rebuild` lost posts, or
+an import of archives leaves some out; 2 for bad input and for stores that cannot be opened; 3 if the disk fails or is
+damaged; 130 after Ctrl-C.
 """
 
 from __future__ import annotations

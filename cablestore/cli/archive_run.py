@@ -1,4 +1,4 @@
-"""Commands that seed history archives over BitTorrent until they are stopped: archive seed, and archive run for control nodes."""
+"""Commands that seed archives over BitTorrent until they are stopped: seed, and run for control nodes."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class _SeededFolder:
 
 
 def seeding_now(community_folder: Path) -> dict[str, Any]:
-    """Return what the process that seeds a folder reports: link, address, peers, bytes uploaded; None for each if there is none."""
+    """Return link, address, peers and uploaded bytes of the process that seeds a folder; None for each without one."""
     nothing = dict.fromkeys(("seeding", "listening", "peers", "given_bytes"))
     connection = connect(community_folder)
     if connection is None:

@@ -1,4 +1,7 @@
-"""All commands by name. The module of a command is imported when the command is used: each starts without the others."""
+"""All commands by name.
+
+The module of a command is imported when the command is used: each starts without the others.
+"""
 
 from __future__ import annotations
 

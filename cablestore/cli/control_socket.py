@@ -2,9 +2,9 @@
 
     STORE/control.sock   a unix stream socket, mode 0600, while a ControlServer runs
 
-A client sends one line of JSON, a `ControlRequest`. While the command runs, the server sends lines of JSON with one field
-each: `out` and `err`, text to print unchanged; `note`, a remark that the client prints in its own style; `usage`, an error
-in the command line; and at the end `exit`, the exit status. Without an `exit` the command was cut off.
+A client sends one line of JSON, a `ControlRequest`. While the command runs, the server sends lines of JSON with one
+field each: `out` and `err`, text to print unchanged; `note`, a remark that the client prints in its own style; `usage`,
+an error in the command line; and at the end `exit`, the exit status. Without an `exit` the command was cut off.
 
 This module knows no commands: the server is given a function that runs them.
 """
@@ -145,7 +145,10 @@ Run = Callable[[ControlRequest, ControlReply], int]
 
 
 class ControlServer:
-    """Server that runs commands for other processes of this user. Create it after opening the store, close it before the store."""
+    """Server that runs commands for other processes of this user.
+
+    Create it after opening the store, close it before the store.
+    """
 
     def __init__(self, folder: Path, run: Run) -> None:
         """Listen in a store's folder. Raises StorageError if no socket can be created there."""
@@ -306,7 +309,10 @@ def ask(connection: socket.socket, request: ControlRequest) -> Iterator[tuple[st
 
 
 def _lines(connection: socket.socket) -> Iterator[bytes]:
-    """Yield the lines of a reply. Each wait is short, because Python handles a Ctrl-C from just before only after the wait."""
+    """Yield the lines of a reply.
+
+    Each wait is short, because Python handles a Ctrl-C from just before only after the wait.
+    """
     connection.settimeout(_CTRL_C_SEEN_S)
     begun: list[bytes] = []
     while True:

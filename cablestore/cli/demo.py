@@ -248,8 +248,8 @@ def answer_each(store: CableStore, channel: str, deleted: list[bytes]) -> list[d
 def demo(logs: Path | None, keep: Path | None, as_json: bool) -> None:
     """Demonstrate every main feature on a conversation.
 
-    Imports and reads it, deletes from it, answers the requests of a peer, checks, rebuilds and compares. Then exports it,
-    and Spark builds its next database from that export and another one with deletions.
+    Imports and reads it, deletes from it, answers the requests of a peer, checks, rebuilds and compares. Then exports
+    it, and Spark builds its next database from that export and another one with deletions.
     """
     with tempfile.TemporaryDirectory(prefix="cablestore-demo-") as scratch:
         folder = keep or Path(scratch) / "store"

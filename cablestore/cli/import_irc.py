@@ -53,8 +53,8 @@ def import_irc(
 ) -> None:
     """Import IRC logs: files, folders, compressed files, or tar and zip archives.
 
-    Logs of any client that docs/OPERATIONS.md names are understood. Give all logs of a channel at once. A second run adds
-    nothing.
+    Logs of any client that docs/OPERATIONS.md names are understood. Give all logs of a channel at once. A second run
+    adds nothing.
     """
     with open_store(path) as store:
         logs = find_logs(files, channel=channel, day=_day(day), zone=zone)

@@ -57,8 +57,8 @@ def check(path: Path, out: Output, signatures: bool) -> int:
 def rebuild(path: Path, out: Output, dropped: tuple[str, ...]) -> int:
     """Rebuild every view from the posts. Exit status 1 if posts were lost.
 
-    It also works on stores that cannot be opened because views are outdated or files are damaged. It refuses a store that
-    has views whose package is not installed, unless --drop-view names them.
+    It also works on stores that cannot be opened because views are outdated or files are damaged. It refuses a store
+    that has views whose package is not installed, unless --drop-view names them.
     """
     with out.progress("rebuilding", None) as progress:
         closed = ClosedStore(path, catalog=installed_catalog())

@@ -1,4 +1,4 @@
-"""Commands on a store that another process has open: they run there, and `cablestore.cli.control_socket` carries them over."""
+"""Commands on a store that another process has open: they run there, over `cablestore.cli.control_socket`."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _print(out: Output, kind: str, text: str) -> None:
 
 
 def told_by(path: Path, command: str, **params: Any) -> list[dict[str, Any]]:
-    """Run an offered command, here or in the process that has the store open. Returns the values that it prints with --json.
+    """Run an offered command, here or in the process with the open store. Returns what it prints with --json.
 
     Raises StoreLockedError if another process has the store and runs no commands for others, OwnerGoneError if that
     process ended meanwhile, and the errors of the command: from another process StorageError or CableStoreError.

@@ -1,4 +1,7 @@
-"""The group `sds`: commands about causal logs. They import `cablestore.sds` when they run, because other commands start without it."""
+"""The group `sds`: commands about causal logs.
+
+They import `cablestore.sds` when they run, because other commands start without it.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,8 @@ from cablestore.store.store import CableStore
 
 _LOG: Final = logging.getLogger("cablestore.node")
 _OTHER_FILES: Final = 512
-"""Files that a process has open besides connections of peers: LevelDB's tables, the control socket, scrapes of metrics."""
+"""Files that a process has open besides connections of peers: LevelDB's tables, the control socket, scrapes of
+metrics."""
 
 
 class ServePlan(NamedTuple):

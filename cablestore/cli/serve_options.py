@@ -113,7 +113,8 @@ peer_options = all_of(
         "--cabal-key",
         type=CabalKey(),
         metavar="@FILE|HEX",
-        help="Shared key of all members, 64 hex digits: encrypts connections and keeps others out. Use a file or the environment: "
+        help="Shared key of all members, 64 hex digits: encrypts connections and keeps others out. Use a file or the "
+        "environment: "
         "every user of the machine can see the command line.",
     ),
     click.option(

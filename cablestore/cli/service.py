@@ -1,4 +1,4 @@
-"""What commands that run until SIGTERM or Ctrl-C share: waiting for the signal, and telling systemd that they are ready."""
+"""Commands that run until SIGTERM or Ctrl-C: how they wait for the signal and tell systemd that they are ready."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def _status_after(number: int) -> int:
 
 
 class StopSignal:
-    """SIGTERM or Ctrl-C, caught by the running event loop. A second one ends the process at once, which no store minds."""
+    """SIGTERM or Ctrl-C, caught by the running event loop.
+
+    A second one ends the process at once, which no store minds.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -15,5 +15,8 @@ def open_store(path: Path, *, create: bool = True, dialect: Dialect | None = Non
 
 
 def open_to_read(path: Path) -> CableStore:
-    """Open a store to read it, even if it has views that are not installed. What would write then raises MissingViewError."""
+    """Open a store to read it, even if it has views that are not installed.
+
+    What would write then raises MissingViewError.
+    """
     return CableStore.open(path, create=False, catalog=installed_catalog(), allow_missing_views=True)

@@ -167,7 +167,10 @@ class KeyText(click.ParamType[str]):
 
 
 class CabalKey(click.ParamType[bytes]):
-    """A cabal key: 64 hex digits, or @ and the path of the file that holds them. Errors never show the value: it is secret."""
+    """A cabal key: 64 hex digits, or @ and the path of the file that holds them.
+
+    Errors never show the value: it is secret.
+    """
 
     name = "key"
 
@@ -189,7 +192,8 @@ class CabalKey(click.ParamType[bytes]):
             key = b""
         if len(key) != KEY_SIZE_BYTES:
             self.fail(
-                f"a cabal key has {2 * KEY_SIZE_BYTES} hex digits; {where} has {len(text)} characters that are no such key",
+                f"a cabal key has {2 * KEY_SIZE_BYTES} hex digits; {where} has {len(text)} characters that are no such "
+                "key",
                 param,
                 ctx,
             )
@@ -272,7 +276,8 @@ class SparkMaster(click.ParamType[str]):
         """Return the text unchanged."""
         if not re.fullmatch(r"local(-cluster)?(\[[0-9*,]+\])?|yarn|(spark|k8s)://\S+", str(value)):
             self.fail(
-                f'"{safe(str(value)[:100])}" is not a Spark master: write local[2], spark://HOST:PORT, yarn or k8s://https://HOST:PORT',
+                f'"{safe(str(value)[:100])}" is not a Spark master: write local[2], spark://HOST:PORT, yarn or '
+                "k8s://https://HOST:PORT",
                 param,
                 ctx,
             )

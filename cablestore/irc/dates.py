@@ -30,10 +30,11 @@ _TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})"
 _SECOND: Final = r"(?::(?P<second>[0-9]{2})(?:[.,][0-9]+)?)"
 
 STAMP: Final = re.compile(
-    rf"[\[(]?(?:(?P<year>{YEAR})[-/.](?P<month>[0-9]{{2}})[-/.](?P<day>[0-9]{{2}})[T ]|(?P<month_name>{MONTH_NAME}) +(?P<day_>[0-9]{{1,2}}) )?"
+    rf"[\[(]?(?:(?P<year>{YEAR})[-/.](?P<month>[0-9]{{2}})[-/.](?P<day>[0-9]{{2}})[T ]"
+    rf"|(?P<month_name>{MONTH_NAME}) +(?P<day_>[0-9]{{1,2}}) )?"
     rf"{_TIME}{_SECOND}?(?: ?(?P<zone>Z|[+-][0-9]{{2}}:?[0-9]{{2}}))?[\])]?[ \t]"
 )
-"""How clients begin a line: `12:34`, `[12:34:56]`, `2013-01-07 12:34:56`, `2013-01-07T12:34:56+0100`, `Jan 07 12:34:56`."""
+"""Begins of lines: `12:34`, `[12:34:56]`, `2013-01-07 12:34:56`, `2013-01-07T12:34:56+0100`, `Jan 07 12:34:56`."""
 
 SHORT_STAMP: Final = re.compile(rf"\[{_TIME}\] ")
 """Only `[12:34]`."""

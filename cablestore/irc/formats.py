@@ -161,8 +161,8 @@ UBUNTU_BY_DAY: Final = replace(
     )
     + UBUNTU.bare,
 )
-"""Later logs, in folders for year, month and day. Logs with the day in their name are read as UBUNTU, which takes the change
-of a topic for an action: what was imported in this way must not change."""
+"""Later logs, in folders for year, month and day. Logs with the day in their name are read as UBUNTU, which takes the
+change of a topic for an action: what was imported in this way must not change."""
 
 IRSSI: Final = LogFormat(
     "irssi",
@@ -243,10 +243,8 @@ HEXCHAT: Final = LogFormat(
         (LineKind.TOPIC, rf"{_STAR}{_NICK} has changed the topic to: ?(?P<text>.*)$"),
         (LineKind.MODE, rf"{_STAR}{_NICK} (?:gives|removes|sets) (?:channel|voice|half|mode|ban|exempt|invite|quiet)"),
         (LineKind.UNSIGNED_TOPIC, rf"(?:{_STAR})?Topic for #\S+ (?:is|set by)"),
-        (
-            LineKind.CLIENT,
-            rf"{_STAR}(?:(?:Now talking on|You are now talking on) (?P<channel>#\S+)|You (?:are|have) |Disconnected |Channel #)",
-        ),
+        (LineKind.CLIENT, rf"{_STAR}(?:Now talking on|You are now talking on) (?P<channel>#\S+)"),
+        (LineKind.CLIENT, rf"{_STAR}(?:You (?:are|have) |Disconnected |Channel #)"),
         _ACTION,
         _NOTICE,
     ),
@@ -268,10 +266,8 @@ _MIRC_RULES = _rules(
     (LineKind.TOPIC, rf"\*{{1,3}} {_NICK} changes topic to '(?P<text>.*)'$"),
     (LineKind.MODE, rf"\*{{1,3}} {_NICK} sets mode: "),
     (LineKind.UNSIGNED_TOPIC, r"\*{1,3} (?:Topic is '|Set by \S+ on )"),
-    (
-        LineKind.CLIENT,
-        r"\*{1,3} (?:(?:Now talking in|Rejoined channel) (?P<channel>#\S+)|Disconnected$|You were kicked |Attempting to rejoin )",
-    ),
+    (LineKind.CLIENT, r"\*{1,3} (?:Now talking in|Rejoined channel) (?P<channel>#\S+)"),
+    (LineKind.CLIENT, r"\*{1,3} (?:Disconnected$|You were kicked |Attempting to rejoin )"),
     _ACTION,
     _NOTICE,
 )

@@ -154,7 +154,8 @@ def _beginning(known: LogFormat, lines: list[str], path: PurePath, given: date |
     begin = in_path or given
     if begin is None:
         raise LogFormatError(
-            f"{path} has no date: neither its lines nor its path have one like 2022-01-31 or 2022/01/31. Give one with --date"
+            f"{path} has no date: neither its lines nor its path have one like 2022-01-31 or 2022/01/31. Give one with "
+            "--date"
         )
     return begin, first
 

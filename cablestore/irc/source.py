@@ -366,8 +366,8 @@ class _Forward:
         self._left -= size_bytes
         if self._left < 0:
             raise LogFormatError(
-                f"{self._name} has an entry with a header of more than {limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES:,} bytes, which "
-                "no archive of logs has. Unpack it"
+                f"{self._name} has an entry with a header of more than {limits.MAX_LOG_ENTRY_HEADER_SIZE_BYTES:,} "
+                "bytes, which no archive of logs has. Unpack it"
             )
         found = self._file.read(size_bytes)
         self._position += len(found)
@@ -395,7 +395,8 @@ def _zip_entries(reading: _Reading, name: PurePath, file: IO[bytes]) -> Iterator
             path = _inside(name, entry.filename)
             if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise LogFormatError(
-                    f"{name} holds an entry that is not a file, {_shown(entry.filename)}: an archive of logs must have only files and folders"
+                    f"{name} holds an entry that is not a file, {_shown(entry.filename)}: an archive of logs must have "
+                    "only files and folders"
                 )
             if entry.flag_bits & 1:
                 raise LogFormatError(f"{name} has an encrypted entry, {_shown(entry.filename)}. Unpack it")

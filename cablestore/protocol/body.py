@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from cablestore import limits
 from cablestore.errors import DecodeError, UnknownPostTypeError
@@ -124,7 +124,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """post/role: makes `recipient` admin (0), mod (1) or user (2); channel "" is the whole cabal (moderation.md 5.1.2)."""
+    """post/role: makes `recipient` admin (0), mod (1) or user (2); channel "" is the cabal (moderation.md 5.1.2)."""
 
     type: ClassVar[int] = ROLE
     reason: str
@@ -170,6 +170,8 @@ class Unblock:
 
 
 Body = Text | Delete | Info | Topic | Join | Leave | Role | Moderation | Block | Unblock
+_FieldReader = Callable[[bytes, int], tuple[Any, int]]
+_BodyReader = Callable[[bytes, int, Dialect], tuple[Body, int]]
 
 
 def read_body(post_type: int, buffer: bytes, at: int, dialect: Dialect) -> tuple[Body, int]:
@@ -279,70 +281,66 @@ def _write_info(pairs: tuple[tuple[str, bytes], ...], dialect: Dialect) -> bytes
     return encode_varint(len(pairs)) + data if dialect.info_is_counted else data + b"\x00"
 
 
-def _read_reason(buffer: bytes, at: int) -> tuple[str, int, int]:
-    """Read the header of a moderation post: reason, privacy (moderation.md 5.1.1)."""
-    reason, at = read_text(buffer, at, "reason", 0, limits.MAX_REASON_CODEPOINTS)
-    privacy, at = read_choice(buffer, at, "privacy", LOCAL_ONLY)
-    return reason, privacy, at
-
-
 def _write_moderation(reason: str, privacy: int) -> bytes:
     return sized(reason.encode()) + encode_varint(privacy)
+
+
+# --- moderation: each type is a reason, a privacy and further fields (moderation.md 5.1) ----------
+
+
+def _read_reason(buffer: bytes, at: int) -> tuple[str, int]:
+    return read_text(buffer, at, "reason", 0, limits.MAX_REASON_CODEPOINTS)
 
 
 def _read_context(buffer: bytes, at: int) -> tuple[str, int]:
     return read_text(buffer, at, "channel name", 0, limits.MAX_CHANNEL_CODEPOINTS)
 
 
-def _read_role(buffer: bytes, at: int, _dialect: Dialect) -> tuple[Body, int]:
-    reason, privacy, at = _read_reason(buffer, at)
-    channel, at = _read_context(buffer, at)
+def _read_recipient(buffer: bytes, at: int) -> tuple[bytes, int]:
     recipient = buffer[at : at + KEY_SIZE_BYTES]
     if len(recipient) != KEY_SIZE_BYTES:
         raise DecodeError(at, f"the recipient has {KEY_SIZE_BYTES} bytes, but {len(recipient)} are left")
-    role, at = read_choice(buffer, at + KEY_SIZE_BYTES, "role", 2)
-    return Role(reason, privacy, channel, recipient, role), at
+    return recipient, at + KEY_SIZE_BYTES
 
 
-def _read_moderation(buffer: bytes, at: int, _dialect: Dialect) -> tuple[Body, int]:
-    reason, privacy, at = _read_reason(buffer, at)
-    channel, at = _read_context(buffer, at)
-    recipients, at = read_hashes(buffer, at, "recipients")
-    action, at = read_choice(buffer, at, "action", 7)
-    return Moderation(reason, privacy, channel, recipients, action), at
+def _read_recipients(buffer: bytes, at: int) -> tuple[tuple[bytes, ...], int]:
+    return read_hashes(buffer, at, "recipients")
 
 
 def _read_users(buffer: bytes, at: int) -> tuple[tuple[bytes, ...], int]:
-    recipients, end = read_hashes(buffer, at, "recipients")
+    recipients, end = _read_recipients(buffer, at)
     if not 1 <= len(recipients) <= limits.MAX_RECIPIENTS:
         raise DecodeError(at, f"{len(recipients)} recipients are named, allowed are 1 to {limits.MAX_RECIPIENTS}")
     return recipients, end
 
 
-def _read_block(buffer: bytes, at: int, _dialect: Dialect) -> tuple[Body, int]:
-    reason, privacy, at = _read_reason(buffer, at)
-    recipients, at = _read_users(buffer, at)
-    drop, at = read_choice(buffer, at, "drop flag", 1)
-    notify, at = read_choice(buffer, at, "notify flag", 1)
-    return Block(reason, privacy, recipients, drop, notify), at
+def _moderation(kind: Callable[..., Body], *readers: _FieldReader) -> _BodyReader:
+    """Return the reader of a type: reason and privacy, then its other fields in order."""
+    all_readers = (_read_reason, _choice("privacy", LOCAL_ONLY), *readers)
+
+    def read(buffer: bytes, at: int, _dialect: Dialect) -> tuple[Body, int]:
+        values = []
+        for read_field in all_readers:
+            value, at = read_field(buffer, at)
+            values.append(value)
+        return kind(*values), at
+
+    return read
 
 
-def _read_unblock(buffer: bytes, at: int, _dialect: Dialect) -> tuple[Body, int]:
-    reason, privacy, at = _read_reason(buffer, at)
-    recipients, at = _read_users(buffer, at)
-    undrop, at = read_choice(buffer, at, "undrop flag", 1)
-    return Unblock(reason, privacy, recipients, undrop), at
+def _choice(what: str, most: int) -> _FieldReader:
+    return lambda buffer, at: read_choice(buffer, at, what, most)
 
 
-_READERS: Final[dict[int, Callable[[bytes, int, Dialect], tuple[Body, int]]]] = {
+_READERS: Final[dict[int, _BodyReader]] = {
     TEXT: _read_text_body,
     DELETE: _read_delete,
     INFO: _read_info,
     TOPIC: _read_topic,
     JOIN: _read_join,
     LEAVE: _read_leave,
-    ROLE: _read_role,
-    MODERATION: _read_moderation,
-    BLOCK: _read_block,
-    UNBLOCK: _read_unblock,
+    ROLE: _moderation(Role, _read_context, _read_recipient, _choice("role", 2)),
+    MODERATION: _moderation(Moderation, _read_context, _read_recipients, _choice("action", 7)),
+    BLOCK: _moderation(Block, _read_users, _choice("drop flag", 1), _choice("notify flag", 1)),
+    UNBLOCK: _moderation(Unblock, _read_users, _choice("undrop flag", 1)),
 }

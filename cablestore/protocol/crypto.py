@@ -41,7 +41,10 @@ def is_signed(raw: bytes) -> bool:
 
 
 def are_signed(raws: Sequence[bytes]) -> Sequence[bool]:
-    """Tell for many posts whether the signature is valid. If the extension was built, other threads can run at the same time."""
+    """Tell for many posts whether the signature is valid.
+
+    If the extension was built, other threads can run at the same time.
+    """
     return [is_signed(raw) for raw in raws] if _ARE_SIGNED is None else list(map(bool, _ARE_SIGNED(tuple(raws))))
 
 
@@ -132,7 +135,8 @@ class Identity:
             return sodium.crypto_box_open_afternm(ciphertext, nonce, self._sealing_key)
         except (nacl.exceptions.CryptoError, ValueError):
             raise CorruptStoreError(
-                "a local-only post cannot be decrypted: it is damaged, or another identity wrote it. Restore the store's identity file"
+                "a local-only post cannot be decrypted: it is damaged, or another identity wrote it. Restore the "
+                "store's identity file"
             ) from None
 
     @cached_property

@@ -49,31 +49,15 @@ class Step(Enum):
     LOST = "the connection is lost"
 
 
-_Q, _S = RequestRole.REQUESTER, RequestRole.RESPONDER
 TRANSITIONS: Final[dict[tuple[RequestRole, State, Step], State]] = {
-    (_S, State.OPEN, Step.PART): State.OPEN,
-    (_S, State.OPEN, Step.CAUGHT_UP): State.LIVE,
-    (_S, State.OPEN, Step.FINISHED): State.CONCLUDED,
-    (_S, State.OPEN, Step.LIMIT): State.CONCLUDED,
-    (_S, State.OPEN, Step.CANCELLED): State.CONCLUDED,
-    (_S, State.OPEN, Step.LOST): State.CONCLUDED,
-    (_S, State.LIVE, Step.PART): State.LIVE,
-    (_S, State.LIVE, Step.FINISHED): State.CONCLUDED,
-    (_S, State.LIVE, Step.LIMIT): State.CONCLUDED,
-    (_S, State.LIVE, Step.CANCELLED): State.CONCLUDED,
-    (_S, State.LIVE, Step.LOST): State.CONCLUDED,
-    (_Q, State.OPEN, Step.PART): State.OPEN,
-    (_Q, State.OPEN, Step.FINISHED): State.CONCLUDED,
-    (_Q, State.OPEN, Step.LIMIT): State.CONCLUDED,
-    (_Q, State.OPEN, Step.SATISFIED): State.CONCLUDED,
-    (_Q, State.OPEN, Step.CANCELLED): State.CONCLUDED,
-    (_Q, State.OPEN, Step.TIMED_OUT): State.CONCLUDED,
-    (_Q, State.OPEN, Step.LOST): State.CONCLUDED,
-    (_Q, State.LIVE, Step.PART): State.LIVE,
-    (_Q, State.LIVE, Step.FINISHED): State.CONCLUDED,
-    (_Q, State.LIVE, Step.LIMIT): State.CONCLUDED,
-    (_Q, State.LIVE, Step.CANCELLED): State.CONCLUDED,
-    (_Q, State.LIVE, Step.LOST): State.CONCLUDED,
+    (role, state, step): state if step is Step.PART else State.CONCLUDED
+    for role in RequestRole
+    for state in (State.OPEN, State.LIVE)
+    for step in (Step.PART, Step.FINISHED, Step.LIMIT, Step.CANCELLED, Step.LOST)
+} | {
+    (RequestRole.RESPONDER, State.OPEN, Step.CAUGHT_UP): State.LIVE,
+    (RequestRole.REQUESTER, State.OPEN, Step.SATISFIED): State.CONCLUDED,
+    (RequestRole.REQUESTER, State.OPEN, Step.TIMED_OUT): State.CONCLUDED,
 }
 """All steps. A live request of ours begins LIVE: its answer never ends, so nobody waits for the end."""
 

@@ -11,8 +11,8 @@ is random. So the first message of a peer tells its dialect.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
 
 from cablestore import limits
 from cablestore.errors import DecodeError
@@ -136,18 +136,9 @@ class ListResponse(NamedTuple):
 Request = PostRequest | CancelRequest | TimeRangeRequest | StateRequest | ListRequest | ModerationRequest
 Response = HashResponse | PostResponse | ListResponse
 Message = Request | Response
+_Reader = Callable[[bytes, int, bytes, Dialect], tuple[Message, int]]
+"""Reader of a message, given its bytes, the offset after its ids, its request id and its dialect."""
 
-TYPE_IDS: Final[dict[type[Message], int]] = {
-    HashResponse: 0,
-    PostResponse: 1,
-    PostRequest: 2,
-    CancelRequest: 3,
-    TimeRangeRequest: 4,
-    StateRequest: 5,
-    ListRequest: 6,
-    ListResponse: 7,
-    ModerationRequest: 8,
-}
 MESSAGE_NAMES: Final[dict[type[Message], str]] = {
     HashResponse: "hash response",
     PostResponse: "post response",
@@ -159,6 +150,8 @@ MESSAGE_NAMES: Final[dict[type[Message], str]] = {
     ListResponse: "channel list response",
     ModerationRequest: "moderation state request",
 }
+"""Names of the messages, in the order of their types on the wire."""
+TYPE_IDS: Final = {kind: type_id for type_id, kind in enumerate(MESSAGE_NAMES)}
 _RESPONSES: Final = (HashResponse, PostResponse, ListResponse)
 
 EXTRA_TYPE_ID: Final = 0x6361_6273
@@ -190,8 +183,8 @@ class FrameReader:
     def feed(self, data: bytes) -> list[bytes]:
         """Add the next bytes and return the messages that are complete. After a DecodeError the stream is unusable.
 
-        With `skips_empty` messages of length 0 are passed over: cable.rs writes some lengths one too small, and the 0 that
-        ends such a message comes after it.
+        With `skips_empty` messages of length 0 are passed over: cable.rs writes some lengths one too small, and the 0
+        that ends such a message comes after it.
         """
         if self._rest:
             self._rest += data
@@ -236,11 +229,8 @@ class FrameReader:
 
 def recognise(frame: bytes) -> Dialect:
     """Return the dialect of a message. Raises DecodeError if it is too short."""
-    _, at = read_varint(frame, 0)
-    ids = frame[at : at + _IDS_SIZE_BYTES]
-    if len(ids) < _IDS_SIZE_BYTES:
-        raise DecodeError(at, f"a message has {_IDS_SIZE_BYTES} bytes of ids after its type, but {len(ids)} are left")
-    return LEGACY if ids.startswith(bytes(LEGACY.circuit_id_size_bytes)) else DRAFT8
+    _, at = _read_type(frame)
+    return LEGACY if frame.startswith(bytes(LEGACY.circuit_id_size_bytes), at) else DRAFT8
 
 
 # --- decoding ---------------------------------------------------------------------------------
@@ -251,21 +241,24 @@ def decode_message(frame: bytes, dialect: Dialect) -> Message | None:
 
     Raises DecodeError.
     """
-    type_id, at = read_varint(frame, 0)
-    start = at + dialect.circuit_id_size_bytes
-    end = at + _IDS_SIZE_BYTES
-    request_id = frame[start:end]
-    if len(frame) < end:
-        raise DecodeError(
-            at, f"a message has {_IDS_SIZE_BYTES} bytes of ids after its type, but {len(frame) - at} are left"
-        )
+    type_id, at = _read_type(frame)
     read = _READERS.get(type_id)
     if read is None:
         return None
-    message, at = read(frame, end, request_id, dialect)
+    end = at + _IDS_SIZE_BYTES
+    message, at = read(frame, end, frame[at + dialect.circuit_id_size_bytes : end], dialect)
     if at != len(frame):
         raise DecodeError(at, f"{len(frame) - at} bytes follow the end of the {MESSAGE_NAMES[type(message)]}")
     return message
+
+
+def _read_type(frame: bytes) -> tuple[int, int]:
+    """Read the type. All ids must follow it."""
+    type_id, at = read_varint(frame, 0)
+    left = len(frame) - at
+    if left < _IDS_SIZE_BYTES:
+        raise DecodeError(at, f"a message has {_IDS_SIZE_BYTES} bytes of ids after its type, but {left} are left")
+    return type_id, at
 
 
 def _ttl(frame: bytes, at: int, dialect: Dialect) -> tuple[int, int]:
@@ -276,72 +269,12 @@ def _channel(frame: bytes, at: int) -> tuple[str, int]:
     return read_text(frame, at, "channel", 1, limits.MAX_CHANNEL_CODEPOINTS)
 
 
-def _hash_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tuple[Message, int]:
-    hashes, at = read_hashes(frame, at, "hashes")
-    return HashResponse(request_id, hashes), at
+def _future(frame: bytes, at: int) -> tuple[int, int]:
+    return read_choice(frame, at, "future", 1)
 
 
-def _post_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tuple[Message, int]:
-    """Read posts until a length of 0 or the end of the message: cable.rs writes some lengths one too small."""
-    posts = []
-    while at < len(frame):
-        post, at = read_sized(frame, at, "post")
-        if not post:
-            break
-        posts.append(post)
-    return PostResponse(request_id, tuple(posts)), at
-
-
-def _post_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
-    ttl, at = _ttl(frame, at, dialect)
-    hashes, at = read_hashes(frame, at, "hashes")
-    return PostRequest(request_id, hashes, ttl), at
-
-
-def _cancel_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
-    ttl, at = _ttl(frame, at, dialect)
-    end = at + dialect.request_id_size_bytes
-    if end > len(frame):
-        raise DecodeError(
-            at, f"the cancel id has {dialect.request_id_size_bytes} bytes, but {len(frame) - at} are left"
-        )
-    return CancelRequest(request_id, frame[at:end], ttl), end
-
-
-def _time_range_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
-    ttl, at = _ttl(frame, at, dialect)
-    channel, at = _channel(frame, at)
-    time_start_ms, at = read_varint(frame, at)
-    time_end_ms, at = read_varint(frame, at)
-    limit, at = read_varint(frame, at)
-    return TimeRangeRequest(request_id, channel, time_start_ms, time_end_ms, limit, ttl), at
-
-
-def _state_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
-    ttl, at = _ttl(frame, at, dialect)
-    channel, at = _channel(frame, at)
-    future, at = read_choice(frame, at, "future", 1)
-    return StateRequest(request_id, channel, future, ttl), at
-
-
-def _list_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
-    ttl, at = _ttl(frame, at, dialect)
-    offset, at = read_varint(frame, at)
-    limit, at = read_varint(frame, at)
-    return ListRequest(request_id, offset, limit, ttl), at
-
-
-def _list_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tuple[Message, int]:
-    channels, at = _names(frame, at)
-    return ListResponse(request_id, channels), at
-
-
-def _moderation_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
-    ttl, at = _ttl(frame, at, dialect)
-    channels, at = _names(frame, at)
-    future, at = read_choice(frame, at, "future", 1)
-    oldest_ms, at = read_varint(frame, at)
-    return ModerationRequest(request_id, channels, future, oldest_ms, ttl), at
+def _hashes(frame: bytes, at: int) -> tuple[tuple[bytes, ...], int]:
+    return read_hashes(frame, at, "hashes")
 
 
 def _names(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:
@@ -357,16 +290,61 @@ def _names(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:
     return tuple(names), at
 
 
-_READERS: Final = {
+def _hash_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tuple[Message, int]:
+    hashes, at = _hashes(frame, at)
+    return HashResponse(request_id, hashes), at
+
+
+def _post_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tuple[Message, int]:
+    """Read posts until a length of 0 or the end of the message: cable.rs writes some lengths one too small."""
+    posts = []
+    while at < len(frame):
+        post, at = read_sized(frame, at, "post")
+        if not post:
+            break
+        posts.append(post)
+    return PostResponse(request_id, tuple(posts)), at
+
+
+def _list_response(frame: bytes, at: int, request_id: bytes, _: Dialect) -> tuple[Message, int]:
+    channels, at = _names(frame, at)
+    return ListResponse(request_id, channels), at
+
+
+def _cancel_request(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
+    ttl, at = _ttl(frame, at, dialect)
+    end = at + dialect.request_id_size_bytes
+    if end > len(frame):
+        raise DecodeError(
+            at, f"the cancel id has {dialect.request_id_size_bytes} bytes, but {len(frame) - at} are left"
+        )
+    return CancelRequest(request_id, frame[at:end], ttl), end
+
+
+def _request(kind: Callable[..., Message], *readers: Callable[[bytes, int], tuple[Any, int]]) -> _Reader:
+    """Return the reader of a request: its ttl, then its fields in order."""
+
+    def read(frame: bytes, at: int, request_id: bytes, dialect: Dialect) -> tuple[Message, int]:
+        ttl, at = _ttl(frame, at, dialect)
+        values = []
+        for read_field in readers:
+            value, at = read_field(frame, at)
+            values.append(value)
+        return kind(request_id, *values, ttl), at
+
+    return read
+
+
+_READERS: Final[dict[int, _Reader]] = {
     0: _hash_response,
     1: _post_response,
-    2: _post_request,
+    2: _request(PostRequest, _hashes),
     3: _cancel_request,
-    4: _time_range_request,
-    5: _state_request,
-    6: _list_request,
+    4: _request(TimeRangeRequest, _channel, read_varint, read_varint, read_varint),
+    5: _request(StateRequest, _channel, _future),
+    6: _request(ListRequest, read_varint, read_varint),
     7: _list_response,
-    8: _moderation_request,
+    8: _request(ModerationRequest, _names, _future, read_varint),
 }
 
 

@@ -1,6 +1,7 @@
 """Posts: the signed documents of Cable, with the header that they all have (wire.md 6.2.1).
 
-    public_key u8[32] | signature u8[64] | num_links varint | links u8[32] each | post_type varint | timestamp varint | body
+    public_key u8[32] | signature u8[64] | num_links varint | links u8[32] each |
+    post_type varint | timestamp varint | body
 
 `decode_post` is total: any bytes give a Post or a DecodeError, and no number in them makes it allocate memory. It does
 not verify the signature, which takes thirty times longer: `crypto.is_signed` does.
@@ -37,9 +38,9 @@ SIGNED_FROM: Final = KEY_SIZE_BYTES + SIGNATURE_SIZE_BYTES
 class Post:
     """A decoded post, with the parts of its keys.
 
-    `raw` is the whole post, `hash` its 32-byte hash, `author` the 32-byte public key, `links` the hashes to which it links,
-    `timestamp_ms` the time that it claims, in milliseconds since 1970. `channel` is the name by which channels are
-    compared in the post's dialect, None for types without a channel. `body` has the name as it was signed.
+    `raw` is the whole post, `hash` its 32-byte hash, `author` the 32-byte public key, `links` the hashes to which it
+    links, `timestamp_ms` the time that it claims, in milliseconds since 1970. `channel` is the name by which channels
+    are compared in the post's dialect, None for types without a channel. `body` has the name as it was signed.
     """
 
     raw: bytes
@@ -59,15 +60,12 @@ class Post:
     """The encrypted post, stored instead of `raw` if the post is local-only (moderation.md 4.5)."""
 
     def __eq__(self, other: object) -> bool:
-        """Compare hashes."""
         return isinstance(other, Post) and self.hash == other.hash
 
     def __repr__(self) -> str:
-        """Return type, author and time for debugging."""
         return f"<post/{self.type_name} {self.hash.hex()[:12]} of {self.author.hex()[:8]} at {self.timestamp_ms}>"
 
     def __hash__(self) -> int:
-        """Return a hash of the post's hash."""
         return hash(self.hash)
 
     @property

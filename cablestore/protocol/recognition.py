@@ -1,12 +1,12 @@
 """Recognition: how a store tells another store that it can reconcile, without any other peer noticing. Pure.
 
 The ids of the first requests on a connection are a greeting. The first id is random. Each of the next is the beginning
-of the BLAKE2b hash of a fixed text and the id before it. To a peer that does not compute this, they look like any random
-ids. Later ids are random again.
+of the BLAKE2b hash of a fixed text and the id before it. To a peer that does not compute this, they look like any
+random ids. Later ids are random again.
 
-Requests with a ttl do not count, because a peer that forwards a request keeps its id. A request forwarded with a ttl of 0
-may come between ours, so the next id may follow any of the first few. The probability of a greeting by chance is
-less than 2**-64: three ids of 4 bytes, or two of 8, would have to follow any of 16.
+Requests with a ttl do not count, because a peer that forwards a request keeps its id. A request forwarded with a ttl of
+0 may come between ours, so the next id may follow any of the first few. The probability of a greeting by chance is less
+than 2**-64: three ids of 4 bytes, or two of 8, would have to follow any of 16.
 """
 
 from __future__ import annotations

@@ -43,10 +43,10 @@ END_OF_STREAM: Final = bytes(LENGTH_SIZE_BYTES)
 class SecureChannel:
     """An encrypted connection, from the first byte of the handshake to the end of the stream.
 
-    It takes bytes from the network and returns bytes to send. It has no socket and no clock. The caller sends the result
-    of `start`, passes everything that arrives to `receive`, waits with a time-out for `is_established`, and then sends
-    what `send` encrypts. The bytes from `receive`, `send` and `finish` must be sent in the order of the calls. After a
-    HandshakeError the caller must close the connection; every further call raises the error again.
+    It takes bytes from the network and returns bytes to send. It has no socket and no clock. The caller sends the
+    result of `start`, passes everything that arrives to `receive`, waits with a time-out for `is_established`, and then
+    sends what `send` encrypts. The bytes from `receive`, `send` and `finish` must be sent in the order of the calls.
+    After a HandshakeError the caller must close the connection; every further call raises the error again.
 
     Each side learns the other's static public key (`remote_static`) and that the other side owns it. The handshake only
     proves that both sides have the cabal key. The caller decides which people the keys belong to.
@@ -80,7 +80,8 @@ class SecureChannel:
         self.is_initiator: Final = is_initiator
         self.max_message_size_bytes: Final = max_message_size_bytes
         self.is_established = False
-        """Whether the handshake is done and messages can be sent. For the initiator it is done before its last message arrives."""
+        """Whether the handshake is done and messages can be sent. For the initiator it is done before its last message
+        arrives."""
         self.has_ended = False
         """Whether the peer sent its end-of-stream marker. We may still send, and should answer with `finish`."""
         self.has_finished = False
@@ -134,8 +135,8 @@ class SecureChannel:
     def send(self, message: bytes) -> bytes:
         """Encrypt a message: its length, then its segments (handshake.md 4.2).
 
-        Raises ValueError before the handshake is done, after `finish`, for an empty message (it would end the stream) and
-        for a message above `max_message_size_bytes`.
+        Raises ValueError before the handshake is done, after `finish`, for an empty message (it would end the stream)
+        and for a message above `max_message_size_bytes`.
         """
         self._require_open()
         if not 1 <= len(message) <= self.max_message_size_bytes:
@@ -197,7 +198,10 @@ class SecureChannel:
         raise HandshakeError("message: the peer sent more after its end-of-stream marker")
 
     def _parse_message(self, total_size_bytes: int) -> Generator[int, bytes, bool]:
-        """Read a message and tell whether it is not empty. `_parse` does not do this, because it would keep it in memory."""
+        """Read a message and tell whether it is not empty.
+
+        `_parse` does not do this, because it would keep it in memory.
+        """
         self._check_length(total_size_bytes)
         segments = []
         while total_size_bytes > 0:

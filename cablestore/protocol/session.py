@@ -76,11 +76,11 @@ _ANSWERED_BY: Final[dict[type[Message], type[Response]]] = {PostRequest: PostRes
 class Session:
     """The conversation with one peer. `new_id` makes random request ids of a given size.
 
-    We speak `dialect` until the peer's first message shows its own; then we ask again, in that dialect, what we have asked.
-    If both sides spoke at once, each in its own dialect, and each followed the other, legacy wins: one message of it takes
-    either side back for good, and messages of draft 8 are ignored until then. Without `speaks_first` nothing goes out before
-    the peer has spoken or `speak` is called: some existing clients end when they get a dialect that they do not know. With
-    `spares`, the peer may be cable.js.
+    We speak `dialect` until the peer's first message shows its own; then we ask again, in that dialect, what we have
+    asked. If both sides spoke at once, each in its own dialect, and each followed the other, legacy wins: one message
+    of it takes either side back for good, and messages of draft 8 are ignored until then. Without `speaks_first`
+    nothing goes out before the peer has spoken or `speak` is called: some existing clients end when they get a dialect
+    that they do not know. With `spares`, the peer may be cable.js.
     """
 
     def __init__(
@@ -119,7 +119,10 @@ class Session:
     # --- bytes ---------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_s: float) -> list[Event]:
-        """Take bytes of the peer, and return their events. Raises DecodeError if the rest of the stream cannot be read."""
+        """Take bytes of the peer, and return their events.
+
+        Raises DecodeError if the rest of the stream cannot be read.
+        """
         events: list[Event] = []
         for frame in self._frames.feed(data):
             try:
@@ -430,7 +433,10 @@ class Session:
             self._conclude_theirs(exchange, Step.LIMIT)
 
     def answer_posts(self, exchange: Exchange, posts: Iterable[bytes]) -> None:
-        """Add posts to the answer. They go out in one response, because some clients take only one, unless it gets too long."""
+        """Add posts to the answer.
+
+        They go out in one response, because some clients take only one, unless it gets too long.
+        """
         if exchange.is_over:
             return
         for post in posts:
@@ -462,7 +468,10 @@ class Session:
         self._send(ListResponse(exchange.request.request_id, tuple(fitting)))
 
     def finish(self, exchange: Exchange) -> None:
-        """Note that one source of the answer has no more. After the last source a live request is caught up, others end."""
+        """Note that one source of the answer has no more.
+
+        After the last source a live request is caught up, others end.
+        """
         exchange.holds -= 1
         if exchange.is_over:
             return
