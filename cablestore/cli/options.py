@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 from platformdirs import user_data_path
 
 from cablestore.cli.output import Output
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.values import PathValue, PlainText
+from cablestore.errors import CableStoreError
 from cablestore.protocol.keys import parse_hex
 from cablestore.store.store import CableStore
+
+_ONE_WORD: Final = re.compile(r"[\w.,:@%+=/-]+")
+"""Names that need no quotes in any shell."""
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -64,6 +70,27 @@ def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def complete_channel(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the channels of the store whose names begin like this, for a shell that completes a word.
+
+    Names that a shell would not read as one word are left out. Nothing is found where the store cannot be read.
+    """
+    from cablestore.cli.commands import load_command  # noqa: PLC0415 - commands need this module
+    from cablestore.cli.remote import told_by  # noqa: PLC0415 - as above
+
+    del param
+    load_command("channels")
+    try:
+        found = told_by(Path(ctx.params.get("path") or default_store()), "channels")
+    except (CableStoreError, OSError):
+        return []
+    names = (str(channel["channel"]) for channel in found)
+    return [CompletionItem(name) for name in names if name.startswith(incomplete) and _ONE_WORD.fullmatch(name)]
+
+
+channel_argument = click.argument("channel", shell_complete=complete_channel)
+
+
 def default_store() -> Path:
     """Return the default path of the store."""
     return user_data_path("cablestore", appauthor=False) / "store"
@@ -81,8 +108,11 @@ def strict(command: click.Command) -> click.Command:
     return command
 
 
-def full_hash(store: CableStore, text: str) -> bytes:
-    """Return the hash that `text` names: all 64 hex digits, or the first few (at least 4) of a post in the store."""
+def full_hash(store: CableStore, text: str, *, with_deleted: bool = False) -> bytes:
+    """Return the hash that `text` names: all 64 hex digits, or the first few (at least 4) of a post in the store.
+
+    With `with_deleted`, a post that was deleted counts too.
+    """
     if len(text) == 64:
         return parse_hex(text, "a hash")
     prefix = text.lower()
@@ -90,7 +120,7 @@ def full_hash(store: CableStore, text: str) -> bytes:
         raise click.UsageError(
             f"{text!r} is not a hash: write 64 hex digits, or at least the first 4 of a post that is here"
         )
-    found = store.hashes_starting(prefix, 2)
+    found = store.hashes_starting(prefix, 2, with_deleted=with_deleted)
     if len(found) == 1:
         return found[0]
     raise click.UsageError(

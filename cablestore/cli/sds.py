@@ -38,7 +38,10 @@ _COLUMNS: Final = (
 
 @click.group()
 def sds() -> None:
-    """Inspect causal logs, which keep the messages of a channel in the same order for all members."""
+    """Inspect causal logs, which order messages by cause.
+
+    All members of a channel have the same order.
+    """
 
 
 def _serve_status(store: CableStore, out: Output) -> None:
