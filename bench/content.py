@@ -7,15 +7,18 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 from common import median, size, size_given, tell
 
-from cablestore.archive.content.client import download_file, upload_file
+from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.server import ContentServer
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.format.cid import Cid, DatasetHasher, manifest_cid
 
+T = TypeVar("T")
 REPEATS = size(5, tiny=1)
 TARGET_MB_PER_S = 30
 """Least rate of a fetch of 50 MB over loopback."""
@@ -59,6 +62,16 @@ def measure_store(folder: Path, data: bytes) -> None:
         )
 
 
+def asked(url: str, work: Callable[[ContentClient], Awaitable[T]]) -> T:
+    """Return what a client of a server gets."""
+
+    async def run() -> T:
+        async with ContentClient(url) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
 def measure_loopback(scratch: Path, data: bytes) -> None:
     """Upload to and download from a server in another process."""
     path = scratch / "data"
@@ -68,9 +81,13 @@ def measure_loopback(scratch: Path, data: bytes) -> None:
         assert server.stdin is not None
         assert server.stdout is not None
         url = server.stdout.readline().strip()
-        uploaded = upload_file(url, path)
-        rate("upload over loopback", len(data), median(lambda: upload_file(url, path), REPEATS))
-        elapsed_s = median(lambda: download_file(url, uploaded.cid, scratch / "copy"), REPEATS)
+        uploaded = asked(url, lambda client: client.upload_file(path))
+        rate(
+            "upload over loopback",
+            len(data),
+            median(lambda: asked(url, lambda client: client.upload_file(path)), REPEATS),
+        )
+        elapsed_s = median(lambda: asked(url, lambda client: client.download(uploaded.cid, scratch / "copy")), REPEATS)
         rate("download over loopback, each block verified", len(data), elapsed_s, TARGET_MB_PER_S)
         assert (scratch / "copy").read_bytes() == data
         server.stdin.close()

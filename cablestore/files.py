@@ -14,13 +14,13 @@ from cablestore.errors import CableStoreError, StorageError
 
 
 @contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError in a `with` into a StorageError that names the file."""
+def storage_errors(what: Path | str) -> Iterator[None]:
+    """Turn an OSError in a `with` into a StorageError that names the file, or says what failed."""
     try:
         yield
     except OSError as error:
         raise StorageError(
-            f"{path}: {error.strerror or error}. Check that it is there, free space and permissions"
+            f"{what}: {error.strerror or error}. Check that it is there, free space and permissions"
         ) from None
 
 

@@ -29,6 +29,7 @@ from cablestore.archive.format.profile import PROFILES, Entry, Topic
 from cablestore.archive.format.seal import is_sealed
 from cablestore.errors import ArchiveError, CableStoreError, StorageError
 from cablestore.index.tombstone import Tombstone, tombstones
+from cablestore.index.verdict import too_far_ahead
 from cablestore.limits import MAX_FUTURE_MS, MAX_TORRENT_SIZE_BYTES
 from cablestore.protocol.crypto import are_signed
 from cablestore.protocol.dialect import DIALECTS, LEGACY, Dialect
@@ -220,7 +221,7 @@ def _problem_of(posts: Sequence[Post]) -> str | None:
     newest_ms = int(time.time() * _MS_PER_S) + MAX_FUTURE_MS
     for post in posts:
         if post.timestamp_ms >= newest_ms:
-            return f"{post!r} is dated {post.timestamp_ms}, but posts must be dated before {newest_ms}"
+            return f"{post!r} would be refused: {too_far_ahead(post.timestamp_ms, newest_ms)}"
     return None
 
 

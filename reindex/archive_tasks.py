@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.archive import Archive
 from cablestore.archive.format.period import Period, week_of
 from cablestore.archive.format.profile import Profile, Topic, topics_of
@@ -30,6 +29,7 @@ from cablestore.index.runs import cut, read_bucket, write_run
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.waku import EVERYONE_TOPIC, content_topic
 from cablestore.reindex.job import ShuffledJob
 from cablestore.reindex.tasks import Batches, finish, leave, of_partition, reporting, settled
@@ -101,7 +101,7 @@ def _derive(job: WeeksJob, partition: int, raws: list[bytes], stones: list[Tombs
     rows: list[Row] = []
     for post, laid, _ in settled(job.dialect, raws, stones, counts):
         rows += [_stone_row(stone) for stone in laid if stone.is_effective]
-        if post is None or post.channel == RESERVED_CHANNEL:
+        if post is None or post.channel == ARCHIVES_CHANNEL:
             continue
         topic = content_topic(post.channel or None)
         first_posts_ms[topic] = min(post.timestamp_ms, first_posts_ms.get(topic, post.timestamp_ms))

@@ -87,8 +87,7 @@ def compare(dump: Iterable[Row], derived: DerivedRows, local_only: Iterable[Post
     found = (
         row for row in dump if row[0] not in (meta.META_KEY, SIZES_KEY) and not row[0].startswith(arrival_log.PREFIX)
     )
-    for due, present in side_by_side(expected, found):
-        key = (due or present or (b"",))[0]
+    for key, due, present in side_by_side(expected, found):
         of = views.setdefault(catalog.view_of(key) or "none", ViewDifference())
         of.rows += due is not None
         if due == present:

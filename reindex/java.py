@@ -22,7 +22,8 @@ ANSWER_TIMEOUT_S: Final = 30
 """Timeout of `java -version`, which takes a fraction of a second, or longer if the disk just woke up."""
 
 VECTOR_MODULE: Final = "jdk.incubator.vector"
-"""Module that Spark's launcher adds to every command line. A runtime without it refuses to start; Spark does not need it."""
+"""Module that Spark's launcher adds to every command line. A runtime without it refuses to start; Spark does not need
+it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,10 @@ def _properties(command: list[str]) -> tuple[str, Path] | str:
 
 
 def _home_without_vector_module(runtime: Path, home: Path) -> Path:
-    """Make a home of links to `runtime`. Only its `bin/java` is a script, which drops the argument that Java would refuse."""
+    """Make a home of links to `runtime`.
+
+    Only its `bin/java` is a script, which drops the argument that Java would refuse.
+    """
     (home / "bin").mkdir(parents=True, exist_ok=True)
     for entry in [*runtime.iterdir(), *(runtime / "bin").iterdir()]:
         link = home / entry.relative_to(runtime)

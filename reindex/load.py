@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -21,20 +20,11 @@ import msgpack
 from cablestore.errors import ReindexError
 from cablestore.index.leveldb import LevelDB, join_tables
 from cablestore.index.processes import process_pool
+from cablestore.index.runs import AFTER_ALL
 from cablestore.limits import PART_ROWS
 from cablestore.reindex.row_segments import RowDigest, RowSegment, read_rows
 
 _ROWS_WRITTEN: Final = 1_000
-_AFTER_ALL: Final = b"\xff"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedDatabase:
-    """Database with exactly the rows of the segments, verified by a digest of each segment."""
-
-    path: Path
-    rows: int
-    seconds: float
 
 
 def load(
@@ -42,20 +32,18 @@ def load(
     folder: Path,
     scratch: Path,
     *,
-    processes: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
-) -> LoadedDatabase:
-    """Load the segments in `folder`, which are in order of keys, into a LevelDB in `scratch`.
+) -> Path:
+    """Load the segments in `folder`, which are in order of keys, into a LevelDB in `scratch`. Returns its path.
 
     `progress` is called with the number of rows loaded and compared since the last call. Raises StorageError if writing
     fails, CorruptExportError for a damaged segment, ReindexError if the database does not hold what was written.
     """
-    started = time.perf_counter()
     scratch.mkdir(parents=True, exist_ok=True)
     parts = share_out(segments)
     paths = [scratch / f"part-{number:06d}" for number in range(len(parts))]
     work = [(path, folder, tuple(part)) for path, part in zip(paths, parts, strict=True)]
-    number = min(processes or os.cpu_count() or 1, len(parts))
+    number = min(os.cpu_count() or 1, len(parts))
     if number == 1:
         for arguments in work:
             progress(load_part(*arguments))
@@ -66,7 +54,7 @@ def load(
     path = scratch / "joined"
     shutil.rmtree(path, ignore_errors=True)
     join_tables(paths, path)
-    return LoadedDatabase(path, sum(segment.rows for segment in segments), time.perf_counter() - started)
+    return path
 
 
 def share_out(segments: Sequence[RowSegment]) -> list[list[RowSegment]]:
@@ -91,15 +79,12 @@ def load_part(path: Path, folder: Path, segments: tuple[RowSegment, ...]) -> int
         return rows
     mark.unlink(missing_ok=True)
     shutil.rmtree(path, ignore_errors=True)
-    database = LevelDB(path, create=True)
-    try:
+    with closing(LevelDB(path, create=True)) as database:
         for segment in segments:
             for block in read_rows(folder, segment):
                 for at in range(0, len(block), _ROWS_WRITTEN):
                     database.write(dict(block[at : at + _ROWS_WRITTEN]), sync=False)
         _compare(database, segments)
-    finally:
-        database.close()
     mark.write_text(content, encoding="utf-8")
     return rows
 
@@ -108,7 +93,7 @@ def _compare(database: LevelDB, segments: Sequence[RowSegment]) -> None:
     """Read the rows of each segment back and compare their number and BLAKE3."""
     with database.snapshot() as state:
         starts = [segment.first for segment in segments[1:]]
-        for segment, stop in zip(segments, [*starts, _AFTER_ALL], strict=True):
+        for segment, stop in zip(segments, [*starts, AFTER_ALL], strict=True):
             digest = RowDigest()
             # Rows missing at the end of the range show in their number.
             for rows in state.blocks(segment.first, stop):

@@ -1,7 +1,7 @@
-"""Archives of a large history, made from exports on Spark: byte for byte those that a node makes of a store with the same posts.
+"""Archives of a large history, made from exports on Spark: byte for byte those of a store with the same posts.
 
-Weeks are archived in parallel. The driver, which alone has the control node's key, adds what depends on other weeks: the
-position of each archive in `data`, and the index.
+Weeks are archived in parallel. The driver, which alone has the control node's key, adds what depends on other weeks:
+the position of each archive in `data`, and the index.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def make_archives(
 ) -> MadeArchives:
     """Make the archives of all weeks that ended by `now_ms` and that have posts in one of the exports.
 
-    In a folder with archives it continues as a node does. `identity` is the control node's, `key` the cabal key, None for
-    public archives; workers get `key` and never the identity. Workers and the driver must see the exports and `work`
-    under the same paths. `work` is by default beside the community's folder, and is removed at the end unless
+    In a folder with archives it continues as a node does. `identity` is the control node's, `key` the cabal key, None
+    for public archives; workers get `key` and never the identity. Workers and the driver must see the exports and
+    `work` under the same paths. `work` is by default beside the community's folder, and is removed at the end unless
     `keep_work`. After an interruption the next call continues. Raises ExportError, ArchiveError, ReindexError,
     StorageError.
     """

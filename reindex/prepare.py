@@ -26,8 +26,6 @@ from cablestore.reindex.job import Drops, ReindexJob
 
 _SAMPLED_INPUTS: Final = 6
 _SAMPLED_POSTS: Final = 15_000
-_PIECES_SIZE_BYTES: Final = 1_000
-"""Assumed size of the pieces of a post if there is no post to measure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +39,23 @@ class JobSources:
 
 def read_sources(exports: Sequence[Path], archives: Sequence[ArchiveSource] = ()) -> JobSources:
     """Read manifests of exports and verify indexes of archives. Raises ExportError, ArchiveError."""
-    manifests = read_manifests(exports) if exports or not archives else []
-    inputs: list[Input] = list(all_inputs(manifests))
-    dialects = [manifest.dialect for manifest in manifests]
-    for source in archives:
-        dialect, found = _read_archives(source)
-        if dialect != (dialects or [dialect])[0]:
-            raise ArchiveError(
-                f"the archives below {source.folder} are in the dialect {dialect.name}, the sources before them in "
-                f"{dialects[0].name}. A store has one dialect: reindex them separately"
+    if not exports and not archives:
+        raise ExportError("a reindexing needs an export to start from: `cablestore export` makes one")
+    manifests = [read_manifest(folder) for folder in exports]
+    found: list[tuple[Path, Dialect, Sequence[Input]]] = [
+        (each.folder, each.dialect, [SegmentInput(each.folder.absolute(), segment) for segment in each.segments])
+        for each in manifests
+    ]
+    found += [(source.folder, *_read_archives(source)) for source in archives]
+    first, dialect, _ = found[0]
+    for number, (folder, other, _) in enumerate(found):
+        if other != dialect:
+            kind = ExportError if number < len(exports) else ArchiveError
+            raise kind(
+                f"{folder} is in the dialect {other.name}, {first} in {dialect.name}. A store has one dialect: reindex them "
+                "separately"
             )
-        dialects.append(dialect)
-        inputs += found
-    return JobSources(dialects[0], manifests, tuple(inputs))
+    return JobSources(dialect, manifests, tuple(each for _, _, inputs in found for each in inputs))
 
 
 def _read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
@@ -64,26 +66,6 @@ def _read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
             raise
         raise ArchiveError(f"archives need {error.name}: run pip install 'cablestore[archive,reindex]'") from None
     return read_archives(source)
-
-
-def read_manifests(folders: Sequence[Path]) -> list[Manifest]:
-    """Read the manifests of exports. Raises ExportError, also if the exports are in different dialects."""
-    if not folders:
-        raise ExportError("a reindexing needs an export to start from: `cablestore export` makes one")
-    manifests = [read_manifest(folder) for folder in folders]
-    dialect = manifests[0].dialect
-    for manifest in manifests:
-        if manifest.dialect != dialect:
-            raise ExportError(
-                f"{manifest.folder} is in the dialect {manifest.dialect.name}, {manifests[0].folder} in {dialect.name}. "
-                "A store has one dialect: reindex them separately"
-            )
-    return manifests
-
-
-def all_inputs(manifests: Sequence[Manifest]) -> tuple[SegmentInput, ...]:
-    """Return all segments of all exports as inputs."""
-    return tuple(SegmentInput(m.folder.absolute(), segment) for m in manifests for segment in m.segments)
 
 
 def make_job(

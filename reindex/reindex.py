@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -34,7 +34,6 @@ from cablestore.index.rebuild import add_summaries, write_head
 from cablestore.index.runs import AFTER_ALL
 from cablestore.index.takeover import TakeoverReport, take_over
 from cablestore.index.view import REVERSE_NAME, Catalog
-from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post
 from cablestore.reindex.inputs import ArchiveSource
 from cablestore.reindex.job import Drops, claim_folder
@@ -105,7 +104,7 @@ def reindex(
     if derived.left_out:
         after = 0  # their posts may be only in the live database
     claim_folder(scratch)
-    new = _NewGeneration(out, scratch, derived, catalog, after, progress)
+    new = _NewGeneration(out, scratch, derived, catalog, after, progress, dict(derived.seconds))
     report = new.replace_views(views) if views else new.replace_all(drops)
     shutil.rmtree(scratch, ignore_errors=True)
     if not keep_work:
@@ -141,117 +140,107 @@ def _require_views(out: Path, catalog: Catalog) -> None:
             pass
 
 
+@dataclass(slots=True)
 class _NewGeneration:
-    """Database that becomes the next generation."""
+    """Database that becomes the next generation. `after` is how far the exports cover the arrival log."""
 
-    def __init__(
-        self, out: Path, scratch: Path, derived: DerivedRows, catalog: Catalog, after: int, progress: Progress
-    ) -> None:
-        self._out = out
-        self._scratch = scratch
-        self._derived = derived
-        self._catalog = catalog
-        self._after = after
-        self._progress = progress
-        self._dialect: Dialect = derived.dialect
-        self._seconds = dict(derived.seconds)
+    out: Path
+    scratch: Path
+    derived: DerivedRows
+    catalog: Catalog
+    after: int
+    progress: Progress
+    seconds: dict[str, float]
 
     def replace_all(self, drops: Drops) -> ReindexReport:
         """Load all rows, add what the live database got since, check and swap."""
         with self._timed("load"):
-            total = sum(segment.rows for segment in self._derived.segments)
-            loaded = load(
-                self._derived.segments, self._derived.folder, self._scratch, progress=self._counting("load", total)
+            total = sum(segment.rows for segment in self.derived.segments)
+            path = load(
+                self.derived.segments, self.derived.folder, self.scratch, progress=self._counting("load", total)
             )
         with (
-            locked_folder(self._out, create=True, dialect=self._dialect) as folder,
-            _live(folder, self._catalog) as live,
+            locked_folder(self.out, create=True, dialect=self.derived.dialect) as folder,
+            _live(folder, self.catalog) as live,
         ):
-            target = LevelDB(loaded.path)
-            try:
-                self._write_head(target, self._derived.sizes)
+            with closing(LevelDB(path)) as target:
+                self._write_head(target, self.derived.sizes)
                 with self._timed("catch up"):
 
                     def keeps(post: Post) -> bool:
                         return drops.reason(post) is None
 
-                    succession = take_over(live, target, self._dialect, self._catalog, self._after, keeps)
-            finally:
-                target.close()
-            checked = self._check(loaded.path, folder)
-            return self._swap(folder, loaded.path, loaded.rows, succession, checked)
+                    succession = take_over(live, target, self.derived.dialect, self.catalog, self.after, keeps)
+            checked = self._check(path, folder)
+            return self._swap(folder, path, total, succession, checked)
 
     def replace_views(self, views: frozenset[str]) -> ReindexReport:
         """Take the rows of these views from the segments and all others from the live database, check and swap."""
-        path = self._scratch / "views"
+        path = self.scratch / "views"
         shutil.rmtree(path, ignore_errors=True)
         with (
-            locked_folder(self._out, create=True, dialect=self._dialect) as folder,
-            _live(folder, self._catalog) as live,
+            locked_folder(self.out, create=True, dialect=self.derived.dialect) as folder,
+            _live(folder, self.catalog) as live,
         ):
             if live is None:
-                raise ExportError(f"there is no store at {self._out} whose views could be rebuilt: run without --views")
+                raise ExportError(f"there is no store at {self.out} whose views could be rebuilt: run without --views")
             self._refuse_later_posts(live)
-            target = LevelDB(path, create=True)
-            try:
-                with self._timed("load"):
-                    rows = self._mix(live, target, views)
-            finally:
-                target.close()
+            with closing(LevelDB(path, create=True)) as target, self._timed("load"):
+                rows = self._mix(live, target, views)
             checked = self._check(path, folder)
             return self._swap(folder, path, rows, TakeoverReport(), checked)
 
     def _refuse_later_posts(self, live: Reader) -> None:
         latest = arrival_log.next_sequence(live) - 1
-        if latest != self._after:
+        if latest != self.after:
             raise ExportError(
-                f"{latest - self._after:,} entries were added to the store's log after the export. Export it again: single views can "
+                f"{latest - self.after:,} entries were added to the store's log after the export. Export it again: single views can "
                 "be rebuilt only if the store has not changed"
             )
 
     def _mix(self, live: Reader, target: LevelDB, views: frozenset[str]) -> int:
         """Write the rows of the rebuilt views from the segments, and all others from the live database."""
         rebuilt = views | {REVERSE_NAME}
-        segments = [read_rows(self._derived.folder, segment) for segment in self._derived.segments]
+        segments = [read_rows(self.derived.folder, segment) for segment in self.derived.segments]
         own = [live.unseal(sealed) for _, sealed in live.prefix(PRIVATE_PREFIX)]
         # Summaries in the segments lack what local-only posts add.
-        again = [each for each in summaries(self._catalog) if own and self._catalog.view_of(each.prefix) in rebuilt]
+        again = [each for each in summaries(self.catalog) if own and self.catalog.view_of(each.prefix) in rebuilt]
         left_out = tuple(each.prefix for each in again)
         made = (row for row in chain.from_iterable(chain.from_iterable(segments)) if not row[0].startswith(left_out))
-        kept = (row for row in live.scan(b"", AFTER_ALL) if self._catalog.view_of(row[0]) not in rebuilt)
+        kept = (row for row in live.scan(b"", AFTER_ALL) if self.catalog.view_of(row[0]) not in rebuilt)
         sizes: Sizes = {name: size for name, size in decode_sizes(live.get(SIZES_KEY)).items() if name not in rebuilt}
         rows = 0
         with target.bulk_writer() as writer:
-            for batch in batches(with_local_only(made, own, self._catalog, rebuilt), _row_size_bytes):
+            for batch in batches(with_local_only(made, own, self.catalog, rebuilt), _row_size_bytes):
                 writer.put(batch)
-                sizes = add_sizes(sizes, measure(batch, self._catalog))
+                sizes = add_sizes(sizes, measure(batch, self.catalog))
                 rows += len(batch)
             for batch in batches(kept, _row_size_bytes):
                 writer.put(batch)
                 rows += len(batch)
-        added = add_summaries(live, target, self._catalog, again)
+        added = add_summaries(live, target, self.catalog, again)
         self._write_head(target, add_sizes(sizes, added))
         return rows + sum(count for count, _ in added.values())
 
     def _write_head(self, target: LevelDB, sizes: Sizes) -> None:
-        write_head(target, meta_row(self._catalog, self._dialect, FORMAT), sizes)
+        write_head(target, meta_row(self.catalog, self.derived.dialect, FORMAT), sizes)
 
     def _check(self, path: Path, folder: Folder) -> CheckReport:
         """Check the new database like any other. Raises ReindexError if anything is wrong."""
-        posts = sum(self._derived.posts.values())
+        posts = sum(self.derived.posts.values())
         with self._timed("check"):
             report = check_in_parts(
-                Origin(path, self._dialect, partial(unseal_with, folder.path / IDENTITY_FILE)),
-                self._catalog,
-                self._scratch / "check",
-                boundaries=[segment.first for segment in self._derived.segments],
+                Origin(path, self.derived.dialect, partial(unseal_with, folder.path / IDENTITY_FILE)),
+                self.catalog,
+                self.scratch / "check",
+                boundaries=[segment.first for segment in self.derived.segments],
                 posts=posts,
                 progress=self._counting("check", posts),
             )
         if not report.is_clean:
             raise ReindexError(
                 f"the new database is damaged, so the old one stays live: {report.problem_count:,} problems, the first: "
-                f"{report.problems[0]}. Remove {self._derived.folder} and run again; if that does not help, report it"
+                f"{report.problems[0]}. Remove {self.derived.folder} and run again; if that does not help, report it"
             )
         return report
 
@@ -261,13 +250,13 @@ class _NewGeneration:
         with self._timed("swap"):
             name = folder.adopt(path)
             folder.activate(name, keep=True)
-        return ReindexReport(self._derived, name, rows, succession, checked, self._seconds)
+        return ReindexReport(self.derived, name, rows, succession, checked, self.seconds)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
         started = time.perf_counter()
         yield
-        self._seconds[stage] = round(time.perf_counter() - started, 2)
+        self.seconds[stage] = round(time.perf_counter() - started, 2)
 
     def _counting(self, stage: str, total: int) -> Callable[[int], None]:
         done = 0
@@ -275,7 +264,7 @@ class _NewGeneration:
         def count(step: int) -> None:
             nonlocal done
             done += step
-            self._progress(stage, done, total)
+            self.progress(stage, done, total)
 
         return count
 

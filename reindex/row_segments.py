@@ -44,7 +44,7 @@ class RowSegment:
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Self:
-        """Read what `RowSegmentWriter.close` returned."""
+        """Read what `RowSegmentWriter.finish` returned."""
         sizes = {name: (int(rows), int(size)) for name, (rows, size) in fields["sizes"].items()}
         keys = {"first": bytes.fromhex(fields["first"]), "last": bytes.fromhex(fields["last"]), "sizes": sizes}
         return cls(**{**fields, **keys})
@@ -67,33 +67,26 @@ class RowDigest:
         return self._hasher.hexdigest()
 
 
-class RowSegmentWriter:
-    """Writer of one segment of rows, a context manager."""
+class RowSegmentWriter(SegmentWriter):
+    """Writer of one segment of rows."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._segment = SegmentWriter(path, _LEVEL)
+        super().__init__(path, _LEVEL)
         self._digest = RowDigest()
         self._first = self._last = b""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._segment.__exit__(*exc_info)
 
     def write(self, rows: list[Row]) -> None:
         """Append sorted rows."""
         for block in _blocks(rows):
             packed = msgpack.packb(block)
-            self._segment.write_packed(packed)
+            self.write_packed(packed)
             self._digest.add(packed, len(block))
         self._first = self._first or rows[0][0]
         self._last = rows[-1][0]
 
-    def close(self, sizes: Sizes) -> dict[str, Any]:
+    def finish(self, sizes: Sizes) -> dict[str, Any]:
         """Finish the file and return what `RowSegment.of` reads."""
-        written = self._segment.close()
+        written = self.close()
         return {
             "file": self._path.name,
             "first": self._first.hex(),

@@ -94,12 +94,12 @@ def session(
 ) -> Iterator[SparkSession]:
     """Start Spark, and end it with all its processes.
 
-    Without a `master` Spark runs in one process on `cores` cores, by default all. All its files are below `scratch`; its
-    output and that of its Python workers is appended to `log`. `options` are settings of Spark and override
+    Without a `master` Spark runs in one process on `cores` cores, by default all. All its files are below `scratch`;
+    its output and that of its Python workers is appended to `log`. `options` are settings of Spark and override
     `SQL_OPTIONS`. Memory is in Java's notation: "900m", "4g".
 
-    Under spark-submit the session is as spark-submit was told: only those `options` have an effect that can be set while
-    Spark runs.
+    Under spark-submit the session is as spark-submit was told: only those `options` have an effect that can be set
+    while Spark runs.
 
     Raises ReindexError if PySpark is not installed, there is no Java, or Spark does not start. An error of Spark in the
     body becomes a ReindexError too, with the line that explains it.
@@ -230,8 +230,8 @@ def _settings(scratch: Path, master: str, driver_memory: str) -> dict[str, str]:
         "spark.master": master,
         "spark.app.name": "cablestore",
         "spark.driver.memory": driver_memory,
-        # Native libraries are unpacked there. Java only passes blobs on, and a better compilation of its code costs 2 s in
-        # every run. The user's own extraJavaOptions follow.
+        # Native libraries are unpacked there. Java only passes blobs on, and a better compilation of its code costs 2 s
+        # in every run. The user's own extraJavaOptions follow.
         "spark.driver.defaultJavaOptions": f'"-Djava.io.tmpdir={temporary}" -XX:-UsePerfData -XX:TieredStopAtLevel=1',
         "spark.local.dir": str(temporary),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
@@ -346,7 +346,7 @@ def _java_errors() -> tuple[type[Exception], ...]:
 
 
 def _is_of_ctrl_c(error: BaseException) -> bool:
-    """Tell whether Ctrl-C caused an error: it cuts the connection, and later calls of PySpark fail and hide the interrupt."""
+    """Tell whether Ctrl-C caused an error: it cuts the connection, and failing calls of PySpark hide the interrupt."""
     context = error.__context__
     return context is not None and (isinstance(context, KeyboardInterrupt) or _is_of_ctrl_c(context))
 

@@ -163,14 +163,13 @@ def stages(ran: JobReport, spark: SparkOptions | None = None, progress: Progress
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+@dataclass(frozen=True, slots=True)
 class Stages:
     """Runner of the stages of one job in one Spark session. Finished work is skipped."""
 
-    def __init__(self, spark: SparkSession, ran: JobReport, progress: Progress) -> None:
-        self._spark = spark
-        self._ran = ran
-        self._progress = progress
-        self._work = ran.folder
+    spark: SparkSession
+    ran: JobReport
+    progress: Progress
 
     def inspect(
         self, inputs: tuple[Input, ...], *, skip_corrupt: bool, catalog: Catalog | None = None
@@ -181,39 +180,40 @@ class Stages:
         views = None if catalog is None else dumps(catalog)  # type: ignore[no-untyped-call]
         whole = []
         numbers = self._numbers(range(len(inputs)), shares_for(inputs))
-        table = numbers.mapInArrow(tasks.inspect(inputs, self._work, views), "report string not null")
+        table = numbers.mapInArrow(tasks.inspect(inputs, self.ran.folder, views), "report string not null")
         for report in self._stage("inspect", table):
             source = inputs[report["input"]]
             if "problem" not in report:
                 self._find_probe(report)
                 whole.append(source)
             elif skip_corrupt:
-                self._ran.left_out[source.name] = report["problem"]
+                self.ran.left_out[source.name] = report["problem"]
             else:
                 raise source.error(f"{report['problem']}. Copy it again, or leave it out with --skip-corrupt")
         return tuple(whole)
 
     def _find_probe(self, report: dict[str, Any]) -> None:
         try:
-            (self._work / report["probe"]).unlink()
+            (self.ran.folder / report["probe"]).unlink()
         except FileNotFoundError:
             raise ReindexError(
-                f"the driver does not see what the worker on {report['host']} writes to {self._work}. Name a folder with "
+                f"the driver does not see what the worker on {report['host']} writes to {self.ran.folder}. Name a folder with "
                 "--work that all machines share under the same path"
             ) from None
 
     def derive(self, job: ShuffledJob, task: Callable[[tasks.Batches], tasks.Batches]) -> list[dict[str, Any]]:
         """Run `task`, which settles every hash of a partition. Returns the reports of all partitions with content."""
-        missing = frozenset(range(job.partitions)) - _reported(self._work, "derived")
-        if missing and not _is_done(self._work, "derived"):
+        done = self.ran.folder / "derived.done"
+        missing = frozenset(range(job.partitions)) - _reported(self.ran.folder, "derived")
+        if missing and not done.exists():
             inputs = self._numbers(range(len(job.inputs)), shares_for(job.inputs))
             blobs = inputs.mapInArrow(tasks.read(job, missing), "partition int not null, blob binary not null")
             by_hash = blobs.repartitionById(job.partitions, "partition")
             self._stage("derive", by_hash.mapInArrow(task, "report string not null"))
-            (self._work / "derived.done").touch()
-        reports = _reports(self._work, "derived")
+            done.touch()
+        reports = _reports(self.ran.folder, "derived")
         for report in reports:
-            self._ran.counts.update(report["counts"])
+            self.ran.counts.update(report["counts"])
         return reports
 
     def each(
@@ -228,11 +228,11 @@ class Stages:
 
         Each number has a task of its own, or all are spread over this many `shares`.
         """
-        finished = _reported(self._work, reported)
+        finished = _reported(self.ran.folder, reported)
         missing = [number for number in numbers if number not in finished]
         if missing:
             self._stage(name, self._numbers(missing, shares).mapInArrow(task, "report string not null"))
-        return _reports(self._work, reported)
+        return _reports(self.ran.folder, reported)
 
     def _numbers(self, numbers: Sequence[int], shares: int | None = None) -> DataFrame:
         """Return a table of these numbers, one per task, or spread over `shares` tasks."""
@@ -242,17 +242,17 @@ class Stages:
         def pick(batches: tasks.Batches) -> tasks.Batches:
             return tasks.pick(batches, chosen)
 
-        return self._spark.range(0, len(chosen), 1, count).mapInArrow(pick, "number long not null")
+        return self.spark.range(0, len(chosen), 1, count).mapInArrow(pick, "number long not null")
 
     def _stage(self, name: str, table: DataFrame) -> list[dict[str, Any]]:
         """Run a stage and return its reports. Raises the first error among them."""
         started = time.perf_counter()
-        self._spark.sparkContext.setJobDescription(name)
+        self.spark.sparkContext.setJobDescription(name)
         with self._watching(name):
             rows = table.collect()  # a line of JSON for each task
         reports: list[dict[str, Any]] = [json.loads(row.report) for row in rows]
-        self._ran.seconds[name] = round(time.perf_counter() - started, 2)
-        self._ran.task_seconds[name] = [report["seconds"] for report in reports]
+        self.ran.seconds[name] = round(time.perf_counter() - started, 2)
+        self.ran.task_seconds[name] = [report["seconds"] for report in reports]
         for report in reports:
             if "error" in report:
                 raise tasks.error_of(report)
@@ -265,8 +265,8 @@ class Stages:
 
         def watch() -> None:
             while not done.wait(_POLL_S):
-                for stage in stage_progress(self._spark):
-                    self._progress(name, stage.tasks_done, stage.tasks_total)
+                for stage in stage_progress(self.spark):
+                    self.progress(name, stage.tasks_done, stage.tasks_total)
 
         watcher = Thread(target=watch, name="cablestore-progress", daemon=True)
         watcher.start()
@@ -313,7 +313,3 @@ def _reports(work: Path, stage: str) -> list[dict[str, Any]]:
 
 def _reported(work: Path, stage: str) -> frozenset[int]:
     return frozenset(int(path.stem.rpartition("-")[2]) for path in work.glob(f"{stage}-*.json"))
-
-
-def _is_done(work: Path, stage: str) -> bool:
-    return (work / f"{stage}.done").exists()

@@ -158,7 +158,7 @@ def add_up(job: ReindexJob, segments: Sequence[RowSegment]) -> Callable[[Batches
                 writer.write(batch)
                 sizes = add_sizes(sizes, measure(batch, job.catalog))
             if sizes:
-                made.append(writer.close(sizes))
+                made.append(writer.finish(sizes))
         return finish(job.folder / f"added-{index:06d}.json", {"summary": index, "segments": made})
 
     return reporting(make)
@@ -274,7 +274,7 @@ def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, A
         return []
     with RowSegmentWriter(job.folder / file) as writer:
         writer.write(rows)
-        return [writer.close(measure(rows, job.catalog))]
+        return [writer.finish(measure(rows, job.catalog))]
 
 
 def settled(dialect: Dialect, raws: list[bytes], stones: list[Tombstone], counts: Counter[str]) -> Iterator[Settled]:

@@ -37,14 +37,14 @@ seeds.replace_system()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest) -> None:
-    """What several tests share goes by its own name: which of them comes first is chance."""
+    """Seed what several tests share by its own name: which of them comes first is chance."""
     if fixturedef.scope != "function":
         seeds.begin(f"{fixturedef.baseid} {fixturedef.argname} {getattr(request, 'param_index', '')}")
 
 
 @pytest.fixture(autouse=True)
 def rng(request: pytest.FixtureRequest) -> random.Random:
-    """Seed all randomness of a test by its name; a generator for its own use."""
+    """Seed all randomness of a test by its name; return a generator for its own use."""
     return seeds.begin(request.node.nodeid.rpartition("/")[2])
 
 
@@ -73,7 +73,7 @@ def _is_left_out(item: pytest.Item, tier: str) -> bool:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[CableStore]:
-    """A store in a folder; whatever a test does to it, it must be whole afterwards."""
+    """Yield a store in a folder. It must be whole after the test."""
     with CableStore.open(tmp_path / "store") as opened:
         yield opened
         report = opened.check()
@@ -82,7 +82,7 @@ def store(tmp_path: Path) -> Iterator[CableStore]:
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """The optional folder with large real data."""
+    """Return the optional folder with large real data."""
     folder = os.environ.get("CABLESTORE_DATA")
     if not folder or not Path(folder).is_dir():
         pytest.skip("CABLESTORE_DATA names no folder")
@@ -91,7 +91,7 @@ def data() -> Path:
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An export with several segments of both kinds."""
+    """Return an export with several segments of both kinds."""
     folder = tmp_path_factory.mktemp("whole") / "export"
     manifest = export(some_posts(), folder, LEGACY, segment_size_bytes=600)
     assert len(manifest.post_segments) > 2
@@ -119,7 +119,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
 
 @pytest.fixture
 def chat(store: CableStore) -> CableStore:
-    """A channel of 25 messages by three people, with joins and deletions among them."""
+    """Return a channel of 25 messages by three people, with joins and deletions among them."""
     posts = [ANN.named("Ann"), ANN.join("default"), BOB.join("default")]
     posts += [(ANN, BOB, CYD)[i % 3].text("default", str(i), at=START_MS + 1000 * i) for i in range(25)]
     gone = ANN.text("default", "gone", at=START_MS + 5500)
@@ -129,7 +129,7 @@ def chat(store: CableStore) -> CableStore:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A store with a few posts, closed."""
+    """Return a store with a few posts, closed."""
     path = tmp_path / "store"
     with CableStore.open(path) as store:
         store.info(name="Me")
@@ -148,7 +148,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def serving() -> Iterator[Callable[..., Served]]:
-    """Start `serve`; ends what still runs after the test."""
+    """Yield a function that starts `serve`; end what still runs after the test."""
     started: list[Served] = []
 
     def start(store: Path, *arguments: object, **more: str) -> Served:

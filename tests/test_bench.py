@@ -1,4 +1,4 @@
-"""Every benchmark runs, at a tiny size: what its figures are is for `make bench` to say."""
+"""Every benchmark runs, at a tiny size; its figures are for `make bench`."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_the_readme_names_every_command() -> None:
 
 
 def test_the_changelog_begins_with_this_version() -> None:
-    """But for what is marked as unreleased."""
+    """Except the names that are marked as unreleased."""
     first = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert first is not None
     assert first[1] == cablestore.__version__

@@ -1,4 +1,4 @@
-"""One word for one thing: no class name stands for two classes of the product."""
+"""One word for one thing: no class name is used for two classes of the product."""
 
 from __future__ import annotations
 

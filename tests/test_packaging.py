@@ -22,7 +22,7 @@ def python(code: str, cwd: Path, *options: str) -> subprocess.CompletedProcess[s
 
 
 def modules_in_tree() -> set[str]:
-    """Every module, as the path that it has when installed."""
+    """Return every module, as the path that it has when installed."""
     found = {f"cablestore/{p.relative_to(ROOT / 'cablestore')}" for p in (ROOT / "cablestore").rglob("*.py")}
     for name in ("views", "reindex"):
         found |= {f"cablestore/{name}/{p.relative_to(ROOT / name)}" for p in (ROOT / name).rglob("*.py")}
@@ -107,7 +107,7 @@ def test_only_the_extra_needs_spark() -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist, and the wheel that was made from it: of a copy, for building writes into the source."""
+    """Yield a folder with the sdist, and the wheel made from it: of a copy, because building writes into the source."""
     folder, source = tmp_path_factory.mktemp("dist"), tmp_path_factory.mktemp("copy") / "source"
     shutil.copytree(ROOT, source, symlinks=True, ignore=shutil.ignore_patterns(".*", "*.egg-info", "build", "dist"))
     command = [sys.executable, "-m", "build", "--outdir", str(folder), str(source)]

@@ -3,8 +3,8 @@
     !data!<hash>    -> the post, as it was signed
     !private!<hash> -> a local-only post of the store's own user, sealed (moderation.md 4.5.2)
 
-All other rows can be rebuilt from these two and from the tombstones. Local-only posts have a prefix of their own. Answers and
-exports read only `!data!`, so they cannot disclose one.
+All other rows can be rebuilt from these two and from the tombstones. Local-only posts have a prefix of their own.
+Answers and exports read only `!data!`, so they cannot disclose one.
 """
 
 from typing import Final

@@ -4,19 +4,20 @@
                                              and, where there are more deletions, a list of their [time, hash]
     !chat!target!<target hash>           -> empty (fold): there are tombstones of it
 
-The seed has `!chat!deleted!<hash> -> 1`. That row has two faults. A deletion that arrives before its target would let anyone delete
-what others will write. And the row does not tell how the histories of other posts run through the deleted one.
+The seed has `!chat!deleted!<hash> -> 1`. That row has two faults. A deletion that arrives before its target would let
+anyone delete what others will write. And the row does not tell how the histories of other posts run through the deleted
+one.
 
-If an author deletes a post several times, the earliest deletion counts, by (timestamp, hash). The next ones, MAX_DELETIONS_LISTED in
-all, are kept because a channel's history lists them too (wire.md 6.3.2.3). Most posts that arrive are no target. One look-up by
-hash tells this.
+If an author deletes a post several times, the earliest deletion counts, by (timestamp, hash). The next ones,
+MAX_DELETIONS_LISTED in all, are kept because a channel's history lists them too (wire.md 6.3.2.3). Most posts that
+arrive are no target. One look-up by hash tells this.
 
-Tombstones are no fold, because a part of them, the skeleton, comes from posts that are gone. A rebuild needs the posts and the
-tombstones, and nothing else.
+Tombstones are no fold, because a part of them, the skeleton, comes from posts that are gone. A rebuild needs the posts
+and the tombstones, and nothing else.
 
-If the store saw the post, the skeleton is the post's own. Otherwise it is what another store told: under each author that was told,
-the skeleton with the least encoding. Such a row depends on what was told and not on the order. It is replaced when the post
-arrives, alive or dead.
+If the store saw the post, the skeleton is the post's own. Otherwise it is what another store told: under each author
+that was told, the skeleton with the least encoding. Such a row depends on what was told and not on the order. It is
+replaced when the post arrives, alive or dead.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """Views of installed packages, which name them by entry points of the group `cablestore.views`.
 
-An entry point is a `View` or a list of them. The command line and Spark's workers add these views to cablestore's own. They load
-no other code: a store's folder holds names of views, but names no module.
+An entry point is a `View` or a list of them. The command line and Spark's workers add these views to cablestore's own.
+They load no other code: a store's folder holds names of views, but names no module.
 """
 
 from collections.abc import Callable

@@ -4,12 +4,13 @@
     !link!<linked hash>!<channel>!<linking hash>!<author> -> empty, for those of them that their author deleted
     !head!<channel>!<hash>                                -> one byte: 1 here, 2 linked to, 4 dead, added up (fold)
 
-A head is a post of a channel that no post of that channel links to (wire.md 5.1.2.1). Links from other channels do not count.
-Otherwise anyone could take a channel's heads away from outside it.
+A head is a post of a channel that no post of that channel links to (wire.md 5.1.2.1). Links from other channels do not
+count. Otherwise anyone could take a channel's heads away from outside it.
 
-The fold keeps a row for what is not settled: heads (1), posts that are linked to but not here (2), and dead posts (5, 7). The links
-of dead posts stay, so that histories run through them. A post that is here and linked to is settled and has no row; most posts
-are. Other stores may name several authors for one dead post, so the links of a dead post have its author in the key.
+The fold keeps a row for what is not settled: heads (1), posts that are linked to but not here (2), and dead posts (5,
+7). The links of dead posts stay, so that histories run through them. A post that is here and linked to is settled and
+has no row; most posts are. Other stores may name several authors for one dead post, so the links of a dead post have
+its author in the key.
 """
 
 from binascii import hexlify
@@ -125,7 +126,10 @@ def _split(key: bytes) -> tuple[bytes, bytes]:
 
 
 def heads(reader: Reader, channel: str) -> Iterator[bytes]:
-    """Yield the hashes of a channel's heads, in order of hashes. A deleted head stays a head until a post links to it."""
+    """Yield the hashes of a channel's heads, in order of hashes.
+
+    A deleted head stays a head until a post links to it.
+    """
     for digest, bits in _unsettled(reader, channel):
         if bits & _HERE and not bits & _LINKED:
             yield digest

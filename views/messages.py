@@ -3,9 +3,10 @@
     !chat!text!<channel>!<mono-ts>          -> hash of the post/text
     !chat!text!<channel>!<mono-ts>!<target> -> hash of the post/delete that deleted <target> in this channel
 
-A post/delete names no channel. It has a row in the channel of each post that it deleted, as soon as that post was seen. The row
-follows from the tombstone. If a post was deleted several times, the earliest MAX_DELETIONS_LISTED deletions have rows. A
-post/delete that deleted several posts of a channel has that many rows next to each other, and readers take the hash once.
+A post/delete names no channel. It has a row in the channel of each post that it deleted, as soon as that post was seen.
+The row follows from the tombstone. If a post was deleted several times, the earliest MAX_DELETIONS_LISTED deletions
+have rows. A post/delete that deleted several posts of a channel has that many rows next to each other, and readers take
+the hash once.
 """
 
 from collections.abc import Iterator

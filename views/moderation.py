@@ -4,15 +4,15 @@
     !moderation!state!<channel>!<mono-ts>!<pubkey>!<act>          -> hash of the post/role or post/moderation, then its targets
     !moderation!about!<channel>!<pubkey>!<act>!<target>!<mono-ts> -> empty, for the same posts, a row a target
 
-An empty channel is the whole cabal (moderation.md 4.1). `<act>` is the digit of the action, or `r` for a role. A target is the
-32-byte key of a user or the hash of a post. It is empty if the act is on the channel itself.
+An empty channel is the whole cabal (moderation.md 4.1). `<act>` is the digit of the action, or `r` for a role. A target
+is the 32-byte key of a user or the hash of a post. It is empty if the act is on the channel itself.
 
-The first two are in order of time, so that all acts since a time are one range. The third tells in one step whether a post is still
-relevant. A role is, until its author gives the recipient another one in that channel (4.2.3). An action is, until its author undoes
-it (4.4.2).
+The first two are in order of time, so that all acts since a time are one range. The third tells in one step whether a
+post is still relevant. A role is, until its author gives the recipient another one in that channel (4.2.3). An action
+is, until its author undoes it (4.4.2).
 
-Local-only posts (4.5) have no rows, so peers are not told of them. What they undo for their author alone stays relevant for
-everybody else. If it went missing, peers would know of the local-only post.
+Local-only posts (4.5) have no rows, so peers are not told of them. What they undo for their author alone stays relevant
+for everybody else. If it went missing, peers would know of the local-only post.
 """
 
 from collections.abc import Iterator
@@ -70,7 +70,7 @@ def act_of(post: Post) -> Act | None:
 
 
 def rows(post: Post) -> list[Row]:
-    """Return one row for a post/block or post/unblock, several for a post/role or post/moderation, none for a local-only post."""
+    """Return one row for post/block or post/unblock, several for post/role or post/moderation, none if local-only."""
     if isinstance(post.body, Block | Unblock) and not post.is_local_only:
         return [(BLOCK_PREFIX + post.sort_time, post.hash)]
     act = act_of(post)

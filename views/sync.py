@@ -6,13 +6,15 @@
     !sync!sum!<set>!<node>~      -> of each part of a node: label, count u64, XOR u8[32], sum modulo 2^256 u8[32]
     !sync!sum!<set>!~            -> the same of a set's parts; before them, of its newest leaf: size of the name u8, name, the same numbers
 
-Each post is in two sets: in the set of all posts, whose name is empty, and in its channel's. Posts without a channel are in the set
-`"`; no channel has this name in keys. A channel's post/text have their rows in `!chat!text!`. Local-only posts are in no set.
+Each post is in two sets: in the set of all posts, whose name is empty, and in its channel's. Posts without a channel
+are in the set `"`; no channel has this name in keys. A channel's post/text have their rows in `!chat!text!`. Local-only
+posts are in no set.
 
-Not in the seed. Set reconciliation asks for the fingerprint and the k-th post of any range (WAKU-SYNC). A node is a beginning of
-<mono-ts>, and its parts are one digit longer. There is a row for the whole set and for each node with more than 128 posts. So any
-range is a few rows and the posts near its ends. The newest posts, those of the last part without a row, are summed in the row of
-the set alone, so that one more of them changes one row. Which rows there are depends on the posts alone.
+Not in the seed. Set reconciliation asks for the fingerprint and the k-th post of any range (WAKU-SYNC). A node is a
+beginning of <mono-ts>, and its parts are one digit longer. There is a row for the whole set and for each node with more
+than 128 posts. So any range is a few rows and the posts near its ends. The newest posts, those of the last part without
+a row, are summed in the row of the set alone, so that one more of them changes one row. Which rows there are depends on
+the posts alone.
 """
 
 from collections.abc import Iterator
@@ -47,7 +49,7 @@ def sets(post: Post) -> list[bytes]:
 
 
 def rows(post: Post) -> list[Row]:
-    """Return the row of a post in the set of all posts and, unless it is a post/text, the one in the set of its channel."""
+    """Return the row of a post in the set of all posts and, unless it is a post/text, in the set of its channel."""
     if not _may_travel(post):
         return []
     row = (b"!sync!id!!" + post.sort_time, post.hash)
@@ -57,7 +59,7 @@ def rows(post: Post) -> list[Row]:
 
 
 def sets_of(channels: frozenset[str] | None) -> list[bytes]:
-    """Return the names of the sets with the posts of these channels and those without a channel; for None, with all posts."""
+    """Return the names of the sets with posts of these channels and of no channel; for None, with all posts."""
     return [ALL] if channels is None else sorted({NO_CHANNEL, *map(escape, channels)})
 
 

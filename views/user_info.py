@@ -3,8 +3,8 @@
     !user!info!<pubkey>!<mono-ts>  -> hash of the post/info
     !user!latest!info!<pubkey>     -> moment (8 bytes of timestamp, 32 of hash) | msgpack list of [key, value] (fold)
 
-The latest post/info is the whole truth about its author (wire.md 6.2.4). A property that it leaves out is back at its default,
-whatever earlier ones said. So there is no row for each property, as there is in the seed.
+The latest post/info is the whole truth about its author (wire.md 6.2.4). A property that it leaves out is back at its
+default, whatever earlier ones said. So there is no row for each property, as there is in the seed.
 """
 
 from typing import Final

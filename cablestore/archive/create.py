@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from cablestore.archive.folder import SCRATCH_PREFIX, ArchiveFolder
 from cablestore.archive.format.archive import Archive
 from cablestore.archive.format.period import Period, week_of
-from cablestore.archive.format.profile import Topic, profile_named, topics_of
+from cablestore.archive.format.profile import Profile, Topic, topics_of
 from cablestore.archive.weeks import archives_of, by_week, messages_of, stones_by, topics_in
 from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
 from cablestore.export.records import records_in_order
@@ -28,7 +28,7 @@ from cablestore.index.meta import SIZES_KEY, Size, decode_sizes
 from cablestore.index.processes import process_pool
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
-from cablestore.protocol.dialect import dialect_named
+from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.waku import EVERYONE_TOPIC
 from cablestore.store.store import CableStore
 
@@ -37,16 +37,8 @@ _SHARED_OUT_FROM_POSTS: Final = 200_000
 _AHEAD: Final = 3
 """Weeks in work for each process. A week and its archives take at most 60 MB, unless it has several archives."""
 
-
-class _CreateOptions(NamedTuple):
-    """Settings of all archives, in a form that can be sent to other processes.
-
-    The only secret in them is the cabal key.
-    """
-
-    profile: str
-    dialect: str
-    key: bytes | None
+_Made = tuple[int, list[Archive], list[bytes]]
+"""The number of posts of a week, their archives, and the hashes of posts that are too large for any archive."""
 
 
 class _Week(NamedTuple):
@@ -83,8 +75,9 @@ def create_archives(
             writer = ArchiveWriter(folder, plan, deletions_of_earlier_weeks(reader))
             lists = records_in_order(reader, Path(scratch), progress=progress)
             weeks = _weeks(reader, writer, plan, by_week(lists, now_ms))
-            recipe = _CreateOptions(plan.profile.name, plan.dialect.name, plan.key)
-            for posts, archives, oversize in _made(recipe, weeks, _processes_for(reader, processes)):
+            # Other processes do not get the plan, because it has the secret key of the identity.
+            make = partial(_make, plan.profile, plan.dialect, plan.key)
+            for posts, archives, oversize in _made(make, weeks, _processes_for(reader, processes)):
                 writer.add(archives, oversize)
                 progress(posts)
         return writer.finish()
@@ -113,29 +106,25 @@ def _weeks(
         yield _Week(period, topics_of(plan.profile, topics), missing, stones)
 
 
-def _made(
-    recipe: _CreateOptions, weeks: Iterable[_Week], processes: int
-) -> Iterator[tuple[int, list[Archive], list[bytes]]]:
-    """Yield the result of `_make` for each week, in order."""
+def _made(make: Callable[[_Week], _Made], weeks: Iterable[_Week], processes: int) -> Iterator[_Made]:
+    """Yield what `make` returns for each week, in order."""
     if processes == 1:
-        yield from map(partial(_make, recipe), weeks)
+        yield from map(make, weeks)
         return
     with process_pool(processes) as pool:
-        under_way: deque[Future[tuple[int, list[Archive], list[bytes]]]] = deque()
+        under_way: deque[Future[_Made]] = deque()
         for week in weeks:
-            under_way.append(pool.submit(_make, recipe, week))
+            under_way.append(pool.submit(make, week))
             if len(under_way) == _AHEAD * processes:
                 yield under_way.popleft().result()
         while under_way:
             yield under_way.popleft().result()
 
 
-def _make(recipe: _CreateOptions, week: _Week) -> tuple[int, list[Archive], list[bytes]]:
-    """Return the number of posts, their archives, and the hashes of posts that are too large for any archive."""
-    profile, dialect = profile_named(recipe.profile), dialect_named(recipe.dialect)
+def _make(profile: Profile, dialect: Dialect, key: bytes | None, week: _Week) -> _Made:
     with gc_paused():
         messages = messages_of(week.records, dialect)
-        archives, oversize = archives_of(profile, week.period, week.topics, messages, week.stones, recipe.key)
+        archives, oversize = archives_of(profile, week.period, week.topics, messages, week.stones, key)
     return len(week.records), archives, oversize
 
 

@@ -1,6 +1,6 @@
 """Fetching a community's archives by a link of either kind: first the index, verified, then the archives that are wanted.
 
-    with fetching(parse_link(link), folder, control_key, store.dialect, Sources(peers=peers)) as community:
+    with fetching(parse_link(link), folder, control_key, store.dialect, ArchiveSources(peers=peers)) as community:
         entries = wanted(community.verified, imported)
         for entry, found in import_noted(store, community.verified, community.fetch(entries), imported):
             print(entry.period, found.posts)
@@ -26,8 +26,8 @@ from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.format.profile import Entry
 from cablestore.archive.local import LocalArchives, cid_archives, community_folder, torrent_archives
-from cablestore.archive.member import cid_of, fetched_from, span_of, verified_by_any_profile
-from cablestore.archive.remote import ByteProgress
+from cablestore.archive.member import verified_by_any_profile
+from cablestore.archive.remote import ByteProgress, PlaceT, Remote, Span
 from cablestore.errors import ArchiveError
 from cablestore.limits import METADATA_TIMEOUT_S, STALL_TIMEOUT_S
 from cablestore.protocol.dialect import Dialect
@@ -119,7 +119,8 @@ class _FetchTask:
                 TorrentEngine(self._config(self.folder)) as engine,
                 engine.open(torrent, community=community) as remote,
             ):
-                yield from fetched_from(remote, entries, span_of, progress)
+                places = {Span(entry.offset_bytes, entry.size_bytes): entry for entry in entries}
+                yield from _fetched(remote, places, progress)
 
         yield RemoteArchives(verified, fetch)
 
@@ -135,7 +136,7 @@ class _FetchTask:
             files.put_index(cid)
             yield RemoteArchives(
                 verified,
-                lambda entries, progress: fetched_from(remote, entries, cid_of, progress) if entries else iter(()),
+                lambda entries, progress: _fetched(remote, {entry.cid or "": entry for entry in entries}, progress),
             )
 
     def _verified(self, data: bytes, data_size_bytes: int | None) -> VerifiedIndex:
@@ -175,6 +176,15 @@ class _FetchTask:
 
 
 _Local = Callable[[Path, bytes, Dialect, bytes | None], LocalArchives | None]
+
+
+def _fetched(
+    remote: Remote[PlaceT], entries: dict[PlaceT, Entry], progress: ByteProgress | None
+) -> Iterator[tuple[Entry, bytes]]:
+    """Yield archives with their bytes as they come. `entries` are by their places on the remote."""
+    if entries:
+        for place, stored in remote.fetch([*entries], progress):
+            yield entries[place], stored
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""The folder of a community's archives: `data`, to which archives are appended, and `index`, which says which of it counts.
+"""A community's folder: `data`, to which archives are appended, and `index`, which says which part of it counts.
 
     data     archives back to back, whole pieces each
     index    the index, written whole under another name and renamed
@@ -58,7 +58,7 @@ class ArchiveFolder:
             return not try_lock(descriptor, shared=True)
 
     def state(self) -> tuple[int, ...] | None:
-        """Return numbers that change with every change of `data` or the index, or None if one of the files is missing."""
+        """Return numbers that change with every change of `data` or the index; None if one of them is missing."""
         with storage_errors(self.path):
             try:
                 data, index = self.data_path.stat(), self.index_path.stat()
@@ -94,7 +94,8 @@ class ArchiveFolder:
             stored = file.read(entry.size_bytes)
         if len(stored) != entry.size_bytes:
             raise ArchiveError(
-                f"{self.data_path} ends within archive {entry.archive_id}. Fetch it again, or make the archives again from scratch"
+                f"{self.data_path} ends within archive {entry.archive_id}. Fetch it again, or make the archives again "
+                "from scratch"
             )
         return stored
 

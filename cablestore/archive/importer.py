@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.archive import verified_posts
 from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.period import Period
@@ -25,6 +24,7 @@ from cablestore.index.tombstone import Tombstone
 from cablestore.index.verdict import Verdict
 from cablestore.index.view import ALL_TYPES
 from cablestore.protocol.body import Delete
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.post import Post, decode_post
 from cablestore.protocol.waku import content_topic
 from cablestore.store.intake import IntakeBatch
@@ -54,14 +54,7 @@ class ArchiveImportReport:
 
     def __add__(self, other: ArchiveImportReport) -> ArchiveImportReport:
         """Return the sum of both."""
-        return ArchiveImportReport(
-            self.archives + other.archives,
-            self.posts + other.posts,
-            self.known + other.known,
-            self.deleted + other.deleted,
-            self.deleted_here + other.deleted_here,
-            self.removed + other.removed,
-        )
+        return ArchiveImportReport(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
 def import_deletions(store: CableStore, verified: VerifiedIndex) -> list[bytes]:
@@ -195,7 +188,7 @@ def posts_beside(reader: Reader, profile: Profile, entry: Entry, known: set[byte
     if not types:
         return
     topics = frozenset(entry.topics)
-    reserved = content_topic(RESERVED_CHANNEL)
+    reserved = content_topic(ARCHIVES_CHANNEL)
     for public_key in author.authors(reader):
         for digest in author.between(reader, public_key, types, *entry.period):
             post = None if digest in known else reader.post(digest)

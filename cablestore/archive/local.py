@@ -90,7 +90,8 @@ def _check_whole(archives: LocalArchives) -> None:
     if missing:
         named = ", ".join(sorted({entry.period.first_day for entry in missing})[:_WEEKS_NAMED])
         raise IncompleteError(
-            f"{len(missing):,} of {len(archives.verified.index.entries):,} archives are not here or damaged, those of the weeks of "
+            f"{len(missing):,} of {len(archives.verified.index.entries):,} archives are not here or damaged, those of "
+            "the weeks of "
             f"{named}{' and others' if len(missing) > _WEEKS_NAMED else ''}: fetch all before you give them to others"
         )
 

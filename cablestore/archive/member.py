@@ -16,17 +16,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from cablestore.archive.format.announcement import RESERVED_CHANNEL, Announcement, Link, link_text, parse_announcement
+from cablestore.archive.format.announcement import Announcement, Link, link_text, parse_announcement
 from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import VerifiedIndex, verify_index
 from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.format.profile import PROFILES, Entry
 from cablestore.archive.importer import ArchiveImportReport, OnDamaged, import_archives
-from cablestore.archive.remote import ByteProgress, PlaceT, Remote, Span
 from cablestore.errors import ArchiveError
 from cablestore.files import storage_errors, write_whole
 from cablestore.protocol.body import TEXT, Text
-from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
 from cablestore.store.store import CableStore, system_clock_ms
 
 ANNOUNCEMENT_WAIT_MS: Final = 20_000
@@ -53,7 +52,7 @@ def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system
     earlier = newest_announcement(store, community)
     least = earlier[1].clock + 1 if earlier else 0
     announcement = Announcement(max(clock(), least), link)
-    return store.text(RESERVED_CHANNEL, announcement.text()).hash
+    return store.text(ARCHIVES_CHANNEL, announcement.text()).hash
 
 
 def newest_announcement(store: CableStore, control_key: bytes) -> tuple[int, Announcement] | None:
@@ -62,7 +61,7 @@ def newest_announcement(store: CableStore, control_key: bytes) -> tuple[int, Ann
     Posts of other authors and other texts are ignored.
     """
     best: tuple[int, Announcement] | None = None
-    for post in store.posts_by(control_key, post_type=TEXT, channel=RESERVED_CHANNEL):
+    for post in store.posts_by(control_key, post_type=TEXT, channel=ARCHIVES_CHANNEL):
         if not isinstance(post.body, Text):
             continue
         try:
@@ -184,28 +183,7 @@ def _newest_first(entry: Entry) -> tuple[int, int, str]:
     return -entry.period.from_ms, entry.offset_bytes, entry.archive_id
 
 
-# --- fetching and importing ----------------------------------------------------------------------
-
-
-def span_of(entry: Entry) -> Span:
-    """Return the place of an archive in a torrent."""
-    return Span(entry.offset_bytes, entry.size_bytes)
-
-
-def cid_of(entry: Entry) -> str:
-    """Return the content id of an archive. Raises ArchiveError for an entry of a torrent's index."""
-    if entry.cid is None:
-        raise ArchiveError(f"archive {entry.archive_id} has no content id: its index is a torrent's")
-    return entry.cid
-
-
-def fetched_from(
-    remote: Remote[PlaceT], entries: list[Entry], place: Callable[[Entry], PlaceT], progress: ByteProgress | None = None
-) -> Iterator[tuple[Entry, bytes]]:
-    """Yield archives with their bytes as they come. `place` is `span_of` or `cid_of`, whichever the remote takes."""
-    by_place = {place(entry): entry for entry in entries}
-    for found, stored in remote.fetch([*by_place], progress):
-        yield by_place[found], stored
+# --- importing -----------------------------------------------------------------------------------
 
 
 def import_noted(

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 from cablestore.archive.content.client import ContentClient
-from cablestore.archive.content.store import ContentStore
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format.cid import Cid, DatasetHasher, DatasetManifest, manifest_cid
 from cablestore.archive.format.commitment import Commitment
@@ -45,28 +43,13 @@ class PublishReport(NamedTuple):
 
 
 class Target(Protocol):
-    """A place where datasets are published."""
+    """A place where datasets are published: an open `ContentStore`, or a `NodeTarget`."""
 
     def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
         """Return the datasets that are there, by id. Raises ArchiveError."""
 
-    def put(self, content: bytes, filename: str) -> Cid:
-        """Put a dataset there. Return its id, verified to be of these bytes. Raises ArchiveError, StorageError."""
-
-
-class StoreTarget:
-    """An open content store of this process."""
-
-    def __init__(self, store: ContentStore) -> None:
-        self._store = store
-
-    def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
-        """Return the datasets of the store."""
-        return self._store.datasets()
-
-    def put(self, content: bytes, filename: str) -> Cid:
-        """Put a dataset into the store."""
-        return manifest_cid(self._store.put([content], filename=filename, mimetype=MEDIA_TYPE))
+    def put(self, chunks: Iterable[bytes], *, filename: str, mimetype: str) -> DatasetManifest:
+        """Put a dataset there. Return its manifest, verified to be of these bytes. Raises ArchiveError, StorageError."""
 
 
 class NodeTarget:
@@ -80,26 +63,24 @@ class NodeTarget:
         self._runner.run(self._client.__aenter__())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._runner.run(self._client.__aexit__(None, None, None))
+    def __exit__(self, *_: object) -> None:
+        self._runner.run(self._client.__aexit__())
         self._runner.close()
 
     def datasets(self) -> list[tuple[Cid, DatasetManifest]]:
         """Return the datasets that the node lists, without those whose manifests do not fit their ids."""
         return self._runner.run(self._client.datasets())[0]
 
-    def put(self, content: bytes, filename: str) -> Cid:
+    def put(self, chunks: Iterable[bytes], *, filename: str, mimetype: str) -> DatasetManifest:
         """Put a dataset on the node. Raises ArchiveError if members could not verify the id that it returns."""
-        work = self._client.upload_bytes(content, filename=filename, mimetype=MEDIA_TYPE)
+        work = self._client.upload_bytes(b"".join(chunks), filename=filename, mimetype=mimetype)
         uploaded = self._runner.run(work)
         if uploaded.manifest is None:
             raise ArchiveError(
                 f"the node took {filename} under {uploaded.cid}, whose manifest is in no known format: members could not verify it. "
                 "Publish on another node"
             )
-        return uploaded.cid
+        return uploaded.manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +159,7 @@ class _Sender:
         known = self._known.get((tree, len(content), filename))
         if known is not None:
             return known
-        cid = self._target.put(content, filename)
+        manifest = self._target.put([content], filename=filename, mimetype=MEDIA_TYPE)
         self.sent += 1
         self.sent_bytes += len(content)
-        return cid
+        return manifest_cid(manifest)

@@ -1,4 +1,4 @@
-"""Seeding a community's folder over BitTorrent for as long as a process runs, with new archives as soon as they are there.
+"""Seeding a community's folder over BitTorrent while a process runs, and new archives as soon as they are there.
 
 with TorrentEngine(config) as engine:
     seeder = Seeder(engine, community, key)

@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.archive import Archive, encode_archive
 from cablestore.archive.format.chunks import OversizeMessage, chunks
 from cablestore.archive.format.period import Period, week_of
@@ -18,7 +17,7 @@ from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT, place_of, record
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.protocol.body import DELETE, INFO, JOIN, LEAVE, TEXT, TOPIC
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
-from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL, Dialect
 from cablestore.protocol.keys import NS_PER_MS
 from cablestore.protocol.post import SIGNED_FROM, decode_post
 from cablestore.protocol.waku import WakuMessage, content_topic, message_of
@@ -62,7 +61,7 @@ def topics_in(records: Iterable[bytes], dialect: Dialect) -> set[str]:
         elif record[TYPE_AT] not in _WITHOUT_CHANNEL:
             found.add(message_of(decode_post(record[POST_AT:], dialect)).content_topic)
     found |= {content_topic(dialect.channel_id(name.decode())) for name in names}
-    return found - {content_topic(RESERVED_CHANNEL)}
+    return found - {content_topic(ARCHIVES_CHANNEL)}
 
 
 def messages_of(records: Iterable[bytes], dialect: Dialect) -> Iterator[WakuMessage]:
@@ -71,7 +70,7 @@ def messages_of(records: Iterable[bytes], dialect: Dialect) -> Iterator[WakuMess
     Posts of the usual form are not decoded, which would take most of the time. Raises the errors of `message_of`.
     """
     topics: dict[bytes, str] = {}
-    reserved = content_topic(RESERVED_CHANNEL)
+    reserved = content_topic(ARCHIVES_CHANNEL)
     for record in records:
         raw = record[POST_AT:]
         digest = record[HASH_AT:TYPE_AT]

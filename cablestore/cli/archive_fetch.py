@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import click
 from rich.progress import (
@@ -22,6 +21,13 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from cablestore.archive.fetch import ArchiveSources, fetching
+from cablestore.archive.format.announcement import Link, parse_link
+from cablestore.archive.format.cid import Cid
+from cablestore.archive.format.index import VerifiedIndex
+from cablestore.archive.format.profile import Entry
+from cablestore.archive.importer import ArchiveImportReport, import_deletions
+from cablestore.archive.member import ImportLog, import_noted, settled_announcement, wanted
 from cablestore.cli.archive_options import (
     address,
     cabal_key_option,
@@ -29,29 +35,17 @@ from cablestore.cli.archive_options import (
     control_option,
     folder_argument,
     key_of,
-    needs_extra,
-    row,
-    week_of,
     writable,
 )
 from cablestore.cli.options import with_store
 from cablestore.cli.output import Output
 from cablestore.cli.remote import offered
 from cablestore.cli.service import INTERRUPTED
-from cablestore.cli.values import Duration
+from cablestore.cli.values import duration
 from cablestore.errors import ArchiveError
 from cablestore.store.store import CableStore
 
-if TYPE_CHECKING:
-    from cablestore.archive.fetch import ArchiveSources
-    from cablestore.archive.format.announcement import Link
-    from cablestore.archive.format.index import VerifiedIndex
-    from cablestore.archive.format.profile import Entry
-    from cablestore.archive.importer import ArchiveImportReport
-    from cablestore.archive.member import ImportLog
-
-    _Imports = Iterator[tuple[Entry, ArchiveImportReport]]
-
+_Imports = Iterator[tuple[Entry, ArchiveImportReport]]
 _TELL_EVERY_S: Final = 1.0
 
 
@@ -86,13 +80,12 @@ _TELL_EVERY_S: Final = 1.0
 @click.option(
     "--timeout",
     "timeout_ms",
-    type=Duration(),
+    type=duration,
     metavar="DURATION",
     help="Timeout for an unresponsive peer [default: 20s for a torrent's metadata, else 60s].",
 )
 @choice_options
 @with_store
-@needs_extra
 def fetch(
     store: CableStore,
     out: Output,
@@ -112,8 +105,6 @@ def fetch(
     LINK is a magnet link, codex:CONTENT-ID, or `newest` for the last announcement of the control node. After an
     interruption the same command continues where it ended.
     """
-    from cablestore.archive.fetch import ArchiveSources  # noqa: PLC0415 - an extra, see archive_options
-
     timeout_s = None if timeout_ms is None else timeout_ms / 1000
     sources = ArchiveSources(tuple(map(address, peers)), trackers, dht, nodes, timeout_s)
     try:
@@ -126,10 +117,7 @@ def fetch(
 
 
 def _link(store: CableStore, control_key: bytes, text: str, out: Output) -> Link:
-    """Return the link in `text`, or for `newest` the announced one, after the time that members wait for another."""
-    from cablestore.archive.format.announcement import parse_link  # noqa: PLC0415 - an extra
-    from cablestore.archive.member import settled_announcement  # noqa: PLC0415 - as above
-
+    """Return the link that `text` is, or for `newest` the announced one, after the time that members wait for a newer one."""
     if text != "newest":
         return parse_link(text)
     found = settled_announcement(
@@ -149,16 +137,10 @@ def _fetch(
     key: bytes | None,
     sources: ArchiveSources,
     *,
-    latest: bool,
-    start_ms: int | None,
-    end_ms: int | None,
     merge: bool,
+    **choice: Any,
 ) -> int:
     """Fetch and import. Returns the number of damaged archives."""
-    from cablestore.archive.fetch import fetching  # noqa: PLC0415 - as above
-    from cablestore.archive.format.cid import Cid  # noqa: PLC0415 - an extra
-    from cablestore.archive.member import ImportLog, wanted  # noqa: PLC0415 - as above
-
     if isinstance(link, Cid) and not sources.nodes:
         raise click.UsageError(f"codex:{link} is fetched from a node: name one, as in --node http://127.0.0.1:8080")
     imported = ImportLog(folder / control, store.identity.public_key)
@@ -167,7 +149,7 @@ def _fetch(
             found = fetching(link, folder, bytes.fromhex(control), store.dialect, sources, key)
             community = stack.enter_context(found)
         verified = community.verified
-        entries = wanted(verified, imported, latest=latest, start_ms=start_ms, end_ms=end_ms)
+        entries = wanted(verified, imported, **choice)
         with FetchProgress(out, len(entries)) as progress:
             fetched = community.fetch(entries, progress.moved)
             return import_and_tell(store, out, verified, fetched, imported, key, merges=merge, count=progress.counted)
@@ -188,9 +170,6 @@ def import_and_tell(
 
     Returns the number of damaged archives.
     """
-    from cablestore.archive.importer import ArchiveImportReport, import_deletions  # noqa: PLC0415 - an extra
-    from cablestore.archive.member import import_noted  # noqa: PLC0415 - as above
-
     _tell_deletions(out, import_deletions(store, verified))
     sizes: dict[Entry, int] = {}
     damaged: list[Entry] = []
@@ -208,8 +187,7 @@ def import_and_tell(
         more = f", {found.deleted_here:,} deleted here" if found.deleted_here else ""
         more += f", {len(found.removed):,} removed" if found.removed else ""
         out.say(
-            f"week of {week_of(entry)}: {found.posts:,} new posts, {found.known:,} known, {found.deleted:,} "
-            f"deleted{more}",
+            f"week of {entry.period.first_day}: {found.posts:,} new posts, {found.known:,} known, {found.deleted:,} deleted{more}",
             **row(verified, entry, sizes[entry]),
             new=found.posts,
             known=found.known,
@@ -222,6 +200,20 @@ def import_and_tell(
         some = "1 archive is" if len(damaged) == 1 else f"{len(damaged):,} archives are"
         out.note(f"{some} damaged, and nothing of it was imported: fetch again")
     return len(damaged)
+
+
+def row(verified: VerifiedIndex, entry: Entry, size_bytes: int | None) -> dict[str, Any]:
+    """Return the fields that are printed of an archive."""
+    return {
+        "week": entry.period.first_day,
+        "posts": verified.commitments[entry.archive_id].num_posts,
+        "size_bytes": size_bytes,
+        "channels": len(entry.topics) - 1,
+        "archive": entry.archive_id,
+        "content_id": entry.cid,
+        "from_ms": entry.period.from_ms,
+        "to_ms": entry.period.to_ms,
+    }
 
 
 def _sized(fetched: Iterator[tuple[Entry, bytes]], sizes: dict[Entry, int]) -> Iterator[tuple[Entry, bytes]]:
@@ -242,8 +234,8 @@ def _tell_deletions(out: Output, gone: list[bytes]) -> None:
 def tell_problem(out: Output, entry: Entry, problem: str) -> None:
     """Print what is wrong with an archive."""
     out.say(
-        f"✗ week of {week_of(entry)}, {entry.archive_id}: {problem}",
-        week=week_of(entry),
+        f"✗ week of {entry.period.first_day}, {entry.archive_id}: {problem}",
+        week=entry.period.first_day,
         archive=entry.archive_id,
         problem=problem,
     )
@@ -278,9 +270,7 @@ class FetchProgress:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
         self._tell()
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+from cablestore.archive import member
+from cablestore.archive.content.store import DEFAULT_QUOTA_SIZE_BYTES, ContentStore
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.format.announcement import link_text, parse_link
 from cablestore.cli.archive_options import (
     address,
     cabal_key_option,
     folder_argument,
     key_of,
-    needs_extra,
     writable,
 )
 from cablestore.cli.options import json_option, with_store
@@ -22,9 +25,6 @@ from cablestore.cli.output import Output, size
 from cablestore.cli.remote import offered
 from cablestore.cli.service import StopSignal
 from cablestore.store.store import CableStore
-
-if TYPE_CHECKING:
-    from cablestore.archive.publish import Target
 
 
 @offered()
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 )
 @cabal_key_option
 @with_store
-@needs_extra
 def publish(
     store: CableStore, out: Output, folder: Path, node: str | None, content_folder: Path | None, cabal_key: str | None
 ) -> None:
@@ -46,16 +45,18 @@ def publish(
 
     Run it again each week: published archives are not sent again.
     """
-    from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - as above
-    from cablestore.archive.format.announcement import link_text  # noqa: PLC0415 - an extra
-    from cablestore.archive.publish import Publisher  # noqa: PLC0415 - as above
+    from cablestore.archive.publish import NodeTarget, Publisher, Target  # noqa: PLC0415 - needs aiohttp
 
     if (node is None) == (content_folder is None):
         raise click.UsageError("say where to publish: either --node URL or --content-folder DIR")
     files = ArchiveFolder(folder / store.identity.public_key.hex())
     publisher = Publisher(store.identity, store.dialect, key_of(cabal_key))
     with ExitStack() as stack:
-        target = _target(stack, node, content_folder)
+        target: Target
+        if content_folder is not None:
+            target = stack.enter_context(ContentStore.open(writable(content_folder)))
+        elif node is not None:
+            target = stack.enter_context(NodeTarget(node))
         published = publisher.publish(files, target, stack.enter_context(out.progress("publishing", None)))
     link = link_text(published.index_cid)
     out.say(
@@ -66,16 +67,6 @@ def publish(
         sent_bytes=published.sent_bytes,
     )
     out.note(f"{published.sent:,} of {published.archives:,} archives were new there, {size(published.sent_bytes)} sent")
-
-
-def _target(stack: ExitStack, node: str | None, content_folder: Path | None) -> Target:
-    from cablestore.archive.content.store import ContentStore  # noqa: PLC0415 - an extra
-    from cablestore.archive.publish import NodeTarget, StoreTarget  # noqa: PLC0415 - as above
-
-    if node is not None:
-        return stack.enter_context(NodeTarget(node))
-    assert content_folder is not None  # noqa: S101 - the caller saw to it
-    return StoreTarget(stack.enter_context(ContentStore.open(writable(content_folder))))
 
 
 @click.command()
@@ -97,7 +88,6 @@ def _target(stack: ExitStack, node: str | None, content_folder: Path | None) -> 
     help="Another name of this server, as clients send it in the Host header; repeatable. Other names get 403.",
 )
 @json_option
-@needs_extra
 def content(
     folder: Path, listen: str, upstream: tuple[str, ...], quota: int | None, names: tuple[str, ...], as_json: bool
 ) -> int:
@@ -105,8 +95,6 @@ def content(
 
     DIR is created if it does not exist. There is no password: every client that can connect can read, put and delete.
     """
-    from cablestore.archive.content.store import DEFAULT_QUOTA_SIZE_BYTES, ContentStore  # noqa: PLC0415 - an extra
-
     out = Output(as_json=as_json)
     host, port = address(listen)
     with ContentStore.open(writable(folder), quota_size_bytes=quota or DEFAULT_QUOTA_SIZE_BYTES) as store:
@@ -114,7 +102,7 @@ def content(
             out.note(f"the manifest {cid} is damaged: put its dataset again, or delete it")
 
         async def serve() -> int:
-            from cablestore.archive.content.server import ContentServer  # noqa: PLC0415 - an extra
+            from cablestore.archive.content.server import ContentServer  # noqa: PLC0415 - needs aiohttp
 
             async with ContentServer(store, host=host, port=port, upstream=upstream, names=names) as server:
                 stop = StopSignal()
@@ -128,15 +116,11 @@ def content(
 @click.command()
 @click.argument("link")
 @with_store
-@needs_extra
 def announce(store: CableStore, out: Output, link: str) -> None:
     """Announce to the members where the archives are, as the control node. LINK is a magnet link or codex:CONTENT-ID.
 
     If the newest announcement has the same link, nothing is posted.
     """
-    from cablestore.archive import member  # noqa: PLC0415 - an extra
-    from cablestore.archive.format.announcement import parse_link  # noqa: PLC0415 - as above
-
     newest = member.newest_announcement(store, store.identity.public_key)
     wanted = parse_link(link)
     if newest is not None and newest[1].link == wanted:

@@ -1,13 +1,8 @@
-"""Options and output that the `archive` commands share.
-
-Values are plain text, so that they can go to another process.
-"""
+"""Options and output that the `archive` commands share. Values are plain text, so that they can go to another process."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,35 +10,10 @@ import click
 
 from cablestore.cli.options import all_of
 from cablestore.cli.output import Output, size
-from cablestore.cli.values import CabalKeyText, KeyText, Moment
-from cablestore.errors import ArchiveError
-from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
+from cablestore.cli.values import Moment, cabal_key_hex, public_key_hex
 
 if TYPE_CHECKING:
-    from cablestore.archive.format.index import VerifiedIndex
-    from cablestore.archive.format.profile import Entry
-    from cablestore.archive.local import LocalArchives
     from cablestore.archive.writer import CreateReport
-
-# Archives need an extra, so each command imports what it uses.
-
-_EXTRA = frozenset({"aiohttp", "google", "Crypto", "libtorrent"})
-
-
-def needs_extra(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a command say how to install the extra if it is missing."""
-
-    @wraps(function)
-    def command(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except ModuleNotFoundError as error:
-            if str(error.name).partition(".")[0] not in _EXTRA:
-                raise
-            raise ArchiveError(f"archives need {error.name}: run pip install 'cablestore[archive]'") from None
-
-    return command
-
 
 # --- values ---------------------------------------------------------------------------------------
 
@@ -67,16 +37,15 @@ folder_argument = click.argument(
     "folder", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path, resolve_path=True)
 )
 control_option = click.option(
-    "--control", type=KeyText(), required=True, help="Public key of the community's control node."
+    "--control", type=public_key_hex, required=True, help="Public key of the community's control node."
 )
 cabal_key_option = click.option(
     "--cabal-key",
-    type=CabalKeyText(),
+    type=cabal_key_hex,
     envvar="CABLESTORE_CABAL_KEY",
     metavar="@FILE|HEX",
     help="Key of encrypted archives.",
 )
-draft8_option = click.option("--draft8", is_flag=True, help="The posts are in the specification's dialect.")
 
 
 making_options = all_of(
@@ -145,40 +114,6 @@ def writable(folder: Path) -> Path:
     return folder
 
 
-def dialect_of(*, draft8: bool) -> Dialect:
-    """Return the dialect that the option --draft8 chooses."""
-    return DRAFT8 if draft8 else LEGACY
-
-
-def read_archives(folder: Path, control: str, cabal_key: str | None, dialect: Dialect) -> LocalArchives:
-    """Return the archives of a community below a folder. Raises ArchiveError if there are none."""
-    from cablestore.archive.local import local_archives  # noqa: PLC0415 - an extra
-
-    found = local_archives(folder, bytes.fromhex(control), dialect, key_of(cabal_key))
-    if found is None:
-        raise ArchiveError(f"there are no archives of {control} below {folder}: create or fetch them")
-    return found
-
-
-def row(verified: VerifiedIndex, entry: Entry, size_bytes: int | None) -> dict[str, Any]:
-    """Return the fields that are printed of an archive."""
-    return {
-        "week": week_of(entry),
-        "posts": verified.commitments[entry.archive_id].num_posts,
-        "size_bytes": size_bytes,
-        "channels": len(entry.topics) - 1,
-        "archive": entry.archive_id,
-        "content_id": entry.cid,
-        "from_ms": entry.period.from_ms,
-        "to_ms": entry.period.to_ms,
-    }
-
-
-def week_of(entry: Entry) -> str:
-    """Return the first day, in UTC, of an archive's week."""
-    return entry.period.first_day
-
-
 def tell_created(out: Output, community: str, created: CreateReport, **more: Any) -> None:
     """Print which archives were created, and which posts are in none of them."""
     told = {
@@ -197,7 +132,6 @@ def tell_made(out: Output, told: dict[str, Any]) -> None:
     for digest in told["oversize"]:
         out.note(f"post {digest} is too large for any archive")
     out.say(
-        f"{told['archives']:,} new archives with {told['posts']:,} posts, {size(told['size_bytes'])}, of community "
-        f"{told['community']}",
+        f"{told['archives']:,} new archives with {told['posts']:,} posts, {size(told['size_bytes'])}, of community {told['community']}",
         **told,
     )

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.format.period import due_after
+from cablestore.archive.torrent.config import TorrentConfig
 from cablestore.cli.archive_options import (
     address,
     cabal_key_option,
     folder_argument,
     key_of,
     making_options,
-    needs_extra,
     seeding_options,
     tell_made,
     writable,
@@ -27,13 +29,13 @@ from cablestore.cli.options import common_options, json_option
 from cablestore.cli.output import Output
 from cablestore.cli.remote import told_by
 from cablestore.cli.service import StopSignals, tell_ready
-from cablestore.cli.values import Duration
+from cablestore.cli.values import duration
 from cablestore.errors import OwnerGoneError, StorageError, StoreLockedError
 from cablestore.store.store import system_clock_ms
 
 if TYPE_CHECKING:
     from cablestore.archive.seed import Seeder
-    from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
+    from cablestore.archive.torrent.engine import TorrentEngine
 
 _AGAIN_MS: Final = 10_000
 """Delay before a step is tried again that found the store in use."""
@@ -52,31 +54,25 @@ _SEEDING: Final = "seeding"
 @cabal_key_option
 @seeding_options
 @json_option
-@needs_extra
 def seed(
     folder: Path,
     community: str,
     cabal_key: str | None,
-    listen: str,
-    trackers: tuple[str, ...],
-    dht: bool,
-    upload_rate: int,
     as_json: bool,
+    **seeding: Any,
 ) -> int:
     """Seed a community's archives over BitTorrent until SIGTERM or Ctrl-C. Prints the magnet link.
 
     The folder must be complete. When it gains archives, they are seeded too and the new link is printed.
     """
-    from cablestore.archive.torrent.engine import TorrentEngine  # noqa: PLC0415 - an extra, see archive_options
-
     out = Output(as_json=as_json)
-    config = _config(folder, listen, trackers, dht=dht, upload_rate=upload_rate)
-    with StopSignals() as signals, TorrentEngine(config) as engine:
+    engine = _engine(folder, **seeding)
+    with StopSignals() as signals, engine, ExitStack() as stack:
         giving = _SeededFolder(out, engine, key_of(cabal_key))
-        with giving.offered(folder / community):
-            giving.begin(community)
-            tell_ready()
-            signals.wait(giving.look)
+        giving.offer(folder / community, stack)
+        giving.begin(community)
+        tell_ready()
+        signals.wait(giving.look)
     return signals.status
 
 
@@ -86,7 +82,7 @@ def seed(
 @click.option(
     "--settle",
     "settle_ms",
-    type=Duration(),
+    type=duration,
     default="30m",
     show_default=True,
     metavar="DURATION",
@@ -94,31 +90,23 @@ def seed(
 )
 @seeding_options
 @common_options
-@needs_extra
 def run(
     path: Path,
     out: Output,
-    folder: Path,
-    profile: str,
-    cabal_key: str | None,
-    public: bool,
-    settle_ms: int,
     listen: str,
     trackers: tuple[str, ...],
     dht: bool,
     upload_rate: int,
+    **making: Any,
 ) -> int:
     """Run a control node until SIGTERM or Ctrl-C: create the archives of each past week, seed and announce them.
 
     The store may be open in `cablestore serve`, which then does the work that needs the store. Prints each new link.
     The exit status is not 0 if the archives can no longer be created or seeded.
     """
-    from cablestore.archive.torrent.engine import TorrentEngine  # noqa: PLC0415 - an extra, see archive_options
-
-    config = _config(folder, listen, trackers, dht=dht, upload_rate=upload_rate)
-    making = {"folder": folder, "profile": profile, "cabal_key": cabal_key, "public": public, "settle_ms": settle_ms}
-    with StopSignals() as signals, TorrentEngine(config) as engine, ExitStack() as stack:
-        giving = _SeededFolder(out, engine, None if public else key_of(cabal_key))
+    engine = _engine(making["folder"], listen, trackers, dht=dht, upload_rate=upload_rate)
+    with StopSignals() as signals, engine, ExitStack() as stack:
+        giving = _SeededFolder(out, engine, None if making["public"] else key_of(making["cabal_key"]))
         node = _ControlNode(path, out, making, giving, stack)
         node.look()
         tell_ready()
@@ -126,11 +114,11 @@ def run(
     return signals.status
 
 
-def _config(folder: Path, listen: str, trackers: tuple[str, ...], *, dht: bool, upload_rate: int) -> TorrentConfig:
-    from cablestore.archive.torrent.engine import TorrentConfig  # noqa: PLC0415 - an extra
+def _engine(folder: Path, listen: str, trackers: tuple[str, ...], *, dht: bool, upload_rate: int) -> TorrentEngine:
+    from cablestore.archive.torrent.engine import TorrentEngine  # noqa: PLC0415 - needs libtorrent
 
     host, port = address(listen)
-    return TorrentConfig(
+    config = TorrentConfig(
         enabled=True,
         port=port,
         listen_address=host,
@@ -140,6 +128,7 @@ def _config(folder: Path, listen: str, trackers: tuple[str, ...], *, dht: bool, 
         dht=dht,
         upload_rate_bytes_per_s=upload_rate,
     )
+    return TorrentEngine(config)
 
 
 # --- seeding and creating --------------------------------------------------------------------------
@@ -154,25 +143,22 @@ class _SeededFolder:
         self._key = key
         self.seeding: Seeder | None = None
 
-    @contextmanager
-    def offered(self, community_folder: Path) -> Iterator[None]:
-        """Answer `archive status` during the body, if the file system supports sockets."""
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(ControlServer(community_folder, self._answer))
-            except StorageError as error:
-                self._out.note(f"archive status cannot show what is seeded: {error}")
-            yield
+    def offer(self, community_folder: Path, stack: ExitStack) -> None:
+        """Answer `archive status` until the stack is closed, if the file system supports sockets."""
+        try:
+            stack.enter_context(ControlServer(community_folder, self._answer))
+        except StorageError as error:
+            self._out.note(f"archive status cannot show what is seeded: {error}")
 
     def begin(self, community: str) -> None:
         """Start to seed the folder of a community."""
-        from cablestore.archive.seed import Seeder  # noqa: PLC0415 - an extra
+        from cablestore.archive.seed import Seeder  # noqa: PLC0415 - needs libtorrent
 
         self.seeding = Seeder(self._engine, community, self._key)
         self._say()
 
     def look(self) -> None:
-        """Seed new archives of the folder too. Raises what `Seeding.look` raises."""
+        """Seed new archives of the folder too. Raises what `Seeder.look` raises."""
         if self.seeding is not None and self.seeding.look():
             self._say()
 
@@ -241,19 +227,15 @@ class _ControlNode:
             self._with_store(lambda: self._announce(link))
 
     def _make(self) -> None:
-        from cablestore.archive.format.period import due_after  # noqa: PLC0415 - an extra
-
         now_ms = system_clock_ms()
         [made] = told_by(self.store, "create", **self.making)
         if not self.community:
             self.community = made["community"]
-            self.stack.enter_context(self.giving.offered(self.making["folder"] / self.community))
+            self.giving.offer(self.making["folder"] / self.community, self.stack)
         self.due_ms = due_after(now_ms, self.making["settle_ms"])
         tell_made(self.out, made)
 
     def _has_archives(self) -> bool:
-        from cablestore.archive.folder import ArchiveFolder  # noqa: PLC0415 - an extra
-
         return bool(self.community) and ArchiveFolder(self.making["folder"] / self.community).state() is not None
 
     def _announce(self, link: str) -> None:

@@ -52,7 +52,7 @@ _SECTIONS: Final = {
         "import-irc": ("import_irc", "Import IRC logs: files, folders, tar and zip archives."),
     },
     "Communities": {
-        "archive": ("reindex", "Make, give and fetch weekly archives of a community."),
+        "archive": ("archive", "Make, give and fetch weekly archives of a community."),
         "sds": ("sds", "Inspect causal logs, which order messages by cause."),
     },
     "Learn": {

@@ -17,7 +17,7 @@ from rich.text import Text
 from cablestore.cli.import_irc import run_import, tell_import
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.read import histogram
-from cablestore.cli.reindex import stage_bars, tell_reindexed
+from cablestore.cli.reindex import tell_reindexed
 from cablestore.cli.stores import open_store
 from cablestore.cli.values import PathValue
 from cablestore.errors import CableStoreError, LogFormatError
@@ -168,7 +168,7 @@ class _Reindexing:
         from cablestore.reindex.reindex import reindex  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
         out = self._stages.out
-        with stage_bars(out) as progress:
+        with out.stages() as progress:
             report = reindex(self._exports, self._folder, catalog=installed_catalog(), progress=progress)
         tell_reindexed(out, report, self._folder)
         posts = sum(report.derived.posts.values())

@@ -10,7 +10,7 @@ import click
 from cablestore.cli.options import common_options, json_option
 from cablestore.cli.output import Output, safe
 from cablestore.cli.stores import open_store
-from cablestore.cli.values import Key, Moment
+from cablestore.cli.values import Moment, public_key
 from cablestore.export.importer import manifests_of
 from cablestore.export.manifest import Filters
 from cablestore.export.verify import verify_export
@@ -23,7 +23,7 @@ from cablestore.views.installed import installed_catalog
 @click.option(
     "--channel", "channels", multiple=True, help="Only posts of this channel, and posts about its users; repeatable."
 )
-@click.option("--author", "authors", multiple=True, type=Key(), help="Only posts of this public key; repeatable.")
+@click.option("--author", "authors", multiple=True, type=public_key, help="Only posts of this public key; repeatable.")
 @click.option("--after", "start_ms", type=Moment(), help="Only posts dated at or after this time: 2024-01-31, or 180d.")
 @click.option("--before", "end_ms", type=Moment(), help="Only posts dated before this time.")
 @common_options

@@ -11,7 +11,7 @@ import click
 from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, safe
 from cablestore.cli.stores import open_store
-from cablestore.cli.values import PathValue, TimeZone
+from cablestore.cli.values import PathValue, time_zone
 from cablestore.irc.importer import ImportReport, LogFile, find_logs, import_logs
 from cablestore.store.store import CableStore
 
@@ -35,7 +35,7 @@ from cablestore.store.store import CableStore
 @click.option(
     "--timezone",
     "zone",
-    type=TimeZone(),
+    type=time_zone,
     default="UTC",
     show_default=True,
     metavar="NAME",

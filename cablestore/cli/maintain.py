@@ -10,7 +10,7 @@ import click
 from cablestore.cli.options import common_options, with_store
 from cablestore.cli.output import Output, safe
 from cablestore.cli.stores import open_store
-from cablestore.cli.values import Key, Moment
+from cablestore.cli.values import Moment, public_key
 from cablestore.index.rebuild import RebuildReport
 from cablestore.store.closed import ClosedStore
 from cablestore.store.store import CableStore
@@ -118,7 +118,7 @@ def dump(store: CableStore, out: Output, digest: bool) -> None:
     metavar="N",
     help="Discard all texts of each channel but the newest N.",
 )
-@click.option("--author", "by_author", type=Key(), help="Discard all posts of this public key.")
+@click.option("--author", "by_author", type=public_key, help="Discard all posts of this public key.")
 @with_store
 def prune(
     store: CableStore, out: Output, before_ms: int | None, keep_newest: int | None, by_author: bytes | None

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 from platformdirs import user_data_path
 
 from cablestore.cli.output import Output
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.values import PathValue, PlainText
-from cablestore.errors import CableStoreError
 from cablestore.protocol.keys import parse_hex
 from cablestore.store.store import CableStore
-
-_ONE_WORD: Final = re.compile(r"[\w.,:@%+=/-]+")
-"""Names that need no quotes in any shell."""
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -70,27 +64,6 @@ def with_store(function: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def complete_channel(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the channels of the store whose names begin like this, for a shell that completes a word.
-
-    Names that a shell would not read as one word are left out. Nothing is found where the store cannot be read.
-    """
-    from cablestore.cli.commands import load_command  # noqa: PLC0415 - commands need this module
-    from cablestore.cli.remote import told_by  # noqa: PLC0415 - as above
-
-    del param
-    load_command("channels")
-    try:
-        found = told_by(Path(ctx.params.get("path") or default_store()), "channels")
-    except (CableStoreError, OSError):
-        return []
-    names = (str(channel["channel"]) for channel in found)
-    return [CompletionItem(name) for name in names if name.startswith(incomplete) and _ONE_WORD.fullmatch(name)]
-
-
-channel_argument = click.argument("channel", shell_complete=complete_channel)
-
-
 def default_store() -> Path:
     """Return the default path of the store."""
     return user_data_path("cablestore", appauthor=False) / "store"
@@ -98,8 +71,9 @@ def default_store() -> Path:
 
 def strict(command: click.Command) -> click.Command:
     """Make a command refuse text that is not UTF-8, and numbers larger than the machine's integers."""
-    for each in command.commands.values() if isinstance(command, click.Group) else ():
-        strict(each)
+    if type(command) is click.Group:  # other groups load their commands later
+        for each in command.commands.values():
+            strict(each)
     for param in command.params:
         if param.type is click.STRING:
             param.type = PlainText()

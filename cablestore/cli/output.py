@@ -15,6 +15,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
@@ -84,27 +85,42 @@ class Output:
             table.add_row(*(_cell(row[name]) for name in columns))
         self.console.print(table)
 
-    def when(self, timestamp_ms: int) -> str:
+    def when(self, timestamp_ms: int, form: str = "%Y-%m-%d %H:%M") -> str:
         """Return a time as text for a person."""
         moment = local_time(timestamp_ms, self.zone)
-        return f"{timestamp_ms} ms" if moment is None else f"{moment:%Y-%m-%d %H:%M}"
+        return f"{timestamp_ms} ms" if moment is None else moment.strftime(form)
 
     @contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         """Show a progress bar on standard error while the body runs. Yields the function that advances it."""
-        bar = Progress(
+        with self._bars(TimeRemainingColumn()) as bars:
+            task = bars.add_task(what, total=total)
+            yield lambda step: bars.advance(task, step)
+
+    @contextmanager
+    def stages(self) -> Iterator[Callable[[str, int, int], None]]:
+        """Show a progress bar per stage. Yields the function that is called with stage, done and total."""
+        tasks: dict[str, TaskID] = {}
+        with self._bars() as bars:
+
+            def show(stage: str, done: int, total: int) -> None:
+                if stage not in tasks:
+                    tasks[stage] = bars.add_task(stage, total=total)
+                bars.update(tasks[stage], completed=done, total=total)
+
+            yield show
+
+    def _bars(self, *more: ProgressColumn) -> Progress:
+        return Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            *more,
             console=self.notes,
             disable=self.as_json or not self.notes.is_terminal,
             transient=True,
         )
-        with bar:
-            task: TaskID = bar.add_task(what, total=total)
-            yield lambda step: bar.advance(task, step)
 
 
 def _cell(value: Any) -> Text:

@@ -13,8 +13,9 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
+from cablestore.cli.channel_argument import channel_argument, complete_channel
 from cablestore.cli.messages import MessagePrinter
-from cablestore.cli.options import channel_argument, common_options, complete_channel, full_hash, with_store
+from cablestore.cli.options import common_options, full_hash, with_store
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import forward, offered
 from cablestore.cli.stores import open_to_read

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
 
-from cablestore.cli.archive import archive
 from cablestore.cli.archive_options import (
     cabal_key_option,
     folder_argument,
     key_of,
     making_options,
-    needs_extra,
     tell_created,
     writable,
 )
 from cablestore.cli.options import all_of, common_options, json_option
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import open_to_read
-from cablestore.cli.values import JavaMemory, Key, Moment, PathValue, SparkMaster
+from cablestore.cli.values import Moment, PathValue, java_memory, public_key, spark_master
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.store.closed import ClosedStore
@@ -43,13 +37,13 @@ if TYPE_CHECKING:
 _spark_options = all_of(
     click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="Setting of Spark; repeatable."),
     click.option(
-        "--driver-memory", type=JavaMemory(), default="1g", show_default=True, help="Java memory of the driver."
+        "--driver-memory", type=java_memory, default="1g", show_default=True, help="Java memory of the driver."
     ),
     click.option(
         "--cores", type=click.IntRange(1, 1024), help="Number of cores of this machine to use [default: all]."
     ),
     click.option(
-        "--master", type=SparkMaster(), help="Spark master: spark://HOST:PORT, yarn, ... [default: this machine]."
+        "--master", type=spark_master, help="Spark master: spark://HOST:PORT, yarn, ... [default: this machine]."
     ),
     click.option(
         "--work",
@@ -65,7 +59,7 @@ _spark_options = all_of(
     "--archives",
     "communities",
     multiple=True,
-    type=(PathValue(), Key()),
+    type=(PathValue(), public_key),
     metavar="FOLDER CONTROL-KEY",
     help="Read also the archives below FOLDER that this control node signed; repeatable.",
 )
@@ -79,7 +73,7 @@ _spark_options = all_of(
 )
 @click.option("--views", help="Rebuild only these views: messages,author.")
 @click.option(
-    "--drop-author", "authors", multiple=True, type=Key(), help="Leave out posts of this public key; repeatable."
+    "--drop-author", "authors", multiple=True, type=public_key, help="Leave out posts of this public key; repeatable."
 )
 @click.option("--drop-channel", "channels", multiple=True, help="Leave out posts in this channel; repeatable.")
 @click.option(
@@ -118,7 +112,7 @@ def _reindex(out: Output, exports: tuple[Path, ...], chosen: dict[str, Any]) -> 
     from cablestore.reindex.reindex import reindex as run  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
     archives = _archives(chosen)
-    with stage_bars(out) as progress:
+    with out.stages() as progress:
         report = run(
             exports,
             chosen["store"],
@@ -139,7 +133,7 @@ def _reindex(out: Output, exports: tuple[Path, ...], chosen: dict[str, Any]) -> 
 def _verify(out: Output, chosen: dict[str, Any]) -> int:
     from cablestore.reindex.compare import verify_store  # noqa: PLC0415 - as above
 
-    with stage_bars(out) as progress:
+    with out.stages() as progress:
         report = verify_store(
             chosen["verified"],
             work=chosen["work"],
@@ -195,29 +189,6 @@ def _spark(chosen: dict[str, Any]) -> SparkOptions:
 def _size_of(name: str, value: str) -> None:
     if not re.fullmatch(r"[0-9]+([kmgtp]b?|b)?", value, flags=re.IGNORECASE):
         raise click.UsageError(f'--conf {name}: "{safe(value[:40])}" is not an amount of memory: write 900m or 4g')
-
-
-@contextmanager
-def stage_bars(out: Output) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar per stage of the job. Yields the function that updates them."""
-    bars = Bar(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=out.notes,
-        disable=out.as_json or not out.notes.is_terminal,
-        transient=True,
-    )
-    tasks: dict[str, Any] = {}
-    with bars:
-
-        def show(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
-            bars.update(tasks[stage], completed=done, total=total)
-
-        yield show
 
 
 def tell_reindexed(out: Output, report: ReindexReport, store: Path) -> None:
@@ -320,7 +291,7 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
     return 1 if posts is None else 0
 
 
-@archive.command()
+@click.command()
 @folder_argument
 @click.argument("exports", metavar="EXPORT...", nargs=-1, required=True, type=PathValue())
 @click.option(
@@ -333,7 +304,6 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
 @click.option("--keep-work", is_flag=True, help="Keep the work folder.")
 @common_options
 @_spark_options
-@needs_extra
 def make(
     path: Path,
     out: Output,
@@ -357,7 +327,7 @@ def make(
 
     identity = load_identity(key_file) if key_file is not None else _identity_of(path)
     community = identity.public_key.hex()
-    with stage_bars(out) as progress:
+    with out.stages() as progress:
         made = make_archives(
             exports,
             ArchiveFolder(writable(folder) / community),
@@ -378,4 +348,4 @@ def _identity_of(path: Path) -> Identity:
         return store.identity
 
 
-COMMANDS: Final = (archive, reindex, generations)  # `archive` too, because `archive make` is one of its commands
+COMMANDS: Final = (reindex, generations)

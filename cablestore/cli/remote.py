@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -34,6 +35,13 @@ class _Offer:
 
 
 _OFFERS: Final[dict[str, _Offer]] = {}
+_LATER: Final[list[Callable[[], object]]] = []
+_LOADING: Final = threading.Lock()
+
+
+def offered_later(load: Callable[[], object]) -> None:
+    """Call `load` once a command is asked for that is not known. It imports modules with offered commands."""
+    _LATER.append(load)
 
 
 def offered(
@@ -169,6 +177,10 @@ def run_request(store: CableStore, request: ControlRequest, reply: ControlReply)
 
 
 def _offer(command: str) -> _Offer:
+    with _LOADING:  # a command is known before its module is whole
+        if command not in _OFFERS:
+            for load in _LATER:
+                load()
     offer = _OFFERS.get(command)
     if offer is None:
         raise CableStoreError(f"{command!r} cannot run while another process has the store open")

@@ -6,7 +6,7 @@ They import `cablestore.sds` when they run, because other commands start without
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,25 +80,12 @@ def _show(path: Path, out: Output) -> None:
 def _tell(found: list[ChannelStatus], out: Output) -> None:
     if not found:
         out.note("no channels")
-    out.table(_COLUMNS, map(asdict if out.as_json else _row, found))
+    out.table(_COLUMNS, map(asdict if out.as_json else partial(_row, out), found))
 
 
-def _row(found: ChannelStatus) -> dict[str, Any]:
-    lamport = found.lamport_ms
-    return {
-        **asdict(found),
-        "lamport": _clock(lamport),
-        "on_disk": size(found.disk_size_bytes),
-    }
-
-
-def _clock(lamport_ms: int) -> str:
-    """Return a Lamport time as text for a person, to the second so that it can be compared with a clock."""
-    try:
-        moment = datetime.fromtimestamp(lamport_ms / 1000, UTC).astimezone()
-    except (ValueError, OverflowError, OSError):
-        return f"{lamport_ms} ms"
-    return moment.strftime("%Y-%m-%d %H:%M:%S")
+def _row(out: Output, found: ChannelStatus) -> dict[str, Any]:
+    lamport = out.when(found.lamport_ms, "%Y-%m-%d %H:%M:%S")  # to the second, so that it can be compared with a clock
+    return {**asdict(found), "lamport": lamport, "on_disk": size(found.disk_size_bytes)}
 
 
 sds.add_command(status)

@@ -13,7 +13,7 @@ import click
 
 from cablestore.cli.options import all_of
 from cablestore.cli.output import safe
-from cablestore.cli.values import CabalKey, ChannelName, Duration, Prologue
+from cablestore.cli.values import cabal_key, channel_name, duration, duration_text, prologue
 from cablestore.errors import NodeError
 from cablestore.peers import Address, NodeSettings
 
@@ -111,16 +111,16 @@ class AddressType(click.ParamType[Address]):
 peer_options = all_of(
     click.option(
         "--cabal-key",
-        type=CabalKey(),
+        type=cabal_key,
         metavar="@FILE|HEX",
         help="Shared key of all members, 64 hex digits: encrypts connections and keeps others out. Use a file or the "
         "environment: "
         "every user of the machine can see the command line.",
     ),
     click.option(
-        "--channels", type=ChannelName(), multiple=True, help="Follow only this channel; repeatable [default: all]."
+        "--channels", type=channel_name, multiple=True, help="Follow only this channel; repeatable [default: all]."
     ),
-    click.option("--prologue", type=Prologue(), help="Prologue of the handshake [default: CABLE/1.0]."),
+    click.option("--prologue", type=prologue, help="Prologue of the handshake [default: CABLE/1.0]."),
     click.option(
         "--separate-static-key/--no-separate-static-key",
         help="Use a separate static key in the handshake instead of the identity's, as cable-handshake.ts does.",
@@ -134,7 +134,7 @@ sync_options = all_of(
     click.option(
         "--window",
         "window",
-        type=Duration(),
+        type=duration,
         metavar="DURATION",
         help="Age of the oldest posts to request: 20w [default: no limit].",
     ),
@@ -154,7 +154,14 @@ address_options = all_of(
 )
 
 _MS: Final = {"s": 1000, "ms": 1}
-_SETTINGS: Final = {setting.metadata["option"]: setting for setting in fields(NodeSettings) if setting.metadata}
+
+
+def _option_name(setting: Field[Any]) -> str:
+    name = setting.name.removesuffix(f"_{setting.metadata['unit']}").replace("_", "-")
+    return str(setting.metadata["option"] or name)
+
+
+_SETTINGS: Final = {_option_name(setting): setting for setting in fields(NodeSettings) if setting.metadata}
 """Fields of the settings that an option of `serve` sets, by the name of the option."""
 
 
@@ -166,8 +173,8 @@ def _option(name: str, setting: Field[Any]) -> Callable[[Any], Any]:
         text = f"{meaning.removesuffix('.')} [default: {'on' if default else 'off'}]."
         return click.option(f"--{name}/--no-{name}", default=default, help=text)
     if unit in _MS:
-        kind: click.ParamType[Any] = Duration()
-        metavar, default = "DURATION", Duration.text(default * _MS[unit])
+        kind: click.ParamType[Any] = duration
+        metavar, default = "DURATION", duration_text(default * _MS[unit])
     else:
         kind = click.IntRange(setting.metadata["least"])
         metavar = "BYTES" if unit == "bytes" else "N"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 import click
@@ -28,6 +29,30 @@ _UNITS = {
 }
 _DAYS_AGO = {"today": 0, "yesterday": 1}
 _SHOWN_PATH = 100
+T = TypeVar("T")
+
+
+class TextValue(click.ParamType[T]):
+    """Type of a value of class `made`, which `parse` makes of text. `parse` raises ValueError with what is wrong."""
+
+    def __init__(self, name: str, made: type, parse: Callable[[str], T]) -> None:
+        self.name = name
+        self._made = made
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """Return the value, also if it was converted already."""
+        if isinstance(value, self._made) and not isinstance(value, str):
+            return cast(T, value)
+        try:
+            return self._parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def text_value(name: str, made: type) -> Callable[[Callable[[str], T]], TextValue[T]]:
+    """Make a type of values of a function that parses text."""
+    return lambda parse: TextValue(name, made, parse)
 
 
 # --- files and texts ------------------------------------------------------------------------------
@@ -80,7 +105,7 @@ class PlainText(click.types.StringParamType):
 
 
 class Moment(click.ParamType[int]):
-    """A point in time: a date, a date and time, `today` or `yesterday` at midnight, or a duration before now (90d, 12h)."""
+    """A point in time: a date, a date and time, `today` or `yesterday` at midnight, or a duration before now (90d)."""
 
     name = "time"
 
@@ -107,185 +132,128 @@ class Moment(click.ParamType[int]):
             )
 
 
-class Duration(click.ParamType[int]):
-    """A length of time: 90s, 12h, 20w."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return milliseconds, at least a thousand."""
-        if isinstance(value, int):
-            return value  # it was converted already
-        match = _DURATION.fullmatch(str(value).strip())
-        try:
-            found = timedelta() if match is None else int(match[1]) * _UNITS[match[2]]
-        except (ValueError, OverflowError):
-            found = timedelta()
-        if not found:
-            self.fail(f"{value!r} is not a duration: write 90s, 30m, 12h, 180d, 20w or 1y", param, ctx)
-        return found // timedelta(milliseconds=1)
-
-    @staticmethod
-    def text(length_ms: float) -> str:
-        """Return a length of time in the longest unit that expresses it: 10m."""
-        length = timedelta(milliseconds=length_ms)
-        unit = max((unit for unit in _UNITS if not length % _UNITS[unit]), key=lambda unit: _UNITS[unit])
-        return f"{length // _UNITS[unit]}{unit}"
+@text_value("duration", int)
+def duration(text: str) -> int:
+    """Return a length of time like 90s, 12h or 20w in milliseconds, at least a thousand."""
+    match = _DURATION.fullmatch(text.strip())
+    try:
+        found = timedelta() if match is None else int(match[1]) * _UNITS[match[2]]
+    except (ValueError, OverflowError):
+        found = timedelta()
+    if not found:
+        raise ValueError(f"{text!r} is not a duration: write 90s, 30m, 12h, 180d, 20w or 1y")
+    return found // timedelta(milliseconds=1)
 
 
-class TimeZone(click.ParamType[tzinfo]):
-    """Name of a time zone."""
-
-    name = "zone"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tzinfo:
-        """Return the zone. UTC works on machines without a time zone database too."""
-        if value == "UTC" or isinstance(value, tzinfo):
-            return UTC if value == "UTC" else value
-        try:
-            return ZoneInfo(str(value))
-        except (LookupError, ValueError, OSError):
-            self.fail(f"this machine knows no time zone {value!r}: write a name like Europe/Berlin or UTC", param, ctx)
+def duration_text(length_ms: float) -> str:
+    """Return a length of time in the longest unit that expresses it: 10m."""
+    length = timedelta(milliseconds=length_ms)
+    unit = max((unit for unit in _UNITS if not length % _UNITS[unit]), key=lambda unit: _UNITS[unit])
+    return f"{length // _UNITS[unit]}{unit}"
 
 
-# --- keys -----------------------------------------------------------------------------------------
+@text_value("zone", tzinfo)
+def time_zone(text: str) -> tzinfo:
+    """Return the time zone of a name. UTC works on machines without a time zone database too."""
+    if text == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(text)
+    except (LookupError, ValueError, OSError):
+        raise ValueError(f"this machine knows no time zone {text!r}: write a name like Europe/Berlin or UTC") from None
 
 
-class Key(click.ParamType[bytes]):
-    """A public key in 64 hex digits."""
-
-    name = "public key"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
-        """Return the 32 bytes."""
-        del param, ctx
-        return value if isinstance(value, bytes) else parse_hex(str(value), "a public key")
+# --- keys and names --------------------------------------------------------------------------------
 
 
-class KeyText(click.ParamType[str]):
-    """A public key as text: 64 hex digits in lower case, as in names of communities."""
-
-    name = "public key"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the digits."""
-        del param, ctx
-        return parse_hex(str(value), "a public key").hex()
+@text_value("public key", bytes)
+def public_key(text: str) -> bytes:
+    """Return the 32 bytes of a public key in 64 hex digits."""
+    return parse_hex(text, "a public key")
 
 
-class CabalKey(click.ParamType[bytes]):
-    """A cabal key: 64 hex digits, or @ and the path of the file that holds them.
+@text_value("public key", str)
+def public_key_hex(text: str) -> str:
+    """Return a public key as 64 hex digits in lower case, as in names of communities."""
+    return parse_hex(text, "a public key").hex()
+
+
+def _cabal_key(text: str) -> bytes:
+    """Return the 32 bytes of a cabal key, given as 64 hex digits, or as @ and the path of the file that holds them.
 
     Errors never show the value: it is secret.
     """
-
-    name = "key"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
-        """Return the 32 bytes."""
-        if isinstance(value, bytes):
-            return value
-        text, where = str(value).strip(), "the given text"
-        if text.startswith("@"):
-            where = text[1:]
-            try:
-                text = Path(where).read_text(encoding="ascii").strip()
-            except (OSError, ValueError) as error:
-                why = error.strerror if isinstance(error, OSError) else "it is not text in ASCII"
-                self.fail(f"the cabal key cannot be read from {where}: {why}", param, ctx)
+    text, where = text.strip(), "the given text"
+    if text.startswith("@"):
+        where = text[1:]
         try:
-            key = bytes.fromhex(text)
-        except ValueError:
-            key = b""
-        if len(key) != KEY_SIZE_BYTES:
-            self.fail(
-                f"a cabal key has {2 * KEY_SIZE_BYTES} hex digits; {where} has {len(text)} characters that are no such "
-                "key",
-                param,
-                ctx,
-            )
-        return key
+            text = Path(where).read_text(encoding="ascii").strip()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text in ASCII"
+            raise ValueError(f"the cabal key cannot be read from {where}: {why}") from None
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != KEY_SIZE_BYTES:
+        raise ValueError(
+            f"a cabal key has {2 * KEY_SIZE_BYTES} hex digits; {where} has {len(text)} characters that are no such key"
+        )
+    return key
 
 
-class CabalKeyText(click.ParamType[str]):
-    """A cabal key as text: 64 hex digits."""
-
-    name = "key"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the digits."""
-        return CabalKey().convert(value, param, ctx).hex()
+cabal_key: Final = TextValue("key", bytes, _cabal_key)
+cabal_key_hex: Final = TextValue("key", str, lambda text: _cabal_key(text).hex())
 
 
-# --- peers ----------------------------------------------------------------------------------------
+@text_value("name", str)
+def channel_name(text: str) -> str:
+    """Return the name of a channel, which the protocol allows."""
+    most = limits.MAX_CHANNEL_CODEPOINTS
+    if not 1 <= len(text) <= most:
+        raise ValueError(f"a channel's name has {len(text)} code points, allowed are 1 to {most}")
+    _encoded(text)
+    return text
 
 
-class ChannelName(click.ParamType[str]):
-    """The name of a channel."""
-
-    name = "name"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name."""
-        text = str(value)
-        if not 1 <= len(text) <= limits.MAX_CHANNEL_CODEPOINTS:
-            most = limits.MAX_CHANNEL_CODEPOINTS
-            self.fail(f"a channel's name has {len(text)} code points, allowed are 1 to {most}", param, ctx)
-        _encoded(self, text, param, ctx)
-        return text
+@text_value("text", bytes)
+def prologue(text: str) -> bytes:
+    """Return the prologue of a handshake in UTF-8. It must be the same on both sides."""
+    return _encoded(text)
 
 
-class Prologue(click.ParamType[bytes]):
-    """Prologue of the handshake: text that must be the same on both sides."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
-        """Return the text in UTF-8."""
-        return value if isinstance(value, bytes) else _encoded(self, str(value), param, ctx)
-
-
-def _encoded(of: click.ParamType[Any], text: str, param: click.Parameter | None, ctx: click.Context | None) -> bytes:
+def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        of.fail(f"{text[:80]!r} is not UTF-8", param, ctx)
+        raise ValueError(f"{text[:80]!r} is not UTF-8") from None
 
 
 # --- Spark ----------------------------------------------------------------------------------------
 
-
-class JavaMemory(click.ParamType[str]):
-    """Amount of memory in Java's notation, enough for Spark to start."""
-
-    name = "size"
-    _UNITS: Final = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-    _LEAST_BYTES: Final = 512 * 2**20
-    """Spark refuses less than 472 MB, and Java keeps some of its memory for itself."""
-    _MOST_BYTES: Final = 2**44
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text that Java reads."""
-        found = re.fullmatch(r"([0-9]{1,15})([kmgt])b?", str(value).strip().lower())
-        if found is None:
-            self.fail(f'"{safe(str(value)[:40])}" is not an amount of memory: write 900m or 4g', param, ctx)
-        if not self._LEAST_BYTES <= int(found[1]) * self._UNITS[found[2]] <= self._MOST_BYTES:
-            self.fail(f"{found[0]} is out of range: Spark needs at least 512m, and at most 16t", param, ctx)
-        return found[1] + found[2]
+_MEMORY_UNITS: Final = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_LEAST_MEMORY_BYTES: Final = 512 * 2**20
+"""Spark refuses less than 472 MB, and Java keeps some of its memory for itself."""
+_MOST_MEMORY_BYTES: Final = 2**44
 
 
-class SparkMaster(click.ParamType[str]):
-    """Spark's master, in a form that Spark knows."""
+@text_value("size", str)
+def java_memory(text: str) -> str:
+    """Return an amount of memory in Java's notation, enough for Spark to start."""
+    found = re.fullmatch(r"([0-9]{1,15})([kmgt])b?", text.strip().lower())
+    if found is None:
+        raise ValueError(f'"{safe(text[:40])}" is not an amount of memory: write 900m or 4g')
+    if not _LEAST_MEMORY_BYTES <= int(found[1]) * _MEMORY_UNITS[found[2]] <= _MOST_MEMORY_BYTES:
+        raise ValueError(f"{found[0]} is out of range: Spark needs at least 512m, and at most 16t")
+    return found[1] + found[2]
 
-    name = "master"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text unchanged."""
-        if not re.fullmatch(r"local(-cluster)?(\[[0-9*,]+\])?|yarn|(spark|k8s)://\S+", str(value)):
-            self.fail(
-                f'"{safe(str(value)[:100])}" is not a Spark master: write local[2], spark://HOST:PORT, yarn or '
-                "k8s://https://HOST:PORT",
-                param,
-                ctx,
-            )
-        return str(value)
+@text_value("master", str)
+def spark_master(text: str) -> str:
+    """Return a Spark master unchanged, if Spark knows its form."""
+    if not re.fullmatch(r"local(-cluster)?(\[[0-9*,]+\])?|yarn|(spark|k8s)://\S+", text):
+        raise ValueError(
+            f'"{safe(text[:100])}" is not a Spark master: write local[2], spark://HOST:PORT, yarn or '
+            "k8s://https://HOST:PORT"
+        )
+    return text

@@ -8,7 +8,8 @@ from typing import Final
 
 import click
 
-from cablestore.cli.options import channel_argument, common_options, full_hash, json_option, with_store
+from cablestore.cli.channel_argument import channel_argument
+from cablestore.cli.options import common_options, full_hash, json_option, with_store
 from cablestore.cli.output import Output, safe
 from cablestore.cli.remote import offered
 from cablestore.cli.stores import open_store

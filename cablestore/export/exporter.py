@@ -28,7 +28,6 @@ from cablestore.export.writer import ExportWriter, record_start
 from cablestore.files import open_folder, storage_errors, try_lock, write_whole
 from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress
-from cablestore.index.database import SnapshotSource
 from cablestore.index.engine import Engine
 from cablestore.index.reader import Reader
 
@@ -59,8 +58,8 @@ class _Work:
         fields["segments"] = [segment.fields() for segment in sorted(self.segments, key=lambda s: s.kind)]
         write_whole(self.folder / UNFINISHED, json.dumps(fields, indent=1).encode() + b"\n")
 
-    def load(self) -> bool:
-        """Load what an earlier call wrote down. Returns False if that was another export, or if files are missing."""
+    def continued(self) -> _Work | None:
+        """Return what an earlier call wrote down, None if that was another export, or if files are missing."""
         try:
             fields = json.loads((self.folder / UNFINISHED).read_bytes())
             found = replace(
@@ -74,12 +73,8 @@ class _Work:
             is_here = all((self.folder / s.file).stat().st_size == s.size_bytes for s in found.segments)
             is_here &= found.is_merged or all(run.exists() for run in found.run_paths())
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            return False
-        if fields["identity"] != self.identity or not is_here:
-            return False
-        self.runs, self.read_to, self.is_read = found.runs, found.read_to, found.is_read
-        self.is_merged, self.segments = found.is_merged, found.segments
-        return True
+            return None
+        return found if fields["identity"] == self.identity and is_here else None
 
     def run_paths(self) -> list[Path]:
         """Return the paths of the finished runs."""
@@ -119,49 +114,35 @@ def export_store(
     """
     state, reader = engine.snapshot()
     with state:
-        return _export(engine, state, reader, out, filters, segment_size_bytes, run_size_bytes, progress)
-
-
-def _export(
-    engine: Engine,
-    state: SnapshotSource,
-    reader: Reader,
-    out: Path,
-    filters: Filters | None,
-    segment_size_bytes: int,
-    run_size_bytes: int,
-    progress: Progress,
-) -> Manifest:
-    """Export the state that `reader` reads. `state` is closed as soon as it was read."""
-    versions = engine.catalog.versions
-    store_id = None if engine.folder is None else engine.folder.header.store_id
-    through = arrival_log.next_sequence(reader) - 1
-    if filters is not None:
-        filters = replace(filters, channels=frozenset(map(reader.dialect.channel_id, filters.channels)))
-    arguments = [None if filters is None else filters.fields(), segment_size_bytes, run_size_bytes, dict(versions)]
-    seen = [store_id or secrets.token_hex(16), through, (reader.get(meta.SIZES_KEY) or b"").hex()]
-    identity = blake3.blake3(json.dumps([*arguments, *seen]).encode()).hexdigest()
-    with _claimed(out):
-        work = _begun(out, identity)
-        if not work.is_read:
-            work.segments.clear()
-        writer = ExportWriter(
-            out,
-            reader.dialect,
-            versions,
-            filters,
-            segment_size_bytes,
-            written=work.segments,
-            on_segment=work.add_segment,
-        )
-        if not work.is_read:
-            _read(reader, filters, writer, work, run_size_bytes, progress)
-        state.close()
-        if not work.is_merged:
-            writer.add_records(_counted(merge(work.run_paths(), work.place()), progress))
-            work.is_merged = True
-            work.save()
-        return _finish(work, writer, store_id, through)
+        versions = engine.catalog.versions
+        store_id = None if engine.folder is None else engine.folder.header.store_id
+        through = arrival_log.next_sequence(reader) - 1
+        if filters is not None:
+            filters = replace(filters, channels=frozenset(map(reader.dialect.channel_id, filters.channels)))
+        arguments = [None if filters is None else filters.fields(), segment_size_bytes, run_size_bytes, dict(versions)]
+        seen = [store_id or secrets.token_hex(16), through, (reader.get(meta.SIZES_KEY) or b"").hex()]
+        identity = blake3.blake3(json.dumps([*arguments, *seen]).encode()).hexdigest()
+        with _claimed(out):
+            work = _begun(out, identity)
+            if not work.is_read:
+                work.segments.clear()
+            writer = ExportWriter(
+                out,
+                reader.dialect,
+                versions,
+                filters,
+                segment_size_bytes,
+                written=work.segments,
+                on_segment=work.add_segment,
+            )
+            if not work.is_read:
+                _read(reader, filters, writer, work, run_size_bytes, progress)
+            state.close()  # as soon as it was read
+            if not work.is_merged:
+                writer.add_records(_counted(merge(work.run_paths(), work.place()), progress))
+                work.is_merged = True
+                work.save()
+            return _finish(work, writer, store_id, through)
 
 
 def _read(
@@ -234,12 +215,12 @@ def _claimed(out: Path) -> Iterator[None]:
 
 def _begun(out: Path, identity: str) -> _Work:
     """Return the export to continue in a folder, or a new one. All other files are removed."""
-    work = _Work(out, identity)
-    is_continued = work.load()
+    new = _Work(out, identity)
+    continued = new.continued()
     with storage_errors(out):
         for path in out.iterdir():
-            if path.suffix == ".tmp" or (not is_continued and path.name != UNFINISHED):
+            if path.suffix == ".tmp" or (continued is None and path.name != UNFINISHED):
                 path.unlink()
-    if not is_continued:
-        work.save()
-    return work
+    if continued is None:
+        new.save()
+    return continued or new

@@ -52,8 +52,8 @@ def manifests_of(folders: Iterable[Path], dialect: Dialect | None) -> list[Manif
         dialect = dialect or manifest.dialect
         if manifest.dialect != dialect:
             raise ExportError(
-                f"{manifest.folder} has posts of the dialect {manifest.dialect.name}, expected {dialect.name}: import it into "
-                "another store"
+                f"{manifest.folder} has posts of the dialect {manifest.dialect.name}, expected {dialect.name}: import "
+                "it into another store"
             )
     return manifests
 

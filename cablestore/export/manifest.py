@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any, Final, Literal
 
 import blake3
@@ -95,14 +96,8 @@ class Segment:
 
     def fields(self) -> dict[str, Any]:
         """Return its entry in the manifest."""
-        fields: dict[str, Any] = {
-            "file": self.file,
-            "kind": self.kind,
-            "items": self.items,
-            "size_bytes": self.size_bytes,
-            "blake3": self.blake3,
-            "content_blake3": self.content_blake3,
-        }
+        names = ("file", "kind", "items", "size_bytes", "blake3", "content_blake3")
+        fields: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.first is not None and self.last is not None:
             fields["posts"] = self.posts
             fields["first"] = [self.first[0], self.first[1].hex()]
@@ -190,18 +185,18 @@ def read_manifest(folder: Path) -> Manifest:
     fields, found = _fields(path)
     if fields.get("format") != FORMAT:
         raise ExportError(
-            f"{path} has format {_shown(fields.get('format'))}, but this version of cablestore reads {FORMAT}: install another version"
+            f"{path} has format {shown(fields.get('format'))}, but this version of cablestore reads {FORMAT}: install another version"
         )
     dialect = DIALECTS.get(str(fields.get("dialect")))
     if dialect is None:
-        raise ExportError(f"{path} has dialect {_shown(fields.get('dialect'))}, known are {', '.join(DIALECTS)}")
+        raise ExportError(f"{path} has dialect {shown(fields.get('dialect'))}, known are {', '.join(DIALECTS)}")
     try:
         views = {str(name): _number(version) for name, version in fields["views"].items()}
         filters = None if fields["filters"] is None else filters_of(fields["filters"])
         manifest = Manifest(folder, dialect, views, filters, segments_of(fields["segments"]))
         is_whole = manifest.encode() == found
     except KeyError as error:
-        raise _damaged(path, f"it lacks {_shown(error.args[0])}") from None
+        raise _damaged(path, f"it lacks {shown(error.args[0])}") from None
     except ValueError as error:
         raise _damaged(path, str(error)) from None
     except (TypeError, AttributeError):
@@ -237,26 +232,6 @@ def _damaged(path: Path, reason: str) -> CorruptExportError:
     return CorruptExportError(f"{path} is damaged: {reason}. Copy the export again, or make a new one")
 
 
-def _shown(value: Any) -> str:
-    """Return a value of JSON as an error shows it: short texts and numbers as they are, of others their type."""
-    match value:
-        case str() if len(value) <= _SHOWN_CHARACTERS and value.isprintable():
-            return f"'{value}'"
-        case bool() | None:
-            return "nothing" if value is None else "yes or no"
-        case int() | float() if abs(value) <= limits.MAX_TIMESTAMP_MS:
-            return str(value)
-        case str():
-            return "a text"
-        case int() | float():
-            return "a number out of range"
-        case _:
-            return "a list" if isinstance(value, list) else "a table"
-
-
-_SHOWN_CHARACTERS: Final = 80
-
-
 def segments_of(entries: list[dict[str, Any]]) -> tuple[Segment, ...]:
     """Return segments from a manifest's entries: those of posts, then those of tombstones, each numbered from 0.
 
@@ -268,12 +243,16 @@ def segments_of(entries: list[dict[str, Any]]) -> tuple[Segment, ...]:
     expected += [segment_name("tombstones", number) for number in range(len(segments) - posts)]
     for segment, name in zip(segments, expected, strict=True):
         if segment.file != name or not name.startswith(segment.kind):
-            raise ValueError(f"it has the segment {_shown(segment.file)}, expected {name}")
+            raise ValueError(f"it has the segment {shown(segment.file)}, expected {name}")
     return segments
 
 
 def _segment_of(entry: dict[str, Any]) -> Segment:
     kind: SegmentKind = "posts" if entry["kind"] == "posts" else "tombstones"
+    of_posts: dict[str, Any] = {}
+    if kind == "posts":
+        posts = {name: _number(entry["posts"][name]) for name in _TYPES if name in entry["posts"]}
+        of_posts = {"posts": posts, "first": _place(entry["first"]), "last": _place(entry["last"])}
     segment = Segment(
         file=str(entry["file"]),
         kind=kind,
@@ -281,14 +260,10 @@ def _segment_of(entry: dict[str, Any]) -> Segment:
         size_bytes=_number(entry["size_bytes"]),
         blake3=_hash(entry["blake3"]).hex(),
         content_blake3=_hash(entry["content_blake3"]).hex(),
-        posts={name: _number(entry["posts"][name]) for name in _TYPES if name in entry["posts"]}
-        if kind == "posts"
-        else {},
-        first=_place(entry["first"]) if kind == "posts" else None,
-        last=_place(entry["last"]) if kind == "posts" else None,
+        **of_posts,
     )
     if segment.fields() != entry or sum(segment.posts.values()) != (segment.items if kind == "posts" else 0):
-        raise ValueError(f"the entry of {_shown(segment.file)} has fields that do not fit together")
+        raise ValueError(f"the entry of {shown(segment.file)} has fields that do not fit together")
     return segment
 
 
@@ -300,19 +275,19 @@ def filters_of(fields: dict[str, Any]) -> Filters:
 
 def _number(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= limits.MAX_TIMESTAMP_MS:
-        raise ValueError(f"it has {_shown(value)}, expected a number")
+        raise ValueError(f"it has {shown(value)}, expected a number")
     return value
 
 
 def _hash(value: Any) -> bytes:
     if not isinstance(value, str) or not _HEX_32.fullmatch(value):
-        raise ValueError(f"it has {_shown(value)}, expected 64 hex digits")
+        raise ValueError(f"it has {shown(value)}, expected 64 hex digits")
     return bytes.fromhex(value)
 
 
 def _place(value: Any) -> Place:
     if not isinstance(value, list) or len(value) != 2:
-        raise ValueError(f"it has {_shown(value)}, expected a time and a hash")
+        raise ValueError(f"it has {shown(value)}, expected a time and a hash")
     timestamp_ms, digest = value
     return _number(timestamp_ms), _hash(digest)
 

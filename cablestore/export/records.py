@@ -29,16 +29,14 @@ _ENDS: Final = 0x80808080808080
 _TYPE_AND_SIX: Final = 0x00808080808000
 
 
-def records_in_order(
-    reader: Reader, scratch: Path, *, progress: Progress, run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES
-) -> Iterator[list[bytes]]:
+def records_in_order(reader: Reader, scratch: Path, *, progress: Progress) -> Iterator[list[bytes]]:
     """Yield the records of all posts except local-only ones, in order of time and hash, in lists of any length.
 
     `scratch` is a folder for runs. Memory does not grow with the number of posts; few posts need no run.
     Raises CorruptStoreError, StorageError.
     """
     runs: list[Path] = []
-    made = pieces(reader, None, "", run_size_bytes, progress)
+    made = pieces(reader, None, "", limits.MAX_RUN_SIZE_BYTES, progress)
     records, _ = next(made, ([], ""))
     for further, _ in made:
         runs.append(scratch / f"run-{len(runs):06d}")

@@ -43,7 +43,6 @@ class SegmentWriter:
         self._path = path
         self._unfinished = path.with_name(path.name + unique_suffix())
         self._compressor = zstandard.ZstdCompressor(level=level)
-        self._packer = msgpack.Packer()
         self._hasher = blake3.blake3()
         self._content_hasher = blake3.blake3()
         self.size_bytes = 0
@@ -57,12 +56,8 @@ class SegmentWriter:
         self._file.close()
         self._unfinished.unlink(missing_ok=True)
 
-    def write(self, block: list[Any]) -> None:
-        """Append a block."""
-        self.write_packed(self._packer.pack(block))
-
     def write_packed(self, content: bytes) -> None:
-        """Append a block that is already a msgpack array."""
+        """Append a block, which is a msgpack array."""
         self._content_hasher.update(content)
         data = self._compressor.compress(content)
         self._hasher.update(data)

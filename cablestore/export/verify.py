@@ -5,7 +5,8 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -27,15 +28,13 @@ from cablestore.export.manifest import (
 )
 from cablestore.export.sort import merge, write_run
 from cablestore.files import storage_errors
+from cablestore.index.check import ProblemReport
 from cablestore.index.packing import pack
 from cablestore.index.signatures import SignatureVerifier
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import Delete
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.post import Post, decode_post
-
-MAX_PROBLEMS_TOLD: Final = 100
-"""Problems that a report describes; the rest are counted."""
 
 _POST: Final = b"\x00"
 """Marks what a post says. It sorts before what tombstones say of the same hash."""
@@ -55,25 +54,12 @@ class ExportProblem:
         return f"{self.file}: {self.what}"
 
 
-@dataclass(slots=True)
-class ExportReport:
-    """Counts and problems that `verify_export` found. `problems` has the first 100, `problem_count` counts all."""
-
-    posts: int = 0
-    tombstones: int = 0
-    problem_count: int = 0
-    problems: list[ExportProblem] = field(default_factory=list)
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing is wrong."""
-        return self.problem_count == 0
+class ExportReport(ProblemReport[ExportProblem]):
+    """Counts and problems that `verify_export` found."""
 
     def tell(self, file: str, what: str) -> None:
         """Add a problem."""
-        self.problem_count += 1
-        if len(self.problems) < MAX_PROBLEMS_TOLD:
-            self.problems.append(ExportProblem(file, what))
+        self.tell_problem(ExportProblem(file, what))
 
 
 def verify_export(
@@ -91,14 +77,12 @@ def verify_export(
     except CorruptExportError as error:
         report.tell(MANIFEST, str(error))
         return report
-    with tempfile.TemporaryDirectory(prefix="cablestore-verify-") as scratch:
-        verification = _Verification(
-            manifest, report, _Proofs(Path(scratch)), SignatureVerifier() if signatures else None
-        )
-        try:
-            verification.run(progress)
-        finally:
-            verification.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="cablestore-verify-") as scratch,
+        closing(SignatureVerifier()) as verifier,
+    ):
+        proofs = _Proofs(Path(scratch))
+        _Verification(manifest, report, proofs, verifier if signatures else None).run(progress)
     return report
 
 
@@ -171,36 +155,29 @@ class _Proofs:
                 yield digest
 
 
+@dataclass(slots=True)
 class _Verification:
     """One run over all segments of an export."""
 
-    def __init__(
-        self, manifest: Manifest, report: ExportReport, proofs: _Proofs, verifier: SignatureVerifier | None
-    ) -> None:
-        self._manifest = manifest
-        self._report = report
-        self._proofs = proofs
-        self._verifier = verifier
-        self._last = b""
-        """Place of the item before."""
-
-    def close(self) -> None:
-        """End the threads."""
-        if self._verifier is not None:
-            self._verifier.close()
+    manifest: Manifest
+    report: ExportReport
+    proofs: _Proofs
+    verifier: SignatureVerifier | None
+    last: bytes = b""
+    """Place of the item before."""
 
     def run(self, progress: Callable[[int], None]) -> None:
         """Go through all files."""
-        folder = self._manifest.folder
-        for segment in self._manifest.post_segments:
+        folder = self.manifest.folder
+        for segment in self.manifest.post_segments:
             self._guard(segment.file, self._posts, segment, progress)
-        self._last = b""
-        for segment in self._manifest.tombstone_segments:
+        self.last = b""
+        for segment in self.manifest.tombstone_segments:
             self._guard(segment.file, self._tombstones, segment)
-        for target in self._proofs.not_confirmed():
-            self._report.tell("tombstones", f"the post/delete of the tombstone of {target.hex()} does not confirm it")
-        for digest in self._proofs.not_dead():
-            self._report.tell(
+        for target in self.proofs.not_confirmed():
+            self.report.tell("tombstones", f"the post/delete of the tombstone of {target.hex()} does not confirm it")
+        for digest in self.proofs.not_dead():
+            self.report.tell(
                 "tombstones", f"the post {digest.hex()} is in the export, but a tombstone says that it is deleted"
             )
         self._guard("arrivals.json", read_arrivals, folder)
@@ -210,21 +187,21 @@ class _Verification:
         try:
             work(*arguments)
         except (CorruptExportError, StorageError) as error:
-            self._report.tell(file, str(error))
+            self.report.tell(file, str(error))
 
     def _posts(self, segment: Segment, progress: Callable[[int], None]) -> None:
         types: Counter[str] = Counter()
         places: list[bytes] = []
         hasher = blake3.blake3()
-        for raws in read_posts(self._manifest.folder, segment):
+        for raws in read_posts(self.manifest.folder, segment):
             hasher.update(pack(raws))
             posts = [post for post in (self._decoded(segment, raw) for raw in raws) if post is not None]
             self._check_signatures(segment, posts)
             for post in posts:
                 types[post.type_name] += 1
                 places[1:] = [self._check_place(segment, post.timestamp_ms.to_bytes(8, "big") + post.hash)]
-                self._proofs.post(post)
-            self._report.posts += len(raws)
+                self.proofs.post(post)
+            self.report.posts += len(raws)
             progress(len(raws))
         ends = (None, None) if not places else (_place(places[0]), _place(places[-1]))
         expected = (segment.posts, segment.first, segment.last)
@@ -232,48 +209,48 @@ class _Verification:
 
     def _tombstones(self, segment: Segment) -> None:
         hasher = blake3.blake3()
-        for stones in read_tombstones(self._manifest.folder, segment):
+        for stones in read_tombstones(self.manifest.folder, segment):
             hasher.update(pack([[stone.target, stone.author, stone.encode()] for stone in stones]))
             for stone in stones:
                 self._check_place(segment, stone.target + stone.author)
-                self._proofs.stone(stone)
-            self._report.tombstones += len(stones)
+                self.proofs.stone(stone)
+            self.report.tombstones += len(stones)
         self._check_entry(segment, hasher.hexdigest(), agrees=True)
 
     def _decoded(self, segment: Segment, raw: bytes) -> Post | None:
         try:
-            post = decode_post(raw, self._manifest.dialect)
+            post = decode_post(raw, self.manifest.dialect)
         except DecodeError as error:
-            self._report.tell(segment.file, f"a post does not decode: {error}")
+            self.report.tell(segment.file, f"a post does not decode: {error}")
             return None
         if post.is_local_only:
-            self._report.tell(segment.file, f"the post {post.hash.hex()} is local-only and must not be exported")
+            self.report.tell(segment.file, f"the post {post.hash.hex()} is local-only and must not be exported")
         return post
 
     def _check_signatures(self, segment: Segment, posts: list[Post]) -> None:
-        if self._verifier is None:
+        if self.verifier is None:
             return
-        signed = self._verifier.start([post.raw for post in posts]).results()
+        signed = self.verifier.start([post.raw for post in posts]).results()
         for post, is_signed in zip(posts, signed, strict=True):
             if not is_signed:
-                self._report.tell(segment.file, f"the post {post.hash.hex()} has a bad signature")
+                self.report.tell(segment.file, f"the post {post.hash.hex()} has a bad signature")
 
     def _check_place(self, segment: Segment, place: bytes) -> bytes:
-        if place <= self._last:
-            self._report.tell(segment.file, f"the item {place.hex()} does not come after the one before it")
-        self._last = place
+        if place <= self.last:
+            self.report.tell(segment.file, f"the item {place.hex()} does not come after the one before it")
+        self.last = place
         return place
 
     def _check_entry(self, segment: Segment, content_blake3: str, agrees: bool) -> None:
         if content_blake3 != segment.content_blake3:
-            self._report.tell(segment.file, "the BLAKE3 of its content does not match the manifest")
+            self.report.tell(segment.file, "the BLAKE3 of its content does not match the manifest")
         if not agrees:
-            self._report.tell(segment.file, "its counts, first or last post do not match the manifest")
-        path = self._manifest.folder / segment.file
+            self.report.tell(segment.file, "its counts, first or last post do not match the manifest")
+        path = self.manifest.folder / segment.file
         with storage_errors(path):
             size_bytes = path.stat().st_size
         if size_bytes != segment.size_bytes:
-            self._report.tell(segment.file, "its size does not match the manifest")
+            self.report.tell(segment.file, "its size does not match the manifest")
 
 
 def _place(place: bytes) -> tuple[int, bytes]:

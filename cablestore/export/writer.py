@@ -88,7 +88,7 @@ def write_post_segment(folder: Path, number: int, blocks: Iterable[list[bytes]])
 
     written = _write(folder / name, raws())
     posts = in_order_of_types(Counter({TYPE_NAMES[post_type]: count for post_type, count in types.items()}))
-    return _entry(name, "posts", types.total(), written, posts, place_of(first), place_of(last))
+    return _entry(name, "posts", types.total(), written, posts=posts, first=place_of(first), last=place_of(last))
 
 
 def write_tombstone_segment(folder: Path, number: int, blocks: Iterable[list[Tombstone]]) -> Segment:
@@ -131,27 +131,8 @@ def _write(path: Path, blocks: Iterable[list[Any]]) -> Written:
         return writer.close()
 
 
-def _entry(
-    name: str,
-    kind: SegmentKind,
-    items: int,
-    written: Written,
-    posts: dict[str, int] | None = None,
-    first: Place | None = None,
-    last: Place | None = None,
-) -> Segment:
-    return Segment(
-        name, kind, items, written.size_bytes, written.blake3, written.content_blake3, posts or {}, first, last
-    )
-
-
-def write_manifest(
-    folder: Path, dialect: Dialect, views: Mapping[str, int], filters: Filters | None, segments: Iterable[Segment]
-) -> Manifest:
-    """Finish an export: write and return its manifest, made of the entries of its segments, those of posts first."""
-    manifest = Manifest(folder, dialect, dict(views), filters, tuple(segments))
-    write_whole(folder / MANIFEST, manifest.encode())
-    return manifest
+def _entry(name: str, kind: SegmentKind, items: int, written: Written, **of_posts: Any) -> Segment:
+    return Segment(name, kind, items, written.size_bytes, written.blake3, written.content_blake3, **of_posts)
 
 
 def _nothing(_: Segment) -> None:
@@ -188,12 +169,8 @@ class ExportWriter:
         with storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
 
-    def add_posts(self, posts: Iterable[tuple[int, bytes, bytes, int]]) -> None:
-        """Add (timestamp_ms, hash, raw post, type) of all posts, in order of (timestamp, hash)."""
-        self.add_records(batches((post_record(*post) for post in posts), len))
-
     def add_records(self, records: Iterable[list[bytes]]) -> None:
-        """Add all posts as records, in lists of any length."""
+        """Add all posts as records (`post_record`), in order and in lists of any length."""
         blocks = cut(records, self._block_size_bytes)
         for first in blocks:
             segment = self._until_full(first, blocks, len)
@@ -209,9 +186,11 @@ class ExportWriter:
             self._add(write_tombstone_segment(self._folder, self._number("tombstones"), segment))
 
     def finish(self) -> Manifest:
-        """Write the manifest, which completes the export."""
-        segments = sorted(self._segments, key=lambda segment: segment.kind)
-        return write_manifest(self._folder, self._dialect, self._views, self._filters, segments)
+        """Write and return the manifest, which completes the export."""
+        segments = tuple(sorted(self._segments, key=lambda segment: segment.kind))
+        manifest = Manifest(self._folder, self._dialect, dict(self._views), self._filters, segments)
+        write_whole(self._folder / MANIFEST, manifest.encode())
+        return manifest
 
     def _until_full(
         self, first: list[T], blocks: Iterator[list[T]], size_bytes: Callable[[T], int]

@@ -33,10 +33,6 @@ class EventKind(IntEnum):
     DISCARDED = 3
 
 
-Kind = EventKind
-"""The name of EventKind in 0.7."""
-
-
 class Arrival(NamedTuple):
     """Entry of the log."""
 

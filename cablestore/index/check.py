@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from cablestore.errors import CorruptStoreError, DecodeError
 from cablestore.index import arrival_log, meta
@@ -44,6 +44,8 @@ from cablestore.protocol.post import Post, decode_post
 MAX_PROBLEMS_LISTED: Final = 100
 """Problems that a report describes. It only counts further ones."""
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -59,29 +61,39 @@ class Problem:
 
 
 @dataclass(slots=True)
-class CheckReport:
-    """Result of `check`. `problems` lists the first 100, `problem_count` counts all."""
+class ProblemReport(Generic[T]):
+    """Counts and problems that a check found. `problems` lists the first 100, `problem_count` counts all."""
 
     posts: int = 0
     tombstones: int = 0
-    rows: int = 0
     problem_count: int = 0
-    problems: list[Problem] = field(default_factory=list)
-    sizes: Sizes = field(default_factory=dict)
-    """Rows and bytes of each view, as counted."""
-    balance: int = 0
-    """Sum of the hashes of expected rows minus those of found rows. If it is not 0, an exact check is needed."""
+    problems: list[T] = field(default_factory=list)
 
     @property
     def is_clean(self) -> bool:
         """Whether nothing is wrong."""
         return self.problem_count == 0
 
-    def tell(self, what: str, view: str, key: bytes, count: int = 1) -> None:
+    def tell_problem(self, problem: T) -> None:
         """Add a problem."""
-        self.problem_count += count
+        self.problem_count += 1
         if len(self.problems) < MAX_PROBLEMS_LISTED:
-            self.problems.append(Problem(what, view, key))
+            self.problems.append(problem)
+
+
+@dataclass(slots=True)
+class CheckReport(ProblemReport[Problem]):
+    """Result of `check`."""
+
+    rows: int = 0
+    sizes: Sizes = field(default_factory=dict)
+    """Rows and bytes of each view, as counted."""
+    balance: int = 0
+    """Sum of the hashes of expected rows minus those of found rows. If it is not 0, an exact check is needed."""
+
+    def tell(self, what: str, view: str, key: bytes) -> None:
+        """Add a problem."""
+        self.tell_problem(Problem(what, view, key))
 
     def add(self, other: CheckReport) -> None:
         """Add the report of another range."""
@@ -140,14 +152,17 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
 
 def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: CheckReport) -> None:
     """Compare a summary with the rows that it is made of."""
-    for due, present in side_by_side(summary_rows(summary, reader), reader.prefix(summary.prefix)):
+    for key, due, present in side_by_side(summary_rows(summary, reader), reader.prefix(summary.prefix)):
         if present is not None:
             report.rows += 1
-            report.sizes = meta.add_sizes(report.sizes, measure([present], catalog))
+            report.sizes = meta.add_sizes(report.sizes, measure([(key, present)], catalog))
         if due != present:
-            state = "dangling" if due is None else "missing" if present is None else "wrong"
-            key = (due or present or (b"",))[0]
-            report.tell(f"a {state} {summary.noun}", catalog.view_of(key), key)
+            report.tell(f"a {_state(due, present)} {summary.noun}", catalog.view_of(key), key)
+
+
+def _state(due: bytes | None, present: bytes | None) -> str:
+    """Return what is wrong with a row, given the expected value and the one that it has."""
+    return "dangling" if due is None else "missing" if present is None else "wrong"
 
 
 _LEFT_OUT: Final = (DATA_PREFIX, PRIVATE_PREFIX, REVERSE_PREFIX, arrival_log.PREFIX, LOCAL_PREFIX)
@@ -282,15 +297,11 @@ class Checker:
         self._measure(found)
         if found == expected:
             return
-        due, present = dict(expected), dict(found)
-        for key in sorted(due.keys() | present.keys()):
-            if due.get(key) == present.get(key):
-                continue
+        for key, due, present in side_by_side(sorted(dict(expected).items()), found):
             view = self._catalog.view_of(key)
-            if view:
-                state = "dangling" if key not in due else "missing" if key not in present else "wrong"
-                self.report.tell(f"a {state} {self._kind_of(key)}", view, key)
-            else:
+            if due != present and view:
+                self.report.tell(f"a {_state(due, present)} {self._kind_of(key)}", view, key)
+            elif due != present:
                 self.report.tell("a row that belongs to no view", "none", key)
 
     def _kind_of(self, key: bytes) -> str:

@@ -191,21 +191,21 @@ def measure(rows: Sequence[Row], catalog: Catalog) -> Sizes:
     return found
 
 
-def side_by_side(expected: Iterable[Row], found: Iterable[Row]) -> Iterator[tuple[Row | None, Row | None]]:
-    """Yield pairs of rows with the same key. If only one side has a key, the other is None."""
+def side_by_side(expected: Iterable[Row], found: Iterable[Row]) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
+    """Yield each key of either side, with its values on both. The value is None on a side that lacks the key."""
     others = iter(found)
     present = next(others, None)
-    for due in expected:
-        while present is not None and present[0] < due[0]:
-            yield None, present
+    for key, due in expected:
+        while present is not None and present[0] < key:
+            yield present[0], None, present[1]
             present = next(others, None)
-        if present is not None and present[0] == due[0]:
-            yield due, present
+        if present is not None and present[0] == key:
+            yield key, due, present[1]
             present = next(others, None)
         else:
-            yield due, None
+            yield key, due, None
     while present is not None:
-        yield None, present
+        yield present[0], None, present[1]
         present = next(others, None)
 
 

@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from cablestore import files
-from cablestore.errors import FormatError, MissingDatabaseError, NotAStoreError, StorageError, StoreLockedError
-from cablestore.files import sync_folder, whole_file
+from cablestore.errors import FormatError, MissingDatabaseError, NotAStoreError, StoreLockedError
+from cablestore.files import storage_errors, sync_folder, write_whole
 from cablestore.index.leveldb import holds_database
 from cablestore.protocol.dialect import LEGACY, Dialect, dialect_named
 
@@ -91,7 +91,7 @@ class Folder:
         names is missing, and StorageError for I/O errors. When it raises, it has written nothing.
         """
         path = path.absolute()
-        with _storage_errors(f"the store at {path} cannot be opened"):
+        with storage_errors(f"the store at {path} cannot be opened"):
             if not (path / _LOCK).exists():
                 _find(path, dialect, create=create)  # so that no lock is made if this raises
                 path.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ class Folder:
         """
         path = path.absolute()
         database = path / generation
-        with _storage_errors(f"the store at {path} cannot be opened"):
+        with storage_errors(f"the store at {path} cannot be opened"):
             if not path.is_dir():
                 raise NotAStoreError(f"there is no store at {path}")
             if not _is_generation(generation) or not holds_database(database):
@@ -132,7 +132,7 @@ class Folder:
         The store gets a new id, because its arrival log may differ from that of the lost database. Other generations in
         the folder stay, but the header does not name them.
         """
-        with _storage_errors(f"the header of {self.path} cannot be written"):
+        with storage_errors(f"the header of {self.path} cannot be written"):
             for name in _names(self.path):
                 if _mark_of(self.path / name) != _UNFINISHED:
                     _unmark(self.path / name)
@@ -172,7 +172,7 @@ class Folder:
         """
         name = _next_name(self.path, self.generations)
         draft = self.path / f"{_SCRATCH}{name}"
-        with _storage_errors(f"{self.path / name} cannot be made"):
+        with storage_errors(f"{self.path / name} cannot be made"):
             draft.mkdir()
             _put_mark(draft, _UNFINISHED)
             draft.replace(self.path / name)
@@ -181,7 +181,7 @@ class Folder:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """Yield an empty folder for temporary files. It is removed afterwards, at the latest when the store is next opened."""
-        with _storage_errors(f"{self.path} cannot be written"):
+        with storage_errors(f"{self.path} cannot be written"):
             path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self.path))
         try:
             yield path
@@ -195,7 +195,7 @@ class Folder:
         """
         known = self.header
         kept = {*known.kept, known.generation} if keep and not self.is_new else {*known.kept}
-        with _storage_errors(f"{generation} of {self.path} cannot be made the live one"):
+        with storage_errors(f"{generation} of {self.path} cannot be made the live one"):
             _put_mark(self.path / generation, _FINISHED)
             if not keep and not self.is_new:
                 _put_mark(self.database_path, _REPLACED_BY + generation)
@@ -209,7 +209,7 @@ class Folder:
         It is not live or kept before `activate`.
         """
         name = _next_name(self.path, self.generations)
-        with _storage_errors(f"{database} cannot be moved to {self.path / name}"):
+        with storage_errors(f"{database} cannot be moved to {self.path / name}"):
             _put_mark(database, _FINISHED)
             database.replace(self.path / name)
             sync_folder(self.path)
@@ -219,7 +219,7 @@ class Folder:
         """Remove a generation that is not the live one, first from the header."""
         if generation == self.header.generation:
             raise ValueError(f"{generation} is the live generation")
-        with _storage_errors(f"{generation} of {self.path} cannot be removed"):
+        with storage_errors(f"{generation} of {self.path} cannot be removed"):
             self._forget(generation)
             self._discard(generation)
 
@@ -236,13 +236,20 @@ class Folder:
             self._put_header(replace(self.header, kept=_in_order({*self.header.kept} - {generation})))
 
     def _put_header(self, header: Header) -> None:
-        _write_header(self.path, header)
+        fields = {
+            "format": FORMAT,
+            "dialect": header.dialect.name,
+            "generation": header.generation,
+            "store": header.store_id,
+            "kept": header.kept,
+        }
+        write_whole(self.path / _STORE, f"{json.dumps(fields)}\n".encode(), _BEFORE_RENAME)
         self.header = header
 
     def set_aside(self, generation: str) -> Path:
         """Rename a damaged generation that is no longer the live one, so that nothing removes it."""
         aside = self.path / generation.replace(_GENERATION, _DAMAGED)
-        with _storage_errors(f"{generation} of {self.path} cannot be renamed"):
+        with storage_errors(f"{generation} of {self.path} cannot be renamed"):
             self._forget(generation)
             (self.path / generation).replace(aside)
         return aside
@@ -259,7 +266,7 @@ def peek(path: Path) -> Header | None:
 
     Raises MissingDatabaseError if the header or the database that it names is missing, and otherwise as `Folder.open`.
     """
-    with _storage_errors(f"the store at {path} cannot be read"):
+    with storage_errors(f"the store at {path} cannot be read"):
         if not path.is_dir():
             return None
         if not (path / _STORE).exists():
@@ -270,27 +277,26 @@ def peek(path: Path) -> Header | None:
 
 def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None:
     """Return the header of the store in a folder, None if a new store can be made. Raises as `Folder.open`."""
-    if not path.exists():
-        if not create:
-            raise NotAStoreError(f"there is no store at {path}. Run `cablestore init` to make one")
-        return None
-    if not path.is_dir():
-        raise NotAStoreError(f"{path} is a file, but a store is a folder")
-    if (path / _STORE).exists():
-        header = _whole_header(path)
-        if dialect is not None and dialect != header.dialect:
-            raise FormatError(
-                f"the store at {path} is for the dialect {header.dialect.name}, not {dialect.name}. The dialect of a store "
-                "cannot be changed"
+    if path.exists():
+        if not path.is_dir():
+            raise NotAStoreError(f"{path} is a file, but a store is a folder")
+        if (path / _STORE).exists():
+            header = _whole_header(path)
+            if dialect is not None and dialect != header.dialect:
+                raise FormatError(
+                    f"the store at {path} is for the dialect {header.dialect.name}, not {dialect.name}. The dialect of a store "
+                    "cannot be changed"
+                )
+            return header
+        _refuse_lost_header(path)
+        # A folder without a header may be a store whose creation was interrupted. Any other file in it is not ours.
+        foreign = sorted(entry.name for entry in path.iterdir() if not _is_own(entry.name))
+        if foreign:
+            raise NotAStoreError(
+                f"{path} is not a store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder"
             )
-        return header
-    _refuse_lost_header(path)
-    # A folder without a header may be a store whose creation was interrupted. Any other file in it is not ours.
-    foreign = sorted(entry.name for entry in path.iterdir() if not _is_own(entry.name))
-    if foreign:
-        raise NotAStoreError(f"{path} is not a store: it holds {', '.join(foreign[:3])}. Choose a new or empty folder")
     if not create:
-        raise NotAStoreError(f"there is no store in {path}. Run `cablestore init` to make one")
+        raise NotAStoreError(f"there is no store at {path}. Run `cablestore init` to make one")
     return None
 
 
@@ -354,12 +360,9 @@ def _is_generation(name: str) -> bool:
 
 def _next_name(path: Path, named: Iterable[str]) -> str:
     """Return the name of a new generation. Its number is not used by any other entry or name."""
-    taken = [_NUMBERED.fullmatch(name) for name in (*named, *(entry.name for entry in _entries(path)))]
+    entries = path.iterdir() if path.is_dir() else ()
+    taken = [_NUMBERED.fullmatch(name) for name in (*named, *(entry.name for entry in entries))]
     return f"{_GENERATION}{max((int(match[2]) for match in taken if match), default=0) + 1:06d}"
-
-
-def _entries(path: Path) -> list[Path]:
-    return list(path.iterdir()) if path.is_dir() else []
 
 
 def _in_order(generations: Iterable[str]) -> tuple[str, ...]:
@@ -375,24 +378,13 @@ def _mark_of(database: Path) -> str:
 
 
 def _put_mark(database: Path, text: str) -> None:
-    _write_line(database / _MARK, text)
+    write_whole(database / _MARK, f"{text}\n".encode(), _BEFORE_RENAME)
 
 
 def _unmark(database: Path) -> None:
     with suppress(FileNotFoundError, NotADirectoryError):
         (database / _MARK).unlink()
         sync_folder(database)
-
-
-@contextmanager
-def _storage_errors(what: str) -> Iterator[None]:
-    """Turn an OSError in the body into a StorageError."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"{what}: {error.strerror}. Check free space and permissions: a store must be writable"
-        ) from None
 
 
 def _acquire(path: Path) -> int:
@@ -427,20 +419,3 @@ def _read_header(path: Path) -> Header:
                 f"{path / _STORE} names {found[:80]!r}, which is not a generation of a store. {_what_is_there(path)}"
             )
     return Header(dialect_named(name), generation, store_id, kept)
-
-
-def _write_header(path: Path, header: Header) -> None:
-    fields = {
-        "format": FORMAT,
-        "dialect": header.dialect.name,
-        "generation": header.generation,
-        "store": header.store_id,
-        "kept": header.kept,
-    }
-    _write_line(path / _STORE, json.dumps(fields))
-
-
-def _write_line(path: Path, line: str) -> None:
-    with whole_file(path, _BEFORE_RENAME) as file:
-        file.write(f"{line}\n".encode())
-    sync_folder(path.parent)

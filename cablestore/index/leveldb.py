@@ -76,8 +76,8 @@ def _unreadable(error: plyvel.Error) -> StorageError:
 
 def _damaged(error: plyvel.Error) -> CorruptStoreError:
     return CorruptStoreError(
-        f"the database is damaged: {_text(error)}. Its other parts stay readable. Run `cablestore rebuild` to make a new "
-        "database from all that can be read"
+        f"the database is damaged: {_text(error)}. Its other parts stay readable. Run `cablestore rebuild` to make a "
+        "new database from all that can be read"
     )
 
 
@@ -112,8 +112,8 @@ class LevelDB:
         """Open the folder. With `create`, make a database if there is none.
 
         With `paranoid` a damaged log is an error; otherwise everything after the damage is dropped. Raises
-        MissingDatabaseError if there is no database and `create` is false, CorruptStoreError for damage, and StorageError
-        for I/O errors.
+        MissingDatabaseError if there is no database and `create` is false, CorruptStoreError for damage, and
+        StorageError for I/O errors.
         """
         tuning = tuning or Tuning()
         try:
@@ -121,13 +121,15 @@ class LevelDB:
                 raise MissingDatabaseError(f"there is no database at {path}: put it back from a backup")
             self._db = plyvel.DB(
                 str(path),
-                # If the CURRENT file is lost, LevelDB would make a new database in place of the old one and remove its files.
+                # If the CURRENT file is lost, LevelDB would make a new database in place of the old one and remove its
+                # files.
                 create_if_missing=create and not _holds_data(path),
                 paranoid_checks=paranoid,
                 write_buffer_size=tuning.write_buffer_size_bytes,
                 lru_cache_size=tuning.block_cache_size_bytes,
                 block_size=tuning.block_size_bytes,
-                # Hashes and signatures do not compress: Snappy saved 3% of a post's rows and took two thirds of the write time.
+                # Hashes and signatures do not compress: Snappy saved 3% of a post's rows and took two thirds of the
+                # write time.
                 compression=None,
                 max_file_size=tuning.table_size_bytes,
                 bloom_filter_bits=tuning.bloom_filter_bits,
@@ -299,7 +301,10 @@ class LevelSnapshot:
             return value
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:
-        """Yield the rows with start <= key < stop in key order, or backwards. The first `at_once` are read in one go."""
+        """Yield the rows with start <= key < stop in key order, or backwards.
+
+        The first `at_once` are read in one go.
+        """
         if at_once > 0:
             return self._scan_at_once(start, stop, min(at_once, _BLOCK_ROWS), reverse=reverse)
         return chain.from_iterable(self.chunks(start, stop, reverse=reverse))
@@ -386,9 +391,9 @@ class LevelSnapshot:
 def join_tables(parts: Sequence[Path], path: Path) -> None:
     """Make one LevelDB in the folder `path`, which must hold none, from closed ones with disjoint ranges of keys.
 
-    Their tables are linked under new numbers, not copied, and LevelDB's repair writes the list of tables. The parts do not
-    change. Raises StorageError if a part has rows outside of its tables: then writing failed when it was closed, which
-    LevelDB does not report.
+    Their tables are linked under new numbers, not copied, and LevelDB's repair writes the list of tables. The parts do
+    not change. Raises StorageError if a part has rows outside of its tables: then writing failed when it was closed,
+    which LevelDB does not report.
     """
     for part in parts:
         if any(log.stat().st_size for log in part.glob("*.log")):
@@ -461,7 +466,10 @@ def salvaged(path: Path, scratch: Path) -> Iterator[ReadableSource]:
 
 
 def _first_of(error: OSError) -> str:
-    """Return the reason of the first failure. `copytree` continues after each failure and raises all of them together."""
+    """Return the reason of the first failure.
+
+    `copytree` continues after each failure and raises all of them together.
+    """
     return str(error.args[0][0][2]) if isinstance(error, shutil.Error) else str(error)
 
 
@@ -478,7 +486,7 @@ class ReadableSource:
         except CorruptStoreError:
             return None
 
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002 - there is no faster way
+    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False, at_once: int = 0) -> Iterator[Row]:  # noqa: ARG002
         """Yield the readable rows of a range. LevelDB's cursor skips an unreadable block by itself."""
         cursor = self._snapshot.raw_cursor()
         _ignoring_damage(lambda: cursor.seek(stop if reverse else start))

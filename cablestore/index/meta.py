@@ -57,7 +57,7 @@ def dialect_of(value: bytes | None, format_version: int, where: str) -> Dialect 
 
 
 def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> None:
-    """Raise FormatError for another dialect, OutdatedViewError if a view is missing or was built by another version of its code.
+    """Raise FormatError for another dialect, OutdatedViewError for a view that is missing or built by other code.
 
     Views that the catalog lacks are left to `require_views`.
     """
@@ -72,13 +72,13 @@ def check_meta(value: bytes, catalog: Catalog, dialect: Dialect, where: str) -> 
     ]
     if outdated:
         raise OutdatedViewError(
-            f"views of {where} were built by another version: {', '.join(outdated)}. Run `cablestore rebuild` to build them "
-            "again from the posts"
+            f"views of {where} were built by another version: {', '.join(outdated)}. Run `cablestore rebuild` to build "
+            "them again from the posts"
         )
 
 
 def missing_views(value: bytes | None, catalog: Catalog) -> dict[str, int]:
-    """Return the names and versions of views that a database has and the catalog lacks, none for a row that cannot be read."""
+    """Return names and versions of views that a database has and the catalog lacks; none if the row is unreadable."""
     try:
         meta = None if value is None else unpack(value)
     except CorruptStoreError:
@@ -97,8 +97,8 @@ def require_views(value: bytes | None, catalog: Catalog, where: str, drop: froze
     found = missing_views(value, catalog)
     if drop - found.keys():
         raise ViewError(
-            f"{', '.join(sorted(drop - found.keys()))} cannot be dropped from {where}: only a view that the store has and that is "
-            f"not installed can. These are: {', '.join(sorted(found)) or 'none'}"
+            f"{', '.join(sorted(drop - found.keys()))} cannot be dropped from {where}: only a view that the store has "
+            f"and that is not installed can. These are: {', '.join(sorted(found)) or 'none'}"
         )
     if found.keys() - drop:
         raise missing_error({name: version for name, version in found.items() if name not in drop}, where)
@@ -109,8 +109,10 @@ def missing_error(views: dict[str, int], where: str) -> MissingViewError:
     names = ", ".join(f"{name} {version}" for name, version in sorted(views.items()))
     drop = " ".join(f"--drop-view {name}" for name in sorted(views))
     return MissingViewError(
-        f"{where} has views that are not installed: {names}. Install the package that provides them (entry points of the group "
-        f"cablestore.views). Without it the store can be read only; `cablestore rebuild {drop}` removes them from the store"
+        f"{where} has views that are not installed: {names}. Install the package that provides them (entry points of "
+        "the group "
+        f"cablestore.views). Without it the store can be read only; `cablestore rebuild {drop}` removes them from the "
+        "store"
     )
 
 

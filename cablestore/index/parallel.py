@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -58,12 +58,8 @@ class Origin:
     @contextmanager
     def opened(self) -> Iterator[tuple[Reader, int]]:
         """Open the database; yield a reader and the approximate size in bytes."""
-        database = LevelDB(self.path)
-        try:
-            with database.snapshot() as state:
-                yield Reader(state, self.dialect, self.unseal), database.approximate_size_bytes(b"", b"\xff")
-        finally:
-            database.close()
+        with closing(LevelDB(self.path)) as database, database.snapshot() as state:
+            yield Reader(state, self.dialect, self.unseal), database.approximate_size_bytes(b"", b"\xff")
 
 
 class ProcessCopy:
@@ -78,12 +74,6 @@ class ProcessCopy:
         link_database(path, copy)
         cls.opened = LevelDB(copy)
 
-    @classmethod
-    def reader(cls, origin: Origin) -> Reader:
-        """Return a reader of the copy."""
-        assert cls.opened is not None  # noqa: S101 - the pool's initializer opened it
-        return Reader(cls.opened.snapshot(), origin.dialect, origin.unseal)
-
 
 @dataclass(frozen=True)
 class SharedWork:
@@ -96,7 +86,8 @@ class SharedWork:
 
     def reader(self) -> Reader:
         """Return a reader of this process's copy."""
-        return ProcessCopy.reader(self.origin)
+        assert ProcessCopy.opened is not None  # noqa: S101 - the pool's initializer opened it
+        return Reader(ProcessCopy.opened.snapshot(), self.origin.dialect, self.origin.unseal)
 
     def sorter(self, derivation: Derivation, hashes: tuple[bytes, bytes]) -> Sorter:
         """Return a sorter for the pieces of a range of hashes."""
@@ -246,11 +237,8 @@ def rebuild_into(
     source: Reader, catalog: Catalog, meta: Row, progress: Progress, path: Path, scratch: Path
 ) -> RebuildReport:
     """Build a new database in the folder `path`, which must hold none, in this process alone."""
-    target = LevelDB(path, create=True)
-    try:
+    with closing(LevelDB(path, create=True)) as target:
         return rebuild(source, target, catalog, meta, scratch, progress)
-    finally:
-        target.close()
 
 
 def rebuild_database(
@@ -288,14 +276,10 @@ def rebuild_database(
             databases += part.databases
             sizes = add_sizes(sizes, part.sizes)
     join_tables(databases, path)
-    target = LevelDB(path)
-    try:
-        with origin.opened() as (source, _):
-            target.flush()
-            sizes = add_sizes(sizes, add_summaries(source, target, catalog))
-            add_rest(source, target, catalog, meta, sizes, report)
-    finally:
-        target.close()
+    with closing(LevelDB(path)) as target, origin.opened() as (source, _):
+        target.flush()
+        sizes = add_sizes(sizes, add_summaries(source, target, catalog))
+        add_rest(source, target, catalog, meta, sizes, report)
     return report
 
 
@@ -327,9 +311,5 @@ def _build(work: SharedWork, runs: tuple[Path, ...], index: int) -> _RebuiltRang
 @contextmanager
 def _written(path: Path, catalog: Catalog) -> Iterator[Loader]:
     """Make a database, yield a loader of rows into it, and close it at the end."""
-    database = LevelDB(path, create=True)
-    try:
-        with database.bulk_writer() as writer:
-            yield Loader(writer, catalog)
-    finally:
-        database.close()
+    with closing(LevelDB(path, create=True)) as database, database.bulk_writer() as writer:
+        yield Loader(writer, catalog)

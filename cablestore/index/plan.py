@@ -1,7 +1,7 @@
 """The plan of a batch: every row that adding and removing some posts changes, computed before anything is written.
 
-A plan reads one state of the database, collects changes in memory and returns them as one atomic write. It writes nothing
-itself, so a plan that is dropped has no effect.
+A plan reads one state of the database, collects changes in memory and returns them as one atomic write. It writes
+nothing itself, so a plan that is dropped has no effect.
 
     add, lay, discard    read the overlay: the base with the changes so far, so that a post sees those before it
       |         |
@@ -12,14 +12,16 @@ itself, so a plan that is dropped has no effect.
       |
       +-- Changes: one atomic write, with the sizes of the views and the entries of the arrival log
 
-A row that follows from one post is put or deleted at once. The changes of a row that many posts share (a membership, the
-number of posts of a channel, the sums of a tree) are collected, and `finish` reads and writes the row once for the batch.
+A row that follows from one post is put or deleted at once. The changes of a row that many posts share (a membership,
+the number of posts of a channel, the sums of a tree) are collected, and `finish` reads and writes the row once for the
+batch.
 
-Adding to a fold is a merge with the stored part. Removing is not: a maximum cannot be undone. A fold that loses a part is
-found again from the rows that are left (`Fold.refold`), which is why `finish` does this while the overlay has only rows.
+Adding to a fold is a merge with the stored part. Removing is not: a maximum cannot be undone. A fold that loses a part
+is found again from the rows that are left (`Fold.refold`), which is why `finish` does this while the overlay has only
+rows.
 
-The rows of views do not depend on the order of the posts or on how they are cut into batches: `derive` makes the same rows
-of all posts at once, and `check` compares the two.
+The rows of views do not depend on the order of the posts or on how they are cut into batches: `derive` makes the same
+rows of all posts at once, and `check` compares the two.
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ class Plan:
         self._moved: list[tuple[Tree, list[Move]]] = [(tree, []) for tree in catalog.trees]
         """Each tree with the posts added to its sets and removed."""
         self._targets: set[bytes] = set()
-        """Targets of the tombstones that this plan puts. Their rows are folds, which are put last, so `get` does not see them."""
+        """Targets of the tombstones that this plan puts. Their rows are folds, which are put last, so `get` does not
+        see them."""
         self._log: list[tuple[EventKind, bytes]] = []
 
     def add(self, post: Post) -> Verdict:
@@ -117,9 +120,10 @@ class Plan:
         return [self.add(post) if ok else Verdict.BAD_SIGNATURE for post, ok in zip(posts, signed, strict=True)]
 
     def lay(self, stone: Tombstone) -> bool:
-        """Lay a tombstone, and remove its target if it is a live post of the same author. Tell whether anything was new.
+        """Lay a tombstone, and remove its target if that is a live post of its author. Tell whether anything was new.
 
-        The skeleton of the tombstone is a claim of another store. It is ignored if this store has the target or saw it dead.
+        The skeleton of the tombstone is a claim of another store. It is ignored if this store has the target or saw it
+        dead.
         """
         known = self._reader.tombstone(stone.target, stone.author)
         target = self._reader.post(stone.target) if known is None or not known.is_effective else None

@@ -60,7 +60,8 @@ def process_pool(
         pool.shutdown(kill_workers=True)
         if isinstance(error, BrokenProcessPool):
             raise StorageError(
-                "a process that works on the database was killed, perhaps because memory ran out. Nothing is lost: run it again"
+                "a process that works on the database was killed, perhaps because memory ran out. Nothing is lost: run "
+                "it again"
             ) from None
         raise
     pool.shutdown()

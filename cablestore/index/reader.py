@@ -111,8 +111,8 @@ class Reader:
             return decode_post(raw, self.dialect)
         except DecodeError as error:
             raise CorruptStoreError(
-                f"the bytes of the post {hash_hex.decode()} are damaged: {error}. Run `cablestore rebuild` to remove it; "
-                "peers may send it again"
+                f"the bytes of the post {hash_hex.decode()} are damaged: {error}. Run `cablestore rebuild` to remove "
+                "it; peers may send it again"
             ) from None
 
     def unseal(self, sealed: bytes) -> Post:
@@ -133,8 +133,8 @@ class Reader:
     def records(self, start: bytes = b"", stop: bytes = AFTER_HEX) -> Iterator[Row]:
         """Yield the rows from which all others follow: posts, sealed posts and tombstones, in order of hashes.
 
-        A tombstone is ordered by its target, before the post with that hash. `start` and `stop` are hex digits: start <=
-        hash < stop.
+        A tombstone is ordered by its target, before the post with that hash. `start` and `stop` are hex digits: start
+        <= hash < stop.
         """
         few = merge(*(self.scan(p + start, p + stop) for p in (TOMBSTONE_PREFIX, PRIVATE_PREFIX)), key=hash_part)
         ahead = next(few, None)
@@ -167,7 +167,10 @@ class Reader:
         return next((stone for stone in self.tombstones(target) if stone.is_effective), None)
 
     def is_buried(self, hash_hex: bytes, author: bytes) -> bool:
-        """Tell whether there is an effective tombstone of (target, author). Every post that the store saw dead has one."""
+        """Tell whether there is an effective tombstone of (target, author).
+
+        Every post that the store saw dead has one.
+        """
         key = tombstone_key(hash_hex, author.hex().encode())
         value = self.get(key)
         try:
@@ -176,7 +179,10 @@ class Reader:
             return False
 
     def confirms(self, stone: Tombstone) -> bool:
-        """Tell whether the post/deletes that a tombstone names confirm it. A missing or damaged one counts as confirming."""
+        """Tell whether the post/deletes that a tombstone names confirm it.
+
+        A missing or damaged one counts as confirming.
+        """
         return all(self._confirms(stone, at_ms, digest) for at_ms, digest in stone.deletions)
 
     def _confirms(self, stone: Tombstone, at_ms: int, digest: bytes) -> bool:
@@ -200,9 +206,9 @@ class Reader:
             yield key[len(prefix) :], value
 
     def witnessed_author(self, digest: bytes) -> bytes | None:
-        """Return the author of a deleted post if this store itself held the post and the deletion; None for all others."""
+        """Return the author of a deleted post if this store held the post and the deletion; None for all others."""
         return self.local(WITNESSED, digest.hex().encode())
 
     def is_witnessed(self, digest: bytes) -> bool:
-        """Tell whether this store itself held a post and its author's deletion, so that it need not request the post again."""
+        """Tell whether this store held a post and its author's deletion, so that it need not request the post again."""
         return self.witnessed_author(digest) is not None

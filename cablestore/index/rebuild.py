@@ -6,7 +6,8 @@ key order, next to the old database. The caller swaps the two when the new one i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -49,7 +50,7 @@ class RebuildReport:
     """Number of posts according to the source, None if that number is lost too."""
     tombstones: int = 0
     arrivals: int = 0
-    damaged: dict[str, int] = field(default_factory=dict)
+    damaged: Counter[str] = field(default_factory=Counter)
     has_late_tombstones: bool = False
     """Whether the tombstones of some deletions had to be laid again."""
     kept_aside: Path | None = None
@@ -62,14 +63,13 @@ class RebuildReport:
 
     def lose(self, what: str) -> None:
         """Count something that could not be carried over."""
-        self.damaged[what] = self.damaged.get(what, 0) + 1
+        self.damaged[what] += 1
 
     def add(self, other: RebuildReport) -> None:
         """Add the report of another range of hashes."""
         self.posts += other.posts
         self.tombstones += other.tombstones
-        for what, count in other.damaged.items():
-            self.damaged[what] = self.damaged.get(what, 0) + count
+        self.damaged += other.damaged
         self.has_late_tombstones |= other.has_late_tombstones
 
 
@@ -276,18 +276,25 @@ def _is_laid(source: Reader, due: Tombstone) -> bool:
 
 def _lay_late_tombstones(source: Reader, target: Database, catalog: Catalog) -> None:
     """Lay the tombstones of all deletions in the new database, because the source had lost some."""
-    with target.snapshot() as state:
-        sizes: Sizes = decode_sizes(state.get(SIZES_KEY))
     posts = (_readable_post(source, row, RebuildReport()) for row in source.prefix(DATA_PREFIX))
     stones = chain.from_iterable(tombstones(post) for post in posts if post is not None)
     for batch in batches(stones, lambda _: 128):
-        with target.snapshot() as state:
-            plan = Plan(source.over(state), catalog, sizes, None)
-            for stone in batch:
-                plan.lay(stone)
-            changes = plan.finish()
-        target.write(changes.rows, sync=False)
-        sizes = changes.sizes
+        write_planned(target, source, catalog, partial(lay, batch))
+
+
+def lay(stones: Iterable[Tombstone], plan: Plan) -> None:
+    """Lay tombstones."""
+    for stone in stones:
+        plan.lay(stone)
+
+
+def write_planned(target: Database, reader: Reader, catalog: Catalog, fill: Callable[[Plan], object]) -> None:
+    """Make a plan over the target's current state, let `fill` fill it, and write it. Posts are read like those of `reader`."""
+    with target.snapshot() as state:
+        plan = Plan(reader.over(state), catalog, decode_sizes(state.get(SIZES_KEY)), None)
+        fill(plan)
+        changes = plan.finish()
+    target.write(changes.rows, sync=False)
 
 
 def _copy_local(source: Reader, target: Database) -> None:

@@ -14,9 +14,10 @@ import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import msgpack
 import zstandard
@@ -104,6 +105,7 @@ def choose_boundaries(sample: Sequence[Row], buckets: int, forced: Iterable[byte
     return sorted({sample[place][0] for place in places} | set(forced))
 
 
+@dataclass
 class Sorter:
     """Sorter of a derivation's pieces, with runs in the folder `scratch`; in memory without a folder.
 
@@ -111,42 +113,33 @@ class Sorter:
     of them the same `boundaries`, and each a `name` for its runs.
     """
 
-    run_size_bytes = MAX_RUN_SIZE_BYTES
-    bucket_size_bytes = MAX_BUCKET_SIZE_BYTES
+    derivation: Derivation
+    catalog: Catalog
+    scratch: Path | None
+    _: KW_ONLY
+    sample: Callable[[], list[Row]] | None = None
+    boundaries: Sequence[bytes] = ()
+    name: str = "run"
+    runs: list[Path] = field(default_factory=list)
 
-    def __init__(
-        self,
-        derivation: Derivation,
-        catalog: Catalog,
-        scratch: Path | None,
-        *,
-        sample: Callable[[], list[Row]] | None = None,
-        boundaries: Sequence[bytes] = (),
-        name: str = "run",
-    ) -> None:
-        self.derivation = derivation
-        self._catalog = catalog
-        self._scratch = scratch
-        self._sample = sample
-        self._name = name
-        self._boundaries = list(boundaries)
-        self.runs: list[Path] = []
+    run_size_bytes: ClassVar[int] = MAX_RUN_SIZE_BYTES
+    bucket_size_bytes: ClassVar[int] = MAX_BUCKET_SIZE_BYTES
 
     def make_room(self, fraction: float) -> None:
         """Write a run if there are enough pieces in memory. `fraction` of all posts have been derived so far."""
         size_bytes = self.derivation.size_bytes
-        if self._scratch is None or size_bytes < self.run_size_bytes:
+        if self.scratch is None or size_bytes < self.run_size_bytes:
             return
         pieces = self.derivation.take()
-        if not self.runs and not self._boundaries and self._sample is not None:
+        if not self.runs and not self.boundaries and self.sample is not None:
             whole_size_bytes = size_bytes / max(fraction, 1e-9)
-            self._boundaries = choose_boundaries(self._sample(), 1 + int(whole_size_bytes / self.bucket_size_bytes))
-        self._write(self._scratch, pieces)
+            self.boundaries = choose_boundaries(self.sample(), 1 + int(whole_size_bytes / self.bucket_size_bytes))
+        self._write(self.scratch, pieces)
 
     def write_rest(self) -> None:
         """Write the pieces in memory as a run."""
-        if self._scratch is not None:
-            self._write(self._scratch, self.derivation.take())
+        if self.scratch is not None:
+            self._write(self.scratch, self.derivation.take())
 
     def buckets(self) -> Iterator[tuple[bytes, bytes, list[Row]]]:
         """Yield all rows that the pieces give, as (start, stop, rows with start <= key < stop), in key order.
@@ -154,16 +147,16 @@ class Sorter:
         This ends the derivation.
         """
         if not self.runs:
-            yield b"", AFTER_ALL, finished(self.derivation.take(), self._catalog)
+            yield b"", AFTER_ALL, finished(self.derivation.take(), self.catalog)
             return
         self.write_rest()
-        edges = [b"", *self._boundaries, AFTER_ALL]
+        edges = [b"", *self.boundaries, AFTER_ALL]
         for index, (start, stop) in enumerate(pairwise(edges)):
-            yield start, stop, finished(read_bucket(self.runs, index, len(edges) - 1), self._catalog)
+            yield start, stop, finished(read_bucket(self.runs, index, len(edges) - 1), self.catalog)
 
     def _write(self, scratch: Path, pieces: list[Row]) -> None:
-        path = scratch / f"{self._name}-{len(self.runs):06d}"
-        write_run(path, cut(pieces, self._boundaries))
+        path = scratch / f"{self.name}-{len(self.runs):06d}"
+        write_run(path, cut(pieces, self.boundaries))
         self.runs.append(path)
 
 

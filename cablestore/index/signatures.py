@@ -21,7 +21,10 @@ _LARGEST_SHARE_POSTS: Final = 25 if VERIFIES_WITHOUT_LOCK else 1
 
 
 class VerifyingBatch:
-    """Posts being verified. Each free thread takes the next share; the thread that waits for the results does so too."""
+    """Posts being verified.
+
+    Each free thread takes the next share; the thread that waits for the results does so too.
+    """
 
     def __init__(self, raws: list[bytes], threads: int) -> None:
         self._raws = raws
@@ -37,7 +40,10 @@ class VerifyingBatch:
             self._found[share.start : share.stop] = are_signed(self._raws[share.start : share.stop])
 
     def _take(self) -> range:
-        """Take the next share. Shares get smaller towards the end, so that all threads finish at about the same time."""
+        """Take the next share.
+
+        Shares get smaller towards the end, so that all threads finish at about the same time.
+        """
         with self._taking:
             start = self._taken
             left = len(self._raws) - start

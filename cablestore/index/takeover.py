@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain
 
 from cablestore.index import arrival_log
 from cablestore.index.arrival_log import EventKind
@@ -19,11 +19,10 @@ from cablestore.index.database import Database, Row
 from cablestore.index.derive import side_by_side
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.local import WITNESSED, local_key
-from cablestore.index.meta import SIZES_KEY, decode_sizes
 from cablestore.index.plan import Plan
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
+from cablestore.index.rebuild import lay, write_planned
 from cablestore.index.view import Catalog
-from cablestore.limits import MAX_BATCH_POSTS
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
@@ -54,30 +53,23 @@ def take_over(
     report = TakeoverReport()
     if live is not None:
         for rows in batches(live.prefix(PRIVATE_PREFIX), lambda row: len(row[1])):
-            _plan(target, live, catalog, partial(_add_own, live, rows))
+            write_planned(target, live, catalog, partial(_add_own, live, rows))
             report.local_only += len(rows)
-        _lay_tombstones(live, target, catalog)
+        # With them come the claims of other stores about deleted posts.
+        for rows in _lacking(live, target, TOMBSTONE_PREFIX):
+            write_planned(target, live, catalog, partial(lay, map(decode_tombstone, rows)))
         for entries in batches(arrival_log.entries(live, after), lambda _: 256):
             _replay(target, live, catalog, [entry.hash for entry in entries], keeps)
             report.arrived_since += len(entries)
-        _take_witnessed(live, target, catalog)
+        # What the live database itself saw of dead posts counts more than the claims of other stores.
+        for rows in _lacking(live, target, local_key(WITNESSED)):
+            write_planned(target, live, catalog, partial(_witness, live, rows))
         target.flush()
         _copy_local(live, target)
         target.flush()
         _copy_log(live, target)
-        report.logged = _log_differences(live, target, dialect)
-    else:
-        report.logged = _log_all(target)
+    report.logged = _log_differences(live, target, dialect)
     return report
-
-
-def _plan(target: Database, reader: Reader, catalog: Catalog, work: Callable[[Plan], object]) -> None:
-    """Make a plan over the target's current state, let `work` fill it, and write it."""
-    with target.snapshot() as state:
-        plan = Plan(reader.over(state), catalog, decode_sizes(state.get(SIZES_KEY)), None)
-        work(plan)
-        changes = plan.finish()
-    target.write(changes.rows, sync=False)
 
 
 def _add_own(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
@@ -98,35 +90,20 @@ def _replay(
             elif keeps(post):
                 plan.add(post)
 
-    _plan(target, live, catalog, work)
+    write_planned(target, live, catalog, work)
 
 
-def _lay_tombstones(live: Reader, target: Database, catalog: Catalog) -> None:
-    """Lay the tombstones of the live database, with the claims of other stores about deleted posts."""
+def _lacking(live: Reader, target: Database, prefix: bytes) -> Iterator[list[Row]]:
+    """Yield the rows of the live database under a prefix that the target lacks, or has with other values, in batches."""
     with target.snapshot() as state:
-        found = side_by_side(live.prefix(TOMBSTONE_PREFIX), live.over(state).prefix(TOMBSTONE_PREFIX))
-        lacking = (due for due, present in found if due is not None and due != present)
-        for rows in batches(lacking, lambda row: len(row[1])):
-            _plan(target, live, catalog, partial(_lay, rows))
-
-
-def _lay(rows: Iterable[Row], plan: Plan) -> None:
-    for row in rows:
-        plan.lay(decode_tombstone(row))
-
-
-def _take_witnessed(live: Reader, target: Database, catalog: Catalog) -> None:
-    """Make the target trust what the live database itself saw of dead posts more than the claims of other stores."""
-    with target.snapshot() as state:
-        prefix = local_key(WITNESSED)
         found = side_by_side(live.prefix(prefix), live.over(state).prefix(prefix))
-        lacking = (due for due, present in found if due is not None and due != present)
-        for rows in batches(lacking, lambda row: len(row[1])):
-            _plan(target, live, catalog, partial(_witness, live, [(key[len(prefix) :], value) for key, value in rows]))
+        lacking = ((key, due) for key, due, present in found if due is not None and due != present)
+        yield from batches(lacking, lambda row: len(row[1]))
 
 
 def _witness(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
-    for hash_hex, author in rows:
+    for key, author in rows:
+        hash_hex = key[len(local_key(WITNESSED)) :]
         stone = live.tombstone(bytes.fromhex(hash_hex.decode()), author)
         if stone is not None and stone.is_effective:
             plan.witness(stone)
@@ -137,15 +114,13 @@ def _copy_local(live: Reader, target: Database) -> None:
     witnessed = local_key(WITNESSED)
     with target.snapshot() as state:
         found = side_by_side(live.prefix(LOCAL_PREFIX), live.over(state).prefix(LOCAL_PREFIX))
-        changed = ((due, present) for due, present in found if due != present)
-        for pairs in batches(changed, lambda _: 256):
-            rows: dict[bytes, bytes | None] = {}
-            for due, present in pairs:
-                if due is not None:
-                    rows[due[0]] = due[1]
-                elif present is not None and not present[0].startswith(witnessed):
-                    rows[present[0]] = None
-            target.write(rows, sync=False)
+        changed = (
+            (key, due)
+            for key, due, present in found
+            if due != present and (due is not None or not key.startswith(witnessed))
+        )
+        for rows in batches(changed, lambda _: 256):
+            target.write(dict(rows), sync=False)
 
 
 def _copy_log(live: Reader, target: Database) -> None:
@@ -153,59 +128,28 @@ def _copy_log(live: Reader, target: Database) -> None:
         target.write(dict(rows), sync=False)
 
 
-def _log_all(target: Database) -> int:
-    """Log every post of a database that replaces none."""
-    sequence = 1
-    with target.snapshot() as state:
-        keys = (key for rows in state.blocks(DATA_PREFIX, after_prefix(DATA_PREFIX)) for key, _ in rows)
-        while hashes := [key[len(DATA_PREFIX) :] for key in islice(keys, MAX_BATCH_POSTS)]:
-            key, value = arrival_log.accepted_row(sequence, hashes)
-            sequence += len(hashes)
-            target.write({key: value, arrival_log.NEXT_KEY: b"%d" % sequence}, sync=False)
-    return sequence - 1
-
-
-def _log_differences(live: Reader, target: Database, dialect: Dialect) -> int:
-    """Log the posts that only one of the two databases has."""
-    logged = 0
+def _log_differences(live: Reader | None, target: Database, dialect: Dialect) -> int:
+    """Log the posts that only one of the two databases has; without a live one, all. Returns how many there are."""
     with target.snapshot() as state:
         reader = Reader(state, dialect)
-        sequence = arrival_log.next_sequence(reader)
-        entries = _differences(live, reader)
-        for batch in batches(entries, len):
+        first = sequence = 1 if live is None else arrival_log.next_sequence(reader)
+        for batch in batches(_differences(live, reader), len):
             key, value = arrival_log.log_row(sequence, batch)
             sequence += len(batch)
-            logged += len(batch)
             target.write({key: value, arrival_log.NEXT_KEY: b"%d" % sequence}, sync=False)
-    return logged
+    return sequence - first
 
 
-def _differences(live: Reader, target: Reader) -> Iterator[tuple[EventKind, bytes]]:
-    """Yield the event of each post that only one of the two databases has. Both are read in parallel."""
-    held = (key for key, _ in live.prefix(DATA_PREFIX))
-    before = next(held, None)
-    for key in _keys(target):
-        while before is not None and before < key:
-            yield _gone(before, target)
-            before = next(held, None)
-        if before == key:
-            before = next(held, None)
+def _differences(live: Reader | None, target: Reader) -> Iterator[tuple[EventKind, bytes]]:
+    """Yield the event of each post that only one of the two databases has."""
+    held = () if live is None else live.prefix(DATA_PREFIX)
+    # The target was just written and read back, so `blocks` is safe.
+    present = chain.from_iterable(target.blocks(DATA_PREFIX, after_prefix(DATA_PREFIX)))
+    for key, before, now in side_by_side(held, present):
+        if before is not None and now is not None:
+            continue
+        digest = bytes.fromhex(key[len(DATA_PREFIX) :].decode())
+        if before is None:
+            yield EventKind.ACCEPTED, digest
         else:
-            yield EventKind.ACCEPTED, _digest(key)
-    while before is not None:
-        yield _gone(before, target)
-        before = next(held, None)
-
-
-def _keys(target: Reader) -> Iterator[bytes]:
-    """Yield the keys of all posts. The database was just written and read back, so `blocks` is safe."""
-    return (key for block in target.blocks(DATA_PREFIX, after_prefix(DATA_PREFIX)) for key, _ in block)
-
-
-def _gone(key: bytes, target: Reader) -> tuple[EventKind, bytes]:
-    digest = _digest(key)
-    return (EventKind.DISCARDED if target.burial(digest) is None else EventKind.DELETED), digest
-
-
-def _digest(key: bytes) -> bytes:
-    return bytes.fromhex(key[len(DATA_PREFIX) :].decode())
+            yield (EventKind.DISCARDED if target.burial(digest) is None else EventKind.DELETED), digest

@@ -145,18 +145,19 @@ def _skeleton_of(fields: Any) -> Skeleton | None:
 
 def _later_of(more: Sequence[Any]) -> tuple[tuple[int, bytes], ...] | None:
     """Return the (time, hash) of the later deletions at the end of a row, None if they are not valid."""
-    if not more:
-        return ()
-    if type(more[0]) is not list or not more[0]:
-        return None
-    found = []
-    for entry in more[0]:
-        match entry:
-            case [int() as time, bytes() as digest]:
-                found.append((time, digest))
-            case _:
-                return None
-    return tuple(found)
+    match more:
+        case []:
+            return ()
+        case [[*entries]] if entries and all(map(_is_deletion, entries)):
+            return tuple((time, digest) for time, digest in entries)
+    return None
+
+
+def _is_deletion(entry: Any) -> bool:
+    match entry:
+        case [int(), bytes()]:
+            return True
+    return False
 
 
 def tombstones(post: Post) -> list[Tombstone]:

@@ -1,4 +1,4 @@
-"""Trees: stored counts and sums over ranges of posts in order of time, so that any range is summed in a few reads. Pure.
+"""Trees: stored counts and sums over ranges of posts in order of time, which sum any range in a few reads. Pure.
 
 A tree of a set of posts branches by the digits of <mono-ts>, the time and the hash of a post. The name of a node is the
 beginning that its posts share: 5 digits of the time on the first level, then one digit more on each level. The row of a
@@ -17,8 +17,8 @@ The label is the rest of the part's name after the node's. There is a row for ea
 `leaf_rows` posts. The posts of a smaller node are read one by one.
 
 Most posts are the newest of their set. They would change all rows on the way down to them. So the newest part without a
-row, the tail, is stored only in the row of the set, before its parts: size of its name u8 | name | count | XOR | sum. The
-rows on the way down to the tail do not count its posts: a newest post changes one row in each set.
+row, the tail, is stored only in the row of the set, before its parts: size of its name u8 | name | count | XOR | sum.
+The rows on the way down to the tail do not count its posts: a newest post changes one row in each set.
 
 The rows follow from the set of posts alone, not from the order in which they came. Two ways lead to the same bytes:
 `TreeBuilder` makes the rows from all posts in order, `changed` from what a batch adds and removes.
@@ -96,7 +96,10 @@ def split_root(value: bytes) -> tuple[NodePart, bytes]:
 
 
 def with_part(value: bytes, change: NodePart) -> tuple[bytes, int]:
-    """Return the parts of a node after one of them changed, and its number of posts. A part without posts is removed."""
+    """Return the parts of a node after one of them changed, and its number of posts.
+
+    A part without posts is removed.
+    """
     size = len(change.label) + _SUMS.size
     if len(value) % size:
         raise _damaged()

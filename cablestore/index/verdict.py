@@ -43,3 +43,8 @@ class Outcome(NamedTuple):
     hash: bytes
     verdict: Verdict
     reason: str = ""
+
+
+def too_far_ahead(timestamp_ms: int, newest_ms: int) -> str:
+    """Return the reason of TOO_FAR_AHEAD for a post, given the first time that is refused."""
+    return f"it is dated {timestamp_ms}; posts must be dated before {newest_ms}"

@@ -1,7 +1,7 @@
 """Views: what a view is to the code that keeps it. This is the interface to write views of one's own with.
 
-A view is a few pure functions of one post. The store adds and removes rows with them, the rebuild in this process and the
-Spark job make whole databases with them, and `check` compares a database with them.
+A view is a few pure functions of one post. The store adds and removes rows with them, the rebuild in this process and
+the Spark job make whole databases with them, and `check` compares a database with them.
 
 There are five kinds of rows:
 
@@ -11,12 +11,13 @@ There are five kinds of rows:
     posts -- 1 -----> one row a key       Tally: posts are counted
     rows ----------> summary              Census (rows of a fold are counted), Tree (sums over ranges of posts)
 
-All functions of a view are pure: they read their arguments and nothing else, no clock, no random number, no file, no global
-state that changes. The same post always gives the same bytes, in every process. So the database is a function of the set of
-posts, whatever their order.
+All functions of a view are pure: they read their arguments and nothing else, no clock, no random number, no file, no
+global state that changes. The same post always gives the same bytes, in every process. So the database is a function of
+the set of posts, whatever their order.
 
-Keys begin with a prefix of their view and end with the parts that the view needs, with `!` between the parts. Text in keys is
-written by `cablestore.protocol.keys.escape`. No key has a byte from 0 to 3: the reverse hash map has a use for these.
+Keys begin with a prefix of their view and end with the parts that the view needs, with `!` between the parts. Text in
+keys is written by `cablestore.protocol.keys.escape`. No key has a byte from 0 to 3: the reverse hash map has a use for
+these.
 
 Functions must be importable (defined at the top of a module): they are sent to other processes by name.
 """
@@ -67,9 +68,9 @@ def _as_it_is(part: bytes) -> bytes | None:
 class Census:
     """Numbers of rows of a fold that count, one number a group.
 
-    A group is all rows of the fold whose keys are the same up to their last `!`. The row of the group has the key of the
-    fold's rows with `prefix` in place of the fold's prefix and without the last part. Its value is the number, u64 big-endian.
-    A group in which nothing counts has no row.
+    A group is all rows of the fold whose keys are the same up to their last `!`. The row of the group has the key of
+    the fold's rows with `prefix` in place of the fold's prefix and without the last part. Its value is the number, u64
+    big-endian. A group in which nothing counts has no row.
 
     A fold with `!channel!member!<channel>!<pubkey>` and a census with the prefix `!channel!members!` give
     `!channel!members!<channel>`.
@@ -101,9 +102,10 @@ class Fold:
     refold: Callable[[Reader, bytes], bytes | None]
     """Returns the part of a key after a post of its group is gone, None if nothing is left.
 
-    It is called when a post is deleted or discarded, because a part cannot be subtracted. It reads the rows that are left, of
-    any view, but no folds, tallies and summaries, which change later in the same write. Its result must be what merging the
-    parts of all posts that are left gives. It should need few rows: a view keeps rows in order of time for this.
+    It is called when a post is deleted or discarded, because a part cannot be subtracted. It reads the rows that are
+    left, of any view, but no folds, tallies and summaries, which change later in the same write. Its result must be
+    what merging the parts of all posts that are left gives. It should need few rows: a view keeps rows in order of time
+    for this.
     """
     merge: Callable[[bytes, bytes], bytes] = max
     """Merges two parts of one key. By default the greater bytes win."""
@@ -117,8 +119,8 @@ class Fold:
     absent_part: Callable[[Reader, bytes, bytes], bytes | None] | None = None
     """Returns the part that is known of a key without a row, None if nothing is known.
 
-    It is needed if `stored_value` returns None for a part that counts. The arguments are a reader of the state before the
-    write, the key, and the part that is being added. By default a key without a row has no part.
+    It is needed if `stored_value` returns None for a part that counts. The arguments are a reader of the state before
+    the write, the key, and the part that is being added. By default a key without a row has no part.
     """
     census: Census | None = None
     """Counts the stored rows of the fold by group."""
@@ -128,8 +130,9 @@ class Fold:
 class Tally:
     """Numbers of live posts by type, one row for each key.
 
-    A post adds 1 to the count of its type when it is stored and takes 1 away when it is deleted or discarded. The value is a
-    msgpack list of ten counts, one for each type of post (`decode_counts`). A row whose counts are all 0 is removed.
+    A post adds 1 to the count of its type when it is stored and takes 1 away when it is deleted or discarded. The value
+    is a msgpack list of ten counts, one for each type of post (`decode_counts`). A row whose counts are all 0 is
+    removed.
     """
 
     prefix: bytes
@@ -142,9 +145,10 @@ class Tally:
 
 @dataclass(frozen=True)
 class Tree:
-    """Sums over ranges of posts in order of <mono-ts>, so that any range is a few reads. `cablestore.index.tree` makes them.
+    """Sums over ranges of posts in order of <mono-ts>: any range is a few reads. See `cablestore.index.tree`.
 
-    The tree of each set has rows under `prefix`: one of the whole set, and one of every range with more than `leaf_rows` posts.
+    The tree of each set has rows under `prefix`: one of the whole set, and one of every range with more than
+    `leaf_rows` posts.
     """
 
     prefix: bytes
@@ -166,11 +170,11 @@ def latest_fold(
 
         <prefix><group> -> timestamp u64 big-endian | hash u8[32] | <what the post says>
 
-    The latest is the greatest by (timestamp, hash). `types` are the types of the posts. `group(post)` is the group in a key,
-    `says(post)` the bytes to keep, of any length.
+    The latest is the greatest by (timestamp, hash). `types` are the types of the posts. `group(post)` is the group in a
+    key, `says(post)` the bytes to keep, of any length.
 
-    `rows` is a prefix of rows `<rows><group>!<mono-ts> -> hash`, one for each of these posts, which a view of the same catalog
-    keeps. When the latest post is deleted, the one before it is found there in one step.
+    `rows` is a prefix of rows `<rows><group>!<mono-ts> -> hash`, one for each of these posts, which a view of the same
+    catalog keeps. When the latest post is deleted, the one before it is found there in one step.
     """
     part = partial(_latest_part, prefix, group, says)
     return Fold(prefix=prefix, types=types, parts=part, refold=partial(_refold_latest, prefix, part, rows))
@@ -232,11 +236,12 @@ class View:
     name: str
     """The name in the store, in statistics and reports. No two views of a catalog have the same."""
     version: int
-    """A number that goes up whenever the functions make other rows than before. A store refuses to read rows of another version
-    until it is rebuilt."""
+    """A number that goes up whenever the functions make other rows than before. A store refuses to read rows of another
+    version until it is rebuilt."""
     prefixes: tuple[bytes, ...]
-    """The beginnings of all keys of the view, in the form `!word!` or `!word!word!`. No other view has keys there. Each fold, tally,
-    census and tree has one of them to itself. A view of one's own has `!x!<name>!`, or longer ones (`Catalog.extended`)."""
+    """The beginnings of all keys of the view, in the form `!word!` or `!word!word!`. No other view has keys there. Each
+    fold, tally, census and tree has one of them to itself. A view of one's own has `!x!<name>!`, or longer ones
+    (`Catalog.extended`)."""
     answers: str
     """The requests of peers and the reads of clients that the view serves, for the documentation."""
     types: frozenset[int] = frozenset()
@@ -244,7 +249,8 @@ class View:
     rows: Callable[[Post], list[Row]] = _no_rows
     """Returns the (key, value) rows of a live post. No two posts give the same key."""
     dead_rows: Callable[[Tombstone], list[Row]] = _no_rows
-    """Returns the (key, value) rows that a deletion gives as long as it is known. No two tombstones give the same key."""
+    """Returns the (key, value) rows that a deletion gives as long as it is known. No two tombstones give the same
+    key."""
     folds: tuple[Fold, ...] = ()
     tallies: tuple[Tally, ...] = ()
     tree: Tree | None = None
@@ -253,8 +259,8 @@ class View:
 class Catalog:
     """The views that a store keeps, sorted by the type of post that concerns them. Immutable.
 
-    Raises ViewError for two views of one name, for prefixes that overlap, are reserved or are not of the form `!word!`, and for
-    a fold, tally, census or tree whose prefix is not among its view's.
+    Raises ViewError for two views of one name, for prefixes that overlap, are reserved or are not of the form `!word!`,
+    and for a fold, tally, census or tree whose prefix is not among its view's.
     """
 
     def __init__(self, views: Iterable[View]) -> None:
@@ -283,8 +289,8 @@ class Catalog:
     def extended(self, views: Iterable[View]) -> Catalog:
         """Return a catalog that has views of one's own, too.
 
-        Raises ViewError for a view whose keys do not begin with `!x!<name>!`, and for what a catalog refuses. A name has up to 64 of
-        the characters a-z, 0-9, `_`, `-` and `.`, and begins with a letter or digit.
+        Raises ViewError for a view whose keys do not begin with `!x!<name>!`, and for what a catalog refuses. A name
+        has up to 64 of the characters a-z, 0-9, `_`, `-` and `.`, and begins with a letter or digit.
         """
         added = tuple(views)
         for view in added:
@@ -296,7 +302,8 @@ class Catalog:
             for prefix in view.prefixes:
                 if not prefix.startswith(own):
                     raise ViewError(
-                        f"the view {view.name} has the prefix {_shown(prefix)}. Let its prefixes begin with {_shown(own)}"
+                        f"the view {view.name} has the prefix {_shown(prefix)}. Let its prefixes begin with "
+                        f"{_shown(own)}"
                     )
         return Catalog((*self.views, *added)) if added else self
 
@@ -368,8 +375,8 @@ def _check_prefixes(views: tuple[View, ...]) -> None:
     for (prefix, name), (other, other_name) in pairwise(prefixes):
         if other.startswith(prefix):
             raise ViewError(
-                f"the prefix {_shown(other)} of the view {other_name} overlaps with {_shown(prefix)} of the view {name}. "
-                "Choose another"
+                f"the prefix {_shown(other)} of the view {other_name} overlaps with {_shown(prefix)} of the view "
+                f"{name}. Choose another"
             )
 
 
@@ -378,7 +385,7 @@ def _shown(prefix: bytes) -> str:
 
 
 def reverse_row(post: Post, keys: list[bytes]) -> Row:
-    """Return the row of the reverse hash map of a post that has rows at these keys, without the key of the post itself."""
+    """Return a post's row of the reverse hash map, given the keys of its rows without the key of the post itself."""
     short = (
         b"\x00".join(keys)
         .replace(post.sort_time, b"\x01")

@@ -12,7 +12,6 @@ from typing import Final
 
 from cablestore import limits
 from cablestore.errors import LogFormatError
-from cablestore.index.verdict import Verdict
 from cablestore.irc.dates import Clock, Stamp, real_date
 from cablestore.irc.formats import SAMPLE_LINES, LogFormat, recognise
 from cablestore.irc.paths import date_in_path, is_named_by_day, marked_channel, plain_channel, year_in_path
@@ -244,8 +243,3 @@ def import_logs(
     for outcomes in store.ingest_batches(raws, batch_posts=batch_posts, verify=False):
         report.verdicts.update(outcome.verdict.value for outcome in outcomes)
     return report
-
-
-def stored(report: ImportReport) -> int:
-    """Return how many posts an import added."""
-    return report.verdicts[Verdict.ACCEPTED.value]

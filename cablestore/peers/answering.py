@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cablestore import limits
 from cablestore.index import arrival_log
@@ -14,7 +15,6 @@ from cablestore.peers.context import PeerContext
 from cablestore.peers.shares import ReadShare
 from cablestore.peers.threads import SharedState
 from cablestore.protocol import cable_js
-from cablestore.protocol.body import INFO
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.exchange import Exchange
 from cablestore.protocol.message import (
@@ -25,7 +25,6 @@ from cablestore.protocol.message import (
     StateRequest,
     TimeRangeRequest,
 )
-from cablestore.protocol.post import peek_type
 from cablestore.protocol.session import Session
 from cablestore.store import answers
 
@@ -34,7 +33,10 @@ _ROWS_PER_CPU_S: Final = 1_000_000
 
 
 def items_of(reader: Reader, request: Request, *, is_spared: bool) -> Iterator[Any]:
-    """Return what answers a request: hashes, posts or names. A peer that is spared gets nothing of channels that end cable.js."""
+    """Return what answers a request: hashes, posts or names.
+
+    A peer that is spared gets nothing of channels that end cable.js.
+    """
     match request:
         case TimeRangeRequest(_, channel) | StateRequest(_, channel) if is_spared and not _bears(reader, channel):
             pass
@@ -65,48 +67,30 @@ def bearable(reader: Reader, request: Request, part: list[Any]) -> list[Any]:
     return part
 
 
+@dataclass(slots=True, eq=False)
 class Answer:
     """A request that is being answered (a `ReadJob`). All parts are read from the state of the first one."""
 
-    __slots__ = (
-        "_is_spared",
-        "_items",
-        "_part",
-        "_state",
-        "_take",
-        "_to_skip",
-        "began_s",
-        "cpu_s",
-        "error",
-        "exchange",
-        "found",
-        "is_whole",
-        "names",
-        "sequence",
-    )
-
-    def __init__(
-        self, exchange: Exchange, now_s: float, take: Callable[[Answer, list[Any]], None], *, is_spared: bool
-    ) -> None:
-        """`take` gets the parts, on the loop. A peer that is spared gets nothing that ends cable.js."""
-        self.exchange: Final = exchange
-        self.began_s: Final = now_s
-        self._take: Final = take
-        self._is_spared: Final = is_spared
-        self._to_skip = exchange.request.offset if isinstance(exchange.request, ListRequest) else 0
-        self.names: list[str] = []
-        """Names of channels: there may be one response only, so they are collected."""
-        self.found: set[bytes] = set()
-        """Hashes of a post request that may be forwarded: those that are here, or known to be deleted."""
-        self.error: Exception | None = None
-        self.cpu_s = 0.0
-        """Seconds that the reading thread spent on the last part."""
-        self.is_whole = False
-        self.sequence = 0
-        """Last entry of the arrival log in the state that a live request is answered from."""
-        self._items: Iterator[Any] | None = None
-        self._state: SharedState | None = None
-        self._part: list[Any] = []
+    exchange: Final[Exchange]
+    began_s: Final[float]
+    take: Final[Callable[[Answer, list[Any]], None]]
+    """Gets the parts, on the loop."""
+    is_spared: Final[bool]
+    """Whether the peer gets nothing that ends cable.js."""
+    names: list[str] = field(default_factory=list)
+    """Names of channels: there may be one response only, so they are collected."""
+    found: set[bytes] = field(default_factory=set)
+    """Hashes of a post request that may be forwarded: those that are here, or known to be deleted."""
+    error: Exception | None = None
+    cpu_s: float = 0.0
+    """Seconds that the reading thread spent on the last part."""
+    is_whole: bool = False
+    sequence: int = 0
+    """Last entry of the arrival log in the state that a live request is answered from."""
+    _names_read: int = 0
+    _items: Iterator[Any] | None = None
+    _state: SharedState | None = None
+    _part: list[Any] = field(default_factory=list)
 
     def run(self, state: SharedState) -> None:
         """Read the next part."""
@@ -122,7 +106,7 @@ class Answer:
     def _read_part(self, state: SharedState) -> None:
         request = self.exchange.request
         if self._items is None:
-            self._items = items_of(state.reader, request, is_spared=self._is_spared)
+            self._items = items_of(state.reader, request, is_spared=self.is_spared)
             if request.is_live:
                 self.sequence = arrival_log.next_sequence(state.reader) - 1
         if self.exchange.is_over:
@@ -132,16 +116,15 @@ class Answer:
         else:
             self._part = list(islice(self._items, limits.PART_ROWS_ANSWERED))
             self.is_whole = len(self._part) < limits.PART_ROWS_ANSWERED
-            if self._is_spared:
+            if self.is_spared:
                 self._part = bearable(state.reader, request, self._part)
             if isinstance(request, ListRequest):
                 self._collect(self._part, request)
 
     def _collect(self, names: list[str], request: ListRequest) -> None:
         """Keep the names after the offset. Those before it take time too, so they are read part by part."""
-        skipped = min(self._to_skip, len(names))
-        self._to_skip -= skipped
-        self.names += names[skipped:]
+        self.names += names[max(request.offset - self._names_read, 0) :]
+        self._names_read += len(names)
         if request.limit and len(self.names) >= request.limit:
             del self.names[request.limit :]
             self.is_whole = True
@@ -153,7 +136,7 @@ class Answer:
         for post in posts:
             if is_forwarded:
                 self.found.add(post_hash(post))
-            if not self._is_spared or cable_js.bears_post(post):
+            if not self.is_spared or cable_js.bears_post(post):
                 self._part.append(post)
             size_bytes += len(post)
             if size_bytes >= limits.PART_SIZE_ANSWERED_BYTES:
@@ -171,35 +154,24 @@ class Answer:
     def done(self) -> None:
         """Hand over the part."""
         part, self._part = self._part, []
-        self._take(self, part)
-
-
-class AnswerTaker(Protocol):
-    """The connection that an `AnswerQueue` answers requests of."""
-
-    name: str
-    is_slow: bool
-
-    @property
-    def session(self) -> Session:
-        """The session that the requests are of."""
-
-    def give(self, exchange: Exchange, part: list[Any]) -> None:
-        """Send a part of an answer."""
-
-    def answered(self, answer: Answer) -> None:
-        """Conclude an answer of which the last part was sent."""
-
-    def flush(self) -> None:
-        """Send what the session has to say."""
+        self.take(self, part)
 
 
 class AnswerQueue:
     """Requests of one peer that wait to be answered, as far as the peer reads and its share allows."""
 
-    def __init__(self, context: PeerContext, taker: AnswerTaker) -> None:
+    def __init__(
+        self,
+        context: PeerContext,
+        session: Session,
+        reads: Callable[[], bool],
+        send: Callable[[Answer, list[Any]], None],
+    ) -> None:
+        """`reads` tells whether the peer reads what it gets. `send` gets the parts of answers."""
         self._context = context
-        self._taker = taker
+        self._session = session
+        self._reads = reads
+        self._send = send
         settings = context.settings
         self.share: Final = ReadShare(context.loop.time, settings.rows_per_s, settings.rows_in_advance)
         self._pending: dict[Exchange, None] = {}
@@ -228,15 +200,14 @@ class AnswerQueue:
         while not self._is_reading:
             is_over = self._answer is not None and self._answer.exchange.is_over
             is_empty = self._answer is None and not self._pending
-            if not is_over and (is_empty or self._taker.is_slow or not self._may_read()):
+            if not is_over and (is_empty or not self._reads() or not self._may_read()):
                 return
             if self._answer is None:
                 exchange = next(iter(self._pending))
                 del self._pending[exchange]
                 if exchange.is_over:
                     continue
-                is_spared = self._taker.session.is_spared
-                self._answer = Answer(exchange, self._context.loop.time(), self.take, is_spared=is_spared)
+                self._answer = Answer(exchange, self._context.loop.time(), self.take, self._session.is_spared)
             self._is_reading = True
             self._context.reads.submit(self._answer)
 
@@ -255,20 +226,8 @@ class AnswerQueue:
     def take(self, answer: Answer, part: list[Any]) -> None:
         """Take a part of an answer from the thread that reads."""
         self._is_reading = False
-        exchange, taker = answer.exchange, self._taker
         self.share.charge(max(1 + len(part), answer.cpu_s * _ROWS_PER_CPU_S))
-        if answer.error is not None:
-            self._context.log.error("cannot answer", extra={"peer": taker.name, "reason": str(answer.error)})
-            taker.session.refuse(exchange)
-        elif not exchange.is_over:
-            taker.give(exchange, part)
         if answer.is_whole:
             self._answer = None
-            taker.answered(answer)
-        taker.flush()
+        self._send(answer, part)
         self.go_on()
-
-
-def readable_to(posts: list[bytes], *, is_of_our_dialect: bool) -> list[bytes]:
-    """Remove what a peer of the other dialect cannot read, and may end at: post/info has another form there."""
-    return posts if is_of_our_dialect else [post for post in posts if peek_type(post) != INFO]

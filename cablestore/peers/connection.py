@@ -1,6 +1,9 @@
 """One Cable connection: bytes from and to a peer, its session, and its limits.
 
 `PeerLink` has the transport, `AnswerQueue` answers the peer's requests, `shares` counts the time that the peer takes.
+
+Data flows one way: bytes come in, the session returns events, and `Connection._take` is the one place where each event
+goes to what it is for. Events of our own requests go to the owner, which knows why they were sent.
 """
 
 from __future__ import annotations
@@ -12,15 +15,17 @@ from enum import Enum
 from typing import Any, Final, Protocol
 
 from cablestore import limits
-from cablestore.peers.answering import Answer, AnswerQueue, readable_to
+from cablestore.peers.answering import Answer, AnswerQueue
 from cablestore.peers.context import PeerContext
 from cablestore.peers.link import PeerLink
 from cablestore.peers.settings import Address
 from cablestore.peers.shares import LoopShare
 from cablestore.protocol import recognition
+from cablestore.protocol.body import INFO
 from cablestore.protocol.dialect import DRAFT8
-from cablestore.protocol.exchange import Asked, Asker, Dropped, Event, Exchange, Extra, Fault, Violation
+from cablestore.protocol.exchange import Asked, Dropped, Event, Exchange, Extra, Fault, ResponseEvent, Violation
 from cablestore.protocol.message import ListRequest, ModerationRequest, PostRequest, Request, TimeRangeRequest
+from cablestore.protocol.post import peek_type
 from cablestore.protocol.session import Session
 
 _REQUEST_SIZE_BYTES: Final = 500
@@ -28,7 +33,6 @@ _HASH_SIZE_BYTES: Final = 80
 """About how much memory a request takes, and each hash or name of it."""
 _GREETINGS: Final = 2
 """How often a greeting is tried again."""
-_NOBODY: Final = Asker()
 
 
 class PauseReason(Enum):
@@ -56,11 +60,8 @@ class ConnectionOwner(Protocol):
     def is_reconciling(self, connection: Connection) -> bool:
         """Tell whether a reconciliation over the connection is under way."""
 
-    def is_asked_too_often(self, connection: Connection, request: Request) -> bool:
-        """Tell whether the peer has too many live requests for the same already."""
-
     def request(self, connection: Connection, exchange: Exchange) -> bool:
-        """Start to follow a request of the peer. False if the request came in a circle and must not be answered."""
+        """Start to follow a request of the peer. False if it was refused and must not be answered."""
 
     def to_give(self, exchange: Exchange, hashes: list[bytes]) -> Sequence[bytes]:
         """Return those of the store's hashes that the peer did not get from others."""
@@ -71,13 +72,13 @@ class ConnectionOwner(Protocol):
     def dropped(self, exchange: Exchange) -> None:
         """Forget a request of the peer that is over."""
 
-    def relayed(self, asker: Asker) -> None:
-        """Send on what the peer gave for another peer."""
+    def responded(self, connection: Connection, event: ResponseEvent) -> None:
+        """Take a part of the answer to a request of ours, or its end."""
 
     def received_extra(self, connection: Connection, frame: bytes) -> None:
         """Take a frame of a reconciliation."""
 
-    def lost(self, connection: Connection, reason: str) -> None:
+    def lost(self, connection: Connection) -> None:
         """Forget a connection that is over."""
 
 
@@ -92,10 +93,11 @@ class Connection(PeerLink):
         self.is_once: Final = is_once
         """Whether the peer was called for one purpose: nothing else is asked of it."""
         self.met: Final[asyncio.Future[bool]] = context.loop.create_future()
-        """Done with True when both sides know of each other that they reconcile, with False if the connection ends before."""
+        """Done with True when both sides know of each other that they reconcile, with False if the connection ends
+        before."""
         self.faults = 0
         self.session: Final = _new_session(context, greets=context.settings.reconciles or is_once)
-        self.answers: Final = AnswerQueue(context, self)
+        self.answers: Final = AnswerQueue(context, self.session, lambda: not self.is_slow, self._answer)
         self.share: Final = self.answers.share
         self.is_slow = False
         """Whether the peer reads slower than we write."""
@@ -149,18 +151,18 @@ class Connection(PeerLink):
         self.is_slow = False
         self.answers.go_on()
 
-    def _lost(self, reason: str) -> None:
+    def _lost(self) -> None:
         self._take(self.session.lose())
         self.answers.close()
         if not self.met.done():
             self.met.set_result(False)
-        self._owner.lost(self, reason)
+        self._owner.lost(self)
 
     # --- sending -------------------------------------------------------------------------------
 
-    def ask(self, request: Request, asker: Asker, timeout_s: float | None = None) -> Exchange:
-        """Send a request to the peer; `asker` gets what comes of it."""
-        exchange = self.session.ask(request, self._context.loop.time(), asker, timeout_s)
+    def ask(self, request: Request, timeout_s: float | None = None) -> Exchange:
+        """Send a request to the peer. The owner gets the events of its answer."""
+        exchange = self.session.ask(request, self._context.loop.time(), timeout_s)
         self.flush()
         return exchange
 
@@ -203,7 +205,7 @@ class Connection(PeerLink):
         """Send as many requests as a store like this one needs to recognise us."""
         self._greetings += 1
         for _ in range(recognition.REQUESTS):
-            self.ask(ListRequest(b"", 0, 1), _NOBODY)
+            self.ask(ListRequest(b"", 0, 1))
 
     def _meet(self) -> None:
         """Notice that both sides know that the other one reconciles."""
@@ -267,23 +269,13 @@ class Connection(PeerLink):
                     if self.met.done():
                         self._owner.received_extra(self, content)
                 case _:
-                    event.tell()
-                    self._owner.relayed(event.exchange.owner)
+                    self._owner.responded(self, event)
 
     def _asked(self, exchange: Exchange) -> None:
-        request = exchange.request
-        if isinstance(request, ModerationRequest) and len(request.channels) > limits.MAX_HASHES_PER_REQUEST:
-            self.faulted(Fault.TOO_MANY_HASHES.value, f"{len(request.channels)} channels")
-            self.session.refuse(exchange)
-            return
-        if self._owner.is_asked_too_often(self, request):
-            self.faulted(Fault.TOO_MANY_REQUESTS.value, "live requests for the same")
-            self.session.refuse(exchange)
-            return
-        self._alive_size_bytes += _size_of(request)
-        if self._alive_size_bytes > self._context.settings.max_queued_size_bytes // 2:
-            self._weigh()
         if self._owner.request(self, exchange):
+            self._alive_size_bytes += _size_of(exchange.request)
+            if self._alive_size_bytes > self._context.settings.max_queued_size_bytes // 2:
+                self._weigh()
             self.answers.add(exchange)
 
     def _dropped(self, exchange: Exchange) -> None:
@@ -330,19 +322,27 @@ class Connection(PeerLink):
 
     # --- answering -----------------------------------------------------------------------------
 
-    def give(self, exchange: Exchange, part: list[Any]) -> None:
-        """Send a part of an answer."""
-        if isinstance(exchange.request, PostRequest):
-            is_of_our_dialect = self.session.dialect is self._context.dialect
-            self.session.answer_posts(exchange, readable_to(part, is_of_our_dialect=is_of_our_dialect))
+    def _answer(self, answer: Answer, part: list[Any]) -> None:
+        """Send a part of an answer, and conclude the answer after the last part."""
+        exchange = answer.exchange
+        if answer.error is not None:
+            self._context.log.error("cannot answer", extra={"peer": self.name, "reason": str(answer.error)})
+            self.session.refuse(exchange)
+        elif exchange.is_over:
+            pass
+        elif isinstance(exchange.request, PostRequest):
+            if self.session.dialect is not self._context.dialect:
+                part = [
+                    post for post in part if peek_type(post) != INFO
+                ]  # it has another form there, and may end the peer
+            self.session.answer_posts(exchange, part)
         elif not isinstance(exchange.request, ListRequest):  # its names go out in one response only
             self.session.answer_hashes(exchange, self._owner.to_give(exchange, part))
-
-    def answered(self, answer: Answer) -> None:
-        """Conclude an answer of which the last part was sent."""
-        self._owner.answered(self, answer)
-        if answer.exchange.is_over and PauseReason.REQUESTS in self.pauses:
-            self._weigh()
+        if answer.is_whole:
+            self._owner.answered(self, answer)
+            if exchange.is_over and PauseReason.REQUESTS in self.pauses:
+                self._weigh()
+        self.flush()
 
     def answer_news(self, exchange: Exchange, hashes: list[bytes]) -> None:
         """Send hashes to a live request of the peer. Texts that the peer got from others are not sent again.
@@ -354,7 +354,10 @@ class Connection(PeerLink):
 
 
 def _new_session(context: PeerContext, *, greets: bool) -> Session:
-    """Make the session of a connection. It sends nothing before `speak`. With `greets`, a store like this one recognises us."""
+    """Make the session of a connection.
+
+    It sends nothing before `speak`. With `greets`, a store like this one recognises us.
+    """
     settings = context.settings
     return Session(
         context.dialect,

@@ -1,7 +1,7 @@
 """Fetching: posts that peers offer are asked of one of them, and stored.
 
-Posts that are here, that are known to be deleted, or that are on their way already are not asked for. What a peer has not
-delivered when it is lost is asked of others that offered it.
+Posts that are here, that are known to be deleted, or that are on their way already are not asked for. What a peer has
+not delivered when it is lost is asked of others that offered it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cablestore.peers.wanted import Wanted
 from cablestore.protocol import cable_js
 from cablestore.protocol.body import INFO
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.exchange import Asker, Exchange, Step
+from cablestore.protocol.exchange import Concluded, Exchange, Posts, ResponseEvent
 from cablestore.protocol.message import PostRequest
 from cablestore.protocol.post import peek_type
 from cablestore.store import answers
@@ -42,8 +42,8 @@ class Fetches:
     """The fetches of all peers."""
 
     def __init__(self, context: PeerContext, intake: PostIntake) -> None:
-        self._context = context
-        self._intake = intake
+        self.context: Final = context
+        self.intake: Final = intake
         self.wanted: Final[Wanted[Connection]] = Wanted()
         self.storing: Final[set[bytes]] = set()
         """Hashes of posts that have come and are not stored yet."""
@@ -57,7 +57,7 @@ class Fetches:
 
     def begin(self, connection: Connection, progress: Callable[[int], None] | None = None) -> Fetch:
         """Fetch from a peer from now until it is lost. `progress` gets the number of posts as they are stored."""
-        fetch = self._of_peers[connection] = Fetch(self._context, self._intake, self, connection, progress)
+        fetch = self._of_peers[connection] = Fetch(self, connection, progress)
         return fetch
 
     def lost(self, connection: Connection) -> None:
@@ -82,7 +82,7 @@ class Fetches:
             fetch.settled(digest, has_come=has_come)
 
     def halt(self) -> None:
-        """Fetch nothing more: the store takes nothing until it is opened again, and would be offered the same posts for ever."""
+        """Fetch nothing more: the store takes nothing until it is opened again, and peers would offer the same."""
         self.is_halted = True
         for connection, fetch in self._of_peers.items():
             _, missing = self.wanted.lose(connection)
@@ -104,24 +104,16 @@ class Fetches:
             self._useless.popitem(last=False)
 
 
-class Fetch(Asker):
+class Fetch:
     """The fetching of posts from one peer."""
 
-    def __init__(
-        self,
-        context: PeerContext,
-        intake: PostIntake,
-        fetches: Fetches,
-        connection: Connection,
-        progress: Callable[[int], None] | None,
-    ) -> None:
-        self._context = context
-        self._intake = intake
+    def __init__(self, fetches: Fetches, connection: Connection, progress: Callable[[int], None] | None) -> None:
+        self._context = fetches.context
         self._all = fetches
         self._connection = connection
         self._progress = progress
         self.report: Final = SyncReport()
-        self._requests = 0
+        self._requests: Final[set[Exchange]] = set()
         self._storing = 0
         self._offers: deque[Sequence[bytes]] = deque()
         self._offered = 0
@@ -174,7 +166,7 @@ class Fetch(Asker):
         """
         for at in range(0, len(hashes), limits.PART_ROWS_ANSWERED):
             part = hashes[at : at + limits.PART_ROWS_ANSWERED]
-            while not self._connection.share.is_left() and not self._is_lost:  # noqa: ASYNC110 - time passing is what changes it
+            while not self._connection.share.is_left() and not self._is_lost:  # noqa: ASYNC110 - time changes it
                 await asyncio.sleep(_SHARE_WAIT_S)
             self._connection.share.charge(2 * len(part))
             found = await self._context.reads.call(partial(_worth_requesting, hashes=part))
@@ -198,27 +190,32 @@ class Fetch(Asker):
 
     def go_on(self) -> None:
         """Ask for posts, a few requests at a time."""
-        while self._requests < limits.FETCHES_OPEN and not self._is_at_end:
+        while len(self._requests) < limits.FETCHES_OPEN and not self._is_at_end:
             hashes = self._all.wanted.take(self._connection, limits.FETCH_POSTS)
             if not hashes:
                 return
-            self._requests += 1
-            self._connection.ask(PostRequest(b"", tuple(hashes)), self)
+            self._requests.add(self._connection.ask(PostRequest(b"", tuple(hashes))))
 
     # --- what comes ----------------------------------------------------------------------------
 
-    def on_posts(self, posts: list[bytes]) -> None:
-        """Store posts that were asked for."""
+    def take(self, event: ResponseEvent) -> None:
+        """Store posts that were asked for. At the end of a request, ask others for what did not come."""
+        match event:
+            case Posts(exchange, posts) if exchange in self._requests:
+                self._store(posts)
+            case Concluded(exchange, _) if exchange in self._requests:
+                self._conclude(exchange)
+
+    def _store(self, posts: list[bytes]) -> None:
         for post in posts:
             digest = post_hash(post)
             self._all.wanted.arrived(digest)
             self._all.storing.add(digest)
         self._storing += 1
-        self._intake.store_posts_of(self._connection, posts, lambda outcomes: self._stored(posts, outcomes))
+        self._all.intake.store_posts_of(self._connection, posts, lambda outcomes: self._stored(posts, outcomes))
 
-    def on_concluded(self, exchange: Exchange, step: Step) -> None:  # noqa: ARG002 - only what is missing counts
-        """Ask others for what did not come."""
-        self._requests -= 1
+    def _conclude(self, exchange: Exchange) -> None:
+        self._requests.remove(exchange)
         if exchange.missing:
             busier, missing = self._all.wanted.failed(self._connection, exchange.missing)
             self.report.missing += len(missing)

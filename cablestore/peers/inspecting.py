@@ -1,8 +1,8 @@
 """Inspecting what peers give for others before it is passed on, in a thread of its own, so that nobody waits for it.
 
-Posts are decoded, verified and compared with the known deletions, as all posts that come. Hashes of posts that are known
-to be deleted are removed. So is what ends cable.js if the asking peer may be that program. Lies count against the peer
-that gave them.
+Posts are decoded, verified and compared with the known deletions, as all posts that come. Hashes of posts that are
+known to be deleted are removed. So is what ends cable.js if the asking peer may be that program. Lies count against the
+peer that gave them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from cablestore.store import answers
 
 _ROWS_PER_POST: Final = 60
 _ROWS_PER_HASH: Final = 2
-"""What inspecting one costs the peer that asked for it, in rows: verifying a signature takes as long as reading this many."""
+"""What inspecting one costs the peer that asked for it, in rows: verifying a signature takes as long as reading this
+many."""
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ class InspectionThread:
                 self._paused.pop().resume(PauseReason.INSPECTING)
         error = None if future.cancelled() else future.exception()
         if error is not None:
-            self._context.log.error("cannot look at what is to be passed on", extra={"reason": str(error)})
+            self._context.log.error("cannot inspect what is passed on", extra={"reason": str(error)})
         done(None if future.cancelled() or error is not None else future.result())
 
     def _pass_hashes(self, route: Route, hashes: list[bytes] | None) -> None:

@@ -40,7 +40,8 @@ class PostIntake:
                 self._failed()
                 self._context.log.error("posts could not be stored", extra={"peer": peer, "reason": writes.failure})
             else:
-                metrics.stored(outcomes)
+                for outcome in outcomes:
+                    metrics.posts_in[outcome.verdict].inc()
             if writes.queued_size_bytes < limits.MAX_INGEST_QUEUE_SIZE_BYTES // 2:
                 while self.paused:
                     self.paused.pop().resume(PauseReason.STORING)

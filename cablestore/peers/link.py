@@ -60,7 +60,7 @@ class PeerLink(asyncio.Protocol, ABC):
         """Act on what takes too long on an established connection."""
 
     @abstractmethod
-    def _lost(self, reason: str) -> None:
+    def _lost(self) -> None:
         """Remove the connection from those of the port."""
 
     @abstractmethod
@@ -129,7 +129,7 @@ class PeerLink(asyncio.Protocol, ABC):
             self._ends_s = self._context.loop.time() + limits.END_TIMEOUT_S
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Settle both futures, and tell the port."""
+        """Settle both futures, tell the port, and log the reason."""
         reason = self._reason or (f"the connection broke: {exc}" if exc else "the peer closed the connection")
         if self._channel is not None and self.is_established and not self._channel.has_ended and not self._reason:
             reason = "the connection ended without the end of the stream"
@@ -137,7 +137,8 @@ class PeerLink(asyncio.Protocol, ABC):
             self.established.set_result(False)
         if not self.closed.done():
             self.closed.set_result(reason)
-        self._lost(reason)
+        self._lost()
+        self._context.log.info("disconnected", extra={"peer": self.name, "reason": reason})
 
     # --- state ---------------------------------------------------------------------------------
 

@@ -32,7 +32,10 @@ class PeerListener(Generic[L]):
         keep: Callable[[L], Awaitable[None]],
         purpose: str = "",
     ) -> None:
-        """`keep` uses a connection that is kept, until the connection is over. The log tells the `purpose` of the port."""
+        """`keep` uses a connection that is kept, until the connection is over.
+
+        The log tells the `purpose` of the port.
+        """
         self._context = context
         self._new_link = new_link
         self._keep = keep

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -10,13 +10,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from cablestore.index.verdict import Outcome, Verdict
+from cablestore.index.verdict import Verdict
 from cablestore.peers.report import ReconcileReport
 from cablestore.protocol.message import MESSAGE_NAMES, Request
 from cablestore.store.store import CableStore
 
 _BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-
 
 OUTCOMES: Final = ("done", "refused", "limit", "lost", "silent", "storage", "fault", "stopped")
 _ROUNDS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 20, 50, 100, 1000)
@@ -48,7 +47,7 @@ class Metrics(Collector):
         self.registry: Final = CollectorRegistry()
         self.registry.register(self)
         requests = Counter("cablestore_requests", "Requests of peers", ["type"], registry=self.registry)
-        latency = Histogram(
+        seconds = Histogram(
             "cablestore_answer_seconds",
             "From a request's turn to its last known row",
             ["type"],
@@ -57,38 +56,26 @@ class Metrics(Collector):
         )
         # Looked up once: a look-up by labels costs as much as the rest of counting.
         names = {kind: MESSAGE_NAMES[kind].replace(" ", "_") for kind in get_args(Request)}
-        self._requests = {kind: requests.labels(name) for kind, name in names.items()}
-        self._latency = {kind: latency.labels(name) for kind, name in names.items()}
+        self.requests: Final = {kind: requests.labels(name) for kind, name in names.items()}
+        self.answer_seconds: Final = {kind: seconds.labels(name) for kind, name in names.items()}
         posts = Counter(
             "cablestore_posts_in", "Posts of peers, by what became of them", ["verdict"], registry=self.registry
         )
-        self._posts = {verdict: posts.labels(verdict.value.replace(" ", "_")) for verdict in Verdict}
+        self.posts_in: Final = {verdict: posts.labels(verdict.value.replace(" ", "_")) for verdict in Verdict}
         connections = Counter("cablestore_connections", "Connections", ["by"], registry=self.registry)
-        self._connections = {True: connections.labels("us"), False: connections.labels("them")}
+        self.connections: Final = {True: connections.labels("us"), False: connections.labels("them")}
+        """By whether we connected."""
         self._received = Counter("cablestore_received_bytes", "Bytes of peers", registry=self.registry)
         self._sent = Counter("cablestore_sent_bytes", "Bytes to peers", registry=self.registry)
         self.failed_writes = 0
-        """How often posts of peers could not be stored. After the first time the store takes no more until it is reopened."""
-
-    def asked(self, request: Request) -> None:
-        """Count a request."""
-        self._requests[type(request)].inc()
-
-    def answered(self, request: Request, seconds: float) -> None:
-        """Count how long an answer took."""
-        self._latency[type(request)].observe(seconds)
-
-    def stored(self, outcomes: Iterable[Outcome]) -> None:
-        """Count posts by verdict."""
-        for outcome in outcomes:
-            self._posts[outcome.verdict].inc()
-
-    def connected(self, *, is_ours: bool) -> None:
-        """Count a connection."""
-        self._connections[is_ours].inc()
+        """How often posts of peers could not be stored. After the first time the store takes no more until it is
+        reopened."""
 
     def disconnected(self, received_size_bytes: int, sent_size_bytes: int) -> None:
-        """Count the bytes of a connection that is over. Those of open connections are added when the metrics are read."""
+        """Count the bytes of a connection that is over.
+
+        Those of open connections are added when the metrics are read.
+        """
         self._received.inc(received_size_bytes)
         self._sent.inc(sent_size_bytes)
 

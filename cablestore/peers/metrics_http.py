@@ -1,4 +1,4 @@
-"""A node's metrics and health over HTTP, in a thread of its own: for Prometheus, and for what restarts a process that hangs.
+"""A node's metrics and health over HTTP, in a thread of its own: for Prometheus and for supervisors.
 
     /metrics   what `Metrics` counts, how late the loop is, and what the process takes
     /healthz   200 while the loop turns and the store can be read and written, else 503; JSON that says more
@@ -15,15 +15,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from socketserver import TCPServer, ThreadingMixIn
-from typing import Any, Final
+from typing import Any, Final, cast
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, make_wsgi_app
 from prometheus_client.registry import Collector
 
 from cablestore.errors import CableStoreError, NodeError
@@ -37,8 +35,6 @@ _BEAT_S: Final = 1.0
 _CLIENT_WAIT_S: Final = 10.0
 _LOOKS_EVERY_S: Final = 0.2
 """How often the thread checks whether it must end."""
-
-_Page = tuple[str, list[tuple[str, str]], bytes]
 
 
 @contextmanager
@@ -98,56 +94,43 @@ class Heartbeat:
             self._loop.call_later(_BEAT_S, self._beat)
 
 
-class _Everything(Collector):
-    """The node's metrics, and those of its loop, in a registry of the exporter, so that the node's own does not change."""
-
-    def __init__(self, node: Node, heartbeat: Heartbeat) -> None:
-        self._node = node
-        self._heartbeat = heartbeat
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._node.metrics.registry.collect()
-        yield GaugeMetricFamily("cablestore_loop_lag_seconds", "How late the event loop is", self._heartbeat.lag_s)
-
-
 class _App:
     """The WSGI application that answers requests."""
 
     def __init__(self, node: Node, heartbeat: Heartbeat) -> None:
         self._node = node
         self._heartbeat = heartbeat
-        registry = CollectorRegistry()
-        registry.register(_Everything(node, heartbeat))
+        registry = CollectorRegistry()  # one of the exporter's own, so that the node's does not change
+        registry.register(cast(Collector, node.metrics.registry))  # it collects as a collector does
+        lag = Gauge("cablestore_loop_lag_seconds", "How late the event loop is", registry=registry)
+        lag.set_function(lambda: heartbeat.lag_s)
         ProcessCollector(registry=registry)
-        self._metrics_app = make_wsgi_app(registry)
-        self._pages: dict[str, Callable[[dict[str, Any]], _Page]] = {
-            "/metrics": self._metrics,
-            "/healthz": self._health,
-        }
+        self._metrics = make_wsgi_app(registry)
 
-    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
-        method = environ["REQUEST_METHOD"]
-        page = self._pages.get(environ["PATH_INFO"])
-        if page is None:
-            status, headers, body = _text("404 Not Found", "there are /metrics and /healthz\n")
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        headers = [("Content-Type", "text/plain; charset=utf-8")]
+        body: Iterable[bytes]
+        if path not in ("/metrics", "/healthz"):
+            status, body = "404 Not Found", [b"there are /metrics and /healthz\n"]
         elif method not in ("GET", "HEAD"):
-            status, headers, body = _text("405 Method Not Allowed", "there are GET and HEAD\n")
+            status, body = "405 Method Not Allowed", [b"there are GET and HEAD\n"]
             headers.append(("Allow", "GET, HEAD"))
+        elif path == "/healthz":
+            status, body = self._health()
+            headers = [("Content-Type", "application/json")]
         else:
-            status, headers, body = page(environ)
-        start_response(status, [*headers, ("Content-Length", str(len(body)))])
-        return [b"" if method == "HEAD" else body]
+            found: list[Any] = []
+            try:
+                body = self._metrics({**environ, "REQUEST_METHOD": "GET"}, lambda *given: found.extend(given))
+                status, headers = found
+            except CableStoreError as error:
+                status, body = "503 Service Unavailable", [f"the store cannot be read: {error}\n".encode()]
+        whole = b"".join(body)
+        start_response(status, [*headers, ("Content-Length", str(len(whole)))])
+        return [b"" if method == "HEAD" else whole]
 
-    def _metrics(self, environ: dict[str, Any]) -> _Page:
-        found: list[Any] = []
-        try:
-            body = b"".join(self._metrics_app({**environ, "REQUEST_METHOD": "GET"}, lambda *given: found.extend(given)))
-        except CableStoreError as error:
-            return _text("503 Service Unavailable", f"the store cannot be read: {error}\n")
-        status, headers = found
-        return status, list(headers), body
-
-    def _health(self, _: dict[str, Any]) -> _Page:
+    def _health(self) -> tuple[str, list[bytes]]:
         reason = self._what_is_wrong()
         health: dict[str, Any] = {"status": "failing" if reason else "ok"}
         if reason:
@@ -162,8 +145,7 @@ class _App:
             "wanted_hashes": load.wanted_hashes,
             "loop_lag_s": round(self._heartbeat.lag_s, 3),
         }
-        status = "503 Service Unavailable" if reason else "200 OK"
-        return status, [("Content-Type", "application/json")], json.dumps(health).encode() + b"\n"
+        return "503 Service Unavailable" if reason else "200 OK", [json.dumps(health).encode() + b"\n"]
 
     def _what_is_wrong(self) -> str:
         lag_s = self._heartbeat.lag_s
@@ -179,10 +161,6 @@ class _App:
         return ""
 
 
-def _text(status: str, text: str) -> _Page:
-    return status, [("Content-Type", "text/plain; charset=utf-8")], text.encode()
-
-
 class _Server(ThreadingMixIn, WSGIServer):
     """Server with a thread for each client, so that a silent client keeps nobody waiting."""
 
@@ -191,7 +169,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     def server_bind(self) -> None:
         """Bind without looking up our own name, which may take long."""
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # of a family with ports
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]  # with a port
         self.setup_environ()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - what a server is given

@@ -1,7 +1,7 @@
 """News: what the entries of the arrival log mean to live requests. Pure.
 
-A live time range gets new texts, and deletions in its channel. A live channel state gets new state, and after a deletion
-what counts instead (wire.md 6.3.2.4). A live moderation request gets new roles, actions and blocks.
+A live time range gets new texts, and deletions in its channel. A live channel state gets new state, and after a
+deletion what counts instead (wire.md 6.3.2.4). A live moderation request gets new roles, actions and blocks.
 """
 
 from __future__ import annotations

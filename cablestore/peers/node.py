@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, Self
 
 from cablestore import limits
@@ -20,14 +21,14 @@ from cablestore.peers.metrics import Metrics, NodeLoad
 from cablestore.peers.news import News
 from cablestore.peers.reconcile_port import ReconcilePort
 from cablestore.peers.reconciler import Reconciler
-from cablestore.peers.relay import Forward, Loops, Route
+from cablestore.peers.relay import Loops, Route
 from cablestore.peers.report import ReconcileReport, SyncReport
 from cablestore.peers.settings import Address, NodeSettings
 from cablestore.peers.sync import Sync
 from cablestore.peers.sync_state import SyncState
 from cablestore.peers.threads import FeedThread, ReadThread, Stopwatch, WriteThread
-from cablestore.protocol.exchange import Asker, Exchange
-from cablestore.protocol.message import ListRequest, PostRequest, Request
+from cablestore.protocol.exchange import Exchange, Fault, ResponseEvent
+from cablestore.protocol.message import ListRequest, PostRequest
 from cablestore.protocol.session import Session
 from cablestore.reconcile.messages import Purpose, Terms
 from cablestore.store.store import CableStore
@@ -62,6 +63,9 @@ class Node:
         self.live: Final = LiveRequests(store.dialect)
         self._by_session: Final[dict[Session, Connection]] = {}
         self._routes: Final[dict[Exchange, Route]] = {}
+        """By the request of the peer that asked."""
+        self._routes_of_forwarded: Final[dict[Exchange, Route]] = {}
+        """By the requests to other peers."""
         self._loops: Final = Loops()
         self._tasks: Final[set[asyncio.Task[None]]] = set()
         self._is_stopping = False
@@ -83,7 +87,7 @@ class Node:
             metrics=self.metrics,
             run=self._run,
         )
-        self._listener = PeerListener(context, self._new_connection, _until_closed)
+        self._listener = PeerListener(context, partial(Connection, context, self), _until_closed)
         self.intake = PostIntake(context, self._halt_fetches)
         self.sync = Sync(context, self.intake, self.connections)
         self.reconciler = Reconciler(context, self.intake, self.sync)
@@ -195,8 +199,8 @@ class Node:
     ) -> ReconcileReport:
         """Reconcile with a store at its reconciliation port, or at its Cable port, once, then end the connection.
 
-        Posts of the channels and the window of the settings move both ways, unless they are older than `since_ms`. An audit
-        moves none. `report` gets the counts, also if there is an error. Raises NodeError and ReconcileError.
+        Posts of the channels and the window of the settings move both ways, unless they are older than `since_ms`. An
+        audit moves none. `report` gets the counts, also if there is an error. Raises NodeError and ReconcileError.
         """
         return await self.reconciler.once(
             address,
@@ -210,14 +214,9 @@ class Node:
 
     # --- connections ---------------------------------------------------------------------------
 
-    def _new_connection(self, dialed: Address | None) -> Connection:
-        return Connection(self.context, self, dialed)
-
     async def _connect_once(self, address: Address) -> Connection:
         """Connect to a peer for one purpose: nothing else is asked of it."""
-        return await self._listener.connect(
-            address, new_link=lambda dialed: Connection(self.context, self, dialed, is_once=True)
-        )
+        return await self._listener.connect(address, new_link=partial(Connection, self.context, self, is_once=True))
 
     async def _connect_met(self, address: Address) -> Connection:
         """Connect to a Cable port, and wait until both sides know that the other one reconciles. Raises NodeError."""
@@ -234,7 +233,7 @@ class Node:
     def admit(self, connection: Connection) -> str:
         """Add a connection. Returns why it is refused, or ""."""
         self._by_session[connection.session] = connection
-        self.metrics.connected(is_ours=connection.is_ours)
+        self.metrics.connections[connection.is_ours].inc()
         return self._listener.admit(connection)
 
     def established(self, connection: Connection) -> None:
@@ -257,37 +256,41 @@ class Node:
         """Take a frame of a reconciliation."""
         self.reconciler.received(connection, frame)
 
-    def lost(self, connection: Connection, reason: str) -> None:
+    def lost(self, connection: Connection) -> None:
         """Forget a connection that is over."""
         self._listener.remove(connection)
         self.intake.paused.discard(connection)
         self._by_session.pop(connection.session, None)
         self.metrics.disconnected(connection.received_size_bytes, connection.sent_size_bytes)
-        self.log.info("disconnected", extra={"peer": connection.name, "reason": reason})
         self.sync.lost(connection)
 
     # --- answering -----------------------------------------------------------------------------
 
     def request(self, connection: Connection, exchange: Exchange) -> bool:
-        """Start to follow a request of the peer. False if the request came in a circle and must not be answered."""
+        """Start to follow a request of the peer. False if it was refused and must not be answered.
+
+        That is so if the request came in a circle, or if the peer has too many live requests for the same already: each
+        of them gets all news of it.
+        """
         request = exchange.request
-        self.metrics.asked(request)
+        if request.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE:
+            connection.faulted(Fault.TOO_MANY_REQUESTS.value, "live requests for the same")
+            connection.session.refuse(exchange)
+            return False
+        self.metrics.requests[type(request)].inc()
         if request.ttl > 0 and self.settings.relays:
             if self._loops.is_loop(connection.session, request, self._by_session):
                 connection.session.refuse(exchange)
                 return False
             is_forwarded = not (isinstance(request, ListRequest) and request.offset > 0)
             if is_forwarded and connection.share.is_left():
-                route = self._routes[exchange] = Route(connection.session, exchange, self._inspection)
+                route = Route(connection.session, exchange, self._inspection, self._routes_of_forwarded)
+                self._routes[exchange] = route
                 if not isinstance(request, PostRequest):
                     self._forward(route)
         if request.is_live:
             self.live.add(connection, exchange)
         return True
-
-    def is_asked_too_often(self, connection: Connection, request: Request) -> bool:
-        """Tell whether the peer has too many live requests for the same already: each of them gets all news of it."""
-        return request.is_live and self.live.alike(connection, request) >= limits.MAX_LIVE_ALIKE
 
     def _forward(self, route: Route, hashes: tuple[bytes, ...] | None = None) -> None:
         others = [known.session for known in self.connections if known.is_established]
@@ -309,7 +312,7 @@ class Node:
     def answered(self, connection: Connection, answer: Answer) -> None:
         """Conclude a request for which the store has no more, unless others or the future may have."""
         exchange = answer.exchange
-        self.metrics.answered(exchange.request, self.context.loop.time() - answer.began_s)
+        self.metrics.answer_seconds[type(exchange.request)].observe(self.context.loop.time() - answer.began_s)
         route = self._routes.get(exchange)
         if exchange.is_over:
             pass
@@ -344,10 +347,14 @@ class Node:
             route.end()
             self._flush_all()
 
-    def relayed(self, asker: Asker) -> None:
-        """Send on what the peer gave for another peer."""
-        if isinstance(asker, Forward):
-            self._send_on(asker.route)
+    def responded(self, connection: Connection, event: ResponseEvent) -> None:
+        """Take a part of the answer to a request of ours, or its end: for the peer that it was forwarded for, or for us."""
+        route = self._routes_of_forwarded.get(event.exchange)
+        if route is None:
+            self.sync.take(connection, event)
+        else:
+            route.take(connection.session, event)
+            self._send_on(route)
 
     def _send_on(self, route: Route) -> None:
         """Send what a route has passed on, and forget the request if that was the end."""

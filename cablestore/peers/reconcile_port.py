@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from cablestore import limits
@@ -11,7 +12,7 @@ from cablestore.peers.listener import PeerListener
 from cablestore.peers.reconciler import Reconciler
 from cablestore.peers.settings import Address
 from cablestore.protocol.fields import sized
-from cablestore.reconcile.framing import ReconcileFrameReader
+from cablestore.reconcile.messages import ReconcileFrameReader
 
 
 class ReconcileConnection(PeerLink):
@@ -41,9 +42,8 @@ class ReconcileConnection(PeerLink):
         if is_silent and not self._port.reconciler.is_under_way(self):  # a reconciliation has limits of its own
             self.end("idle")
 
-    def _lost(self, reason: str) -> None:
+    def _lost(self) -> None:
         self._port.remove(self)
-        self._context.log.info("disconnected", extra={"peer": self.name, "reason": reason})
 
     def send_frames(self, frames: list[bytes]) -> None:
         """Send frames. A peer that does not read them is disconnected."""
@@ -62,7 +62,5 @@ class ReconcilePort(PeerListener[ReconcileConnection]):
     """The reconciliation ports that a node listens on, and its connections to those of others."""
 
     def __init__(self, context: PeerContext, reconciler: Reconciler) -> None:
-        super().__init__(
-            context, lambda dialed: ReconcileConnection(context, self, dialed), reconciler.keep_in_step, "reconciling"
-        )
+        super().__init__(context, partial(ReconcileConnection, context, self), reconciler.keep_in_step, "reconciling")
         self.reconciler: Final = reconciler

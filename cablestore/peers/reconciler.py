@@ -1,16 +1,16 @@
 """Reconciling: which peers, when, and how many at a time.
 
-The side that connected begins. It begins with all posts, unless that was done within a day; then it goes on with the recent
-posts, again and again.
+The side that connected begins. It begins with all posts, unless that was done within a day; then it goes on with the
+recent posts, again and again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cablestore import limits
 from cablestore.errors import (
@@ -53,6 +53,20 @@ _BUSY_S: Final = (1.0, 10.0)
 _END_WAIT_S: Final = 2.0
 """How long the conversation before may take to notice that it is over."""
 
+_UNDER_WAY: Final = "another reconciliation with this peer is under way"
+
+
+class ReconcileJob(NamedTuple):
+    """Work of one conversation, or of several."""
+
+    link: PeerLink
+    terms: Terms
+    report: ReconcileReport
+    """Gets the counts."""
+    purpose: Purpose = Purpose.RECONCILE
+    progress: Callable[[int], None] | None = None
+    """Gets the number of posts as they are stored."""
+
 
 class Reconciler:
     """All reconciliations of a node. On the loop, except for what the thread runs."""
@@ -83,8 +97,7 @@ class Reconciler:
 
     async def keep_in_step(self, link: PeerLink) -> None:
         """Reconcile with a peer that we connected to, again and again, as long as the connection lasts."""
-        schedule: Coroutine[Any, Any, None] = self._by_schedule(link)
-        task = self._context.loop.create_task(schedule)
+        task = self._context.loop.create_task(self._by_schedule(link))
         try:
             ends: set[asyncio.Future[Any]] = {task, link.closed}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -102,8 +115,9 @@ class Reconciler:
             is_all = self._is_all_due(link, now_ms)
             terms = self.own_terms() if is_all else self._recent(now_ms)
             report = ReconcileReport()
+            job = ReconcileJob(link, terms, report)
             try:
-                await (self.all_of if is_all else self.talk)(link, terms, report)
+                await (self._all_of(job) if is_all else self._talk(job))
                 if is_all:
                     self._context.marks.put(_peer_of(link), _ALL_CHANNELS, SyncMark(terms.from_ms, now_ms, now_ms))
             except CableStoreError as error:  # it is logged; the next reconciliation finds what is missing
@@ -154,7 +168,8 @@ class Reconciler:
         began_s = self._context.loop.time()
         link = await connect(address)
         try:
-            await self._until_equal(link, self.own_terms().narrowed(terms), report, purpose, progress)
+            own = self.own_terms().narrowed(terms)
+            await self._until_equal(ReconcileJob(link, own, report, purpose, progress))
         except (LostError, SilentError) as error:
             if report.received_comparing_size_bytes:
                 raise
@@ -169,24 +184,14 @@ class Reconciler:
             await asyncio.wait({link.closed}, timeout=limits.END_TIMEOUT_S + 1)
         return report
 
-    async def _until_equal(
-        self,
-        link: PeerLink,
-        terms: Terms,
-        report: ReconcileReport,
-        purpose: Purpose,
-        progress: Callable[[int], None] | None,
-    ) -> None:
+    async def _until_equal(self, job: ReconcileJob) -> None:
         """Reconcile, and again if there is more than one conversation may find, as long as posts move."""
         moved = -1
         while True:
             try:
-                if purpose is Purpose.AUDIT:
-                    await self.talk(link, terms, report, purpose, progress)
-                else:
-                    await self.all_of(link, terms, report, progress)
+                await (self._talk(job) if job.purpose is Purpose.AUDIT else self._all_of(job))
             except ReconcileError as error:
-                before, moved = moved, report.posts_sent + report.posts_received
+                before, moved = moved, job.report.posts_sent + job.report.posts_received
                 if not is_limit(error) or moved == before:
                     raise
             else:
@@ -194,46 +199,42 @@ class Reconciler:
 
     # --- conversations --------------------------------------------------------------------------
 
-    async def all_of(
-        self, link: PeerLink, terms: Terms, report: ReconcileReport, progress: Callable[[int], None] | None = None
-    ) -> None:
+    async def _all_of(self, job: ReconcileJob) -> None:
         """Reconcile all that the terms name with a peer, from where the last connection broke.
 
-        Where connections break, it is done in parts, the newest first; what is done is not done again. Raises CableStoreError
-        as `talk` does.
+        Where connections break, it is done in parts, the newest first; what is done is not done again. Raises
+        CableStoreError as `_talk` does.
         """
         was_begun = True
         while was_begun:  # what an earlier connection did may have changed since; it costs little to find out
-            was_begun = await self._all_that_is_left(link, terms, report, progress)
+            was_begun = await self._all_that_is_left(job)
 
-    async def _all_that_is_left(
-        self, link: PeerLink, terms: Terms, report: ReconcileReport, progress: Callable[[int], None] | None
-    ) -> bool:
+    async def _all_that_is_left(self, job: ReconcileJob) -> bool:
         keep_ms = self._context.settings.reconcile_all_every_s * 1000
-        stretches = Stretches(self._context.marks, _peer_of(link), terms, now_ms=system_clock_ms(), keep_ms=keep_ms)
+        stretches = Stretches(
+            self._context.marks, _peer_of(job.link), job.terms, now_ms=system_clock_ms(), keep_ms=keep_ms
+        )
         while (stretch := stretches.next) is not None:
             try:
-                await self.talk(link, stretch, report, progress=progress)
+                await self._talk(job._replace(terms=stretch))
                 stretches.done()
             except (LostError, SilentError):
                 stretches.broke()
                 raise
             except PeerRefusedError as error:
-                if error.reason != EndReason.NOTHING.name.lower() or stretch.until_ms == terms.until_ms:
+                if error.reason != EndReason.NOTHING.name.lower() or stretch.until_ms == job.terms.until_ms:
                     raise
                 stretches.is_over()
         return stretches.was_begun
 
-    async def talk(
-        self,
-        link: PeerLink,
-        terms: Terms,
-        report: ReconcileReport,
-        purpose: Purpose = Purpose.RECONCILE,
-        progress: Callable[[int], None] | None = None,
-    ) -> None:
-        """Reconcile once with a peer, and add to the report. Raises CableStoreError; what came is stored all the same."""
-        refusal = self._is_under_way(link) or self._refusal(link)
+    async def _talk(self, job: ReconcileJob) -> None:
+        """Reconcile once with a peer, and add to the report.
+
+        Raises CableStoreError; what came is stored all the same.
+        """
+        link, terms, report, purpose, progress = job
+        is_known = _peer_of(link) in self._by_peer or link in self._by_link
+        refusal = _UNDER_WAY if is_known else self._refusal(link)
         if refusal:
             raise PeerRefusedError("busy", f"this node cannot reconcile now: {refusal}")
         current = Reconciliation(self._context, self._intake, self._thread, link, terms, purpose, progress)
@@ -241,7 +242,10 @@ class Reconciler:
         await self._run(current, report, is_ours=True)
 
     def received(self, link: PeerLink, frame: bytes) -> None:
-        """Take a frame of a peer: of the conversation under way, the first of a new one, or news. Frames of an old one are ignored."""
+        """Take a frame of a peer: of the conversation under way, the first of a new one, or news.
+
+        Frames of an old one are ignored.
+        """
         current = self._by_link.get(link)
         if frame == NEW_CHANNEL:
             self._sync.announced_channel(link)
@@ -251,7 +255,7 @@ class Reconciler:
             current.received(frame)
 
     def _asked(self, link: PeerLink, frame: bytes) -> None:
-        """Answer a peer that begins a conversation, after the one before is over: we may not have noticed yet that it is."""
+        """Answer a peer that begins a conversation after the last one: we may not have noticed yet that it is over."""
         refusal = self._refusal(link)
         if refusal:
             self._refuse(link, frame, refusal)
@@ -288,10 +292,6 @@ class Reconciler:
         slowest.give_way()
         return ""
 
-    def _is_under_way(self, link: PeerLink) -> str:
-        is_known = _peer_of(link) in self._by_peer or link in self._by_link
-        return "another reconciliation with this peer is under way" if is_known else ""
-
     @staticmethod
     def _refuse(link: PeerLink, frame: bytes, why: str) -> None:
         try:
@@ -306,7 +306,7 @@ class Reconciler:
             await asyncio.wait({before.over}, timeout=_END_WAIT_S)
             if not before.over.done():
                 self._let_go(current)
-                self._refuse(current.link, hello, "another reconciliation with this peer is under way")
+                self._refuse(current.link, hello, _UNDER_WAY)
                 return
         try:
             await self._run(current, ReconcileReport(), is_ours=False)
@@ -329,18 +329,14 @@ class Reconciler:
                 current.add_to(each)
             is_audit = current.talk.purpose is Purpose.AUDIT
             self._metrics.ended(own, outcome, is_ours=is_ours, is_audit=is_audit)
-            self._tell(link, own, outcome, reason)
-
-    def _tell(self, link: PeerLink, report: ReconcileReport, outcome: str, reason: str) -> None:
-        more = {"reason": reason} if reason else {}
-        told = {
-            "peer": link.name,
-            "outcome": outcome,
-            "posts_sent": report.posts_sent,
-            "posts_received": report.posts_received,
-            "seconds": round(report.seconds, 3),
-        }
-        self._context.log.info("reconciled", extra=told | more)
+            fields = {
+                "peer": link.name,
+                "outcome": outcome,
+                "posts_sent": own.posts_sent,
+                "posts_received": own.posts_received,
+                "seconds": round(own.seconds, 3),
+            }
+            self._context.log.info("reconciled", extra=fields | ({"reason": reason} if reason else {}))
 
 
 def outcome_of(error: CableStoreError) -> str:

@@ -30,6 +30,7 @@ from cablestore.reconcile.stored_set import stored_set
 from cablestore.store.queries import Snapshot
 
 T = TypeVar("T")
+Job = Callable[[], list[ArrivedPosts]]
 _GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED})
 """Verdicts that do not count against the peer."""
 
@@ -68,7 +69,8 @@ class Reconciliation:
         self.began_s: Final = context.loop.time()
         self._progress = progress
         self._snapshot: Snapshot | None = None
-        self._jobs: asyncio.Queue[Callable[[], list[ArrivedPosts]]] = asyncio.Queue()
+        self._jobs: asyncio.Queue[Job | CableStoreError] = asyncio.Queue()
+        """Work for the thread, and errors that end the conversation after all that came before them."""
         self._storing = 0
         self._waited_s = 0.0
         self._waits_since_s: float | None = None
@@ -121,7 +123,10 @@ class Reconciliation:
                 if begins:
                     await self._do(self._begin)
                 while not self.talk.is_finished:
-                    await self._do(await self._next())
+                    job = await self._next()
+                    if isinstance(job, CableStoreError):
+                        raise job
+                    await self._do(job)
         except TimeoutError:
             raise self._ended(SilentError(f"the peer did not come to an end within {limits.MAX_TALK_S:g} s")) from None
         except CableStoreError as error:
@@ -134,7 +139,7 @@ class Reconciliation:
             if self._snapshot is not None:
                 await asyncio.shield(self._in_thread(self._snapshot.close))
 
-    async def _next(self) -> Callable[[], list[ArrivedPosts]]:
+    async def _next(self) -> Job | CableStoreError:
         """Wait for the next job. Silence of the peer does not count while its posts are being stored."""
         silence_s = self._context.settings.talk_silence_s
         while True:
@@ -145,7 +150,7 @@ class Reconciliation:
                 if not self._storing:
                     raise SilentError(f"the peer says nothing for {silence_s:g} s. What came is stored") from None
 
-    async def _job(self) -> Callable[[], list[ArrivedPosts]]:
+    async def _job(self) -> Job | CableStoreError:
         """Wait for a job, and count how long it is the peer's turn."""
         if not self._storing:
             self._waits_since_s = self._context.loop.time()
@@ -155,7 +160,7 @@ class Reconciliation:
             self._waited_s = self.waited_s(self._context.loop.time())
             self._waits_since_s = None
 
-    async def _do(self, job: Callable[[], list[ArrivedPosts]]) -> None:
+    async def _do(self, job: Job) -> None:
         arrived = await self._in_thread(job)
         self.link.send_frames(self.talk.output())
         for batch, posts in arrived:
@@ -178,7 +183,7 @@ class Reconciliation:
         self._storing -= 1
         if outcomes is None:
             self.unstored += len(posts)
-            self._jobs.put_nowait(self._refuse_to_store)
+            self._jobs.put_nowait(StorageError(f"posts that came could not be stored: {self._context.writes.failure}"))
             return
         verdicts = [outcome.verdict for outcome in outcomes]
         self.accepted += verdicts.count(Verdict.ACCEPTED)
@@ -190,19 +195,12 @@ class Reconciliation:
             self._progress(len(posts))
         self._jobs.put_nowait(lambda: self.talk.stored(batch, at_s=self._context.loop.time()))
 
-    def _refuse_to_store(self) -> list[ArrivedPosts]:
-        raise StorageError(f"posts that came could not be stored: {self._context.writes.failure}")
-
     def _lost(self, closed: asyncio.Future[str]) -> None:
         self.lose("the connection is over" if closed.cancelled() else closed.result())
 
     def lose(self, why: str) -> None:
         """End the conversation after all that came, unless that was its end."""
-
-        def end() -> list[ArrivedPosts]:
-            raise LostError(f"the connection ended in the middle: {why}. What came is stored")
-
-        self._jobs.put_nowait(end)
+        self._jobs.put_nowait(LostError(f"the connection ended in the middle: {why}. What came is stored"))
 
     def _ended(self, error: CableStoreError) -> CableStoreError:
         """Tell the peer why the conversation ends, unless it knows."""

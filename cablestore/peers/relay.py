@@ -2,8 +2,8 @@
 
 A request with ttl > 0 goes on to all other peers that speak the legacy dialect, under its own id and with a ttl of one
 less (wire.md draft 1, 5.2.1). What they answer goes to the peer that asked us, and to nobody else, after an `Inspector`
-has looked at it: what we would not take ourselves is not passed on. The store and all peers share the limit of a request,
-a hash is passed on once, and a request that comes back over another way is not answered again.
+has looked at it: what we would not take ourselves is not passed on. The store and all peers share the limit of a
+request, a hash is passed on once, and a request that comes back over another way is not answered again.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from weakref import ref
 from cablestore import limits
 from cablestore.protocol import cable_js
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.exchange import Asker, Exchange, Step
+from cablestore.protocol.exchange import Concluded, Exchange, Hashes, Names, Posts, ResponseEvent
 from cablestore.protocol.message import ListRequest, PostRequest, Request
 from cablestore.protocol.session import Session
 from cablestore.protocol.varint import MAX_VARINT
 
 
 class Inspector(Protocol):
-    """A check of what peers give for others. Now or later, the route gets what may be passed on, even if that is nothing."""
+    """A check of what peers give for others.
+
+    Now or later, the route gets what may be passed on, even if that is nothing.
+    """
 
     def look_at_hashes(self, route: Route, giver: Session, hashes: tuple[bytes, ...]) -> None:
         """Give those that may be passed on to `route.pass_hashes`."""
@@ -33,41 +36,22 @@ class Inspector(Protocol):
         """Give those that may be passed on to `route.pass_posts`."""
 
 
-class Forward(Asker):
-    """A request that was forwarded to one peer."""
-
-    def __init__(self, route: Route, giver: Session) -> None:
-        self.route: Final = route
-        self._giver: Final = giver
-
-    def on_hashes(self, hashes: tuple[bytes, ...]) -> None:
-        """Have hashes inspected."""
-        self.route.hold()
-        self.route.inspector.look_at_hashes(self.route, self._giver, hashes)
-
-    def on_posts(self, posts: list[bytes]) -> None:
-        """Have posts inspected."""
-        self.route.hold()
-        self.route.inspector.look_at_posts(self.route, self._giver, posts)
-
-    def on_names(self, names: tuple[str, ...]) -> None:
-        """Keep names until all peers have given theirs: there may be only one response."""
-        self.route.names.update(names[: limits.ROUTE_HASHES_REMEMBERED])
-
-    def on_concluded(self, exchange: Exchange, step: Step) -> None:  # noqa: ARG002 - one source less, for any reason
-        """Note that this peer has no more."""
-        self.route.let_go()
-
-
 class Route:
     """One forwarded request, with the peer that asked us and those that we asked."""
 
-    def __init__(self, origin: Session, exchange: Exchange, inspector: Inspector) -> None:
+    def __init__(
+        self, origin: Session, exchange: Exchange, inspector: Inspector, routes: dict[Exchange, Route]
+    ) -> None:
+        """`routes` tells by the requests that were forwarded which route each belongs to.
+
+        The route keeps its own there.
+        """
         self.origin: Final = origin
         self.exchange: Final = exchange
-        self.inspector: Final = inspector
         self.names: Final[set[str]] = set()
-        self._forwards: list[tuple[Session, Exchange]] = []
+        self._inspector: Final = inspector
+        self._routes: Final = routes
+        self._forwards: Final[dict[Exchange, Session]] = {}
         self._passed: set[bytes] = set()
         self._is_live: Final[bool] = exchange.request.is_live
 
@@ -92,8 +76,9 @@ class Route:
             said = cable_js.bearable(request) if session.is_spared else request
             if session is not self.origin and said is not None and self._may_ask(session, said):
                 self.hold()
-                forward = Forward(self, session)
-                self._forwards.append((session, session.ask(said, now_s, forward, timeout_s=timeout_s)))
+                forwarded = session.ask(said, now_s, timeout_s)
+                self._forwards[forwarded] = session
+                self._routes[forwarded] = self
 
     @staticmethod
     def _may_ask(session: Session, request: Request) -> bool:
@@ -113,12 +98,31 @@ class Route:
 
     def end(self) -> None:
         """Cancel what is still asked: the peer that asked us no longer wants it, or has what it wanted."""
-        for session, exchange in self._forwards:
-            session.cancel(exchange)
+        for forwarded, session in self._forwards.items():
+            session.cancel(forwarded)
+            del self._routes[forwarded]
         self._forwards.clear()
 
+    def take(self, giver: Session, event: ResponseEvent) -> None:
+        """Take a part of what a peer answers, or its end."""
+        match event:
+            case Hashes(_, hashes):
+                self.hold()
+                self._inspector.look_at_hashes(self, giver, hashes)
+            case Posts(_, posts):
+                self.hold()
+                self._inspector.look_at_posts(self, giver, posts)
+            case Names(_, names):  # kept until all peers have given theirs: there may be only one response
+                self.names.update(names[: limits.ROUTE_HASHES_REMEMBERED])
+            case Concluded(forwarded, _):
+                del self._forwards[forwarded], self._routes[forwarded]
+                self.let_go()
+
     def hold(self) -> None:
-        """Wait for one more source: a peer, or what it gave and is being inspected. A live answer of others has no end."""
+        """Wait for one more source: a peer, or what it gave and is being inspected.
+
+        A live answer of others has no end.
+        """
         self.exchange.holds += not self._is_live
 
     def let_go(self) -> None:

@@ -23,7 +23,10 @@ class SyncReport:
 
 @dataclass(slots=True)
 class ReconcileReport:
-    """Counts of a reconciliation, in one conversation or in several. Sizes are of frames, without what encryption adds."""
+    """Counts of a reconciliation, in one conversation or in several.
+
+    Sizes are of frames, without what encryption adds.
+    """
 
     talks: int = 0
     posts_sent: int = 0
@@ -47,7 +50,8 @@ class ReconcileReport:
     sent_posts_size_bytes: int = 0
     received_posts_size_bytes: int = 0
     differing_ms: list[tuple[int, int]] = field(default_factory=list)
-    """Times that an audit found, in milliseconds, from inclusive to exclusive: posts differ that no reconciliation finds."""
+    """Times that an audit found, in milliseconds, from inclusive to exclusive: posts differ that no reconciliation
+    finds."""
     is_by_design: bool = False
     """Somebody made the posts of these times so that their XOR is the same."""
     seconds: float = 0.0

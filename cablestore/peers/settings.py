@@ -43,9 +43,12 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def _option(default: Any, meaning: str, *, option: str, unit: str = "", least: int = 1) -> Any:
-    """Return a field that `cablestore serve` has an option for, with `meaning` as its help."""
-    return field(default=default, metadata={"help": meaning, "option": option, "unit": unit, "least": least})
+def _option(default: Any, meaning: str, *, name: str = "", unit: str = "", least: int = 1) -> Any:
+    """Return a field that `cablestore serve` has an option for, with `meaning` as its help.
+
+    Without a `name` the option has the name of the field without its unit.
+    """
+    return field(default=default, metadata={"help": meaning, "option": name, "unit": unit, "least": least})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,68 +56,52 @@ class NodeSettings:
     """Settings of a node. Names of sizes end in `_bytes`, names of times in `_s` or `_ms`."""
 
     cabal_key: bytes | None = None
-    """32 bytes that all members know: connections are encrypted and nobody else gets in. None: not encrypted, as existing clients."""
+    """32 bytes that all members know: connections are encrypted and nobody else gets in. None: not encrypted, as
+    existing clients."""
     prologue: bytes = PROLOGUE
     """Part of the handshake; cable-handshake.ts 1.0 has b"CABLE1.0"."""
     has_separate_static_key: bool = False
     """Whether the handshake uses a key pair of its own instead of the identity's, as cable-handshake.ts does."""
     channels: frozenset[str] | None = None
-    """The channels to follow, None for all that peers name. Only these are asked for. Requests for any channel are answered."""
+    """The channels to follow, None for all that peers name. Only these are asked for. Requests for any channel are
+    answered."""
     window_ms: int | None = None
     """How far back posts are asked for, None for all."""
     page_hashes: int = PAGE_HASHES
     """Hashes of one page of history. Older ones are asked for page by page."""
-    list_every_s: float = _option(
-        limits.LIST_EVERY_S, "How often peers are asked for new channels.", option="list-every", unit="s"
-    )
+    list_every_s: float = _option(limits.LIST_EVERY_S, "How often peers are asked for new channels.", unit="s")
     """Peers that announce new channels are asked every sixth time."""
-    relays: bool = _option(True, "Forward requests of legacy peers according to their ttl.", option="relay")
+    relays: bool = _option(True, "Forward requests of legacy peers according to their ttl.", name="relay")
     spares_cable_js: bool = _option(
         True,
         "Withhold posts that crash cable.js from legacy peers: names, topics and channels that are long in bytes.",
-        option="spare-cable-js",
+        name="spare-cable-js",
     )
     """A legacy peer may be cable.js if its connection is not encrypted and it is not known to be cablestore."""
     reconciles: bool = _option(
-        True, "Reconcile with peers that are cablestore too; other peers do not notice.", option="reconcile"
+        True, "Reconcile with peers that are cablestore too; other peers do not notice.", name="reconcile"
     )
     reconcile_every_s: float = _option(
-        300.0,
-        "How often recent posts are reconciled with each peer that this one connects to.",
-        option="reconcile-every",
-        unit="s",
+        300.0, "How often recent posts are reconciled with each peer that this one connects to.", unit="s"
     )
-    reconcile_window_ms: int = _option(
-        3_600_000, "Age of the oldest recent posts.", option="reconcile-window", unit="ms"
-    )
+    reconcile_window_ms: int = _option(3_600_000, "Age of the oldest recent posts.", unit="ms")
     reconcile_delay_ms: int = _option(
-        20_000,
-        "Age of the youngest recent posts: younger ones are still arriving on their own.",
-        option="reconcile-delay",
-        unit="ms",
+        20_000, "Age of the youngest recent posts: younger ones are still arriving on their own.", unit="ms"
     )
-    reconcile_all_every_s: float = _option(
-        86_400.0, "How often all posts are reconciled.", option="reconcile-all-every", unit="s"
-    )
+    reconcile_all_every_s: float = _option(86_400.0, "How often all posts are reconciled.", unit="s")
     max_talks: int = limits.MAX_TALKS
     talk_silence_s: float = limits.TALK_SILENCE_S
-    max_peers: int = _option(limits.MAX_PEERS, "Maximum number of connected peers.", option="max-peers")
+    max_peers: int = _option(limits.MAX_PEERS, "Maximum number of connected peers.")
     max_peers_per_address: int = _option(
-        limits.MAX_PEERS_PER_ADDRESS,
-        "Maximum number of connected peers from one address.",
-        option="max-peers-per-address",
+        limits.MAX_PEERS_PER_ADDRESS, "Maximum number of connected peers from one address."
     )
-    max_handshakes: int = _option(
-        limits.MAX_HANDSHAKES, "Maximum number of handshakes at a time.", option="max-handshakes"
-    )
+    max_handshakes: int = _option(limits.MAX_HANDSHAKES, "Maximum number of handshakes at a time.")
     max_handshakes_per_address: int = _option(
-        limits.MAX_HANDSHAKES_PER_ADDRESS,
-        "Maximum number of handshakes at a time with one address.",
-        option="max-handshakes-per-address",
+        limits.MAX_HANDSHAKES_PER_ADDRESS, "Maximum number of handshakes at a time with one address."
     )
     handshake_timeout_s: float = limits.HANDSHAKE_TIMEOUT_S
     idle_timeout_s: float = _option(
-        limits.IDLE_TIMEOUT_S, "Timeout after which an idle peer is disconnected.", option="idle-timeout", unit="s"
+        limits.IDLE_TIMEOUT_S, "Timeout after which an idle peer is disconnected.", unit="s"
     )
     answer_timeout_s: float = limits.ANSWER_TIMEOUT_S
     max_requests_alive: int = limits.MAX_REQUESTS_ALIVE
@@ -122,19 +109,15 @@ class NodeSettings:
     max_queued_total_size_bytes: int = _option(
         limits.MAX_QUEUED_TOTAL_SIZE_BYTES,
         "Maximum size of data queued for slow peers, in total.",
-        option="max-queued-size",
+        name="max-queued-size",
         unit="bytes",
         least=limits.MAX_MESSAGE_SIZE_BYTES,
     )
     max_faults: int = limits.MAX_FAULTS
     max_invalid_posts: int = limits.MAX_INVALID_POSTS
-    rows_per_s: int = _option(
-        limits.ROWS_PER_S, "Database rows per second that one peer may read.", option="rows-per-s"
-    )
+    rows_per_s: int = _option(limits.ROWS_PER_S, "Database rows per second that one peer may read.")
     rows_in_advance: int = _option(
-        limits.ROWS_IN_ADVANCE,
-        "Database rows that one peer may read at once after a pause.",
-        option="rows-in-advance",
+        limits.ROWS_IN_ADVANCE, "Database rows that one peer may read at once after a pause."
     )
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
-"""Stretches: a reconciliation of all posts in several parts, the newest first, that goes on where a link broke. Pure except for its mark.
+"""Stretches: parts of a reconciliation of all posts, newest first, resumed where a link broke. Pure but for its mark.
 
-The first conversation is about all times. If the link breaks in the middle, the next one is about a fourth of them, and so on,
-until one comes to its end; then stretches grow again. How far a reconciliation got is a mark of the peer (`SyncState`), so
-that neither a new connection nor a new process starts from the beginning.
+The first conversation is about all times. If the link breaks in the middle, the next one is about a fourth of them, and
+so on, until one comes to its end; then stretches grow again. How far a reconciliation got is a mark of the peer
+(`SyncState`), so that neither a new connection nor a new process starts from the beginning.
 """
 
 from __future__ import annotations

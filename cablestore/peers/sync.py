@@ -1,10 +1,10 @@
 """Sync: what a node asks its peers for.
 
-First the names of the channels. Then, for each channel that is followed: its state, its history page by page from the newest
-post back, and a live request for what comes later. What peers offer goes to `fetch`.
+First the names of the channels. Then, for each channel that is followed: its state, its history page by page from the
+newest post back, and a live request for what comes later. What peers offer goes to `fetch`.
 
-New channels do not wait until peers are asked again: when the store gets one, all peers are asked for it at once, and those
-that reconcile are told that there is one.
+New channels do not wait until peers are asked again: when the store gets one, all peers are asked for it at once, and
+those that reconcile are told that there is one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from cablestore.peers.report import SyncReport
 from cablestore.peers.settings import FULL_PASS_EVERY_MS, SYNC_OVERLAP_MS, Address
 from cablestore.peers.sync_state import SyncMark
 from cablestore.protocol import cable_js
-from cablestore.protocol.exchange import Asker, Exchange, Step
+from cablestore.protocol.exchange import Concluded, Exchange, Hashes, Names, ResponseEvent, Step
 from cablestore.protocol.message import ListRequest, ModerationRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.reconcile.messages import NEW_CHANNEL
 from cablestore.store import answers
@@ -37,38 +38,23 @@ from cablestore.store.store import system_clock_ms
 
 _CHANNELS_AT_ONCE: Final = 8
 _ROUNDS: Final = 6
-"""Peers are asked for their channels each round. Once in this many rounds, those that announce new ones are asked too, and the
-history of channels without live requests is fetched again."""
+"""Peers are asked for their channels each round. Once in this many rounds, those that announce new ones are asked too,
+and the history of channels without live requests is fetched again."""
 _MODERATION_TIMEOUT_S: Final = 5.0
 """cable.rs does not know this request and does not answer."""
 
 
-class CollectedAnswer(Asker):
-    """The hashes or names that answer a request. `done` when nothing more comes.
+@dataclass(slots=True, eq=False)
+class CollectedAnswer:
+    """Answer to a request: hashes or names, and its end."""
 
-    With `hand_on`, hashes are handed on as they come instead.
-    """
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, hand_on: Callable[[Sequence[bytes]], None] | None = None
-    ) -> None:
-        self.hashes: list[bytes] = []
-        self.names: tuple[str, ...] = ()
-        self.done: Final[asyncio.Future[Step]] = loop.create_future()
-        self._hand_on = hand_on or self.hashes.extend
-
-    def on_hashes(self, hashes: tuple[bytes, ...]) -> None:
-        """Keep hashes, or hand them on."""
-        self._hand_on(hashes)
-
-    def on_names(self, names: tuple[str, ...]) -> None:
-        """Keep names."""
-        self.names = names
-
-    def on_concluded(self, exchange: Exchange, step: Step) -> None:  # noqa: ARG002 - there is only one request
-        """Settle `done`."""
-        if not self.done.done():
-            self.done.set_result(step)
+    exchange: Exchange
+    done: asyncio.Future[Step]
+    """Done when nothing more comes."""
+    is_offered: bool
+    """Whether hashes are offered to the fetch as they come, and not collected."""
+    hashes: list[bytes] = field(default_factory=list)
+    names: tuple[str, ...] = ()
 
 
 class Sync:
@@ -121,6 +107,12 @@ class Sync:
             if connection is link:
                 peer.look(asks=True)
 
+    def take(self, connection: Connection, event: ResponseEvent) -> None:
+        """Take a part of the answer to a request, or its end."""
+        peer = self._peers.get(connection)
+        if peer is not None:
+            peer.take(event)
+
     def lost(self, connection: Connection) -> None:
         """Ask others for what a lost peer has not delivered."""
         peer = self._peers.pop(connection, None)
@@ -149,7 +141,6 @@ class Sync:
         finally:
             peer.task.cancel()
             connection.end("synced")
-            self._peers.pop(connection, None)
         await asyncio.wait({connection.closed}, timeout=limits.HANDSHAKE_TIMEOUT_S)
         report = peer.report
         report.received_size_bytes = connection.received_size_bytes
@@ -172,13 +163,14 @@ class PeerSync:
         self._fetch = fetch
         self._is_live = is_live
         self.report: Final = fetch.report
+        self._answers: Final[dict[Exchange, CollectedAnswer]] = {}
         self._followed: set[str] = set()
         self._turns = asyncio.Semaphore(_CHANNELS_AT_ONCE)
         self._live = 0
         self._quiet: set[str] = set()
         """Channels that are followed without live requests, because there are too many."""
         self._passed: dict[str, SyncMark] = {}
-        self._moderating: Exchange | None = None
+        self._moderating: CollectedAnswer | None = None
         self._word = asyncio.Event()
         self._asks = False
         """Whether the peer announced new channels."""
@@ -200,7 +192,7 @@ class PeerSync:
             await asyncio.sleep(self._context.settings.list_every_s)
             is_long_round = number % _ROUNDS == 0
             again = self._followed if self._fetch.take_overflow() else self._quiet if is_long_round else set[str]()
-            await self._together([self._history(channel) for channel in sorted(again)])
+            await self._together(map(self._history, sorted(again)))
             if is_long_round or not self._connection.is_met:  # a peer that reconciles announces new channels itself
                 await self._follow(asks=True)
             await self._settle()
@@ -226,34 +218,38 @@ class PeerSync:
         channels = await self._new_channels(asks=asks)
         self.report.channels += len(channels)
         if channels or self._moderating is None:
-            await self._together([self._channel(channel) for channel in channels], self._moderation(channels))
+            await self._together([*map(self._channel, channels), self._moderation(channels)])
 
     async def _settle(self) -> None:
-        """Store the marks of the passes when all posts are here. If news come without a break there is no such moment."""
+        """Store the marks of the passes when all posts are here.
+
+        If news come without a break there is no such moment.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(self._context.settings.list_every_s if self._is_live else None):
                 await self._fetch.drained()
                 self._put_marks()
 
-    async def _together(self, works: list[Coroutine[Any, Any, None]], *others: Coroutine[Any, Any, None]) -> None:
+    async def _together(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
         async with asyncio.TaskGroup() as group:
-            for work in (*works, *others):
+            for work in works:
                 group.create_task(work)
 
     async def _new_channels(self, *, asks: bool) -> list[str]:
-        """Return the channels to follow that are not followed yet: those of the store, and if `asks` those of the peer."""
-        answer = CollectedAnswer(self._context.loop)
+        """Return the channels to follow that are not followed yet: the store's, and if `asks` the peer's."""
         session = self._connection.session
+        listed: tuple[str, ...] = ()
         if asks:
-            self._ask(ListRequest(b"", 0, 0), answer)
+            answer = self._ask(ListRequest(b"", 0, 0))
             await answer.done
-            session.reads_everything |= any(map(cable_js.is_too_long, answer.names))
+            listed = answer.names
+            session.reads_everything |= any(map(cable_js.is_too_long, listed))
         if self._is_live and not session.is_recognised:
             return []  # the peer has not said a word; it is asked for channels when it does
         if self._context.settings.channels is not None:
             names = set(self._context.settings.channels)
         else:
-            names = {*answer.names, *await self._context.reads.call(_own_channels)}
+            names = {*listed, *await self._context.reads.call(_own_channels)}
         if session.is_spared:
             names = set(filter(cable_js.bears_channel, names))  # the others when it is known to bear them
         found = sorted({self._context.dialect.channel_id(name) for name in names} - self._followed)
@@ -265,15 +261,10 @@ class PeerSync:
         self._live += is_live
         if self._is_live and not is_live:
             self._quiet.add(channel)
-        state = CollectedAnswer(self._context.loop, self._fetch.offer_soon)
-        self._ask(StateRequest(b"", channel, int(is_live)), state)
+        state = self._ask(StateRequest(b"", channel, int(is_live)))
         await self._history(channel)
         if is_live:
-            start_ms = self._window_start_ms()
-            self._ask(
-                TimeRangeRequest(b"", channel, start_ms, 0, 0),
-                CollectedAnswer(self._context.loop, self._fetch.offer_soon),
-            )
+            self._ask(TimeRangeRequest(b"", channel, self._window_start_ms(), 0, 0))
         else:
             await state.done
 
@@ -282,16 +273,36 @@ class PeerSync:
         if self._moderating is not None:
             if not channels:
                 return
-            self._connection.session.cancel(self._moderating)
-        answer = CollectedAnswer(self._context.loop, self._fetch.offer_soon)
+            self._connection.session.cancel(self._moderating.exchange)
+            self._answers.pop(self._moderating.exchange, None)
         names = tuple(sorted(self._followed)[: limits.MAX_HASHES_PER_REQUEST])
         request = ModerationRequest(b"", names, int(self._is_live), 0)
-        self._moderating = self._connection.ask(request, answer, _MODERATION_TIMEOUT_S)
+        self._moderating = self._ask(request, timeout_s=_MODERATION_TIMEOUT_S)
         if not self._is_live:
-            await answer.done
+            await self._moderating.done
 
-    def _ask(self, request: Request, answer: CollectedAnswer) -> Exchange:
-        return self._connection.ask(request, answer)
+    def _ask(self, request: Request, *, is_offered: bool = True, timeout_s: float | None = None) -> CollectedAnswer:
+        exchange = self._connection.ask(request, timeout_s)
+        answer = self._answers[exchange] = CollectedAnswer(exchange, self._context.loop.create_future(), is_offered)
+        return answer
+
+    def take(self, event: ResponseEvent) -> None:
+        """Take a part of the answer to a request, or its end."""
+        answer = self._answers.get(event.exchange)
+        if answer is None:
+            self._fetch.take(event)
+            return
+        match event:
+            case Hashes(_, hashes) if answer.is_offered:
+                self._fetch.offer_soon(hashes)
+            case Hashes(_, hashes):
+                answer.hashes += hashes
+            case Names(_, names):
+                answer.names = names
+            case Concluded(exchange, step):
+                del self._answers[exchange]
+                if not answer.done.done():
+                    answer.done.set_result(step)
 
     def _window_start_ms(self) -> int:
         window_ms = self._context.settings.window_ms
@@ -323,8 +334,8 @@ class PeerSync:
         """Ask for page after page. Returns whether the last one was reached."""
         page = Paging(start_ms, end_ms, self._context.settings.page_hashes)
         while True:
-            answer = CollectedAnswer(self._context.loop, None if page.limit else self._fetch.offer_soon)
-            self._ask(TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit), answer)
+            request = TimeRangeRequest(b"", channel, page.start_ms, page.end_ms, page.limit)
+            answer = self._ask(request, is_offered=not page.limit)
             step = await answer.done
             hashes = answer.hashes
             await self._fetch.offer(hashes)

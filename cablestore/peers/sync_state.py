@@ -1,8 +1,9 @@
-"""Marks: up to when a peer's history of a channel is known to be complete, so that the next sync asks only for newer posts.
+"""Marks: up to when a peer's history of a channel is known to be complete. The next sync asks only for newer posts.
 
 `peers.json` in the store's folder: by peer (its static key in hex, or host:port) and channel, times in milliseconds.
 
-    {"format": 1, "peers": {"<peer>": {"<channel>": {"from_ms": 0, "until_ms": 1700000000000, "full_at_ms": 1700000000000}}}}
+    {"format": 1, "peers": {"<peer>": {"<channel>":
+        {"from_ms": 0, "until_ms": 1700000000000, "full_at_ms": 1700000000000}}}}
 
 A reconciliation that is not finished has a mark too (`stretches`), with `stretch_ms`, under a name that no channel has.
 

@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from cablestore import limits
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 
 class Stopwatch:
-    """How much of its time a thread spends on a piece of work. Made in that thread, and used there alone.
+    """Measure of the time that a thread spends on a piece of work. Made in that thread, and used there alone.
 
     Asking the system what the thread spent costs ten times as much as reading the clock. So for work that is over soon,
     the time that passed is taken; for longer work, during which another thread may have run, the system is asked.
@@ -99,25 +100,20 @@ class Call:
     def __init__(self, function: Callable[[Reader], Any], future: asyncio.Future[Any]) -> None:
         self._function = function
         self._future = future
-        self._found: Any = None
-        self._error: Exception | None = None
+        self._settle: Callable[[], object] = future.cancel
         self.cpu_s = 0.0
 
     def run(self, state: SharedState) -> None:
         """Call the function."""
         try:
-            self._found = self._function(state.reader)
+            self._settle = partial(self._future.set_result, self._function(state.reader))
         except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited
-            self._error = error
+            self._settle = partial(self._future.set_exception, error)
 
     def done(self) -> None:
         """Settle the future."""
-        if self._future.done():
-            return
-        if self._error is None:
-            self._future.set_result(self._found)
-        else:
-            self._future.set_exception(self._error)
+        if not self._future.done():
+            self._settle()
 
 
 class ReadThread:
@@ -318,10 +314,7 @@ class FeedThread:
             self._after = last
             self._ends.wait(_FEED_WAIT_S / 2)
             return
-        found, self._after = self._store_news()
+        with self._store.snapshot() as snapshot:
+            found, self._after = news_of(snapshot.reader, self._after, self._state_channels())
         if found:
             _on_loop(self._loop, self._deliver, found)
-
-    def _store_news(self) -> tuple[list[News], int]:
-        with self._store.snapshot() as snapshot:
-            return news_of(snapshot.reader, self._after, self._state_channels())

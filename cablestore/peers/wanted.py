@@ -88,7 +88,10 @@ class Wanted(Generic[Peer]):
             self._queued[holder].pop(digest, None)
 
     def failed(self, peer: Peer, hashes: Iterable[bytes]) -> tuple[set[Peer], list[bytes]]:
-        """Note that a peer did not deliver. Returns the peers that more must be asked of now, and the hashes that nobody else offers."""
+        """Note that a peer did not deliver.
+
+        Returns the peers that more must be asked of now, and the hashes that nobody else offers.
+        """
         busier: set[Peer] = set()
         lost = []
         for digest in hashes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, get_args
 
 from cablestore import limits
 from cablestore.errors import DecodeError, UnknownPostTypeError
@@ -28,18 +28,6 @@ MODERATION: Final = 7
 BLOCK: Final = 8
 UNBLOCK: Final = 9
 
-TYPE_NAMES: Final = {
-    TEXT: "text",
-    DELETE: "delete",
-    INFO: "info",
-    TOPIC: "topic",
-    JOIN: "join",
-    LEAVE: "leave",
-    ROLE: "role",
-    MODERATION: "moderation",
-    BLOCK: "block",
-    UNBLOCK: "unblock",
-}
 LINKABLE_TYPES: Final = frozenset({TEXT, TOPIC, JOIN, LEAVE})
 """Types that link to a channel's heads and become heads themselves (wire.md 5.1.2.1)."""
 MODERATION_TYPES: Final = frozenset({ROLE, MODERATION, BLOCK, UNBLOCK})
@@ -170,6 +158,7 @@ class Unblock:
 
 
 Body = Text | Delete | Info | Topic | Join | Leave | Role | Moderation | Block | Unblock
+TYPE_NAMES: Final[dict[int, str]] = {body.type: body.__name__.lower() for body in get_args(Body)}
 _FieldReader = Callable[[bytes, int], tuple[Any, int]]
 _BodyReader = Callable[[bytes, int, Dialect], tuple[Body, int]]
 

@@ -49,12 +49,11 @@ class Step(Enum):
     LOST = "the connection is lost"
 
 
+_ALIVE: Final = (State.OPEN, State.LIVE)
+_ENDS: Final = (Step.FINISHED, Step.LIMIT, Step.CANCELLED, Step.LOST)
 TRANSITIONS: Final[dict[tuple[RequestRole, State, Step], State]] = {
-    (role, state, step): state if step is Step.PART else State.CONCLUDED
-    for role in RequestRole
-    for state in (State.OPEN, State.LIVE)
-    for step in (Step.PART, Step.FINISHED, Step.LIMIT, Step.CANCELLED, Step.LOST)
-} | {
+    **{(role, state, Step.PART): state for role in RequestRole for state in _ALIVE},
+    **{(role, state, step): State.CONCLUDED for role in RequestRole for state in _ALIVE for step in _ENDS},
     (RequestRole.RESPONDER, State.OPEN, Step.CAUGHT_UP): State.LIVE,
     (RequestRole.REQUESTER, State.OPEN, Step.SATISFIED): State.CONCLUDED,
     (RequestRole.REQUESTER, State.OPEN, Step.TIMED_OUT): State.CONCLUDED,
@@ -75,28 +74,9 @@ class Fault(Enum):
     ENDLESS = "answer without an end"
 
 
-class Asker:
-    """Sender of a request, which gets what comes of it. A subclass overrides what it needs."""
-
-    def on_hashes(self, hashes: tuple[bytes, ...]) -> None:
-        """Take hashes of the answer."""
-
-    def on_posts(self, posts: list[bytes]) -> None:
-        """Take posts that were asked for."""
-
-    def on_names(self, names: tuple[str, ...]) -> None:
-        """Take names of channels."""
-
-    def on_concluded(self, exchange: Exchange, step: Step) -> None:
-        """Note that nothing more will come."""
-
-
-_NOBODY: Final = Asker()
-
-
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request and its state. `owner` waits for the answer to a request of ours."""
+    """A request and its state."""
 
     role: RequestRole
     request: Request
@@ -114,14 +94,13 @@ class Exchange:
     posts: list[bytes] = field(default_factory=list)
     """Posts that wait to go out in one response."""
     posts_size_bytes: int = 0
-    owner: Asker = _NOBODY
 
     @classmethod
-    def of(cls, role: RequestRole, request: Request, owner: Asker = _NOBODY) -> Self:
+    def of(cls, role: RequestRole, request: Request) -> Self:
         """Make the exchange of a request. A live request of ours is live at once."""
         is_live = role is RequestRole.REQUESTER and request.is_live
         limit = request.limit if isinstance(request, TimeRangeRequest) else 0
-        exchange = cls(role, request, State.LIVE if is_live else State.OPEN, limit or None, owner=owner)
+        exchange = cls(role, request, State.LIVE if is_live else State.OPEN, limit or None)
         if role is RequestRole.REQUESTER and isinstance(request, PostRequest):
             exchange.missing = set(request.hashes)
         return exchange
@@ -150,20 +129,12 @@ class Hashes(NamedTuple):
     exchange: Exchange
     hashes: tuple[bytes, ...]
 
-    def tell(self) -> None:
-        """Tell the owner of the request."""
-        self.exchange.owner.on_hashes(self.hashes)
-
 
 class Posts(NamedTuple):
     """Posts that we asked for."""
 
     exchange: Exchange
     posts: list[bytes]
-
-    def tell(self) -> None:
-        """Tell the owner of the request."""
-        self.exchange.owner.on_posts(self.posts)
 
 
 class Names(NamedTuple):
@@ -172,20 +143,12 @@ class Names(NamedTuple):
     exchange: Exchange
     channels: tuple[str, ...]
 
-    def tell(self) -> None:
-        """Tell the owner of the request."""
-        self.exchange.owner.on_names(self.channels)
-
 
 class Concluded(NamedTuple):
     """End of a request of ours."""
 
     exchange: Exchange
     step: Step
-
-    def tell(self) -> None:
-        """Tell the owner of the request."""
-        self.exchange.owner.on_concluded(self.exchange, self.step)
 
 
 class Violation(NamedTuple):
@@ -201,4 +164,6 @@ class Extra(NamedTuple):
     content: bytes
 
 
-Event = Asked | Dropped | Hashes | Posts | Names | Concluded | Violation | Extra
+ResponseEvent = Hashes | Posts | Names | Concluded
+"""What comes of a request of ours."""
+Event = Asked | Dropped | ResponseEvent | Violation | Extra

@@ -36,7 +36,6 @@ from cablestore.protocol.dialect import LEGACY, Dialect
 from cablestore.protocol.exchange import (
     TRANSITIONS,
     Asked,
-    Asker,
     Concluded,
     Dropped,
     Event,
@@ -58,6 +57,7 @@ from cablestore.protocol.message import (
     ListRequest,
     ListResponse,
     Message,
+    ModerationRequest,
     PostRequest,
     PostResponse,
     Request,
@@ -214,12 +214,12 @@ class Session:
 
     # --- our requests --------------------------------------------------------------------------
 
-    def ask(self, request: Request, now_s: float, owner: Asker, timeout_s: float | None = None) -> Exchange:
+    def ask(self, request: Request, now_s: float, timeout_s: float | None = None) -> Exchange:
         """Send a request. One with an empty id gets one; one that is forwarded keeps its own (wire.md 6.3.1).
 
-        The caller that handles the events tells `owner` what comes of it.
+        The events of its answer name the exchange that this returns.
         """
-        exchange = Exchange.of(RequestRole.REQUESTER, request, owner)
+        exchange = Exchange.of(RequestRole.REQUESTER, request)
         exchange.timeout_s = timeout_s or self._answer_timeout_s
         if self._may_speak:
             self._ask(exchange, now_s)
@@ -414,9 +414,12 @@ class Session:
     def _refusal(self, request: Request) -> Fault | None:
         if len(self.to_answer) > self._max_requests_alive:
             return Fault.TOO_MANY_REQUESTS
-        if isinstance(request, PostRequest) and len(request.hashes) > limits.MAX_HASHES_PER_REQUEST:
-            return Fault.TOO_MANY_HASHES
-        return None
+        named: Sequence[object] = ()
+        if isinstance(request, PostRequest):
+            named = request.hashes
+        elif isinstance(request, ModerationRequest):
+            named = request.channels
+        return Fault.TOO_MANY_HASHES if len(named) > limits.MAX_HASHES_PER_REQUEST else None
 
     def answer_hashes(self, exchange: Exchange, hashes: Sequence[bytes]) -> None:
         """Send hashes up to the request's limit, at which the request is concluded (wire.md 5.2.2)."""

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import reduce
+from operator import xor
 from typing import Final, NamedTuple
 
 from cablestore.errors import DecodeError, ReconcileError
 from cablestore.limits import MAX_AUDIT_CUTS
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.fields import read_sized, sized
 from cablestore.protocol.varint import encode_varint, read_varint
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range
 from cablestore.reconcile.sets import Fingerprint, OrderedSet
@@ -70,7 +73,7 @@ class Audit:
         for number, bound in enumerate([self._ranges[0].lower, *(within.upper for within in self._ranges)]):
             out += encode_varint(len(self._ranges)) if number == 1 else b""
             out += encode_varint(bound.timestamp_ns - previous_ns)
-            out += bytes((len(bound.prefix),)) + bound.prefix
+            out += sized(bound.prefix)
             previous_ns = bound.timestamp_ns
         return bytes(out)
 
@@ -78,13 +81,13 @@ class Audit:
         """Compare the peer's response with our sums. Raises ReconcileError if it does not answer the request."""
         theirs = _read_response(response, len(self._ranges))
         ours = [self._items.fingerprint(within) for within in self._ranges]
-        pairs = list(zip(self._ranges, ours, theirs, strict=True))
-        differing = [within for within, here, there in pairs if here != there]
-        hidden = [within for within, here, there in pairs if here != there and here.xor == there.xor]
-        left = 0
-        for here, there in zip(ours, theirs, strict=True):
-            left ^= here.xor ^ there.xor
-        return AuditResult(differing, hidden, bool(differing) and (bool(hidden) or not left))
+        xors = {
+            within: here.xor ^ there.xor
+            for within, here, there in zip(self._ranges, ours, theirs, strict=True)
+            if here != there
+        }
+        hidden = [within for within, xor_ in xors.items() if not xor_]
+        return AuditResult(list(xors), hidden, bool(xors) and (bool(hidden) or not reduce(xor, xors.values())))
 
 
 def answer(items: OrderedSet, request: bytes) -> bytes:
@@ -138,13 +141,12 @@ def _read_request(data: bytes) -> list[Range]:
 def _read_bound(data: bytes, at: int, previous_ns: int) -> tuple[Bound, int]:
     delta_ns, at = read_varint(data, at)
     timestamp_ns = previous_ns + delta_ns
-    size_bytes = data[at] if at < len(data) else HASH_SIZE_BYTES + 1
-    end = at + 1 + size_bytes
-    if timestamp_ns > END_NS or size_bytes > HASH_SIZE_BYTES or end > len(data):
+    prefix, end = read_sized(data, at, "hash of a bound")
+    if timestamp_ns > END_NS or len(prefix) > HASH_SIZE_BYTES:
         raise ReconcileError(
             f"an audit's bound must have a time up to {END_NS} ns and up to 32 bytes of a hash (at byte {at})"
         )
-    return Bound(timestamp_ns, data[at + 1 : end].rstrip(b"\x00")), end
+    return Bound(timestamp_ns, prefix.rstrip(b"\x00")), end
 
 
 def _read_response(data: bytes, ranges: int) -> list[Fingerprint]:

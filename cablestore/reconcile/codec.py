@@ -59,11 +59,7 @@ def encode(payload: Payload, dialect: SyncDialect) -> bytes:
             out += upper.prefix
         _write_content(out, content)
         previous = upper
-    if len(out) > MAX_RECONCILE_FRAME_SIZE_BYTES:
-        raise ReconcileError(
-            f"a payload has {len(out)} bytes, allowed are {MAX_RECONCILE_FRAME_SIZE_BYTES}: reconcile a shorter time"
-        )
-    return bytes(out)
+    return _checked(bytes(out))
 
 
 def decode(data: bytes, dialect: SyncDialect) -> Payload:
@@ -71,13 +67,18 @@ def decode(data: bytes, dialect: SyncDialect) -> Payload:
 
     No byte or one byte is a payload without ranges, as deployed nodes read it.
     """
+    if len(data) <= 1:
+        return Payload(None, [])
+    return _PayloadReader(_checked(data), dialect).payload()
+
+
+def _checked(data: bytes) -> bytes:
+    """Return the bytes of a payload. Raises ReconcileError if there are too many."""
     if len(data) > MAX_RECONCILE_FRAME_SIZE_BYTES:
         raise ReconcileError(
             f"a payload has {len(data)} bytes, allowed are {MAX_RECONCILE_FRAME_SIZE_BYTES}: reconcile a shorter time"
         )
-    if len(data) <= 1:
-        return Payload(None, [])
-    return _PayloadReader(data, dialect).payload()
+    return data
 
 
 def _header(header: Header | None, dialect: SyncDialect) -> bytes:
@@ -147,7 +148,7 @@ class _PayloadReader:
 
     def payload(self) -> Payload:
         """Read the whole payload."""
-        header = self._shards() if self._dialect.header is Shards else self._topics()
+        header = self._shards() if self._dialect.header is Shards else Topics(self._names(), self._names())
         previous = Bound(0)
         if not self._dialect.cuts_hashes and self._at < len(self._data):
             previous = Bound(self._time(0))
@@ -178,9 +179,6 @@ class _PayloadReader:
     def _shards(self) -> Shards:
         cluster = self._varint()
         return Shards(cluster, tuple([self._varint() for _ in range(self._count(MAX_RECONCILE_SHARDS, "shards", 1))]))
-
-    def _topics(self) -> Topics:
-        return Topics(self._names(), self._names())
 
     def _names(self) -> tuple[str, ...]:
         names = []

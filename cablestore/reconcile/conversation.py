@@ -69,7 +69,7 @@ from cablestore.reconcile.outgoing import OutgoingPosts
 from cablestore.reconcile.session import ReconcileSession, SessionLimits
 from cablestore.reconcile.sets import CorrectedSet, OrderedSet
 from cablestore.reconcile.splitting import Splitting
-from cablestore.reconcile.transfer import Expected, decode_message
+from cablestore.reconcile.transfer import decode_message
 
 _AUDIT_TURNS: Final = 3
 _AUDIT_RANGES: Final = 256
@@ -160,7 +160,7 @@ class ReconcileConversation:
         self._window = EVERYTHING
         self._peer_takes = False
         self._outgoing = OutgoingPosts(hooks.post)
-        self._expected = Expected()
+        self._expected: set[SyncID] = set()
         self._held: deque[ConversationMessage] = deque()
         self._unstored: set[int] = set()
         self._batches = 0
@@ -170,7 +170,7 @@ class ReconcileConversation:
         self._audit: Audit | None = None
         self._audits = 0
         self._is_audited = purpose is Purpose.RECONCILE
-        self._has_given = self._is_deleting = self._is_done = False
+        self._has_given = self._is_done = False
         self._peer_has_given = self._peer_is_done = False
 
     # --- frames in and out ----------------------------------------------------------------------
@@ -324,7 +324,7 @@ class ReconcileConversation:
             self._have += step.have
             self._need += step.need
         if self._terms.takes:
-            self._expected.add(step.need)
+            self._expected.update(step.need)
         if self._peer_takes:
             self._outgoing.add(step.have)
 
@@ -332,9 +332,7 @@ class ReconcileConversation:
 
     def _give(self) -> None:
         """Send what may be sent, and tell the peer when that is all."""
-        for batch in self._outgoing.batches():
-            self._say(batch)
-        self.findings.posts_sent = self._outgoing.posts
+        self._say_batches()
         if self._session is None or not self._session.is_done or not self._outgoing.is_idle:
             return
         if not self._is_audited:
@@ -343,15 +341,17 @@ class ReconcileConversation:
         if not self._has_given:
             self._has_given = True
             self._say(Given())
-        if self._peer_has_given and not self._is_deleting:
-            self._is_deleting = True
+        if self._peer_has_given and not self._outgoing.is_deleting:
             self._outgoing.turn_to_deletions()
-            for batch in self._outgoing.batches():
-                self._say(batch)
-            self.findings.posts_sent = self._outgoing.posts
-        if self._is_deleting and self._outgoing.is_idle and not self._is_done:
+            self._say_batches()
+        if self._outgoing.is_deleting and self._outgoing.is_idle and not self._is_done:
             self._is_done = True
-            self._say(Done(self._outgoing.posts))
+            self._say(Done(self.findings.posts_sent))
+
+    def _say_batches(self) -> None:
+        for batch in self._outgoing.batches():
+            self._say(batch)
+            self.findings.posts_sent += len(batch.contents)
 
     def _posts(self, message: PostsFrame) -> ArrivedPosts:
         if message.batch != self._batches or len(self._unstored) >= MAX_TALK_BATCHES:
@@ -363,8 +363,10 @@ class ReconcileConversation:
         posts = []
         for content in message.contents:
             transferred = decode_message(content, SPEC)
-            if self._expected.take(transferred.post_id):
-                posts.append(transferred.payload)
+            post_id = transferred.post_id
+            if post_id in self._expected:
+                self._expected.remove(post_id)
+                posts.append(transferred.message.payload)
             else:
                 self.findings.unasked += 1
         if self.findings.unasked > MAX_TALK_UNASKED:

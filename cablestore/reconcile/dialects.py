@@ -14,10 +14,9 @@ Two peers match if their clusters and shards are equal; in `nwaku-0.37` if they 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from cablestore.errors import ReconcileError
 from cablestore.reconcile.payload import Header, Shards, Topics
 
 T = TypeVar("T")
@@ -49,20 +48,8 @@ NWAKU_036: Final = SyncDialect(
 )
 """nwaku 0.35 and 0.36."""
 
-NWAKU_037: Final = SyncDialect(
-    "nwaku-0.37", Topics, cuts_hashes=False, is_strict=False, min_fingerprint_ns=8, accepts_skip=True
-)
+NWAKU_037: Final = replace(NWAKU_036, name="nwaku-0.37", header=Topics)
 """nwaku from 0.37 on, now logos-delivery."""
-
-DIALECTS: Final = {dialect.name: dialect for dialect in (SPEC, NWAKU_036, NWAKU_037)}
-
-
-def dialect_named(name: str) -> SyncDialect:
-    """Return the dialect with this name. Raises ReconcileError if there is none."""
-    try:
-        return DIALECTS[name]
-    except KeyError:
-        raise ReconcileError(f"no dialect is called {name!r}: choose one of {', '.join(DIALECTS)}") from None
 
 
 def agreed(own: Header, other: Header) -> Header | None:

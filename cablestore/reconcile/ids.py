@@ -35,11 +35,6 @@ class Range(NamedTuple):
     lower: Bound
     upper: Bound
 
-    @property
-    def width_ns(self) -> int:
-        """The time from one bound to the other in nanoseconds."""
-        return self.upper.timestamp_ns - self.lower.timestamp_ns
-
     def within(self, other: Range) -> Range | None:
         """Return the part that both ranges have, None if there is none."""
         if other.lower <= self.lower and self.upper <= other.upper:

@@ -23,7 +23,7 @@ not know this ignore it as left over.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
 from cablestore.errors import DecodeError, ReconcileError
 from cablestore.limits import (
@@ -34,6 +34,7 @@ from cablestore.limits import (
 )
 from cablestore.protocol.fields import read_choice, read_sized, read_text, sized
 from cablestore.protocol.keys import NS_PER_MS
+from cablestore.protocol.message import FrameReader
 from cablestore.protocol.varint import encode_varint, read_varint
 from cablestore.reconcile.ids import END_NS
 
@@ -153,18 +154,9 @@ class SumsResponse(NamedTuple):
 ConversationMessage = (
     Hello | Accepted | Ended | PayloadFrame | PostsFrame | Stored | Given | Done | SumsRequest | SumsResponse
 )
-_KINDS: Final[dict[type[ConversationMessage], int]] = {
-    Hello: 1,
-    Accepted: 2,
-    Ended: 3,
-    PayloadFrame: 4,
-    PostsFrame: 5,
-    Stored: 6,
-    Given: 7,
-    Done: 8,
-    SumsRequest: 9,
-    SumsResponse: 10,
-}
+"""Message of a conversation. They are in the order of their kinds, from 1 on."""
+_TYPES: Final = dict(enumerate(get_args(ConversationMessage), 1))
+_KINDS: Final = {type_: kind for kind, type_ in _TYPES.items()}
 HELLO: Final = bytes((_KINDS[Hello],))
 """First byte of a frame that begins a conversation."""
 _NO_TALK: Final = 0
@@ -250,15 +242,11 @@ def _read(kind: int, frame: bytes, at: int) -> tuple[ConversationMessage, int]: 
             return _posts(frame, at)
         case 6 | 8:
             count, at = read_varint(frame, at)
-            return Stored(count) if kind == 6 else Done(count), at
+            return _TYPES[kind](count), at
         case 7:
             return Given(), at
-        case 4:
-            return PayloadFrame(frame[at:]), len(frame)
-        case 9:
-            return SumsRequest(frame[at:]), len(frame)
-        case 10:
-            return SumsResponse(frame[at:]), len(frame)
+        case 4 | 9 | 10:
+            return _TYPES[kind](frame[at:]), len(frame)
     raise DecodeError(0, f"a frame has the unknown kind {kind}")
 
 
@@ -289,3 +277,20 @@ def _posts(frame: bytes, at: int) -> tuple[PostsFrame, int]:
         content, at = read_sized(frame, at, "transferred message")
         contents.append(content)
     return PostsFrame(batch, tuple(contents)), at
+
+
+class ReconcileFrameReader(FrameReader):
+    """A `FrameReader` that returns empty frames too, and whose errors are ReconcileErrors."""
+
+    def __init__(self, max_size_bytes: int) -> None:
+        super().__init__(max_size_bytes, skips_empty=False)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes, return the contents of the frames that are whole now.
+
+        Raises ReconcileError for a size that is not a minimal varint or is above the limit. The stream cannot be read on then.
+        """
+        try:
+            return super().feed(data)
+        except DecodeError as error:
+            raise ReconcileError(f"the stream has no frame here: {error}") from None

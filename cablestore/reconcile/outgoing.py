@@ -27,11 +27,10 @@ class OutgoingPosts:
         self._read = read
         self._unsent: deque[bytes] = deque()
         self._deletions: deque[bytes] = deque()
-        self._is_deleting = False
+        self.is_deleting = False
+        """Whether the deletions are sent too."""
         self._on_the_way: set[int] = set()
         self._batches = 0
-        self.posts = 0
-        """How many posts were sent."""
 
     @property
     def unsent(self) -> int:
@@ -49,7 +48,7 @@ class OutgoingPosts:
 
     def turn_to_deletions(self) -> None:
         """Send the deletions too, once both sides have all other posts."""
-        self._is_deleting = True
+        self.is_deleting = True
         self._unsent += self._deletions
         self._deletions.clear()
 
@@ -61,7 +60,6 @@ class OutgoingPosts:
                 self._on_the_way.add(self._batches)
                 yield PostsFrame(self._batches, contents)
                 self._batches += 1
-                self.posts += len(contents)
 
     def _next_contents(self) -> tuple[bytes, ...]:
         contents, size_bytes = [], 0
@@ -70,7 +68,7 @@ class OutgoingPosts:
             post = self._read(digest)
             if post is None or post.is_local_only:
                 continue
-            if post.type == DELETE and not self._is_deleting:
+            if post.type == DELETE and not self.is_deleting:
                 self._deletions.append(digest)
                 continue
             contents.append(encode_message(message_of(post), SPEC))

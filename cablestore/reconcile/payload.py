@@ -1,4 +1,7 @@
-"""Payloads of a reconciliation: a header, and ranges with what the sender has in them (WAKU-SYNC, "RangesData"). Pure."""
+"""Payloads of a reconciliation: a header, and ranges with what the sender has in them (WAKU-SYNC, "RangesData").
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ class Shards(NamedTuple):
 
 
 class Topics(NamedTuple):
-    """Header of nwaku from 0.37 on: the pubsub topics and content topics that the sender keeps. An empty tuple means all."""
+    """Header of nwaku from 0.37 on: the pubsub topics and content topics that the sender keeps.
+
+    An empty tuple means all.
+    """
 
     pubsub: tuple[str, ...] = ()
     content: tuple[str, ...] = ()

@@ -110,10 +110,7 @@ class ReconcileSession:
         self.is_mismatch = False
         if not isinstance(self._header, dialect.header):
             raise ReconcileError(f"{dialect.name} has a header of {dialect.header.__name__}, not {self._header}")
-        if not dialect.cuts_hashes and (window.lower.prefix or window.upper.prefix):
-            raise ReconcileError(
-                f"{dialect.name} has no bounds within one time: choose ranges from one time to another"
-            )
+        self._check_bounds(window)
 
     def initiate(self, *ranges: Range, at_s: float, whole: bool = False) -> bytes:
         """Return the first payload. It is about these ranges, in order, or about the whole window.
@@ -125,10 +122,7 @@ class ReconcileSession:
         ranges = ranges or (self._window,)
         if any(lower.upper > upper.lower for lower, upper in pairwise(ranges)):
             raise ReconcileError("the ranges overlap or are out of order. Put them in order")
-        if not self._dialect.cuts_hashes and any(bound.prefix for within in ranges for bound in within):
-            raise ReconcileError(
-                f"{self._dialect.name} has no bounds within one time: choose ranges from one time to another"
-            )
+        self._check_bounds(*ranges)
         self._check(0, at_s)
         if self.rounds or self.sent_size_bytes:
             raise ReconcileError("the session has begun already. Make another one")
@@ -167,6 +161,13 @@ class ReconcileSession:
         written = self._written(reply)
         self.is_done = not reply.parts
         return SessionStep(written, have, need)
+
+    def _check_bounds(self, *ranges: Range) -> None:
+        """Raise ReconcileError if the dialect cannot express a bound."""
+        if not self._dialect.cuts_hashes and any(bound.prefix for within in ranges for bound in within):
+            raise ReconcileError(
+                f"{self._dialect.name} has no bounds within one time: choose ranges from one time to another"
+            )
 
     def _answering(self, both: Header) -> Replier:
         if self._replier is None or both != self._agreed:

@@ -37,32 +37,31 @@ class Fingerprint(NamedTuple):
         """The 32 bytes that are sent: the XOR, which is zero for no ids."""
         return self.xor.to_bytes(HASH_SIZE_BYTES, "big")
 
+    def without(self, other: Fingerprint) -> Fingerprint:
+        """Return the fingerprint of these ids without other ones."""
+        return Fingerprint(self.ids - other.ids, self.xor ^ other.xor, (self.sum - other.sum) % SUM_MODULUS)
+
 
 class OrderedSet(Protocol):
     """State of a set of ids at one moment."""
 
     def count(self, within: Range) -> int:
         """Return how many ids the range has."""
-        ...
 
     def fingerprint(self, within: Range) -> Fingerprint:
         """Return the fingerprint of the ids of the range."""
-        ...
 
     def items(self, within: Range) -> list[SyncID]:
         """Return the ids of the range, in order."""
-        ...
 
     def select(self, within: Range, k: int) -> SyncID:
         """Return the id number k of the range, counted from 0. Raises IndexError if there is none."""
-        ...
 
     def cut(self, within: Range, k: int, slack: int) -> Bound:
         """Return a bound inside the range with k of its ids below, or up to `slack` more or fewer if that is found sooner.
 
         `k` is at least 1 and less than the number of ids in the range.
         """
-        ...
 
 
 _CHUNK_IDS: Final = 32
@@ -70,51 +69,56 @@ _KEY_SIZE_BYTES: Final = 8 + HASH_SIZE_BYTES
 _BOUNDS_REMEMBERED: Final = 256  # cutting a range asks about the same bounds several times
 
 
-class _Chunk:
-    """Chunk of sorted keys, joined in one bytes object, which keeps them together in memory."""
+class SortedRecords:
+    """Sorted records of one size that end with a hash, joined in one bytes object, which takes a third of the memory."""
 
-    __slots__ = ("_joined", "_parts", "count", "first", "sum", "xor")
+    __slots__ = ("_joined", "_parts", "_size_bytes", "count")
 
-    def __init__(self, keys: list[bytes]) -> None:
-        self.first = keys[0]
-        self.count = len(keys)
-        self._joined = b"".join(keys)
+    def __init__(self, joined: bytes, size_bytes: int) -> None:
+        self.count = len(joined) // size_bytes
+        self._joined = joined
+        self._size_bytes = size_bytes
         self._parts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-        hashes = self._hashes()
-        self.xor = reduce(xor, hashes)
-        self.sum = sum(hashes)
 
-    def key(self, at: int) -> bytes:
-        """Return the key at an index."""
-        return self._joined[at * _KEY_SIZE_BYTES : (at + 1) * _KEY_SIZE_BYTES]
+    def record(self, at: int) -> bytes:
+        """Return the record at an index."""
+        return self._joined[at * self._size_bytes : (at + 1) * self._size_bytes]
 
-    def keys(self, start: int = 0, end: int | None = None) -> list[bytes]:
-        """Return the keys from one index to another."""
-        return [self.key(at) for at in range(start, self.count if end is None else end)]
+    def records(self, start: int = 0, end: int | None = None) -> list[bytes]:
+        """Return the records from one index to another."""
+        joined, size = self._joined, self._size_bytes
+        last = self.count if end is None else end
+        return [joined[at : at + size] for at in range(start * size, last * size, size)]
 
-    def place(self, key: bytes) -> int:
-        """Return how many keys are less than this one."""
-        low, high = 0, self.count
-        while low < high:
-            middle = (low + high) // 2
-            if self.key(middle) < key:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+    def number_below(self, key: bytes) -> int:
+        """Return how many records are less than these bytes."""
+        return bisect_left(range(self.count), key, key=self.record)
 
-    def _hashes(self) -> list[int]:
-        starts = range(_KEY_SIZE_BYTES - HASH_SIZE_BYTES, len(self._joined), _KEY_SIZE_BYTES)
+    def hashes(self) -> list[int]:
+        """Return the hashes as numbers."""
+        starts = range(self._size_bytes - HASH_SIZE_BYTES, len(self._joined), self._size_bytes)
         return [int.from_bytes(self._joined[at : at + HASH_SIZE_BYTES], "big") for at in starts]
 
-    @property
-    def parts(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """XOR and sum of the first 0, 1, 2... hashes, computed when first needed: most chunks are never cut."""
+    def sums_below(self, at: int) -> tuple[int, int]:
+        """Return XOR and sum of the first `at` hashes. They are computed when first needed: most chunks are never cut."""
         if self._parts is None:
-            hashes = self._hashes()
+            hashes = self.hashes()
             # Tuples of numbers, because the garbage collector visits lists again and again.
             self._parts = tuple(accumulate(hashes, xor, initial=0)), tuple(accumulate(hashes, add, initial=0))
-        return self._parts
+        return self._parts[0][at], self._parts[1][at]
+
+
+class _Chunk(SortedRecords):
+    """Chunk of sorted keys."""
+
+    __slots__ = ("first", "sum", "xor")
+
+    def __init__(self, keys: list[bytes]) -> None:
+        super().__init__(b"".join(keys), _KEY_SIZE_BYTES)
+        self.first = keys[0]
+        hashes = self.hashes()
+        self.xor = reduce(xor, hashes)
+        self.sum = sum(hashes)
 
 
 class MemorySet:
@@ -128,10 +132,8 @@ class MemorySet:
     def add(self, sync_id: SyncID) -> bool:
         """Add an id; return whether it is new. Raises ReconcileError if no range can hold it."""
         key = key_of(checked(sync_id))
-        at = max(bisect_right(self._firsts, key) - 1, 0)
-        keys = self._chunks[at].keys() if self._chunks else []
-        place = bisect_left(keys, key)
-        if place < len(keys) and keys[place] == key:
+        at, keys, place = self._find(key)
+        if key in keys[place : place + 1]:
             return False
         self._replace(at, [*keys[:place], key, *keys[place:]])
         return True
@@ -139,12 +141,8 @@ class MemorySet:
     def discard(self, sync_id: SyncID) -> bool:
         """Remove an id; return whether it was there."""
         key = key_of(checked(sync_id))
-        at = bisect_right(self._firsts, key) - 1
-        if at < 0:
-            return False
-        keys = self._chunks[at].keys()
-        place = bisect_left(keys, key)
-        if place == len(keys) or keys[place] != key:
+        at, keys, place = self._find(key)
+        if key not in keys[place : place + 1]:
             return False
         self._replace(at, keys[:place] + keys[place + 1 :])
         return True
@@ -152,6 +150,12 @@ class MemorySet:
     def snapshot(self) -> MemorySetSnapshot:
         """Return the present state, which later changes do not affect."""
         return MemorySetSnapshot(list(self._chunks), list(self._firsts))
+
+    def _find(self, key: bytes) -> tuple[int, list[bytes], int]:
+        """Return the index of the chunk to which a key belongs, the keys of the chunk, and how many of them are less."""
+        at = max(bisect_right(self._firsts, key) - 1, 0)
+        keys = self._chunks[at].records() if self._chunks else []
+        return at, keys, bisect_left(keys, key)
 
     def _replace(self, at: int, keys: list[bytes]) -> None:
         """Replace the chunk at an index by chunks of these keys."""
@@ -178,20 +182,18 @@ class MemorySetSnapshot:
 
     def fingerprint(self, within: Range) -> Fingerprint:
         """Return the fingerprint of the ids of the range."""
-        lower_count, lower_xor, lower_sum = self._below(within.lower)
-        upper_count, upper_xor, upper_sum = self._below(within.upper)
-        return Fingerprint(upper_count - lower_count, upper_xor ^ lower_xor, (upper_sum - lower_sum) % SUM_MODULUS)
+        return self._below(within.upper).without(self._below(within.lower))
 
     def items(self, within: Range) -> list[SyncID]:
         """Return the ids of the range, in order."""
         first, first_place = self._place(within.lower)
         last, last_place = self._place(within.upper)
         if first == last:
-            return list(map(id_of, self._chunks[first].keys(first_place, last_place))) if self._chunks else []
-        keys = self._chunks[first].keys(first_place)
+            return list(map(id_of, self._chunks[first].records(first_place, last_place))) if self._chunks else []
+        keys = self._chunks[first].records(first_place)
         for chunk in self._chunks[first + 1 : last]:
-            keys += chunk.keys()
-        keys += self._chunks[last].keys(0, last_place)
+            keys += chunk.records()
+        keys += self._chunks[last].records(0, last_place)
         return list(map(id_of, keys))
 
     def select(self, within: Range, k: int) -> SyncID:
@@ -200,7 +202,7 @@ class MemorySetSnapshot:
         if k < 0 or rank >= self._rank(within.upper):
             raise IndexError(f"the range has no id number {k}")
         at = bisect_right(self._counts, rank) - 1
-        return id_of(self._chunks[at].key(rank - self._counts[at]))
+        return id_of(self._chunks[at].record(rank - self._counts[at]))
 
     def cut(self, within: Range, k: int, slack: int) -> Bound:  # noqa: ARG002 - the exact cut is found as fast
         """Return the shortest bound with k ids of the range below it."""
@@ -210,19 +212,17 @@ class MemorySetSnapshot:
         """Return the chunk in which a bound falls, and how many of its ids lie below the bound."""
         key = key_of(bound)
         at = max(bisect_right(self._firsts, key) - 1, 0)
-        return at, self._chunks[at].place(key) if self._chunks else 0
+        return at, self._chunks[at].number_below(key) if self._chunks else 0
 
     def _rank(self, bound: Bound) -> int:
         at, place = self._place(bound)
         return self._counts[at] + place
 
-    def _add_up(self, bound: Bound) -> tuple[int, int, int]:
-        """Return count, XOR and sum of all ids below a bound."""
+    def _add_up(self, bound: Bound) -> Fingerprint:
+        """Return the fingerprint of all ids below a bound. Its sum is not reduced."""
         at, place = self._place(bound)
-        if not place:
-            return self._counts[at], self._xors[at], self._sums[at]
-        xors, sums = self._chunks[at].parts
-        return self._counts[at] + place, self._xors[at] ^ xors[place], self._sums[at] + sums[place]
+        xor_, sum_ = self._chunks[at].sums_below(place) if place else (0, 0)
+        return Fingerprint(self._counts[at] + place, self._xors[at] ^ xor_, self._sums[at] + sum_)
 
 
 def _chunks(keys: list[bytes]) -> list[_Chunk]:
@@ -247,8 +247,4 @@ class CorrectedSet:
     def fingerprint(self, within: Range) -> Fingerprint:
         """Return the fingerprint that the peer should have for the range."""
         ours, less, more = (known.fingerprint(within) for known in (self._items, self._have, self._need))
-        return Fingerprint(
-            ours.ids - less.ids + more.ids,
-            ours.xor ^ less.xor ^ more.xor,
-            (ours.sum - less.sum + more.sum) % SUM_MODULUS,
-        )
+        return ours.without(less.without(more))

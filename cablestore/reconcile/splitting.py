@@ -174,7 +174,7 @@ class Replier:
         return here, not here_only and not there_only
 
     def _add_fingerprint(self, reply: PayloadReply, within: Range) -> None:
-        if within.width_ns < self._dialect.min_fingerprint_ns:
+        if within.upper.timestamp_ns - within.lower.timestamp_ns < self._dialect.min_fingerprint_ns:
             self._add_items(reply, within)
         else:
             reply.add(within, self._items.fingerprint(within).wire)

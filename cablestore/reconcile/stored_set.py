@@ -19,7 +19,6 @@ from cablestore.index.reader import Reader
 from cablestore.index.tree import (
     LAST_LEVEL,
     LENGTHS,
-    SUM_MODULUS,
     NodePart,
     decode_parts,
     split_root,
@@ -30,7 +29,7 @@ from cablestore.index.view import Tree
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import NS_PER_MS, SORT_TIME_SIZE_BYTES, TIME_DIGITS, time_floor
 from cablestore.reconcile.ids import Bound, Range, SyncID, bound_between
-from cablestore.reconcile.sets import Fingerprint, OrderedSet
+from cablestore.reconcile.sets import Fingerprint, OrderedSet, SortedRecords
 from cablestore.views.sync import TREE, posts_in, sets_of
 
 _HASH_DIGITS: Final = 32
@@ -79,6 +78,10 @@ class _Place(NamedTuple):
         return self.mono_ts.startswith(node) and bool(self.mono_ts[len(node) :].strip(b"0"))
 
 
+_Leaf = SortedRecords
+"""Node whose posts were read: <mono-ts> and hash of each."""
+
+
 class _Branch:
     """Node with running sums over its parts. The lists of sums have one entry more than there are parts."""
 
@@ -99,35 +102,6 @@ class _Branch:
         """Return the number of the part in which a place lies, or of the first one after it."""
         at = bisect_left(self.names, place.mono_ts)
         return at - 1 if at and place.mono_ts.startswith(self.names[at - 1]) else at
-
-
-class _Leaf:
-    """Node whose posts were read. Running sums over them are computed when first needed.
-
-    `records` has <mono-ts> and hash of each post, joined in one bytes object, which takes a third of the memory.
-    """
-
-    __slots__ = ("_parts", "records")
-
-    def __init__(self, records: bytes) -> None:
-        self.records = records
-        self._parts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-
-    def record(self, at: int) -> bytes:
-        """Return one record."""
-        return self.records[at * _RECORD_SIZE_BYTES : (at + 1) * _RECORD_SIZE_BYTES]
-
-    def number_below(self, place: _Place) -> int:
-        """Return how many posts lie below a place."""
-        return bisect_left(range(len(self.records) // _RECORD_SIZE_BYTES), place.record, key=self.record)
-
-    def sums_below(self, at: int) -> tuple[int, int]:
-        """Return XOR and sum of the first `at` hashes."""
-        if self._parts is None:
-            places = range(SORT_TIME_SIZE_BYTES, len(self.records), _RECORD_SIZE_BYTES)
-            numbers = [int.from_bytes(self.records[place : place + HASH_SIZE_BYTES], "big") for place in places]
-            self._parts = tuple(accumulate(numbers, xor, initial=0)), tuple(accumulate(numbers, add, initial=0))
-        return self._parts[0][at], self._parts[1][at]
 
 
 class _Step(NamedTuple):
@@ -163,8 +137,7 @@ class StoredSet:
 
     def fingerprint(self, within: Range) -> Fingerprint:
         """Return the fingerprint of the ids of the range."""
-        lower, upper = self._below(within.lower), self._below(within.upper)
-        return Fingerprint(upper.ids - lower.ids, upper.xor ^ lower.xor, (upper.sum - lower.sum) % SUM_MODULUS)
+        return self._below(within.upper).without(self._below(within.lower))
 
     def items(self, within: Range) -> list[SyncID]:
         """Return the ids of the range, in order."""
@@ -212,7 +185,8 @@ class StoredSet:
         node, start = path[-1].node, path[-1].ids
         at = bisect_right(node.ids, rank - start) - 1
         while isinstance(part := self._part(node, at), _Branch):
-            path.append(self._step(path[-1], at, part))
+            _, ids, xor_, sum_ = path[-1]
+            path.append(_Step(part, ids + node.ids[at], xor_ ^ node.xors[at], sum_ + node.sums[at]))
             node, start = part, path[-1].ids
             at = bisect_right(node.ids, rank - start) - 1
         return _id_of(part.record(rank - start - node.ids[at]))
@@ -231,20 +205,15 @@ class StoredSet:
                 return Fingerprint(ids, xor_, sum_)
             part = self._part(node, at)
             if isinstance(part, _Leaf):
-                number = part.number_below(place)
+                number = part.number_below(place.record)
                 more_xor, more_sum = part.sums_below(number)
                 return Fingerprint(ids + number, xor_ ^ more_xor, sum_ + more_sum)
             path.append(_Step(part, ids, xor_, sum_))
 
-    @staticmethod
-    def _step(step: _Step, at: int, part: _Branch) -> _Step:
-        node, ids, xor_, sum_ = step
-        return _Step(part, ids + node.ids[at], xor_ ^ node.xors[at], sum_ + node.sums[at])
-
     def _collect(self, node: _Branch | _Leaf, lower: _Place, upper: _Place, found: list[bytes]) -> None:
         """Append the records of a node from one place to another."""
         if isinstance(node, _Leaf):
-            found += map(node.record, range(node.number_below(lower), node.number_below(upper)))
+            found += node.records(node.number_below(lower.record), node.number_below(upper.record))
             return
         for at in range(node.part_of(lower), bisect_left(node.names, upper.mono_ts)):
             self._collect(self._part(node, at), lower, upper, found)
@@ -286,7 +255,7 @@ class StoredSet:
         posts = self._posts(node.name, tuple(totals.items()))
         size = _RECORD_SIZE_BYTES
         leaves: list[_Branch | _Leaf | None] = [
-            _Leaf(posts[start * size : stop * size]) for start, stop in pairwise(node.ids)
+            _Leaf(posts[start * size : stop * size], size) for start, stop in pairwise(node.ids)
         ]
         self._remember(node, slice(None), leaves, node.ids[-1])
 
@@ -294,7 +263,7 @@ class StoredSet:
         """Read a node from the sets that have posts in it."""
         if sum(count for _, count in sets) > self._tree.leaf_rows and len(name) < LENGTHS[LAST_LEVEL - 1]:
             return self._branch(name, [self._parts(part_of, name, count) for part_of, count in sets], sets)
-        return _Leaf(self._posts(name, sets))
+        return _Leaf(self._posts(name, sets), _RECORD_SIZE_BYTES)
 
     def _posts(self, node: bytes, sets: Sets) -> bytes:
         """Return the records of a node's posts, in order."""

@@ -10,7 +10,6 @@ and require both. In WAKU-SYNC both are optional, and a missing topic is empty. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -18,13 +17,17 @@ from cablestore.errors import ArchiveError, ReconcileError
 from cablestore.limits import MAX_TRANSFER_FRAME_SIZE_BYTES, MAX_WAKU_TRANSFER_FRAME_SIZE_BYTES
 from cablestore.protocol.crypto import post_hash
 from cablestore.protocol.keys import NS_PER_MS
-from cablestore.protocol.protobuf import fields
-from cablestore.protocol.varint import encode_varint
-from cablestore.protocol.waku import PUBSUB_TOPIC, WakuMessage, decode_waku, encode_waku, message_hash
+from cablestore.protocol.protobuf import fields, sized_field
+from cablestore.protocol.waku import (
+    PUBSUB_TOPIC,
+    ReceivedWakuMessage,
+    WakuMessage,
+    decode_waku,
+    encode_waku,
+    message_hash,
+)
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
 from cablestore.reconcile.ids import SyncID
-
-_SIZED: Final = 2  # the wire type of strings, bytes and messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,56 +48,26 @@ FORMS: Final = {
 
 
 class Transferred(NamedTuple):
-    """Content of a frame: the payload, which is a post, and its topics and time in nanoseconds as the sender says."""
+    """Content of a frame: a message whose payload is a post, and its pubsub topic as the sender says."""
 
-    payload: bytes
-    content_topic: str
+    message: ReceivedWakuMessage
     pubsub_topic: str
-    timestamp_ns: int
-    meta: bytes | None
-    is_ephemeral: bool
 
     @property
     def post_id(self) -> SyncID:
         """Id of the payload as a post. Ingest checks whether the post has this time."""
-        return SyncID(self.timestamp_ns, post_hash(self.payload))
+        return SyncID(self.message.timestamp_ns, post_hash(self.message.payload))
 
     @property
     def waku_id(self) -> SyncID:
         """Id of the message among Waku nodes."""
-        hash_ = message_hash(self.pubsub_topic, self.payload, self.content_topic, self.meta, self.timestamp_ns)
-        return SyncID(self.timestamp_ns, hash_)
-
-
-class Expected:
-    """Ids that a session found to be needed. Nothing else is taken from the peer, and nothing twice."""
-
-    def __init__(self, need: Iterable[SyncID] = ()) -> None:
-        self._need = set(need)
-
-    def __len__(self) -> int:
-        return len(self._need)
-
-    def add(self, need: Iterable[SyncID]) -> None:
-        """Expect more ids, found by a later step."""
-        self._need.update(need)
-
-    def take(self, sync_id: SyncID) -> bool:
-        """Tell whether an id was expected, and stop expecting it."""
-        if sync_id not in self._need:
-            return False
-        self._need.remove(sync_id)
-        return True
+        payload, content_topic, timestamp_ns, meta, _ = self.message
+        return SyncID(timestamp_ns, message_hash(self.pubsub_topic, payload, content_topic, meta, timestamp_ns))
 
 
 def post_id(digest: bytes, timestamp_ms: int) -> SyncID:
     """Return the id of a post between stores: `digest` is its hash, `timestamp_ms` its own time."""
     return SyncID(timestamp_ms * NS_PER_MS, digest)
-
-
-def waku_id(message: WakuMessage) -> SyncID:
-    """Return the id of a post among Waku nodes."""
-    return SyncID(message.timestamp_ns, message.hash)
 
 
 def encode_message(message: WakuMessage, dialect: SyncDialect) -> bytes:
@@ -106,7 +79,7 @@ def wrap(waku_message: bytes, pubsub_topic: str, dialect: SyncDialect) -> bytes:
     """Return the content of a frame with this WakuMessage and topic. Raises ReconcileError if it is too large."""
     form = FORMS[dialect.name]
     parts = sorted(((form.message_field, waku_message), (form.topic_field, pubsub_topic.encode())))
-    content = b"".join(encode_varint(number << 3 | _SIZED) + encode_varint(len(part)) + part for number, part in parts)
+    content = b"".join(sized_field(number, part) for number, part in parts)
     if len(content) > form.max_size_bytes:
         raise ReconcileError(
             f"a message takes {len(content)} bytes, {dialect.name} allows {form.max_size_bytes}. Do not send it"
@@ -127,15 +100,7 @@ def decode_message(content: bytes, dialect: SyncDialect) -> Transferred:
             raise ReconcileError(f"a transferred frame has no message in the field that {dialect.name} uses")
         if not isinstance(topic, bytes):
             raise ReconcileError(f"a transferred frame has no topic in the field that {dialect.name} uses")
-        waku = decode_waku(message)
-        return Transferred(
-            waku.payload,
-            waku.content_topic,
-            topic.decode(),
-            waku.timestamp_ns,
-            waku.meta,
-            is_ephemeral=waku.is_ephemeral,
-        )
+        return Transferred(decode_waku(message), topic.decode())
     except UnicodeDecodeError:
         raise ReconcileError("the topic of a transferred message is not UTF-8") from None
     except ArchiveError as error:

@@ -26,7 +26,7 @@ import warnings
 from typing import Any
 
 from cablestore.sds.bloom import FilterParameters
-from cablestore.sds.channel import Received, ReceiveResult
+from cablestore.sds.delivery import Received, ReceiveResult
 from cablestore.sds.dialects import NIM, SPEC, SdsDialect
 from cablestore.sds.effects import (
     Acknowledged,

@@ -16,9 +16,9 @@ from cablestore.sds.bloom import ForeignFilter, positions
 from cablestore.sds.effects import Acknowledged, PossiblyAcknowledged, Reason, Unacknowledged
 from cablestore.sds.message import SdsMessage
 from cablestore.sds.outbox import tell, tell_send
-from cablestore.sds.records import MessageState, Outgoing, outgoing_of
+from cablestore.sds.records import Outgoing, outgoing_of
 from cablestore.sds.state import ChannelState
-from cablestore.sds.tables import id_of, place_of, time_part
+from cablestore.sds.tables import id_of, time_part
 
 _MOST_MEMBERS: Final = 8
 """How many members' filters are counted. More add nothing."""
@@ -50,12 +50,8 @@ def _acknowledge(state: ChannelState, message_id: str) -> None:
     pending = [message_id]
     while pending and state.counters.outgoing:
         message_id = pending.pop()
-        known = state.known(message_id)
-        if known is None or known.state is not MessageState.LOGGED:
-            continue
-        place = place_of(known.lamport_ms, message_id)
-        row = state.outgoing.get(place)
-        if row is None:
+        place = state.logged_place(message_id)
+        if place is None or (row := state.outgoing.get(place)) is None:
             continue
         _remove(state, place, outgoing_of(row))
         tell(state, Acknowledged(message_id))

@@ -10,11 +10,11 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
-from cablestore.errors import DecodeError, SdsError
+from cablestore.errors import SdsError
 from cablestore.limits import MAX_SDS_FILTER_HASHES, MAX_SDS_FILTER_SIZE_BYTES
-from cablestore.protocol.varint import encode_varint, read_varint
+from cablestore.protocol.protobuf import fields, number_field, sized_field
 from cablestore.sds.dialects import SdsDialect
 
 _WORD_SIZE_BYTES: Final = 8
@@ -22,18 +22,6 @@ _WORD_BITS: Final = 64
 _MILLION: Final = 1_000_000
 _WORDS_FIELD: Final = 1
 _DESCRIPTION_FIELDS: Final = (2, 3, 4, 5)
-
-
-class Shape(Protocol):
-    """Numbers that decide where the bits of an id are."""
-
-    @property
-    def bits(self) -> int:
-        """How many bits there are."""
-
-    @property
-    def hashes(self) -> int:
-        """How many of them an id sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +52,9 @@ class FilterParameters:
                 f"a filter for {self.capacity} ids with an error of {self.error} has {size_bytes} bytes and {hashes} bits "
                 f"for each id, allowed are {MAX_SDS_FILTER_SIZE_BYTES} and {MAX_SDS_FILTER_HASHES}: take fewer ids"
             )
-        for name, value in (
-            ("bits", self.capacity * bits_per_id),
-            ("hashes", hashes),
-            ("size_bytes", size_bytes),
-        ):
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "bits", self.capacity * bits_per_id)
+        object.__setattr__(self, "hashes", hashes)
+        object.__setattr__(self, "size_bytes", size_bytes)
 
 
 def size_of(bits: int) -> int:
@@ -77,7 +62,7 @@ def size_of(bits: int) -> int:
     return (1 + bits // _WORD_BITS) * _WORD_SIZE_BYTES
 
 
-def positions(message_id: str, shape: Shape, dialect: SdsDialect) -> tuple[int, ...]:
+def positions(message_id: str, shape: FilterParameters | ForeignFilter, dialect: SdsDialect) -> tuple[int, ...]:
     """Return the numbers of the bits that an id sets, `shape.hashes` of them, below `shape.bits`. Some may be the same."""
     bits = shape.bits
     first = abs(dialect.filter_hash(message_id)) % bits
@@ -91,12 +76,8 @@ def to_wire(bits: bytes, parameters: FilterParameters, dialect: SdsDialect) -> b
         raise SdsError(f"the filter has {len(bits)} bytes, with these parameters it must have {parameters.size_bytes}")
     if not dialect.describes_filter:
         return _turned(bits)
-    document = bytearray(encode_varint(_WORDS_FIELD << 3 | 2) + encode_varint(len(bits)))
-    document += bits
     described = (parameters.capacity, int(parameters.error * _MILLION), parameters.hashes, parameters.bits)
-    for number, value in zip(_DESCRIPTION_FIELDS, described, strict=True):
-        document += encode_varint(number << 3) + encode_varint(value)
-    return bytes(document)
+    return sized_field(_WORDS_FIELD, bits) + b"".join(map(number_field, _DESCRIPTION_FIELDS, described))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,34 +102,22 @@ class ForeignFilter:
         if not data or len(data) > MAX_SDS_FILTER_SIZE_BYTES + _WORD_BITS:
             return None
         if dialect.describes_filter:
-            return cls._described(data)
+            words, hashes, bits = _described(data)
+            is_sound = 1 <= hashes <= MAX_SDS_FILTER_HASHES and bits and size_of(bits) == len(words)
+            return cls(words, bits, hashes) if is_sound else None
         if len(data) != parameters.size_bytes:
             return None
         return cls(_turned(data), parameters.bits, parameters.hashes)
-
-    @classmethod
-    def _described(cls, data: bytes) -> ForeignFilter | None:
-        found = _document(data)
-        if found is None:
-            return None
-        words, (_, _, hashes, bits) = found
-        if not (1 <= hashes <= MAX_SDS_FILTER_HASHES and bits and size_of(bits) == len(words)):
-            return None
-        return cls(words, bits, hashes)
 
     def contains(self, found: Iterable[int]) -> bool:
         """Tell whether the id with these `positions` may be in it. They must be below `bits`."""
         return all(self.words[position >> 3] >> (position & 7) & 1 for position in found)
 
     @property
-    def share_set(self) -> float:
-        """Share of its bits that are set, from 0 to 1. It is one half at capacity, 1 for a filter that matches everything."""
-        return min(1.0, int.from_bytes(self.words, "little").bit_count() / self.bits)
-
-    @property
     def false_positive_rate(self) -> float:
-        """Probability that an id which was never added seems to be in it, by the bits that are set."""
-        return self.share_set**self.hashes
+        """Probability that an id which was never added seems to be in it, by the bits that are set: half of them at capacity."""
+        share_set = min(1.0, int.from_bytes(self.words, "little").bit_count() / self.bits)
+        return share_set**self.hashes
 
 
 def _turned(bits: bytes) -> bytes:
@@ -157,25 +126,21 @@ def _turned(bits: bytes) -> bytes:
     return words.tobytes()
 
 
-def _document(data: bytes) -> tuple[bytes, list[int]] | None:
-    """Return the parts of a nim-sds document, None if it is malformed: words, and capacity, error in millionths, hashes, bits."""
-    words = b""
-    numbers = dict.fromkeys(_DESCRIPTION_FIELDS, 0)
-    at = 0
+def _described(data: bytes) -> tuple[bytes, int, int]:
+    """Return words, hashes and bits of a nim-sds document. There are no bits if it is malformed."""
+    words, numbers = b"", dict.fromkeys(_DESCRIPTION_FIELDS, 0)
     try:
-        while at < len(data):
-            tag, at = read_varint(data, at)
-            value, at = read_varint(data, at)
-            if tag == _WORDS_FIELD << 3 | 2:
-                words = data[at : at + value]
-                at += value
-            elif tag & 7 == 0 and tag >> 3 in numbers:
-                numbers[tag >> 3] = value
+        for number, value in fields(data, "filter", error=SdsError):
+            if number == _WORDS_FIELD and isinstance(value, bytes):
+                words = value
+            elif number in numbers and isinstance(value, int):
+                numbers[number] = value
             else:
-                return None
-    except DecodeError:
-        return None
-    return words, list(numbers.values())
+                return b"", 0, 0
+    except SdsError:
+        return b"", 0, 0
+    _, _, hashes, bits = numbers.values()
+    return words, hashes, bits
 
 
 BLOCK_SIZE_BYTES: Final = 512
@@ -242,11 +207,6 @@ class RollingFilter:
             union[at] |= bit
             changed.add((slot, at // BLOCK_SIZE_BYTES))
         self.newer_count += 1
-
-    def contains(self, message_id: str) -> bool:
-        """Tell whether an id may be in it. Its false positive rate is at most that of the parameters."""
-        union = self._union
-        return all(union[at >> 3] >> (at & 7) & 1 for at in positions(message_id, self._parameters, self._dialect))
 
     def wire(self) -> bytes:
         """Return the bytes that go with a message. Their number is always the same."""

@@ -14,89 +14,44 @@ waits and the named ones are missing, so gaps are noticed:
 The log's order is (Lamport time, id). The Lamport time of a message is the present time, but later than each message that
 its sender had. So all members end with the same messages in the same order, in whatever order these arrive.
 
-Own messages are sent again until they are acknowledged. A message that names an own message shows that its
-sender has that. A Bloom filter of the newest ids goes with each message and shows, with some doubt, what else its sender has. If nobody writes, sync
-messages without content carry histories and requests (`history`).
+Own messages are sent again until they are acknowledged. A message that names an own message shows that its sender has that. A
+Bloom filter of the newest ids goes with each message and shows, with some doubt, what else its sender has. If nobody writes,
+sync messages without content carry histories and requests (`history`).
 
 Everything is an event: send, receive, retrieved, met, tick. A ChannelTransaction is one or more events over one state of
-the database. `rows` returns all their changes for one atomic write; without that write nothing happened. What the
+the database. The rows of its state are all their changes, for one atomic write; without that write nothing happened. What the
 application must do is in the outbox, in the same write, until it is confirmed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from cablestore.errors import SdsError
-from cablestore.index.database import Source
-from cablestore.limits import MAX_SDS_LAMPORT_AHEAD_MS, MAX_SDS_UNMET
+from cablestore.limits import MAX_SDS_LAMPORT_AHEAD_MS
 from cablestore.sds import acknowledgements, delivery, history, missing, repair_answers
-from cablestore.sds.bloom import RollingFilter
 from cablestore.sds.codec import decode, encode
-from cablestore.sds.delivery import DeliveryResult
+from cablestore.sds.delivery import Received, ReceiveResult
 from cablestore.sds.effects import Effect, Reason
 from cablestore.sds.message import HistoryEntry, MessageKind, SdsMessage, message_id_of
 from cablestore.sds.outbox import effect_of, tell_ephemeral, tell_send, tell_send_other
-from cablestore.sds.records import Counters, KeptMessage, MessageState
-from cablestore.sds.settings import Settings
+from cablestore.sds.records import KeptMessage, gap_of
 from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import place_of
-
-_DEFAULT: Final = Settings()
-_REFUSALS: Final = {
-    DeliveryResult.NO_ROOM: "too many messages wait, most of them from its sender: send it again later",
-    DeliveryResult.TOO_MANY_UNMET: (
-        f"it depends on more than {MAX_SDS_UNMET} messages that are not here (MAX_SDS_UNMET): send it again after them"
-    ),
-}
-
-
-class ReceiveResult(Enum):
-    """Result of receiving bytes."""
-
-    __hash__ = object.__hash__
-
-    DELIVERED = "delivered"
-    WAITING = "waiting"
-    """Something that it depends on is missing."""
-    DUPLICATE = "duplicate"
-    OWN = "own"
-    """Sent by ourselves; ignored."""
-    SYNC = "sync"
-    EPHEMERAL = "ephemeral"
-    REFUSED = "refused"
-    """Malformed, of another channel or beyond a limit; see the reason."""
-
-
-class Received(NamedTuple):
-    """Result of receiving bytes, with its reason. `message_id` is None if they are not a message."""
-
-    verdict: ReceiveResult
-    message_id: str | None
-    reason: str | None = None
 
 
 class ChannelTransaction:
     """Events of one channel over one state. Time and randomness are arguments. Times are milliseconds since 1970."""
 
-    def __init__(
-        self,
-        source: Source,
-        channel_id: str,
-        sender_id: str,
-        settings: Settings = _DEFAULT,
-        rolling: RollingFilter | None = None,
-    ) -> None:
-        """Begin over one state. `rolling` is the filter that the same writer's last write left: see `ChannelState`."""
-        self.state: Final = ChannelState(source, channel_id, sender_id, settings, rolling)
+    def __init__(self, state: ChannelState) -> None:
+        self.state: Final = state
 
     # --- events ---------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Make the channel's row. Make its filter again if its parameters have changed."""
-        if self.counters.logged:
+        if self.state.counters.logged:
             _ = self.state.filter
 
     def send(
@@ -122,7 +77,7 @@ class ChannelTransaction:
         encode(message, state.settings.dialect)  # raises before anything changes
         if state.is_here(new_id):
             raise SdsError(f"message {new_id!r} is here already: send each message once")
-        place = delivery.log_own(state, KeptMessage(message, retrieval_hint), lamport_ms)
+        place = delivery.enter(state, KeptMessage(message, retrieval_hint), lamport_ms, is_own=True)
         state.counters.lamport_ms = lamport_ms
         state.filter.add(new_id)
         acknowledgements.sent(state, place, now_ms)
@@ -138,13 +93,16 @@ class ChannelTransaction:
         tell_send_other(state, message, Reason.EPHEMERAL)
         return message
 
-    def receive(self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None) -> Received:
-        """Take bytes from the transport. No content makes it raise. `retrieval_hint` tells where to retrieve it again."""
-        return self._receive(data, now_ms, retrieval_hint, retrieved=False)
+    def receive(self, data: bytes, now_ms: int, hint: bytes | None = None, *, retrieved: bool = False) -> Received:
+        """Take bytes from the transport. No content makes it raise. `hint` tells where to retrieve the message again.
 
-    def retrieved(self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None) -> Received:
-        """Take bytes retrieved from a store: as `receive`, but ignore old requests, and take own messages too."""
-        return self._receive(data, now_ms, retrieval_hint, retrieved=True)
+        Of bytes that were `retrieved` from a store, old requests are ignored, and own messages are taken too.
+        """
+        try:
+            message = decode(data, self.state.settings.dialect)
+        except SdsError as error:
+            return Received(ReceiveResult.REFUSED, None, str(error))
+        return self._take(message, now_ms, hint, retrieved=retrieved)
 
     def met(self, message_ids: Iterable[str]) -> None:
         """Treat dependencies as met that are stored elsewhere or cannot be retrieved. One that arrives is still delivered."""
@@ -158,13 +116,6 @@ class ChannelTransaction:
         acknowledgements.resend_due(self.state, now_ms)
         repair_answers.answer_due(self.state, now_ms)
         history.sync_due(self.state, now_ms, random)
-
-    def _receive(self, data: bytes, now_ms: int, hint: bytes | None, *, retrieved: bool) -> Received:
-        try:
-            message = decode(data, self.state.settings.dialect)
-        except SdsError as error:
-            return Received(ReceiveResult.REFUSED, None, str(error))
-        return self._take(message, now_ms, hint, retrieved=retrieved)
 
     def _take(self, message: SdsMessage, now_ms: int, hint: bytes | None, *, retrieved: bool) -> Received:
         state, message_id = self.state, message.message_id
@@ -186,17 +137,10 @@ class ChannelTransaction:
             return Received(ReceiveResult.SYNC, message_id)
         if state.is_here(message_id):
             return Received(ReceiveResult.DUPLICATE, message_id)
-        return self._arrived(KeptMessage(message, hint), message.lamport_ms, now_ms)
-
-    def _arrived(self, kept: KeptMessage, lamport_ms: int, now_ms: int) -> Received:
-        message_id = kept.message.message_id
-        result = delivery.take(self.state, kept, lamport_ms, now_ms)
-        if result not in {DeliveryResult.DELIVERED, DeliveryResult.WAITING}:
-            return Received(ReceiveResult.REFUSED, message_id, _REFUSALS[result])
-        self.state.filter.add(message_id)
-        return Received(
-            ReceiveResult.DELIVERED if result is DeliveryResult.DELIVERED else ReceiveResult.WAITING, message_id
-        )
+        received = delivery.take(state, KeptMessage(message, hint), message.lamport_ms, now_ms)
+        if received.verdict is not ReceiveResult.REFUSED:
+            state.filter.add(message_id)
+        return received
 
     def _refusal(self, message: SdsMessage, now_ms: int) -> str | None:
         if message.channel_id != self.state.channel_id:
@@ -212,23 +156,11 @@ class ChannelTransaction:
 
     # --- results --------------------------------------------------------------------------------
 
-    def rows(self) -> dict[bytes, bytes | None]:
-        """Return all changes of these events, None for deleted rows. Write them all at once, or not at all."""
-        return self.state.rows()
-
-    def effects(self) -> Iterator[tuple[int, Effect]]:
-        """Yield the effects of these events, with their numbers in the outbox."""
-        yield from self.outbox(self.state.first_effect - 1)
-
-    def outbox(self, after: int = 0, most: int | None = None) -> Iterator[tuple[int, Effect]]:
-        """Yield unconfirmed effects with numbers above `after`, in order."""
-        state = self.state
-        first = max(after, state.counters.confirmed) + 1
-        rows = state.outbox.rows(first.to_bytes(8, "big"), most=most or 0)
-        for number, (part, row) in enumerate(rows):
-            if number == most:
-                return
-            yield int.from_bytes(part, "big"), effect_of(state, row)
+    def outbox(self, after: int, most: int) -> list[tuple[int, Effect]]:
+        """Return at most `most` unconfirmed effects with numbers above `after`, in order."""
+        first = max(after, self.state.counters.confirmed) + 1
+        rows = self.state.outbox.some(first.to_bytes(8, "big"), None, most)
+        return [(int.from_bytes(part, "big"), effect_of(self.state, row)) for part, row in rows]
 
     def confirm(self, sequence: int) -> None:
         """Remove the effects up to this number from the outbox: they were handled."""
@@ -240,54 +172,26 @@ class ChannelTransaction:
 
     # --- reading --------------------------------------------------------------------------------
 
-    @property
-    def counters(self) -> Counters:
-        """The Lamport clock and the counts of messages."""
-        return self.state.counters
-
-    def has(self, message_id: str) -> bool:
-        """Tell whether a message is in the log."""
-        known = self.state.known(message_id)
-        return known is not None and known.state is MessageState.LOGGED
-
-    def is_waiting(self, message_id: str) -> bool:
-        """Tell whether a message is here and waits for its dependencies."""
-        known = self.state.known(message_id)
-        return known is not None and known.state is MessageState.WAITING
-
     def message(self, message_id: str) -> SdsMessage | None:
         """Return a message of the log without its filter, None if it is not in the log."""
-        known = self.state.known(message_id)
-        if known is None or known.state is not MessageState.LOGGED:
-            return None
-        return self.state.kept(place_of(known.lamport_ms, message_id)).message
+        place = self.state.logged_place(message_id)
+        return None if place is None else self.state.kept(place).message
 
-    def encoded(self, message_id: str) -> bytes | None:
-        """Return the bytes of a message of the log without its filter, None if it is not in the log. Stores answer with them."""
-        message = self.message(message_id)
-        return None if message is None else encode(message, self.state.settings.dialect)
-
-    def log(self, after: SdsMessage | None = None, *, reverse: bool = False) -> Iterator[SdsMessage]:
-        """Yield the log in its order, from the first message or after `after`; or backwards from its end."""
-        start = b"" if after is None else place_of(after.lamport_ms or 0, after.message_id) + b"\0"
+    def log(self, after: SdsMessage | None = None, *, from_ms: int = 0, reverse: bool = False) -> Iterator[SdsMessage]:
+        """Yield the log in its order, from a Lamport time on or after `after`; or backwards from its end."""
+        start = place_of(from_ms, "") if after is None else place_of(after.lamport_ms or 0, after.message_id) + b"\0"
         for place, row in self.state.log.rows(start, reverse=reverse):
-            yield self.state.read(place, row).message
-
-    def log_from(self, lamport_ms: int) -> Iterator[SdsMessage]:
-        """Yield the log in its order, from a Lamport time on."""
-        for place, row in self.state.log.rows(place_of(lamport_ms, "")):
             yield self.state.read(place, row).message
 
     def missing(self, after: str = "") -> Iterator[HistoryEntry]:
         """Yield the missing messages, which others named, in order of ids, after `after`."""
-        for part, _ in self.state.missing.rows(after.encode() + b"\0" if after else b""):
-            gap = missing.find(self.state, part.decode())
-            if gap is not None:
-                yield gap.entry
+        for _, row in self.state.missing.rows(after.encode() + b"\0" if after else b""):
+            yield gap_of(row).entry
 
     def due_ms(self) -> int | None:
         """Return when `tick` has something to do, None for never, 0 before the first tick."""
-        due = [int.from_bytes(first[0][:8], "big") for table in self.state.timers() if (first := table.first())]
+        parts = [part for timers in self.state.timers for part, _ in timers.some(b"", None, 1)]
+        due = [int.from_bytes(part[:8], "big") for part in parts]
         if self.state.settings.sync_interval_ms is not None:
-            due.append(self.counters.sync_ms)
+            due.append(self.state.counters.sync_ms)
         return min(due, default=None)

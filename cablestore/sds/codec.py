@@ -6,7 +6,7 @@ allocated. Unknown fields are skipped. If a field comes twice, the last counts. 
 
 from __future__ import annotations
 
-from operator import itemgetter
+from collections.abc import Iterator
 from typing import Final, TypeVar
 
 from cablestore.errors import DecodeError, SdsError
@@ -18,7 +18,8 @@ from cablestore.limits import (
     MAX_SDS_MESSAGE_SIZE_BYTES,
     MAX_SDS_REPAIR_REQUESTS,
 )
-from cablestore.protocol.varint import MAX_VARINT, encode_varint, read_varint
+from cablestore.protocol.protobuf import number_field, sized_field
+from cablestore.protocol.varint import MAX_VARINT, read_varint
 from cablestore.sds.dialects import SdsDialect
 from cablestore.sds.message import HistoryEntry, SdsMessage
 
@@ -32,9 +33,6 @@ _ENTRY_ID: Final = 1
 _ENTRY_HINT: Final = 2
 _ENTRY_SENDER: Final = 3
 
-Fields = list[tuple[int, int | bytes]]
-"""Numbers of fields, each with its value: a number or bytes."""
-
 
 def encode(message: SdsMessage, dialect: SdsDialect) -> bytes:
     """Return a message's bytes, its fields in the order of their numbers.
@@ -43,27 +41,21 @@ def encode(message: SdsMessage, dialect: SdsDialect) -> bytes:
     """
     _check(message, dialect)
     numbers = dialect.fields
-    parts = [
-        (numbers.message_id, _sized(numbers.message_id, _text(message.message_id, "message"))),
-        (numbers.channel_id, _sized(numbers.channel_id, _text(message.channel_id, "channel"))),
-    ]
-    if message.sender_id:
-        parts.append((numbers.sender_id, _sized(numbers.sender_id, _text(message.sender_id, "sender"))))
-    if message.lamport_ms is not None:
-        tag = encode_varint(numbers.lamport_ms << 3 | _VARINT)
-        parts.append((numbers.lamport_ms, tag + encode_varint(message.lamport_ms)))
-    for number, entries in (
-        (numbers.causal_history, message.causal_history),
-        (numbers.repair_request, message.repair_request),
-    ):
-        parts += [(number, _sized(number, _entry(entry, dialect))) for entry in entries]
     filter_ = _said(message.bloom_filter, dialect)
-    if filter_ is not None:
-        parts.append((numbers.bloom_filter, _sized(numbers.bloom_filter, filter_)))
-    if message.content is not None or dialect.empty_is_unset:
-        parts.append((numbers.content, _sized(numbers.content, message.content or b"")))
-    parts.sort(key=itemgetter(0))
-    data = b"".join([part for _, part in parts])
+    has_content = message.content is not None or dialect.empty_is_unset
+    values = {
+        numbers.message_id: [_text(message.message_id, "message")],
+        numbers.channel_id: [_text(message.channel_id, "channel")],
+        numbers.sender_id: [_text(message.sender_id, "sender")] if message.sender_id else [],
+        numbers.causal_history: [_entry(entry, dialect) for entry in message.causal_history],
+        numbers.repair_request: [_entry(entry, dialect) for entry in message.repair_request],
+        numbers.bloom_filter: [] if filter_ is None else [filter_],
+        numbers.content: [message.content or b""] if has_content else [],
+    }
+    fields = {number: b"".join([sized_field(number, each) for each in found]) for number, found in values.items()}
+    if message.lamport_ms is not None:
+        fields[numbers.lamport_ms] = number_field(numbers.lamport_ms, message.lamport_ms)
+    data = b"".join([fields[number] for number in sorted(fields)])
     if len(data) > MAX_SDS_MESSAGE_SIZE_BYTES:
         raise SdsError(f"a message has {len(data)} bytes, {MAX_SDS_MESSAGE_SIZE_BYTES} are allowed: send less content")
     return data
@@ -115,10 +107,6 @@ def _said(value: T | None, dialect: SdsDialect) -> T | None:
     return None if dialect.empty_is_unset and not value else value
 
 
-def _sized(number: int, value: bytes) -> bytes:
-    return encode_varint(number << 3 | _SIZED) + encode_varint(len(value)) + value
-
-
 def _text(text: str, what: str) -> bytes:
     try:
         data = text.encode()
@@ -134,13 +122,13 @@ def _check_size(data: bytes, most: int, what: str) -> None:
 
 
 def _entry(entry: HistoryEntry, dialect: SdsDialect) -> bytes:
-    data = _sized(_ENTRY_ID, _text(entry.message_id, "message"))
+    data = sized_field(_ENTRY_ID, _text(entry.message_id, "message"))
     hint, sender_id = _said(entry.retrieval_hint, dialect), _said(entry.sender_id, dialect)
     if hint is not None:
         _check_size(hint, MAX_SDS_HINT_SIZE_BYTES, "a retrieval hint")
-        data += _sized(_ENTRY_HINT, hint)
+        data += sized_field(_ENTRY_HINT, hint)
     if sender_id is not None:
-        data += _sized(_ENTRY_SENDER, _text(sender_id, "sender"))
+        data += sized_field(_ENTRY_SENDER, _text(sender_id, "sender"))
     return data
 
 
@@ -169,13 +157,14 @@ class _MessageReader:
         lamport_ms = found.get(numbers.lamport_ms)
         if isinstance(lamport_ms, bytes):
             raise self._error("the Lamport time is not a number but text or bytes")
+        filter_ = found.get(numbers.bloom_filter)
         return SdsMessage(
             self._text(found.get(numbers.message_id), "message") or "",
             self._text(found.get(numbers.channel_id), "channel") or "",
             self._text(found.get(numbers.sender_id), "sender") or "",
             lamport_ms,
             tuple(history),
-            self._filter(found.get(numbers.bloom_filter)),
+            None if isinstance(filter_, int) else self._bytes(filter_, "filter"),
             tuple(repairs),
             self._bytes(found.get(numbers.content), "content"),
         )
@@ -188,9 +177,6 @@ class _MessageReader:
         return HistoryEntry(
             self._text(found.get(_ENTRY_ID), "message") or "", hint, self._text(found.get(_ENTRY_SENDER), "sender")
         )
-
-    def _filter(self, value: int | bytes | None) -> bytes | None:
-        return None if isinstance(value, int) else self._bytes(value, "filter")
 
     def _text(self, value: int | bytes | None, what: str) -> str | None:
         data = self._bytes(value, f"{what}'s id")
@@ -210,9 +196,8 @@ class _MessageReader:
             raise self._error(f"{what} is the number {value}")
         return value
 
-    def _fields(self, data: bytes) -> Fields:
-        """Return the fields of a document. Those of a fixed size, which no message has, are skipped."""
-        fields: Fields = []
+    def _fields(self, data: bytes) -> Iterator[tuple[int, int | bytes]]:
+        """Yield the fields of a document. Those of a fixed size, which no message has, are counted and skipped."""
         at = 0
         while at < len(data):
             self._left -= 1
@@ -225,16 +210,15 @@ class _MessageReader:
                 size_bytes, at = read_varint(data, at)
             elif kind == _VARINT and number:
                 value, at = read_varint(data, at)
-                fields.append((number, value))
+                yield number, value
                 continue
             else:
                 size_bytes = _FIXED_SIZES_BYTES.get(kind, 0)
             if not number or (not size_bytes and kind != _SIZED) or size_bytes > len(data) - at:
                 raise self._error(f"there is no field at byte {start}: {data[start : start + 4].hex()}")
             if kind == _SIZED:
-                fields.append((number, data[at : at + size_bytes]))
+                yield number, data[at : at + size_bytes]
             at += size_bytes
-        return fields
 
     def _error(self, reason: str) -> SdsError:
         return SdsError(f"{reason}, in {self._dialect.name}. Does the sender use another dialect?")

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from enum import Enum
 from heapq import heapify, heappop, heappush
-from typing import Final
+from typing import Final, NamedTuple
 
 from cablestore.limits import (
     MAX_SDS_MISSING,
@@ -24,7 +24,7 @@ from cablestore.limits import (
     MAX_SDS_WAITING,
     MAX_SDS_WAITING_SIZE_BYTES,
 )
-from cablestore.sds import history, missing, shares, sync_ids
+from cablestore.sds import history, missing, shares
 from cablestore.sds.effects import Lost
 from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.outbox import tell, tell_delivered
@@ -39,62 +39,77 @@ _FREED_PART: Final = 8
 """Fraction of the room that is freed at once: finding the largest sender costs a look at all messages."""
 
 
-class DeliveryResult(Enum):
-    """Result of taking a message that was not here."""
+class ReceiveResult(Enum):
+    """Result of receiving bytes."""
 
     __hash__ = object.__hash__
 
     DELIVERED = "delivered"
     WAITING = "waiting"
-    NO_ROOM = "no room"
-    TOO_MANY_UNMET = "too many unmet"
+    """Something that it depends on is missing."""
+    DUPLICATE = "duplicate"
+    OWN = "own"
+    """Sent by ourselves; ignored."""
+    SYNC = "sync"
+    EPHEMERAL = "ephemeral"
+    REFUSED = "refused"
+    """Malformed, of another channel or beyond a limit; see the reason."""
 
 
-def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -> DeliveryResult:
-    """Deliver a message with content, or make it wait. Its id must not be in the log or waiting."""
-    message = kept.message
-    known = state.known(message.message_id)
-    is_named = known is not None and known.is_named
-    place = place_of(lamport_ms, message.message_id)
+class Received(NamedTuple):
+    """Result of receiving bytes, with its reason. `message_id` is None if they are not a message."""
+
+    verdict: ReceiveResult
+    message_id: str | None
+    reason: str | None = None
+
+
+def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -> Received:
+    """Deliver a message with content, make it wait or refuse it. Its id must not be in the log or waiting."""
+    message, message_id = kept.message, kept.message.message_id
     unmet = _unmet(state, message, lamport_ms)
     if not unmet:
-        is_awaited = _has_come(state, message.message_id, known)
-        _enter(state, place, kept, is_named=is_named)
-        tell_delivered(state, place)
-        if is_awaited:
-            _deliver(state, _released(state, message.message_id))
-        return DeliveryResult.DELIVERED
+        enter(state, kept, lamport_ms, is_own=False)
+        return Received(ReceiveResult.DELIVERED, message_id)
     if len(unmet) > MAX_SDS_UNMET:
         _note_missing(state, message, now_ms)
-        return DeliveryResult.TOO_MANY_UNMET
-    row = kept.packed()
+        return Received(
+            ReceiveResult.REFUSED,
+            message_id,
+            f"it depends on more than {MAX_SDS_UNMET} messages that are not here (MAX_SDS_UNMET): send it again after them",
+        )
+    place, row = place_of(lamport_ms, message_id), kept.packed()
     claim = Claim(place, shares.share_of(state, message.sender_id), len(row))
     gone = _without_room(state, claim, sum(known is None for _, known in unmet))
     for each in sorted(gone - {place}, reverse=True):
         _drop(state, each, now_ms)
     if place in gone:
-        return DeliveryResult.NO_ROOM
+        return Received(
+            ReceiveResult.REFUSED,
+            message_id,
+            "too many messages wait, most of them from its sender: send it again later",
+        )
     if gone:
         return take(state, kept, lamport_ms, now_ms)  # it may depend on one that was dropped
-    is_awaited = _has_come(state, message.message_id, known)
-    _wait(state, place, row, unmet, is_named=is_named, now_ms=now_ms)
+    known = state.known(message_id)
+    is_awaited = _has_come(state, message_id, known)
+    _wait(state, place, row, unmet, is_named=known is not None and known.is_named, now_ms=now_ms)
     if is_awaited:  # messages that are not later than it do not depend on it, whatever they name
-        _deliver(state, _released(state, message.message_id, until_lamport_ms=lamport_ms))
-        known = state.known(message.message_id)
-        if (
-            known is not None and known.state is MessageState.LOGGED
-        ):  # it was part of a circle and waited only for itself
-            return DeliveryResult.DELIVERED
-    return DeliveryResult.WAITING
+        _deliver(state, _released(state, message_id, lamport_ms))
+        if state.logged_place(message_id) is not None:  # it was part of a circle and waited only for itself
+            return Received(ReceiveResult.DELIVERED, message_id)
+    return Received(ReceiveResult.WAITING, message_id)
 
 
-def log_own(state: ChannelState, kept: KeptMessage, lamport_ms: int) -> bytes:
-    """Put an own new message into the log; return its place."""
+def enter(state: ChannelState, kept: KeptMessage, lamport_ms: int, *, is_own: bool) -> bytes:
+    """Put a new message into the log, then those that waited for it; return its place. An own one is not delivered."""
     message_id = kept.message.message_id
     known = state.known(message_id)
     is_awaited = _has_come(state, message_id, known)
     place = place_of(lamport_ms, message_id)
-    _enter(state, place, kept, is_named=known is not None and known.is_named)
+    _put(state, place, kept, is_named=known is not None and known.is_named)
+    if not is_own:
+        tell_delivered(state, place)
     if is_awaited:
         _deliver(state, _released(state, message_id))
     return place
@@ -111,7 +126,7 @@ def take_sync(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
     _note_missing(state, message, now_ms)
     if state.settings.dialect.logs_sync and not state.is_here(message.message_id):
         _has_come(state, message.message_id, state.known(message.message_id))
-        sync_ids.remember(state, message)
+        history.remember_sync(state, message)
         _deliver(state, _released(state, message.message_id))
 
 
@@ -166,7 +181,7 @@ def _unmet(state: ChannelState, message: SdsMessage, lamport_ms: int) -> list[tu
     return list(unmet.values())
 
 
-def _enter(state: ChannelState, place: bytes, kept: KeptMessage, *, is_named: bool) -> None:
+def _put(state: ChannelState, place: bytes, kept: KeptMessage, *, is_named: bool) -> None:
     """Put a message into the log at its place."""
     message_id, lamport_ms = kept.message.message_id, lamport_of(place)
     state.put_logged(place, kept.packed())
@@ -202,10 +217,9 @@ def _needs_of(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> 
         yield part[len(prefix) :]
 
 
-def _released(state: ChannelState, message_id: str, *, until_lamport_ms: int | None = None) -> list[bytes]:
-    """Remove a dependency from those that wait for it; return the places of those that now wait for nothing."""
+def _released(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> list[bytes]:
+    """Remove a dependency from those that wait for it, up to a Lamport time. Return the places of those that now wait for nothing."""
     free = []
-    last_ms = _LAST_MS if until_lamport_ms is None else until_lamport_ms
     for place in list(_needs_of(state, message_id, last_ms)):
         state.needs.delete(sized_prefix(message_id) + place)
         waiter = state.known(id_of(place))
@@ -226,7 +240,7 @@ def _deliver(state: ChannelState, free: list[bytes]) -> None:
         kept = state.kept_waiting(place)
         known = state.known(message_id)
         _stop_waiting(state, place)
-        _enter(state, place, kept, is_named=known is not None and known.is_named)
+        _put(state, place, kept, is_named=known is not None and known.is_named)
         tell_delivered(state, place)
         for released in _released(state, message_id):
             heappush(free, released)

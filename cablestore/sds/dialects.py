@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from cablestore.errors import SdsError
 from cablestore.sds.hashes import javascript_hash, nim_hash, sha256_hash
 
 
@@ -101,13 +100,3 @@ NIM: Final = SdsDialect(
     logs_sync=True,
 )
 """The dialect of nim-sds as used in logos-delivery."""
-
-DIALECTS: Final = {dialect.name: dialect for dialect in (SPEC, NIM)}
-
-
-def dialect_named(name: str) -> SdsDialect:
-    """Return the dialect with this name. Raises SdsError if there is none."""
-    try:
-        return DIALECTS[name]
-    except KeyError:
-        raise SdsError(f"no dialect is called {name!r}: choose one of {', '.join(DIALECTS)}") from None

@@ -1,14 +1,9 @@
-"""Effects of a channel: what the application must do or should know, and their codes in the outbox. Pure.
-
-The outbox repeats no bytes of the log. It names a message of the log by its place, and adds the filter when the effect is read,
-so that the filter is that of the moment of sending.
-"""
+"""Effects of a channel: what the application must do or should know. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 from cablestore.sds.message import HistoryEntry, SdsMessage
 
@@ -108,29 +103,8 @@ class RepairRequested:
     entries: tuple[HistoryEntry, ...]
 
 
-Effect = (
-    Send
-    | Deliver
-    | DeliverEphemeral
-    | Acknowledged
-    | PossiblyAcknowledged
-    | Unacknowledged
-    | Missing
-    | Retrieve
-    | Lost
-    | RepairRequested
-)
-"""Entry of the outbox."""
+Told = Acknowledged | PossiblyAcknowledged | Unacknowledged | Missing | Retrieve | Lost | RepairRequested
+"""Effect without a message of its own."""
 
-SEND_LOGGED: Final = 1
-SEND_OTHER: Final = 2
-DELIVER: Final = 3
-DELIVER_EPHEMERAL: Final = 4
-ACKNOWLEDGED: Final = 5
-POSSIBLY_ACKNOWLEDGED: Final = 6
-UNACKNOWLEDGED: Final = 7
-MISSING: Final = 8
-RETRIEVE: Final = 9
-LOST: Final = 10
-REPAIR_REQUESTED: Final = 11
-"""Codes with which rows of the outbox begin."""
+Effect = Send | Deliver | DeliverEphemeral | Told
+"""Entry of the outbox."""

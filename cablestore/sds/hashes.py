@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import Final
 
 import mmh3
@@ -73,10 +74,7 @@ def _murmur3(units: list[int]) -> int:
 
 
 def _word(units: list[int]) -> int:
-    word = 0
-    for unit in reversed(units):
-        word = (word << 8 | unit) & _MASK
-    return word
+    return reduce(or_, (unit << 8 * at for at, unit in enumerate(units)), 0) & _MASK
 
 
 def _mixed(word: int) -> int:

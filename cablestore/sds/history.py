@@ -9,16 +9,18 @@ messages name a loose end until a member other than its sender has named it with
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Final
 
-from cablestore.sds import missing, sync_ids
+from cablestore.limits import MAX_SDS_SYNC_IDS
+from cablestore.protocol.keys import after_prefix
+from cablestore.sds import missing
 from cablestore.sds.effects import Reason
 from cablestore.sds.message import HistoryEntry, SdsMessage, message_id_of
 from cablestore.sds.outbox import tell_send_other
-from cablestore.sds.records import LooseEnd, MessageState, loose_end_of
+from cablestore.sds.records import Known, LooseEnd, MessageState, loose_end_of
+from cablestore.sds.shares import share_of
 from cablestore.sds.state import ChannelState
-from cablestore.sds.tables import place_of
+from cablestore.sds.tables import id_of, place_of, sized_prefix
 
 _LOOSE_ENDS_READ: Final = 1_024
 """How many loose ends are read to choose from for a sync message."""
@@ -38,7 +40,7 @@ def entries(state: ChannelState, places: Iterable[bytes]) -> tuple[HistoryEntry,
     """Return entries for messages of the log, in its order. They have senders only if repairs are on."""
     found = [state.kept(place).entry for place in sorted(places)]
     if state.settings.repair is None:
-        found = [replace(entry, sender_id=None) for entry in found]
+        found = [entry._replace(sender_id=None) for entry in found]
     return tuple(found)
 
 
@@ -65,12 +67,9 @@ def note_named(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
     if not state.counters.loose:
         return
     for entry in message.causal_history:
-        known = state.known(entry.message_id)
-        if known is not None and known.state is MessageState.LOGGED:
-            place = place_of(known.lamport_ms, entry.message_id)
-            row = state.loose.get(place)
-            if row is not None:
-                _note_named(state, place, loose_end_of(row), message.sender_id, now_ms)
+        place = state.logged_place(entry.message_id)
+        if place is not None and (row := state.loose.get(place)) is not None:
+            _note_named(state, place, loose_end_of(row), message.sender_id, now_ms)
 
 
 def _note_named(state: ChannelState, place: bytes, loose: LooseEnd, by: str, now_ms: int) -> None:
@@ -122,6 +121,25 @@ def _sync(state: ChannelState, unnamed: list[bytes], now_ms: int) -> None:
     )
     tell_send_other(state, message, Reason.SYNC)
     if state.settings.dialect.logs_sync:
-        sync_ids.remember(state, message)
+        remember_sync(state, message)
     for place in unnamed:
         _note_named(state, place, loose_end_of(state.loose.take(place)), state.sender_id, now_ms)
+
+
+def remember_sync(state: ChannelState, message: SdsMessage) -> None:
+    """Remember the id of a sync message, own or received. If its share has too many, forget the oldest.
+
+    In a dialect whose members log and name sync messages, nothing waits for one whose id is remembered. The newest ids of each
+    share are kept, so that a flood from one sender does not displace those of others.
+    """
+    prefix = sized_prefix(share_of(state, message.sender_id))
+    kept = state.sync_ids.some(prefix, after_prefix(prefix), MAX_SDS_SYNC_IDS)
+    if len(kept) == MAX_SDS_SYNC_IDS:
+        oldest, _ = kept[0]
+        message_id = id_of(oldest[len(prefix) :])
+        state.sync_ids.delete(oldest)
+        known = state.known(message_id)
+        if known is not None and known.state is MessageState.SYNC:
+            state.ids.delete(message_id.encode())
+    state.sync_ids.put(prefix + place_of(message.lamport_ms or 0, message.message_id), b"")
+    state.put_known(message.message_id, Known(MessageState.SYNC))

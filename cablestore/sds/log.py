@@ -26,11 +26,14 @@ from cablestore.index.memory import MemoryDB
 from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.protocol.keys import after_prefix
 from cablestore.sds.bloom import RollingFilter
-from cablestore.sds.channel import ChannelTransaction, Received
+from cablestore.sds.channel import ChannelTransaction
+from cablestore.sds.codec import encode
+from cablestore.sds.delivery import Received
 from cablestore.sds.effects import Effect
 from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.records import Counters, counters_of
 from cablestore.sds.settings import Settings
+from cablestore.sds.state import ChannelState
 from cablestore.sds.tables import STATE, Table, channel_ids, channel_prefix
 
 T = TypeVar("T", SdsMessage, HistoryEntry)
@@ -66,7 +69,14 @@ class CausalLog:
             raise NotAStoreError(f"there are no causal logs at {path}: a program makes them with CausalLog.open")
         try:
             path.mkdir(parents=True, exist_ok=True)
-            locked = _acquire(path)
+            # Before LevelDB opens the folder: if LevelDB refuses a second open, it drops the lock of the first.
+            locked = lock(
+                path / _OWNER,
+                lambda _: StoreLockedError(
+                    f"the causal logs at {path} are open already, and one process at a time can open them: "
+                    "close them there first"
+                ),
+            )
         except OSError as error:
             raise StorageError(f"the causal logs at {path} cannot be opened: {error.strerror}") from None
         try:
@@ -114,8 +124,12 @@ class CausalLog:
             return list(channel_ids(source))
 
     def status(self) -> list[ChannelStatus]:
-        """Return the status of each channel, also of those that are not open."""
-        return channel_statuses(self._database)
+        """Return the status of each channel, in the order of their ids, also of those that are not open.
+
+        This reads one row per channel.
+        """
+        with self._database.snapshot() as source:
+            return [_status(self._database, each, Table(source, each, STATE)) for each in channel_ids(source)]
 
     @contextmanager
     def batch(self, *, sync: bool = True) -> Iterator[None]:
@@ -172,12 +186,14 @@ class CausalLog:
             with self._database.snapshot() as source:
                 transaction = self._begin(source, channel)
                 yield transaction
-                if transaction.state.kept_filter is not None and not transaction.rows():
+                if transaction.state.kept_filter is not None and not transaction.state.rows():
                     self._filters[channel.channel_id] = transaction.state.kept_filter
 
     def _begin(self, source: SnapshotSource, channel: LogChannel) -> ChannelTransaction:
         rolling = self._filters.get(channel.channel_id)
-        return ChannelTransaction(source, channel.channel_id, channel.sender_id, channel.settings, rolling)
+        return ChannelTransaction(
+            ChannelState(source, channel.channel_id, channel.sender_id, channel.settings, rolling)
+        )
 
     def close(self) -> None:
         """Wait for the present event, then close. Effects that are not confirmed stay in the outbox."""
@@ -207,7 +223,7 @@ class _Batch:
             raise StorageError("an event of this batch failed in the middle, so nothing of the batch was written")
         rows: dict[bytes, bytes | None] = {}
         for transaction in self.transactions.values():
-            rows.update(transaction.rows())
+            rows.update(transaction.state.rows())
         return rows
 
 
@@ -247,7 +263,7 @@ class LogChannel:
     def receive(self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True) -> Received:
         """Take bytes from the transport. No content makes it raise."""
         with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
-            return transaction.receive(data, now_ms, retrieval_hint=retrieval_hint)
+            return transaction.receive(data, now_ms, retrieval_hint)
 
     def receive_all(self, data: Iterable[bytes], now_ms: int, *, sync: bool = True) -> list[Received]:
         """Take many messages, up to a thousand in one write. What was written before an error stays."""
@@ -261,9 +277,9 @@ class LogChannel:
     def retrieved(
         self, data: bytes, now_ms: int, *, retrieval_hint: bytes | None = None, sync: bool = True
     ) -> Received:
-        """Take bytes retrieved from a store: see `ChannelTransaction.retrieved`."""
+        """Take bytes retrieved from a store: as `receive`, but ignore old requests, and take own messages too."""
         with self._log._transaction(self, sync=sync) as transaction:  # noqa: SLF001
-            return transaction.retrieved(data, now_ms, retrieval_hint=retrieval_hint)
+            return transaction.receive(data, now_ms, retrieval_hint, retrieved=True)
 
     def met(self, message_ids: Iterable[str], *, sync: bool = True) -> None:
         """Treat dependencies as met: see `ChannelTransaction.met`."""
@@ -285,7 +301,7 @@ class LogChannel:
     def outbox(self, after: int = 0, most: int = MAX_SDS_EFFECTS_READ) -> list[tuple[int, Effect]]:
         """Return the first unconfirmed effects with numbers above `after`, in order."""
         with self._log._reading(self) as transaction:  # noqa: SLF001
-            return list(transaction.outbox(after, min(most, MAX_SDS_EFFECTS_READ)))
+            return transaction.outbox(after, min(most, MAX_SDS_EFFECTS_READ))
 
     def log(self, after: SdsMessage | None = None) -> Iterator[SdsMessage]:
         """Yield the log in its order, from the first message or after `after`.
@@ -296,9 +312,7 @@ class LogChannel:
 
     def log_from(self, lamport_ms: int) -> Iterator[SdsMessage]:
         """Yield the log in its order, from a Lamport time on: see `log`."""
-        yield from self._paged(
-            lambda transaction, last: transaction.log_from(lamport_ms) if last is None else transaction.log(last), None
-        )
+        yield from self._paged(lambda transaction, last: transaction.log(last, from_ms=lamport_ms), None)
 
     def newest(self, most: int = 50) -> list[SdsMessage]:
         """Return the last messages of the log, the last one first."""
@@ -311,9 +325,12 @@ class LogChannel:
             return transaction.message(message_id)
 
     def encoded(self, message_id: str) -> bytes | None:
-        """Return the bytes of a message of the log, None if it is not in the log. A store answers retrieval with them."""
-        with self._log._reading(self) as transaction:  # noqa: SLF001
-            return transaction.encoded(message_id)
+        """Return the bytes of a message of the log without its filter, None if it is not in the log.
+
+        A store answers retrieval with them.
+        """
+        message = self.message(message_id)
+        return None if message is None else encode(message, self.settings.dialect)
 
     def missing(self) -> Iterator[HistoryEntry]:
         """Yield the missing messages, which others named, in order of ids. A thousand are read at a time."""
@@ -332,7 +349,7 @@ class LogChannel:
     def counters(self) -> Counters:
         """Return the Lamport clock and the counts of messages."""
         with self._log._reading(self) as transaction:  # noqa: SLF001
-            return transaction.counters
+            return transaction.state.counters
 
     def due_ms(self) -> int | None:
         """Return when `tick` has something to do."""
@@ -342,16 +359,6 @@ class LogChannel:
 
 def _path_of(store_folder: Path | str) -> Path:
     return Path(store_folder).absolute() / CAUSAL_LOGS
-
-
-def _acquire(path: Path) -> int:
-    """Lock the folder before LevelDB opens it: if LevelDB refuses a second open, it drops the lock of the first."""
-    return lock(
-        path / _OWNER,
-        lambda _: StoreLockedError(
-            f"the causal logs at {path} are open already, and one process at a time can open them: close them there first"
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,12 +385,6 @@ class ChannelStatus:
     """The Lamport clock, close to milliseconds since 1970."""
     disk_size_bytes: int
     """Approximate size; the last writes may not be counted."""
-
-
-def channel_statuses(database: Database) -> list[ChannelStatus]:
-    """Return the status of each channel, in the order of their ids. This reads one row per channel."""
-    with database.snapshot() as source:
-        return [_status(database, channel_id, Table(source, channel_id, STATE)) for channel_id in channel_ids(source)]
 
 
 def _status(database: Database, channel_id: str, table: Table) -> ChannelStatus:

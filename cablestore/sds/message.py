@@ -6,7 +6,7 @@ import base64
 import hashlib
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from cablestore.errors import SdsError
 
@@ -28,8 +28,7 @@ class MessageKind(Enum):
     """It has content, and is not sent again if it is lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
+class HistoryEntry(NamedTuple):
     """Name of a message in a causal history or a repair request.
 
     `retrieval_hint` helps to fetch it, in a way that the application defines. `sender_id` is its author, which a repair needs

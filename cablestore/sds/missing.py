@@ -1,8 +1,8 @@
 """Missing messages, which others named: retrieved, requested, given up (SDS, "Incoming Buffer Sweep"; SDS-R). Pure.
 
-A repair is requested at T_req. If nobody answers, it is requested again after growing pauses. If another member requests the
-same, our request waits as if we had made it. The specification drops the request in both cases, so that the message is lost
-if the answer is lost.
+A repair is requested at T_req. If nobody answers, it is requested again after growing pauses. If another member
+requests the same, our request waits as if we had made it. The specification drops the request in both cases, so that
+the message is lost if the answer is lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Effects as rows of the outbox, and back. Pure."""
+"""Effects as rows of the outbox, and back. Pure.
+
+The outbox repeats no bytes of the log. It names a message of the log by its place, and adds the filter when the effect is read,
+so that the filter is that of the moment of sending.
+"""
 
 from __future__ import annotations
 
@@ -9,86 +13,71 @@ from cablestore.errors import CorruptStoreError
 from cablestore.index.packing import pack, unpack
 from cablestore.sds import effects
 from cablestore.sds.codec import encode
-from cablestore.sds.effects import (
-    Acknowledged,
-    Deliver,
-    DeliverEphemeral,
-    Effect,
-    Lost,
-    Missing,
-    PossiblyAcknowledged,
-    Reason,
-    RepairRequested,
-    Retrieve,
-    Send,
-    Unacknowledged,
-)
+from cablestore.sds.effects import Deliver, DeliverEphemeral, Effect, Reason, Send, Told
 from cablestore.sds.message import HistoryEntry, SdsMessage
-from cablestore.sds.records import entries_of, entry_parts
+from cablestore.sds.records import entries_of
 from cablestore.sds.state import ChannelState
 
-Told = Acknowledged | PossiblyAcknowledged | Unacknowledged | Missing | Retrieve | Lost | RepairRequested
-"""Effects without a message of their own: the row has all of it."""
-
-_CODES: Final[dict[type, int]] = {
-    Acknowledged: effects.ACKNOWLEDGED,
-    PossiblyAcknowledged: effects.POSSIBLY_ACKNOWLEDGED,
-    Unacknowledged: effects.UNACKNOWLEDGED,
-    Missing: effects.MISSING,
-    Retrieve: effects.RETRIEVE,
-    Lost: effects.LOST,
-    RepairRequested: effects.REPAIR_REQUESTED,
+_SEND_LOGGED: Final = 1
+_SEND_OTHER: Final = 2
+_DELIVER: Final = 3
+_DELIVER_EPHEMERAL: Final = 4
+_TOLD: Final[dict[int, type[Told]]] = {
+    5: effects.Acknowledged,
+    6: effects.PossiblyAcknowledged,
+    7: effects.Unacknowledged,
+    8: effects.Missing,
+    9: effects.Retrieve,
+    10: effects.Lost,
+    11: effects.RepairRequested,
 }
+"""Kinds with which rows of the outbox begin. A row of these has the attributes of the effect, in their order."""
+_TOLD_KINDS: Final = {told: kind for kind, told in _TOLD.items()}
 
 
 def tell(state: ChannelState, effect: Told) -> None:
     """Put an effect into the outbox."""
-    parts: list[Any]
-    if isinstance(effect, Missing | Lost):
-        parts = entry_parts([effect.entry])
-    elif isinstance(effect, Retrieve):
-        parts = [*entry_parts([effect.entry]), effect.attempt]
-    elif isinstance(effect, RepairRequested):
-        parts = [effect.message_id, entry_parts(effect.entries)]
-    elif isinstance(effect, PossiblyAcknowledged):
-        parts = [effect.message_id, effect.members, effect.doubt]
-    elif isinstance(effect, Unacknowledged):
-        parts = [effect.message_id, effect.sent, effect.is_possibly_acknowledged]
-    else:
-        parts = [effect.message_id]
-    state.append_effect(pack([_CODES[type(effect)], *parts]))
+    values = [getattr(effect, name) for name in effect.__slots__]
+    state.append_effect(pack([_TOLD_KINDS[type(effect)], *values]))
+
+
+def _unpacked(value: Any) -> Any:
+    """Return an attribute: a list is an entry, a list of lists are entries."""
+    if not isinstance(value, list):
+        return value
+    return entries_of(value) if isinstance(value[0], list) else HistoryEntry(*value)
 
 
 def tell_delivered(state: ChannelState, place: bytes) -> None:
     """Put the delivery of the message at a place of the log into the outbox."""
-    state.append_effect(pack([effects.DELIVER, place]))
+    state.append_effect(pack([_DELIVER, place]))
 
 
 def tell_ephemeral(state: ChannelState, message: SdsMessage) -> None:
     """Put the delivery of an ephemeral message into the outbox."""
-    state.append_effect(pack([effects.DELIVER_EPHEMERAL, message.sender_id, message.message_id, message.content]))
+    state.append_effect(pack([_DELIVER_EPHEMERAL, message.sender_id, message.message_id, message.content]))
 
 
 def tell_send(state: ChannelState, place: bytes, reason: Reason, requests: tuple[HistoryEntry, ...] = ()) -> None:
     """Put the sending of the message at a place of the log into the outbox."""
-    state.append_effect(pack([effects.SEND_LOGGED, reason.value, place, entry_parts(requests)]))
+    state.append_effect(pack([_SEND_LOGGED, reason.value, place, requests]))
 
 
 def tell_send_other(state: ChannelState, message: SdsMessage, reason: Reason) -> None:
     """Put the sending of a message that is in no log into the outbox."""
-    history, requests = entry_parts(message.causal_history), entry_parts(message.repair_request)
+    history, requests = message.causal_history, message.repair_request
     parts = [message.message_id, message.lamport_ms, history, requests, message.content]
-    state.append_effect(pack([effects.SEND_OTHER, reason.value, *parts]))
+    state.append_effect(pack([_SEND_OTHER, reason.value, *parts]))
 
 
 def effect_of(state: ChannelState, row: bytes) -> Effect:
     """Return the effect of a row, with the messages that it names read from the state."""
-    code, *parts = unpack(row)
-    if code == effects.SEND_LOGGED:
+    kind, *parts = unpack(row)
+    if kind == _SEND_LOGGED:
         reason, place, requests = parts
         message = replace(state.kept(place).message, repair_request=entries_of(requests))
         return _send(state, message, Reason(reason))
-    if code == effects.SEND_OTHER:
+    if kind == _SEND_OTHER:
         reason, message_id, lamport_ms, history, requests, content = parts
         message = SdsMessage(
             message_id,
@@ -100,12 +89,16 @@ def effect_of(state: ChannelState, row: bytes) -> Effect:
             content=content,
         )
         return _send(state, message, Reason(reason))
-    if code == effects.DELIVER:
+    if kind == _DELIVER:
         return Deliver(state.kept(parts[0]).message)
-    if code == effects.DELIVER_EPHEMERAL:
+    if kind == _DELIVER_EPHEMERAL:
         sender_id, message_id, content = parts
         return DeliverEphemeral(SdsMessage(message_id, state.channel_id, sender_id, content=content))
-    return _told(code, parts)
+    if kind in _TOLD:
+        return _TOLD[kind](*map(_unpacked, parts))
+    raise CorruptStoreError(
+        f"a row of the outbox has the unknown kind {kind}: use the newer version of cablestore that wrote it"
+    )
 
 
 def _send(state: ChannelState, message: SdsMessage, reason: Reason) -> Send:
@@ -113,22 +106,3 @@ def _send(state: ChannelState, message: SdsMessage, reason: Reason) -> Send:
     if message.sender_id == state.sender_id and reason is not Reason.EPHEMERAL:
         message = replace(message, bloom_filter=state.filter.wire())
     return Send(message.message_id, reason, encode(message, state.settings.dialect))
-
-
-def _told(code: int, parts: list[Any]) -> Effect:
-    if code == effects.ACKNOWLEDGED:
-        return Acknowledged(*parts)
-    if code == effects.POSSIBLY_ACKNOWLEDGED:
-        return PossiblyAcknowledged(*parts)
-    if code == effects.UNACKNOWLEDGED:
-        return Unacknowledged(*parts)
-    if code == effects.REPAIR_REQUESTED:
-        return RepairRequested(parts[0], entries_of(parts[1]))
-    entry = entries_of(parts[:1])[0]
-    if code == effects.RETRIEVE:
-        return Retrieve(entry, parts[1])
-    if code in {effects.MISSING, effects.LOST}:
-        return (Missing if code == effects.MISSING else Lost)(entry)
-    raise CorruptStoreError(
-        f"a row of the outbox has the unknown kind {code}: use the newer version of cablestore that wrote it"
-    )

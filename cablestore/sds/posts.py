@@ -19,11 +19,11 @@ from cablestore.limits import MAX_SDS_BATCH, MAX_SDS_EFFECTS_READ
 from cablestore.protocol.body import JOIN, TEXT, TOPIC
 from cablestore.protocol.crypto import HASH_SIZE_BYTES, post_hash
 from cablestore.protocol.post import Post
-from cablestore.sds.channel import Received, ReceiveResult
 from cablestore.sds.codec import decode, encode
+from cablestore.sds.delivery import Received, ReceiveResult
 from cablestore.sds.effects import Deliver, Effect, Missing, Retrieve
 from cablestore.sds.log import CausalLog, LogChannel
-from cablestore.sds.message import SdsMessage
+from cablestore.sds.message import HistoryEntry, SdsMessage
 from cablestore.sds.settings import Settings
 from cablestore.store.store import CableStore
 
@@ -104,10 +104,7 @@ class PostChannel:
         posts = [effect.message.content or b"" for _, effect in effects if isinstance(effect, Deliver)]
         if posts:
             self._store.ingest(posts, sync=True)
-        missing = [effect.entry.message_id for _, effect in effects if isinstance(effect, Missing | Retrieve)]
-        here = [message_id for message_id in missing if self._is_stored(message_id)]
-        if here:
-            self.channel.met(here)
+        self._meet(effect.entry for _, effect in effects if isinstance(effect, Missing | Retrieve))
         return effects
 
     def confirm(self, sequence: int) -> None:
@@ -119,8 +116,12 @@ class PostChannel:
 
         Call this after a reconciliation or the import of an archive.
         """
-        here = [entry.message_id for entry in self.channel.missing() if self._is_stored(entry.message_id)]
-        self.channel.met(here)
+        return self._meet(self.channel.missing())
+
+    def _meet(self, missing: Iterable[HistoryEntry]) -> int:
+        here = [entry.message_id for entry in missing if self._post(entry.message_id) is not None]
+        if here:
+            self.channel.met(here)
         return len(here)
 
     def outlines(self, from_ms: int = 0, after: bytes | None = None, most: int = MAX_SDS_BATCH) -> list[bytes]:
@@ -169,9 +170,6 @@ class PostChannel:
         """
         data = ask(message_id)
         return None if data is None else self.channel.retrieved(data, now_ms)
-
-    def _is_stored(self, message_id: str) -> bool:
-        return self._post(message_id) is not None
 
     def _post(self, message_id: str) -> Post | None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -66,11 +66,6 @@ def known_of(row: bytes | None) -> Known | None:
         ) from None
 
 
-def entry_parts(entries: Iterable[HistoryEntry]) -> list[list[str | bytes | None]]:
-    """Return entries as they are packed."""
-    return [[entry.message_id, entry.retrieval_hint, entry.sender_id] for entry in entries]
-
-
 def entries_of(parts: Iterable[list[Any]]) -> tuple[HistoryEntry, ...]:
     """Return packed entries."""
     return tuple([HistoryEntry(*part) for part in parts])
@@ -85,7 +80,7 @@ class KeptMessage(NamedTuple):
     def packed(self) -> bytes:
         """Return the row."""
         message = self.message
-        return pack([message.sender_id, entry_parts(message.causal_history), message.content, self.retrieval_hint])
+        return pack([message.sender_id, message.causal_history, message.content, self.retrieval_hint])
 
     @property
     def entry(self) -> HistoryEntry:
@@ -145,7 +140,7 @@ class Gap:
     def packed(self) -> bytes:
         """Return the row."""
         parts = [self.retrieve_ms, self.retrieved, self.lost_ms, self.request_ms, self.requested, self.told_by]
-        return pack([*entry_parts([self.entry])[0], *parts])
+        return pack([*self.entry, *parts])
 
 
 def gap_of(row: bytes) -> Gap:
@@ -204,18 +199,17 @@ class Counters:
 
     def packed(self) -> bytes:
         """Return the row."""
-        return pack([getattr(self, name) for name in _COUNTER_NAMES])
+        return pack([getattr(self, name) for name in self.__slots__])
 
 
-_COUNTER_NAMES: Final = tuple(each.name for each in fields(Counters))
-_FIRST_COUNTERS: Final = _COUNTER_NAMES.index("senders")
+_FIRST_COUNTERS: Final = Counters.__slots__.index("senders")
 """Number of counters in the first version that kept logs."""
 
 
 def counters_of(row: bytes) -> Counters:
     """Return the value of a row."""
     values = unpack(row)
-    if not isinstance(values, list) or not _FIRST_COUNTERS <= len(values) <= len(_COUNTER_NAMES):
+    if not isinstance(values, list) or not _FIRST_COUNTERS <= len(values) <= len(Counters.__slots__):
         raise CorruptStoreError(
             "a causal log was written by another version of cablestore, or its state is damaged. "
             "Remove the folder sds and fetch the channel from its members"

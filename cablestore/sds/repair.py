@@ -18,8 +18,8 @@ _PARTICIPANTS_PER_GROUP: Final = 128
 class RepairParameters:
     """Parameters of repairs, the same for all members of a channel.
 
-    A repair is requested `t_min_ms` to `t_max_ms` after the message was missed, and answered within `t_max_ms` by one of
-    `groups` groups. The defaults are those of @waku/sds. Raises SdsError for values that are impossible.
+    A repair is requested `t_min_ms` to `t_max_ms` after the message was missed, and answered within `t_max_ms` by one
+    of `groups` groups. The defaults are those of @waku/sds. Raises SdsError for values that are impossible.
     """
 
     t_min_ms: int = 30_000

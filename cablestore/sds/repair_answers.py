@@ -7,10 +7,9 @@ from cablestore.sds import missing
 from cablestore.sds.effects import Reason
 from cablestore.sds.message import SdsMessage
 from cablestore.sds.outbox import tell_send
-from cablestore.sds.records import MessageState
 from cablestore.sds.repair import is_in_response_group, response_delay_ms
 from cablestore.sds.state import ChannelState
-from cablestore.sds.tables import place_of, time_part
+from cablestore.sds.tables import time_part
 
 
 def note_requests(state: ChannelState, message: SdsMessage, now_ms: int) -> None:
@@ -22,17 +21,17 @@ def note_requests(state: ChannelState, message: SdsMessage, now_ms: int) -> None
         return
     for entry in message.repair_request:
         missing.requested_by_another(state, entry.message_id, now_ms)
-        known = state.known(entry.message_id)
-        if known is not None and known.state is MessageState.LOGGED:
-            _note(state, entry.message_id, known.lamport_ms, now_ms)
+        place = state.logged_place(entry.message_id)
+        if place is not None:
+            _note(state, place, now_ms)
 
 
-def _note(state: ChannelState, message_id: str, lamport_ms: int, now_ms: int) -> None:
-    part, counters, parameters = message_id.encode(), state.counters, state.settings.repair
+def _note(state: ChannelState, place: bytes, now_ms: int) -> None:
+    part, counters, parameters = place[8:], state.counters, state.settings.repair
     if parameters is None or counters.answers >= MAX_SDS_ANSWERS or state.answers.get(part) is not None:
         return
-    sender_id = state.kept(place_of(lamport_ms, message_id)).message.sender_id
-    who = (state.sender_id, sender_id, message_id, parameters, state.settings.dialect)
+    message = state.kept(place).message
+    who = (state.sender_id, message.sender_id, message.message_id, parameters, state.settings.dialect)
     if not is_in_response_group(*who):
         return
     due_ms = now_ms + response_delay_ms(*who)
@@ -60,7 +59,6 @@ def answer_due(state: ChannelState, now_ms: int) -> None:
     for part, _ in state.answer.some(b"", time_part(now_ms + 1), MAX_SDS_TIMERS):
         due, message_part = part[:8], part[8:]
         _forget(state, message_part, due)
-        message_id = message_part.decode()
-        known = state.known(message_id)
-        if known is not None and known.state is MessageState.LOGGED:
-            tell_send(state, place_of(known.lamport_ms, message_id), Reason.REPAIR)
+        place = state.logged_place(message_part.decode())
+        if place is not None:
+            tell_send(state, place, Reason.REPAIR)

@@ -30,7 +30,8 @@ class Backoff:
     def __post_init__(self) -> None:
         if not 1 <= self.first_ms <= self.longest_ms:
             raise SdsError(
-                f"a backoff must go from at least 1 ms up to as much or more, not from {self.first_ms} to {self.longest_ms}"
+                f"a backoff must go from at least 1 ms up to as much or more, not from {self.first_ms} to "
+                f"{self.longest_ms}"
             )
 
     def after_ms(self, attempts: int) -> int:
@@ -40,7 +41,7 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a channel. All members must have the same `dialect`, `check`, `filter` and `repair`; the rest is each one's own.
+    """Settings of a channel. All members must agree on `dialect`, `check`, `filter` and `repair`, and on no others.
 
     Every time is in milliseconds.
     """

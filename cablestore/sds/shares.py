@@ -1,7 +1,7 @@
 """Shares of a channel's room, and what is dropped when there is no room: the largest share loses first. Pure.
 
-Each sender whose messages entered the log has its own share, up to MAX_SDS_SHARES senders. All others have one share together:
-names cost nothing, so invented names must not get more room than one member.
+Each sender whose messages entered the log has its own share, up to MAX_SDS_SHARES senders. All others have one share
+together: names cost nothing, so invented names must not get more room than one member.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def share_of(state: ChannelState, sender_id: str) -> str:
 
 
 def losers(claims: Iterable[Claim], surplus: int) -> set[bytes]:
-    """Return the keys to drop so that `surplus` becomes free: from the fullest share its largest claims, the last first."""
+    """Return the keys to drop so that `surplus` becomes free: the fullest share's largest claims, the last first."""
     held: defaultdict[str, int] = defaultdict(int)
     sizes: defaultdict[str, list[tuple[int, bytes]]] = defaultdict(list)
     for key, share, size in claims:

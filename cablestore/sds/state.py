@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -12,7 +11,7 @@ from cablestore.sds import tables
 from cablestore.sds.bloom import RollingFilter
 from cablestore.sds.records import Counters, KeptMessage, Known, MessageState, counters_of, kept_of, known_of
 from cablestore.sds.settings import Settings
-from cablestore.sds.tables import Table, id_of, lamport_of, time_part
+from cablestore.sds.tables import Table, id_of, lamport_of, place_of, time_part
 
 _ONLY: Final = b""
 """The key part of a table's only row."""
@@ -31,7 +30,7 @@ class ChannelState:
         channel_id: str,
         sender_id: str,
         settings: Settings,
-        rolling: RollingFilter | None = None,
+        rolling: RollingFilter | None,
     ) -> None:
         self.channel_id: Final = channel_id
         self.sender_id: Final = sender_id
@@ -53,14 +52,18 @@ class ChannelState:
         self.lost: Final = self._table(source, tables.LOST)
         self.request: Final = self._table(source, tables.REQUEST)
         self.answer: Final = self._table(source, tables.ANSWER)
+        self.timers: Final = (self.resend, self.retrieve, self.lost, self.request, self.answer)
         self._blocks: Final = self._table(source, tables.FILTER)
         self._only: Final = self._table(source, tables.STATE)
         row = self._only.get(_ONLY)
-        self.counters: Final = self._new_counters() if row is None else counters_of(row)
+        self.counters: Final = (
+            Counters(sender_id, settings.dialect.name, settings.filter.bits, settings.filter.hashes)
+            if row is None
+            else counters_of(row)
+        )
         self._before = row
-        self.first_effect: Final = self.counters.next_effect
-        """The number of the first effect of these events."""
-        self._filter = rolling
+        self.kept_filter = rolling
+        """The filter, if it was needed: after `rows` it is that of the state after the write."""
         self._newest: list[bytes] | None = None
         self.reviewed: tuple[tuple[int, int, int], list[tuple[bytes, tuple[int, ...]]]] | None = None
         """Own messages that filters are compared with in this write: see `acknowledgements`."""
@@ -70,10 +73,6 @@ class ChannelState:
         table = Table(source, self.channel_id, name)
         self._tables.append(table)
         return table
-
-    def _new_counters(self) -> Counters:
-        settings = self.settings
-        return Counters(self.sender_id, settings.dialect.name, settings.filter.bits, settings.filter.hashes)
 
     def _check_sender(self) -> None:
         found = self.counters.sender_id
@@ -88,11 +87,11 @@ class ChannelState:
     @property
     def filter(self) -> RollingFilter:
         """The filter of received ids. If its parameters have changed, it is made again from the newest messages of the log."""
-        if self._filter is None:
+        if self.kept_filter is None:
             counters, settings = self.counters, self.settings
             shape = (settings.dialect.name, settings.filter.bits, settings.filter.hashes)
             if shape == (counters.dialect, counters.filter_bits, counters.filter_hashes):
-                self._filter = RollingFilter(
+                self.kept_filter = RollingFilter(
                     settings.filter,
                     settings.dialect,
                     newer_slot=counters.newer_slot,
@@ -100,8 +99,8 @@ class ChannelState:
                     read_block=self._blocks.get,
                 )
             else:
-                self._filter = self._new_filter()
-        return self._filter
+                self.kept_filter = self._new_filter()
+        return self.kept_filter
 
     def _new_filter(self) -> RollingFilter:
         counters, settings = self.counters, self.settings
@@ -125,6 +124,13 @@ class ChannelState:
         """Tell whether a message is in the log or waiting."""
         known = self.known(message_id)
         return known is not None and known.state in {MessageState.LOGGED, MessageState.WAITING}
+
+    def logged_place(self, message_id: str) -> bytes | None:
+        """Return the place of a message in the log, None if it is not in the log."""
+        known = self.known(message_id)
+        if known is None or known.state is not MessageState.LOGGED:
+            return None
+        return place_of(known.lamport_ms, message_id)
 
     def put_known(self, message_id: str, known: Known) -> None:
         """Set the state of an id."""
@@ -180,11 +186,11 @@ class ChannelState:
     # --- the write -------------------------------------------------------------------------------------
 
     def rows(self) -> dict[bytes, bytes | None]:
-        """Return all changes, with the filter's blocks, for one atomic write."""
-        if self._filter is not None:
-            self.counters.newer_slot = self._filter.newer_slot
-            self.counters.newer_count = self._filter.newer_count
-            for part, block in self._filter.changed_blocks():
+        """Return all changes, None for deleted rows, with the filter's blocks. Write them all at once, or not at all."""
+        if self.kept_filter is not None:
+            self.counters.newer_slot = self.kept_filter.newer_slot
+            self.counters.newer_count = self.kept_filter.newer_count
+            for part, block in self.kept_filter.changed_blocks():
                 self._blocks.put(part, block)
         row = self.counters.packed()
         if row != self._before:
@@ -193,12 +199,3 @@ class ChannelState:
         for table in self._tables:
             changed.update(table.changes)
         return changed
-
-    @property
-    def kept_filter(self) -> RollingFilter | None:
-        """The filter, if it was needed, for the state after the write."""
-        return self._filter
-
-    def timers(self) -> Iterator[Table]:
-        """Yield the tables of timers."""
-        yield from (self.resend, self.retrieve, self.lost, self.request, self.answer)

@@ -6,6 +6,7 @@ A key is `!`, the escaped id of the channel, `!`, the table, `!`, and a part tha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from cablestore.errors import CorruptStoreError
@@ -48,27 +49,6 @@ RETRIEVE: Final = b"due-retrieve"
 LOST: Final = b"due-lost"
 REQUEST: Final = b"due-request"
 ANSWER: Final = b"due-answer"
-
-ALL: Final = (
-    STATE,
-    LOG,
-    IDS,
-    OUTGOING,
-    WAITING,
-    NEEDS,
-    MISSING,
-    LOOSE,
-    ANSWERS,
-    FILTER,
-    OUTBOX,
-    SENDERS,
-    SYNC_IDS,
-    RESEND,
-    RETRIEVE,
-    LOST,
-    REQUEST,
-    ANSWER,
-)
 
 
 def time_part(time_ms: int) -> bytes:
@@ -114,19 +94,19 @@ def channel_prefix(channel_id: str) -> bytes:
 class Table:
     """Rows of one kind. Each table has its own changes, so that sorting them costs the other tables nothing."""
 
-    __slots__ = ("_overlay", "_prefix", "_size", "_stop", "changes", "get_row")
+    __slots__ = ("_get", "_prefix", "_scan", "_stop", "changes")
 
     def __init__(self, source: Source, channel_id: str, name: bytes) -> None:
         self._prefix = channel_prefix(channel_id) + name + SEPARATOR
-        self._size = len(self._prefix)
         self._stop = after_prefix(self._prefix)
-        self._overlay = Overlay(source)
-        self.changes: Final = self._overlay.changes
-        self.get_row: Final = self._overlay.get
+        overlay = Overlay(source)
+        self.changes: Final = overlay.changes
+        self._get = overlay.get
+        self._scan = overlay.scan
 
     def get(self, part: bytes) -> bytes | None:
         """Return the row at a part, None if there is none."""
-        return self.get_row(self._prefix + part)
+        return self._get(self._prefix + part)
 
     def put(self, part: bytes, value: bytes) -> None:
         """Put a row."""
@@ -150,20 +130,11 @@ class Table:
         self, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False, most: int = 0
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield parts and rows from `start` to below `stop`. `most` is a hint. Do not change the table while iterating."""
-        prefix, size = self._prefix, self._size
+        prefix, size = self._prefix, len(self._prefix)
         last = self._stop if stop is None else prefix + stop
-        for key, value in self._overlay.scan(prefix + start, last, reverse=reverse, at_once=most):
+        for key, value in self._scan(prefix + start, last, reverse=reverse, at_once=most):
             yield key[size:], value
 
     def some(self, start: bytes, stop: bytes | None, most: int) -> list[tuple[bytes, bytes]]:
         """Return at most `most` rows of a range. The table may be changed while iterating over them."""
-        found = []
-        for row in self.rows(start, stop, most=most):
-            found.append(row)
-            if len(found) >= most:
-                break
-        return found
-
-    def first(self, *, reverse: bool = False) -> tuple[bytes, bytes] | None:
-        """Return the first row, or the last."""
-        return next(self.rows(reverse=reverse, most=1), None)
+        return list(islice(self.rows(start, stop, most=most), most))

@@ -15,15 +15,9 @@ after the post's own and can be reached only through posts that claim to be olde
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from cablestore import limits
 from cablestore.index.reader import Reader
-
-
-class _Node(NamedTuple):
-    timestamp_ms: int
-    links: tuple[bytes, ...]
+from cablestore.index.tombstone import Skeleton
 
 
 def causal_order(
@@ -40,32 +34,29 @@ def causal_order(
     return sorted(hashes, key=lambda digest: (*places.get(digest, (0, 0)), digest))
 
 
-def _history(reader: Reader, hashes: list[bytes], oldest_ms: int) -> dict[bytes, _Node]:
+def _history(reader: Reader, hashes: list[bytes], oldest_ms: int) -> dict[bytes, Skeleton]:
     """Load the posts and what they reach, back to `oldest_ms`, deleted posts included."""
-    nodes: dict[bytes, _Node] = {}
+    nodes: dict[bytes, Skeleton] = {}
     upcoming = list(reversed(hashes))
     while upcoming and len(nodes) < limits.MAX_CAUSAL_POSTS:
         digest = upcoming.pop()
-        if digest in nodes:
-            continue
-        node = _load(reader, digest)
-        if node is None:
-            continue
-        nodes[digest] = node
-        if node.timestamp_ms >= oldest_ms:
-            upcoming += node.links
+        if digest not in nodes and (node := known_skeleton(reader, digest)) is not None:
+            nodes[digest] = node
+            if node.timestamp_ms >= oldest_ms:
+                upcoming += node.links
     return nodes
 
 
-def _load(reader: Reader, digest: bytes) -> _Node | None:
+def known_skeleton(reader: Reader, digest: bytes) -> Skeleton | None:
+    """Return the type, time, channel and links of a post that is stored or deleted, None if it is unknown."""
     post = reader.post(digest)
     if post is not None:
-        return _Node(post.timestamp_ms, post.links)
+        return Skeleton.of(post)
     stone = reader.burial(digest)
-    return None if stone is None or stone.skeleton is None else _Node(stone.skeleton.timestamp_ms, stone.skeleton.links)
+    return None if stone is None else stone.skeleton
 
 
-def _place(digest: bytes, nodes: dict[bytes, _Node], places: dict[bytes, tuple[int, int]]) -> None:
+def _place(digest: bytes, nodes: dict[bytes, Skeleton], places: dict[bytes, tuple[int, int]]) -> None:
     """Compute (effective time, steps) of a post, after those of all that it links to. Without recursion."""
     stack = [digest]
     while stack:

@@ -7,7 +7,7 @@ back make another generation live; one that is worth keeping stays in the folder
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -21,7 +21,7 @@ from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.check import CheckReport
 from cablestore.index.engine import Engine, build_generation, read_meta, remove_replaced
-from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder
+from cablestore.index.folder import FORMAT, Folder
 from cablestore.index.leveldb import LevelDB, Tuning, salvaged
 from cablestore.index.parallel import Origin, check_database, rebuild_database, rebuild_into
 from cablestore.index.reader import Reader
@@ -30,7 +30,7 @@ from cablestore.index.view import Catalog
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
-from cablestore.store.key_file import StoreIdentity, unseal_of, unseal_with
+from cablestore.store.key_file import StoreIdentity, unseal_of
 from cablestore.views import CATALOG
 from cablestore.views.data import VIEW as DATA
 
@@ -102,7 +102,8 @@ class ClosedStore:
             origin = self._origin(folder)
             where = str(folder.path)
             try:
-                meta.require_views(_meta_on_disk(folder), self._catalog, where, drop_views)
+                with open_reader(folder, old) as (_, live):
+                    meta.require_views(live.get(meta.META_KEY), self._catalog, where, drop_views)
                 report = build_generation(
                     folder, partial(rebuild_database, origin, self._catalog, row, progress, processes)
                 )
@@ -123,11 +124,8 @@ class ClosedStore:
         Without a number of `processes` a large store is checked in as many as there are cores.
         """
         with self._locked() as folder:
-            database = LevelDB(folder.database_path)
-            try:
+            with closing(LevelDB(folder.database_path)) as database:
                 value = read_meta(database, folder)
-            finally:
-                database.close()
             meta.check_meta(value, self._catalog, folder.header.dialect, str(folder.path))
             meta.require_views(value, self._catalog, str(folder.path))
             with folder.scratch() as scratch:
@@ -155,10 +153,8 @@ class ClosedStore:
             any_views=filters is None,
             allow_missing_views=True,
         )
-        try:
+        with closing(engine):
             return export_store(engine, Path(out), filters=filters, progress=progress)
-        finally:
-            engine.close()
 
     def generations(self) -> list[Generation]:
         """Return the generations, oldest first."""
@@ -177,8 +173,8 @@ class ClosedStore:
             _require_kept(folder, generation)
             dialect = folder.header.dialect
             with (
-                open_reader(folder, folder.header.generation) as (_, live),
-                open_reader(folder, generation) as (old, before),
+                open_reader(folder, folder.header.generation, self._identity) as (_, live),
+                open_reader(folder, generation, self._identity) as (old, before),
             ):
                 value = before.get(meta.META_KEY)
                 if value is not None:
@@ -206,8 +202,7 @@ class ClosedStore:
         given one. Other generations stay as they are. Raises NotAStoreError for a generation that is not there or is
         unfinished, or if the dialect is needed, FormatError for a dialect that is not the database's.
         """
-        folder = Folder.open_without_header(self.path, generation)
-        try:
+        with closing(Folder.open_without_header(self.path, generation)) as folder:
             said, posts = _read_whole(folder.database_path)
             known = said or self._dialect
             if known is None:
@@ -220,8 +215,6 @@ class ClosedStore:
                     f"{self._dialect.name}"
                 )
             folder.restore(known)
-        finally:
-            folder.close()
         return posts
 
     def _locked(self) -> AbstractContextManager[Folder]:
@@ -231,35 +224,18 @@ class ClosedStore:
         return Origin(folder.database_path, folder.header.dialect, unseal_of(self._identity, self.path))
 
 
-@contextmanager
-def locked_folder(path: Path, *, create: bool = False, dialect: Dialect | None = None) -> Iterator[Folder]:
-    """Lock the folder of a closed store. `create` makes it if it is missing."""
-    folder = Folder.open(path, create=create, dialect=dialect)
-    try:
-        yield folder
-    finally:
-        folder.close()
+def locked_folder(
+    path: Path, *, create: bool = False, dialect: Dialect | None = None
+) -> AbstractContextManager[Folder]:
+    """Lock the folder of a closed store, for a `with`. `create` makes it if it is missing."""
+    return closing(Folder.open(path, create=create, dialect=dialect))
 
 
 @contextmanager
-def open_reader(folder: Folder, generation: str) -> Iterator[tuple[LevelDB, Reader]]:
-    """Open one generation of a locked store."""
-    database = LevelDB(folder.path / generation)
-    try:
-        with database.snapshot() as state:
-            yield database, Reader(state, folder.header.dialect, partial(unseal_with, folder.path / IDENTITY_FILE))
-    finally:
-        database.close()
-
-
-def _meta_on_disk(folder: Folder) -> bytes | None:
-    """Return the meta row of the live database of a locked store, None if there is none."""
-    database = LevelDB(folder.database_path)
-    try:
-        with database.snapshot() as state:
-            return state.get(meta.META_KEY)
-    finally:
-        database.close()
+def open_reader(folder: Folder, generation: str, identity: Identity | None = None) -> Iterator[tuple[LevelDB, Reader]]:
+    """Open one generation of a locked store. `identity` is used instead of the key file."""
+    with closing(LevelDB(folder.path / generation)) as database, database.snapshot() as state:
+        yield database, Reader(state, folder.header.dialect, StoreIdentity(identity, folder.path).unseal)
 
 
 def _describe(folder: Folder, name: str) -> Generation:
@@ -276,13 +252,9 @@ def _read_whole(path: Path) -> tuple[Dialect | None, int | None]:
     """Return the dialect and the number of posts of a database, None for what cannot be read."""
     dialect = None
     try:
-        database = LevelDB(path)
-        try:
-            with database.snapshot() as state:
-                dialect = meta.dialect_of(state.get(meta.META_KEY), FORMAT, str(path))
-                posts = sum(1 for prefix in DATA.prefixes for _ in state.scan(prefix, after_prefix(prefix)))
-        finally:
-            database.close()
+        with closing(LevelDB(path)) as database, database.snapshot() as state:
+            dialect = meta.dialect_of(state.get(meta.META_KEY), FORMAT, str(path))
+            posts = sum(1 for prefix in DATA.prefixes for _ in state.scan(prefix, after_prefix(prefix)))
     except CorruptStoreError:
         return dialect, None
     return dialect, None if dialect is None else posts

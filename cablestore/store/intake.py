@@ -10,7 +10,7 @@ from cablestore import limits
 from cablestore.errors import DecodeError, InvalidPostError, UnknownPostTypeError
 from cablestore.index.batches import batches
 from cablestore.index.signatures import SignatureVerifier, VerifyingBatch
-from cablestore.index.verdict import Outcome, Verdict
+from cablestore.index.verdict import Outcome, Verdict, too_far_ahead
 from cablestore.protocol.crypto import Identity, post_hash
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.post import Post, decode_post
@@ -122,8 +122,7 @@ class Intake:
 
     def _refusal(self, post: Post, newest_ms: int) -> Outcome | None:
         if post.timestamp_ms >= newest_ms:
-            reason = f"it is dated {post.timestamp_ms}; posts must be dated before {newest_ms}"
-            return Outcome(post.hash, Verdict.TOO_FAR_AHEAD, reason)
+            return Outcome(post.hash, Verdict.TOO_FAR_AHEAD, too_far_ahead(post.timestamp_ms, newest_ms))
         if post.is_local_only:
             identity = self.identity()
             if identity is None or identity.public_key != post.author:

@@ -53,8 +53,8 @@ class StoreIdentity:
                 self._keep(identity)
             elif known != identity:
                 raise IdentityError(
-                    f"the store already has the identity {known.public_key.hex()}. Posts that it sealed would be lost with "
-                    "another key: use a new store"
+                    f"the store already has the identity {known.public_key.hex()}. Posts that it sealed would be lost "
+                    "with another key: use a new store"
                 )
 
     def _keep(self, identity: Identity) -> None:

@@ -26,7 +26,7 @@ from cablestore.protocol.body import TYPE_NAMES, Info, Text
 from cablestore.protocol.dialect import RESERVED_CHANNELS
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
-from cablestore.store.causal_order import causal_order
+from cablestore.store.causal_order import causal_order, known_skeleton
 from cablestore.views import activity, channel_state, channel_topic, links, membership, messages, user_info
 from cablestore.views import author as author_view
 
@@ -247,17 +247,14 @@ class Queries(ABC):
         """Yield the hashes that posts of a channel link to and that the store has never seen."""
         with self._reading() as reader:
             for digest in links.missing(reader, reader.dialect.channel_id(channel)):
-                if reader.post(digest) is None and reader.burial(digest) is None:
+                if known_skeleton(reader, digest) is None:
                     yield digest
 
     def links(self, digest: bytes) -> tuple[bytes, ...]:
         """Return the hashes that a post links to, () if it is unknown. A deleted post has its links still."""
         with self._reading() as reader:
-            post = reader.post(digest)
-            if post is not None:
-                return post.links
-            stone = reader.burial(digest)
-            return stone.skeleton.links if stone is not None and stone.skeleton is not None else ()
+            known = known_skeleton(reader, digest)
+            return () if known is None else known.links
 
     def linking(self, digest: bytes) -> list[bytes]:
         """Return the hashes of the posts that link to this one, deleted ones included."""

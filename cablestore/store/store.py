@@ -254,7 +254,7 @@ class CableStore(Queries):
     # --- own posts -----------------------------------------------------------------------------
 
     def delete(self, hashes: bytes | Iterable[bytes], *, sync: bool = True) -> list[Post]:
-        """Delete own posts, here and on peers that receive the deletion. Returns the post/delete, several for many hashes.
+        """Delete own posts, here and on peers that get the deletion. Returns the post/delete, several for many hashes.
 
         The post of a hash may be missing: the deletion waits for it. Local-only posts are discarded instead, because a
         post/delete would reveal their hash. Raises InvalidPostError for posts of others and for deletions.
@@ -324,7 +324,10 @@ class CableStore(Queries):
     # --- removing without a trace --------------------------------------------------------------
 
     def discard(self, hashes: Iterable[bytes], *, sync: bool = False) -> list[Outcome]:
-        """Remove posts from this store only: DISCARDED, UNKNOWN, or KEPT for a post/delete. Peers may send them again."""
+        """Remove posts from this store only: DISCARDED, UNKNOWN, or KEPT for a post/delete.
+
+        Peers may send them again.
+        """
         outcomes: list[Outcome] = []
         for batch in batches(hashes, len):
             with self._engine.transaction() as transaction:
@@ -341,7 +344,7 @@ class CableStore(Queries):
         by_author: bytes | None = None,
         progress: Progress = no_progress,
     ) -> int:
-        """Discard the posts that the given rules choose (`cablestore.store.retention`). Returns how many were discarded.
+        """Discard posts by the given rules (`cablestore.store.retention`). Returns how many were discarded.
 
         `before_ms` chooses texts and superseded state posts dated before it, `keep_newest` all but this many texts of
         each channel, `by_author` all posts of one author. If interrupted, it can be run again.

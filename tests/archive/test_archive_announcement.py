@@ -8,14 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cablestore import DRAFT8, LEGACY
-from cablestore.archive.format.announcement import (
-    RESERVED_CHANNEL,
-    Announcement,
-    parse_announcement,
-)
+from cablestore.archive.format.announcement import Announcement, parse_announcement
 from cablestore.archive.format.cid import CODEC_MANIFEST, Cid
 from cablestore.archive.format.magnet import Magnet
 from cablestore.errors import ArchiveError
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 
 TRACKERS = st.lists(
     st.sampled_from(["udp://tracker.example:1337/announce", "https://t.example/a?b=c&d=%20"]), max_size=3
@@ -87,5 +84,5 @@ def test_an_announcement_fits_into_a_post() -> None:
 
 
 def test_the_reserved_channel_is_the_same_in_both_dialects() -> None:
-    assert RESERVED_CHANNEL == "cablestore-archives"
-    assert LEGACY.channel_id(RESERVED_CHANNEL) == DRAFT8.channel_id(RESERVED_CHANNEL) == RESERVED_CHANNEL
+    assert ARCHIVES_CHANNEL == "cablestore-archives"
+    assert LEGACY.channel_id(ARCHIVES_CHANNEL) == DRAFT8.channel_id(ARCHIVES_CHANNEL) == ARCHIVES_CHANNEL

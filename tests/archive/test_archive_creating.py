@@ -17,12 +17,12 @@ from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity
 from cablestore.archive import writer
 from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.writer import ArchivePlan
 from cablestore.errors import ArchiveError, StorageError
 from cablestore.limits import PIECE_SIZE_BYTES
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 
 WAYS = pytest.mark.parametrize("key", [None, KEY], ids=["public", "sealed"])
 PROFILES = pytest.mark.parametrize("profile", ["rfc61", "status-go"])
@@ -40,7 +40,7 @@ def index_of(plan: ArchivePlan, folder: ArchiveFolder) -> VerifiedIndex:
 def test_the_same_history_gives_the_same_bytes(
     tmp_path: Path, profile: str, key: bytes | None, dialect: Dialect
 ) -> None:
-    """Whatever the order in which posts came, on the disk or in memory."""
+    """In any order in which posts came, on the disk or in memory."""
     posts = list(some_weeks(dialect))
     plan = plan_of(profile, key, dialect)
     one = archived(store_of(posts, dialect), tmp_path / "one", plan)
@@ -76,7 +76,7 @@ def test_processes_make_the_same_bytes(tmp_path: Path, dialect: Dialect) -> None
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, WEEKS * WEEK_MS + 1), max_size=6), st.sampled_from([None, KEY]))
 def test_archives_are_the_same_however_often_they_are_made(offsets_ms: list[int], key: bytes | None) -> None:
-    """Every week in its time, or all missed weeks at once; what is there stays at the head of what comes."""
+    """Every week in its time, or all missed weeks at once; what is there remains the beginning of the file."""
     plan = plan_of(key=key)
     store = store_of(some_weeks())
     with TemporaryDirectory() as scratch:
@@ -131,8 +131,8 @@ def test_deletions_of_earlier_weeks_are_in_the_index(tmp_path: Path) -> None:
 
 
 def test_what_must_not_leave_a_store_is_in_no_archive(tmp_path: Path) -> None:
-    """Announcements neither: they are no part of a history."""
-    told = ANN.text(RESERVED_CHANNEL, "archives 1 magnet:?", at=FIRST_MS)
+    """Announcements are not archived either: they are no part of a history."""
+    told = ANN.text(ARCHIVES_CHANNEL, "archives 1 magnet:?", at=FIRST_MS)
     said = ANN.text("default", "hello", at=FIRST_MS)
     plan = plan_of("status-go")
     folder = archived(store_of([told, said]), tmp_path, plan)
@@ -165,7 +165,7 @@ def test_a_folder_that_was_made_otherwise_is_left_alone(tmp_path: Path, key: byt
 @pytest.mark.parametrize("name", ["append", "write_index"])
 @pytest.mark.parametrize("fails_at", range(WEEKS))
 def test_a_disk_that_refuses_at_any_step_leaves_what_was_published(tmp_path: Path, name: str, fails_at: int) -> None:
-    """The next call goes on; what was begun and not finished is cut off."""
+    """The next call goes on; an unfinished archive is cut off."""
     plan = plan_of(key=KEY)
     store = store_of(some_weeks())
     whole = files(archived(store, tmp_path / "whole", plan))

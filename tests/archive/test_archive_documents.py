@@ -1,4 +1,4 @@
-"""The commands of ARCHIVES.md, as they stand there, by processes: a control node, a member, a node for content ids."""
+"""The commands of ARCHIVES.md, word for word, by processes: a control node, a member, a node for content ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMANDS = [" ".join(map(shlex.quote, words)) for words in command_lines("docs/A
 
 
 class Person:
-    """Somebody with a folder, a store and the cabal key, who types what the document says."""
+    """Person with a folder, a store and the cabal key, who types what the document says."""
 
     def __init__(self, folder: Path, **instead: str) -> None:
         self.folder = folder
@@ -31,7 +31,7 @@ class Person:
         (folder / "cabal-key").write_text(CABAL_KEY)
 
     def words(self, begin: str) -> list[str]:
-        """The one documented command that begins so, with what is one's own in place of what stands for it."""
+        """Return the one documented command that begins so, with the person's own values in place of the examples."""
         found = {command for command in COMMANDS if command.startswith(begin)}
         assert len(found) == 1, (begin, found)
         text = found.pop()

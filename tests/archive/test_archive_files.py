@@ -15,6 +15,7 @@ from archiving import (
     archive_with_document_of,
     both,
     by_cid,
+    content_of,
     ordered,
     posts_in,
     sealed_or_not,
@@ -47,9 +48,9 @@ def test_an_archive_gives_back_its_posts(profile: Profile, posts: list[Post], ke
     assert is_sealed(archive.stored) == (key is not None)
     entry = archive.entry(profile, 0)
     assert [post.raw for post in posts_in(profile, archive.stored, entry, key)] == expected
-    assert [post.raw for post in posts_in(profile, archive.content, entry._replace(cid="z", padding_bytes=0), key)] == (
-        expected
-    )
+    assert [
+        post.raw for post in posts_in(profile, content_of(archive), entry._replace(cid="z", padding_bytes=0), key)
+    ] == (expected)
     assert archive.num_posts == len(posts)
     assert archive.merkle_root == MerkleTree(post.hash for post in posts_in(profile, archive.stored, entry, key)).root()
 
@@ -92,14 +93,14 @@ def test_rfc61_is_read_by_any_protobuf() -> None:
 
 def test_status_go_is_read_by_any_protobuf() -> None:
     archive = archive_of(STATUS_GO, three_posts())
-    found = status_go_pb2.WakuMessageArchive.FromString(archive.content)
-    assert found.SerializeToString() == archive.content
+    found = status_go_pb2.WakuMessageArchive.FromString(content_of(archive))
+    assert found.SerializeToString() == content_of(archive)
     assert (getattr(found.metadata, "from"), found.metadata.to) == (WEEK.from_ms // 1000, WEEK.to_ms // 1000)
     assert [len(topic) for topic in found.metadata.contentTopic] == [4, 4, 4]
     assert [(m.payload, m.sig, m.timestamp, m.hash) for m in found.messages] == [
         (m.payload, m.author, m.timestamp_ns // 10**9, m.hash) for m in ordered(three_posts())
     ]
-    assert archive.stored[len(archive.content) :] == bytes(archive.padding_bytes)
+    assert archive.stored[len(content_of(archive)) :] == bytes(archive.padding_bytes)
 
 
 # --- padding -----------------------------------------------------------------------------------------
@@ -148,7 +149,7 @@ def test_rfc61_padding_always_comes_to_whole_pieces(size_bytes: int) -> None:
 def test_status_go_gives_a_piece_more_to_whole_pieces(key: bytes | None, raw_size: int, stored_size: int) -> None:
     """Its quirk: one whole piece stays as it is, two and more get a further one of zeros."""
     archive = archive_with_document_of(STATUS_GO, raw_size - (SEAL_OVERHEAD_BYTES if key else 0), key)
-    assert (len(archive.content), len(archive.stored)) == (raw_size, stored_size)
+    assert (len(content_of(archive)), len(archive.stored)) == (raw_size, stored_size)
     assert archive.padding_bytes == stored_size - raw_size
     assert len(list(decode_archive(STATUS_GO, archive.stored, archive.entry(STATUS_GO, 0), key))) == 1
 
@@ -157,7 +158,7 @@ def test_status_go_gives_a_piece_more_to_whole_pieces(key: bytes | None, raw_siz
 
 
 def flips(data: bytes, step: int = 1) -> Iterator[bytes]:
-    """The bytes with one of them changed, in three ways each."""
+    """Yield the bytes with one of them changed, in three ways each."""
     for at in range(0, len(data), step):
         for change in (0x01, 0x80, 0xFF):
             yield data[:at] + bytes([data[at] ^ change]) + data[at + 1 :]
@@ -166,13 +167,13 @@ def flips(data: bytes, step: int = 1) -> Iterator[bytes]:
 def test_every_flip_and_cut_of_a_sealed_archive_is_refused() -> None:
     archive = archive_of(STATUS_GO, three_posts(), KEY)
     entry = by_cid(STATUS_GO, archive)
-    assert len(posts_in(STATUS_GO, archive.content, entry, KEY)) == 3
+    assert len(posts_in(STATUS_GO, content_of(archive), entry, KEY)) == 3
     refused = 0
-    for wrong in (*flips(archive.content), *(archive.content[:end] for end in range(len(archive.content)))):
+    for wrong in (*flips(content_of(archive)), *(content_of(archive)[:end] for end in range(len(content_of(archive))))):
         with pytest.raises(ArchiveError):
             decode_archive(STATUS_GO, wrong, entry, KEY)
         refused += 1
-    assert refused == 4 * len(archive.content)
+    assert refused == 4 * len(content_of(archive))
 
 
 @both
@@ -192,7 +193,7 @@ def test_a_flip_of_a_public_archive_is_found_without_its_commitment(profile: Pro
     archive = archive_of(profile, three_posts())
     entry = by_cid(profile, archive)
     content = (
-        archive.content if profile is STATUS_GO else profile.document(WEEK, archive.topics, ordered(three_posts()))
+        content_of(archive) if profile is STATUS_GO else profile.document(WEEK, archive.topics, ordered(three_posts()))
     )
     assert len(posts_in(profile, content, entry)) == 3
     refused = forged = 0

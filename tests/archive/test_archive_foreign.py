@@ -1,4 +1,4 @@
-"""Other control nodes, their announcements and links, keys that are not right, and paths that lead out: all refused."""
+"""Other control nodes, their announcements and links, wrong keys, and paths that lead out: all refused."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from archiving import STRANGER
 from hostile import COMMUNITY, WEEKS, Made, Run, a_member, four_weeks, history, refused, refused_from_seed
 from people import START_MS
 from torrents import HERE, bencoded, engine, info, serving
+from waiting import LIMIT_S
 
 from cablestore import LEGACY, CableStore, Identity, Text, encode_post, limits
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 
 OTHERS = STRANGER.public_key.hex()
 PIECE = limits.PIECE_SIZE_BYTES
@@ -39,8 +40,8 @@ def link_to(community: str, digit: str = "a") -> str:
 
 
 def announced(member: Path, identity: Identity, text: str, at_ms: int) -> None:
-    """Have a post of somebody in the channel of announcements, as it comes by Cable."""
-    post = encode_post(Text(RESERVED_CHANNEL, text), links=(), timestamp_ms=at_ms, identity=identity, dialect=LEGACY)
+    """Store a post of somebody in the channel of announcements, as it comes by Cable."""
+    post = encode_post(Text(ARCHIVES_CHANNEL, text), links=(), timestamp_ms=at_ms, identity=identity, dialect=LEGACY)
     with CableStore.open(member) as store:
         [outcome] = store.ingest([post.raw])
     assert outcome.verdict.value == "accepted"
@@ -53,10 +54,10 @@ def status_of(run: Run, member: Path) -> Any:
 
 
 def test_only_the_control_nodes_announcements_count(made: Made, member: Path, run: Run) -> None:
-    """Not one of a stranger, though it is newer, has a greater clock and leads to archives that are right."""
+    """A stranger's announcement, though it is newer, has a greater clock and leads to right archives."""
     got = member.with_name("got")
     with engine(made.folder.path.parent) as seed:
-        peer = ("--peer", f"{HERE}:{seed.port}", "--timeout", "20s")
+        peer = ("--peer", f"{HERE}:{seed.port}", "--timeout", f"{LIMIT_S}s")
         fetch = ("fetch", "newest", got, "--control", COMMUNITY, *peer)
         link = seed.seed(COMMUNITY)
         announced(member, STRANGER, f"archives {2**63} {link}", START_MS + 9)
@@ -96,11 +97,11 @@ def test_what_is_no_announcement_is_skipped(member: Path, run: Run, text: str) -
 
 
 def test_another_communitys_torrent_is_refused(made: Made, member: Path, run: Run, tmp_path: Path) -> None:
-    """By its link; and under the name of the control node, where it is its index that tells."""
+    """By its link; and under the name of the control node, where its index betrays it."""
     plan = plan_of()
     others = store_of(history("other"))
     archived(others, tmp_path / "others" / OTHERS, type(plan)(plan.profile, STRANGER, LEGACY))
-    of_member = (tmp_path / "got", "--control", COMMUNITY, "--timeout", "20s")
+    of_member = (tmp_path / "got", "--control", COMMUNITY, "--timeout", f"{LIMIT_S}s")
     with engine(tmp_path / "others") as seed:
         link, peer = seed.seed(OTHERS), ("--peer", f"{HERE}:{seed.port}")
         assert f"a magnet link of {OTHERS}" in refused(run, member, "fetch", link, *of_member, *peer)
@@ -134,7 +135,7 @@ def files(*found: tuple[int, list[bytes]], **more: Any) -> list[dict[bytes, Any]
 
 
 def tricks(outside: Path) -> dict[str, dict[bytes, Any]]:
-    """Torrents of this community whose files lie elsewhere."""
+    """Return torrents of this community whose files lie elsewhere."""
     away = [part.encode() for part in outside.parts[1:]]
     ups = [b".."] * 20
     right = files((2 * PIECE, [b"data"]), (7, [b"index"]))
@@ -156,12 +157,12 @@ def tricks(outside: Path) -> dict[str, dict[bytes, Any]]:
 
 @pytest.mark.parametrize("trick", tricks(Path("/x")))
 def test_a_torrent_whose_files_lie_elsewhere_is_refused(member: Path, run: Run, tmp_path: Path, trick: str) -> None:
-    """Before a file is made, anywhere."""
+    """They are refused before a file is made, anywhere."""
     outside = tmp_path / "outside"
     torrent = tricks(outside)[trick]
     link = f"magnet:?xt=urn:btih:{hashlib.sha1(bencoded(torrent)).hexdigest()}&dn={COMMUNITY}"
     with serving(bencoded({b"info": torrent}), tmp_path / "theirs") as port:
-        of_seed = ("--control", COMMUNITY, "--peer", f"{HERE}:{port}", "--timeout", "20s")
+        of_seed = ("--control", COMMUNITY, "--peer", f"{HERE}:{port}", "--timeout", f"{LIMIT_S}s")
         reason = refused(run, member, "fetch", link, tmp_path / "got", *of_seed)
     assert "no peer gave" not in reason
     here = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if not path.is_dir()]

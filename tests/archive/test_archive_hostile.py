@@ -1,4 +1,4 @@
-"""Archives, indexes, sizes and bombs of somebody hostile: commands refuse them with a reason, the store stays as it is."""
+"""Hostile archives, indexes, sizes and bombs: commands refuse them with a reason, and the store stays as it is."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def not_signed(made: Made) -> None:
 
 
 def of_another_community(made: Made) -> None:
-    """Whole and right, but a stranger's, under the name of the control node's."""
+    """Make archives that are whole and right, but a stranger's, under the name of the control node's."""
     shutil.rmtree(made.folder.path)
     store = store_of(history("other"))
     create_archives(store, made.folder, ArchivePlan(RFC61, STRANGER, LEGACY), FIRST_MS + 9 * WEEK_MS)
 
 
 def with_an_archive_more(made: Made) -> None:
-    """The control node's own statement, and an archive of a stranger's beside those that it is of."""
+    """Put an archive of a stranger's beside the control node's own commitments."""
     data = made.folder.index_bytes()
     assert data is not None
     made.folder.append([made.folder.stored(made.entries[0])], WEEKS * PIECE)
@@ -189,12 +189,12 @@ def test_an_archive_that_is_not_what_was_signed_is_left_out(
 
 
 def day_in(week: int) -> str:
-    """A Thursday."""
+    """Return a Thursday."""
     return datetime.fromtimestamp((FIRST_MS + week * WEEK_MS) / 1000 + 3 * 86_400, UTC).strftime("%Y-%m-%d")
 
 
 def test_bits_that_are_flipped_on_their_way_are_refused_by_libtorrent(made: Made, member: Path, run: Run) -> None:
-    """The torrent is right, who gives its pieces is not."""
+    """The torrent is right; the peer that gives its pieces is not."""
     folder = made.folder.path.parent
     with made.folder.data_path.open("rb") as data, made.folder.index_path.open("rb") as index:
         metainfo = make_metainfo(COMMUNITY, data, index)
@@ -253,7 +253,7 @@ def test_an_index_that_is_none_is_refused(made: Made, member: Path, run: Run, co
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 MB, where this process may mount one."""
+    """Return a file system of 64 MB, where this process may mount one."""
     mount = tmp_path / "disk"
     mount.mkdir()
     mounted = ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(mount)]
@@ -284,7 +284,7 @@ def test_archives_that_would_fill_the_disk_are_not_fetched(
     hashes = piece_sha1(bytes(PIECE)) * (archives * size_bytes // PIECE) + piece_sha1(index)
     metainfo = Metainfo(COMMUNITY, archives * size_bytes, len(index), hashes)
     with serving(metainfo.torrent(), bomb.folder.path.parent) as port:
-        of_seed = ("--control", COMMUNITY, "--peer", f"{HERE}:{port}", "--timeout", "10s")
+        of_seed = ("--control", COMMUNITY, "--peer", f"{HERE}:{port}", "--timeout", f"{LIMIT_S}s")
         reason = refused(run, member, "fetch", str(metainfo.magnet()), small_disk / "got", *of_seed)
     assert f"needs {archives * size_bytes:,} bytes" in reason
     assert sum(path.stat().st_blocks * 512 for path in small_disk.rglob("*")) < 2_000_000
@@ -318,7 +318,7 @@ def test_an_index_that_is_a_bomb_is_refused(made: Made, member: Path, run: Run, 
 
 
 def test_a_huge_index_is_not_read(made: Made, member: Path, run: Run) -> None:
-    """MAX_INDEX_SIZE_BYTES holds for a folder from somewhere as well: one of a terabyte is not even opened."""
+    """MAX_INDEX_SIZE_BYTES also holds for a folder from elsewhere: an index of a terabyte is not even opened."""
     with made.folder.index_path.open("r+b") as index:
         index.truncate(2**40)
     assert "MAX_INDEX_SIZE_BYTES" in refused_from_folder(run, member, made)
@@ -326,7 +326,7 @@ def test_a_huge_index_is_not_read(made: Made, member: Path, run: Run) -> None:
 
 @pytest.mark.parametrize("is_signed", [False, True], ids=["not signed", "beside a signed statement"])
 def test_a_strangers_index_takes_no_memory_before_its_signature_is_checked(made: Made, *, is_signed: bool) -> None:
-    """Six bytes for each topic, as many as an index may have, which are a hundred once they are decoded."""
+    """Six bytes for each topic, as many as an index may have; each becomes a hundred once it is decoded."""
     data = made.folder.index_bytes()
     assert data is not None
     signed = verify_index(data, RFC61, CONTROL.public_key, LEGACY, data_size_bytes=WEEKS * PIECE).index.signed
@@ -348,7 +348,7 @@ def test_a_strangers_index_takes_no_memory_before_its_signature_is_checked(made:
 
 
 def whole_pieces(profile: Profile, topics: tuple[str | bytes, ...], tail: bytes, pieces: int) -> bytes:
-    """A document of this week and then `tail`, and empty messages up to its end."""
+    """Return a document of this week and then `tail`, and empty messages up to its end."""
     head = profile.document(Period(FIRST_MS, FIRST_MS + WEEK_MS), topics, []) + tail
     rest = pieces * PIECE - len(head)
     return head + b"\x1a\x00" * ((rest - 3 * (rest % 2)) // 2) + b"\x1a\x01\x00" * (rest % 2)
@@ -378,7 +378,7 @@ def test_an_archive_that_is_a_bomb_is_left_out(
 
 
 def put(made: Made, stored: bytes, num_posts: int) -> None:
-    """Have this as the only archive, signed as if it held so many posts."""
+    """Make this the only archive, signed as if it held N posts."""
     made.folder.append([stored], 0)
     first = made.entries[0]
     entry = with_id(RFC61, first._replace(offset_bytes=0, size_bytes=len(stored), padding_bytes=0))

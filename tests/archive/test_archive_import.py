@@ -67,7 +67,7 @@ def test_what_an_archive_lacks_is_removed_and_told(tmp_path: Path) -> None:
 
 
 def test_what_an_archive_tells_of_deleted_posts_keeps_none_away(tmp_path: Path) -> None:
-    """The control node was told of two posts that it never saw; one is not its deleter's, and what is told of both is made up."""
+    """An export told the control node of two posts: one is not its deleter's, and both skeletons are made up."""
     alive, gone = (ANN.text("default", text, at=FIRST_MS) for text in ("I live", "gone"))
     not_his, deletion = BOB.delete(alive, at=FIRST_MS + 1), ANN.delete(gone, at=FIRST_MS + 2)
     made_up = Skeleton(0, FIRST_MS, "other", (bytes(32),))
@@ -105,7 +105,7 @@ def test_an_old_archive_does_not_resurrect_what_was_deleted(tmp_path: Path, week
 
 
 def test_posts_in_several_archives_of_a_week_count_together(tmp_path: Path) -> None:
-    """Something is removed only when all of the week's archives came."""
+    """Posts are removed only when all of the week's archives came."""
     plan = plan_of()
     source = store_of(some_weeks())
     folder = archived(source, tmp_path, plan)
@@ -191,7 +191,7 @@ def test_replace_is_all_or_nothing() -> None:
 
 
 def test_one_damaged_archive_keeps_no_other_away(tmp_path: Path) -> None:
-    """It leaves no trace and is told; nothing of its week is removed; the weeks beside it are imported whole."""
+    """It leaves no trace and is reported; nothing of its week is removed; the weeks beside it are imported whole."""
     plan = plan_of()
     source = store_of(some_weeks())
     late = BOB.text("default", "late", at=FIRST_MS + 2 * WEEK_MS + 5)
@@ -218,7 +218,7 @@ def test_one_damaged_archive_keeps_no_other_away(tmp_path: Path) -> None:
 
 
 def test_a_post_that_its_author_did_not_sign_is_told_with_its_archive(tmp_path: Path) -> None:
-    """The control node vouches for the archive, and the author's signature is wrong all the same."""
+    """The control node signed for the archive, and the author's signature is wrong all the same."""
     forged = bytearray(BOB.text("default", "forged", at=FIRST_MS + WEEK_MS + 5).raw)
     forged[SIGNED_FROM - 1] ^= 1
     plan = plan_of()
@@ -240,7 +240,7 @@ def test_a_post_that_its_author_did_not_sign_is_told_with_its_archive(tmp_path: 
 
 
 def test_deletions_tell_what_they_took_away(tmp_path: Path) -> None:
-    """Those of the index, which hit earlier weeks, and those of an archive, which hit posts of its own."""
+    """The index's, which are of earlier weeks, and an archive's, which are of its own posts."""
     plan = plan_of()
     text, other, kept = (ANN.text("default", words, at=FIRST_MS + n) for n, words in enumerate(("a", "b", "c")))
     later = ANN.text("default", "later", at=FIRST_MS + WEEK_MS)

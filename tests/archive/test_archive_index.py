@@ -16,6 +16,7 @@ from archiving import (
     archive_of,
     both,
     community,
+    content_of,
     decoded,
     every_form,
     posts_in,
@@ -65,7 +66,7 @@ def test_an_index_gives_back_its_archives(profile: Profile, cids: tuple[str, ...
         if not cids:
             stored = made.data[entry.offset_bytes : entry.offset_bytes + entry.size_bytes]
         found.commitments[entry.archive_id].check_stored(stored)
-        posts = posts_in(profile, archive.content if cids else stored, entry, key)
+        posts = posts_in(profile, content_of(archive) if cids else stored, entry, key)
         found.commitments[entry.archive_id].check_posts(MerkleTree(post.hash for post in posts))
 
 
@@ -94,7 +95,7 @@ def test_an_index_is_an_index_to_others(profile: Profile, cids: tuple[str, ...])
 
 @both
 def test_a_plain_index_in_any_order_is_read(profile: Profile) -> None:
-    """Go writes maps in another order each time. Such an index can be read, but the control node signs no such thing."""
+    """Go writes maps in another order each time. Such an index can be read, but the control node signs none."""
     made = community(profile)
     index = signed(made)
     assert index.signed is not None
@@ -198,7 +199,7 @@ def test_swapped_or_renamed_entries_are_refused(profile: Profile, cids: tuple[st
     ids=str,
 )
 def test_an_entry_outside_of_data_is_refused(profile: Profile, place: dict[str, Any], reason: str) -> None:
-    """MAX_STORED_ARCHIVE_SIZE_BYTES is also the most that an index may send a member to fetch."""
+    """MAX_STORED_ARCHIVE_SIZE_BYTES is also the most that an index may make a member fetch."""
     made = community(profile)
     entry = with_id(profile, made.entries[0]._replace(**place))
     with pytest.raises(ArchiveError, match=reason):

@@ -28,7 +28,6 @@ from cablestore.archive.format.profile import (
     Entry,
     Profile,
     Record,
-    profile_named,
     topics_of,
     with_id,
 )
@@ -41,7 +40,7 @@ from cablestore.protocol.waku import EVERYONE_TOPIC, content_topic, message_of
 
 
 def document_of(profile: Profile, tail: bytes, archive: Archive) -> bytes:
-    """The archive's metadata and then `tail`."""
+    """Return the archive's metadata and then `tail`."""
     return profile.document(WEEK, archive.topics, []) + tail
 
 
@@ -173,9 +172,7 @@ def test_status_go_has_whole_seconds_only() -> None:
 
 
 def test_a_profile_has_a_name() -> None:
-    assert {name: profile_named(name) for name in PROFILES} == PROFILES
-    with pytest.raises(ArchiveError, match="rfc61, status-go"):
-        profile_named("none")
+    assert {name: profile.name for name, profile in PROFILES.items()} == {"rfc61": "rfc61", "status-go": "status-go"}
 
 
 # --- limits ------------------------------------------------------------------------------------------

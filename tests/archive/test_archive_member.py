@@ -1,4 +1,4 @@
-"""What a member hears and knows: announcements, how long it waits, and which archives it has imported."""
+"""What a member learns and remembers: announcements, how long it waits, and which archives it has imported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from people import ANN
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Identity
-from cablestore.archive.format.announcement import RESERVED_CHANNEL, Announcement, Link, link_text, parse_link
+from cablestore.archive.format.announcement import Announcement, Link, link_text, parse_link
 from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.magnet import Magnet
 from cablestore.archive.member import (
@@ -28,6 +28,7 @@ from cablestore.archive.member import (
 from cablestore.errors import ArchiveError
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.protocol.body import Text
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.post import encode_post
 from cablestore.store import answers
 
@@ -37,13 +38,13 @@ START_MS = 1_700_000_000_000
 
 
 def told(clock: int, link: Link, at_ms: int, author: Identity = CONTROL) -> bytes:
-    """An announcement as it comes from a peer."""
-    body = Text(RESERVED_CHANNEL, Announcement(clock, link).text())
+    """Return an announcement as it comes from a peer."""
+    body = Text(ARCHIVES_CHANNEL, Announcement(clock, link).text())
     return encode_post(body, links=(), timestamp_ms=at_ms, identity=author, dialect=LEGACY).raw
 
 
 class Clock:
-    """Time that only sleeping moves, and what comes to a store at its moments."""
+    """Clock that only sleeping moves, and what comes to a store at its moments."""
 
     def __init__(self, store: CableStore, coming: dict[int, bytes]) -> None:
         self.now_ms = START_MS
@@ -63,7 +64,7 @@ class Clock:
 
 
 def waited(store: CableStore, coming: dict[int, bytes]) -> tuple[Link | None, int]:
-    """What a member acts on at last, and after how many ms."""
+    """Return what a member acts on at last, and after how many ms."""
     clock = Clock(store, {START_MS + after_ms: raw for after_ms, raw in coming.items()})
     found = settled_announcement(store, CONTROL.public_key, clock=clock, sleep=clock.sleep)
     return found.link if found else None, clock.now_ms - START_MS
@@ -101,7 +102,7 @@ def test_a_newer_announcement_begins_the_wait_anew() -> None:
 def test_what_is_no_newer_announcement_of_the_control_node_changes_nothing() -> None:
     stranger = Identity.derive("archives", "stranger")
     chat = encode_post(
-        Text(RESERVED_CHANNEL, "hello"), links=(), timestamp_ms=START_MS, identity=CONTROL, dialect=LEGACY
+        Text(ARCHIVES_CHANNEL, "hello"), links=(), timestamp_ms=START_MS, identity=CONTROL, dialect=LEGACY
     )
     elsewhere = encode_post(
         Text("default", Announcement(99, LINKS[9 - 1]).text()),
@@ -125,11 +126,11 @@ def test_what_is_no_newer_announcement_of_the_control_node_changes_nothing() -> 
     )
 )
 def test_whatever_comes_when_the_last_that_counts_stands_for_20_seconds(coming: list[tuple[int, int]]) -> None:
-    """Held against a plain model: each that has a greater clock and comes before the end of the wait moves the end."""
+    """As in a plain model: each announcement with a greater clock that comes in time moves the end of the wait."""
     store = heard(told(0, LINKS[0], START_MS))
     link, end_ms, clock = LINKS[0], 20_000, 0
     for number, at_ms in sorted(coming, key=lambda each: each[1]):
-        # A member looks once a second: what comes in the second in which the wait ends is seen too.
+        # A member looks once a second: an announcement in the second in which the wait ends is seen too.
         if at_ms <= end_ms and number > clock:
             link, clock = LINKS[number], number
             end_ms = -(-at_ms // 1000) * 1000 + 20_000
@@ -183,15 +184,18 @@ def test_people_are_not_shown_the_channel_of_announcements_and_peers_are() -> No
     with store_of([ANN.text("default", "hello", at=START_MS)]) as store:
         announce(store, LINKS[1])
         assert [channel.name for channel in store.channels()] == ["default"]
-        assert [channel.name for channel in store.channels(with_reserved=True)] == [RESERVED_CHANNEL, "default"]
+        assert [channel.name for channel in store.channels(with_reserved=True)] == [ARCHIVES_CHANNEL, "default"]
         assert store.stats().channels == 1
         assert list(store.joined_channels(CONTROL.public_key)) == []
         with store.snapshot() as snapshot:
-            assert list(answers.channel_list(snapshot.reader)) == [RESERVED_CHANNEL, "default"]
+            assert list(answers.channel_list(snapshot.reader)) == [ARCHIVES_CHANNEL, "default"]
 
 
 def test_a_sync_brings_announcements_to_a_member_that_never_heard_of_the_channel(tmp_path: Path) -> None:
-    """Nobody joins the channel; a member that follows all channels, as by default, gets it from whoever has it."""
+    """Nobody joins the channel.
+
+    A member that follows all channels, as by default, gets it from any peer that has it.
+    """
     settings = NodeSettings(cabal_key=KEY)
 
     async def work(control: CableStore, relay: CableStore, member: CableStore) -> None:

@@ -1,4 +1,4 @@
-"""Torrents' metainfo and magnet links: the same content gives the same hash, and nothing but a community's torrent is read."""
+"""Torrents' metainfo and magnet links: the same content gives the same hash, and only a community's torrent is read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def made(data: bytes, index: bytes, earlier: Metainfo | None = None) -> Metainfo
 
 
 class Counting(io.BytesIO):
-    """Counts the bytes that are read."""
+    """File that counts the bytes that are read."""
 
     bytes_read = 0
 
@@ -209,7 +209,7 @@ def test_a_magnet_link_says_what_it_was_made_of(digest: bytes, size: int, tracke
 
 
 def test_a_deployed_nodes_link_is_read() -> None:
-    """As status-go writes it; parameters that are not known are skipped."""
+    """Links as status-go writes them; unknown parameters are skipped."""
     found = Magnet.parse(
         "magnet:?xt=urn:btih:2D9A4F0E5E8E2B9F7D3E1C3A6B5D4C3B2A190807&dn=0x02ab&tr=udp%3A%2F%2Ftracker.opentrackr.org%3A1337"
         "%2Fannounce&x.pe=127.0.0.1%3A1&ws=http%3A%2F%2F127.0.0.1%2F"

@@ -234,7 +234,7 @@ def test_a_time_before_1970_is_in_no_week() -> None:
 
 
 def recursive_root(hashes: list[bytes]) -> bytes:
-    """RFC 6962, 2.1, as it is written there."""
+    """Return the root by RFC 6962, 2.1, as it is written there."""
     if not hashes:
         return hashlib.sha256().digest()
     if len(hashes) == 1:
@@ -284,7 +284,7 @@ def test_a_tree_holds_a_node_for_each_bit() -> None:
 
 
 def sized(sizes: list[int]) -> list[WakuMessage]:
-    """Messages whose payload and author have these sizes, in order."""
+    """Make messages whose payload and author have these sizes, in order."""
     return [WakuMessage(bytes(size - 32), EVERYONE_TOPIC, at, at.to_bytes(32, "big")) for at, size in enumerate(sizes)]
 
 

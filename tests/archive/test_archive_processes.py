@@ -22,11 +22,11 @@ from archives import FIRST_MS, some_weeks
 from serving import HERE, Served, cablestore
 
 from cablestore import LEGACY, CableStore, Post, decode_post
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.period import WEEK_MS, Period
 from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.protocol.body import TEXT
 from cablestore.protocol.crypto import post_hash
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 
 WEEKS = 8
 PER_WEEK = 300
@@ -34,19 +34,19 @@ NEWEST = Period(FIRST_MS + (WEEKS - 1) * WEEK_MS, FIRST_MS + WEEKS * WEEK_MS)
 NEXT = Period(NEWEST.to_ms, NEWEST.to_ms + WEEK_MS)
 MAX_OVERHEAD = 1.05
 MAX_METADATA_SIZE_BYTES = 30_000
-"""Handshakes, the torrent's metadata and who has which pieces."""
+"""Handshakes, the torrent's metadata and which peer has which pieces."""
 SYNC_KEYS = {"CABLESTORE_SERVE_CABAL_KEY": CABAL_KEY, "CABLESTORE_SYNC_CABAL_KEY": CABAL_KEY}
 
 
 def history() -> tuple[list[Post], list[Post]]:
-    """Posts of eight weeks, and of one more."""
+    """Make a store with posts of eight weeks, and of one more."""
     posts = some_weeks(weeks=WEEKS + 1, per_week=PER_WEEK)
     first = [post for post in posts if post.timestamp_ms < NEXT.from_ms]
     return first, [post for post in posts if NEXT.holds(post.timestamp_ms)]
 
 
 class Two:
-    """A control node and a member: their stores, what the one makes and what the other gets."""
+    """Control node and a member: their stores, the archives made and the archives fetched."""
 
     def __init__(self, path: Path, posts: list[Post], serving: Callable[..., Served]) -> None:
         self.control, self.member, self.made, self.got = (path / name for name in ("control", "member", "made", "got"))
@@ -62,7 +62,7 @@ class Two:
         """Announce, bring announcements to the member over Cable, and return what it knows of them then."""
         told("announce", link, store=self.control)
         served = self.serving(self.control, "--listen", HERE, "--no-follow", **SYNC_KEYS)
-        only = ("--channels", RESERVED_CHANNEL)  # with any channel come the roles of all people
+        only = ("--channels", ARCHIVES_CHANNEL)  # with any channel come the roles of all people
         found = cablestore("sync", served.address, *only, "--create", store=self.member, **SYNC_KEYS)
         assert found.returncode == 0, found.stderr
         assert served.stop() == 0
@@ -77,7 +77,7 @@ class Two:
         return told("fetch", link, self.got, *self.of_member, "--peer", wire.address, *more, store=self.member)
 
     def made_bytes(self) -> tuple[bytes, bytes]:
-        """Of `data` and `index`."""
+        """Return of `data` and `index`."""
         return bytes_of(self.made, self.community)
 
     def assert_equal(self) -> None:
@@ -86,13 +86,13 @@ class Two:
 
 
 def assert_moved(wire: Wire, payload_bytes: int) -> None:
-    """So much came from the seed, and what goes with it."""
+    """Check that N bytes came from the seed, and the protocol's own with them."""
     moved_bytes, wire.to_members_bytes = wire.to_members_bytes, 0
     assert payload_bytes <= moved_bytes < payload_bytes * MAX_OVERHEAD + MAX_METADATA_SIZE_BYTES
 
 
 def test_archives_are_announced_over_cable_and_fetched_by_week(tmp_path: Path, serving: Callable[..., Served]) -> None:
-    """Only the newest week, then all, then one week more: each time just what is missing moves."""
+    """Only the newest week, then all, then one week more: each time only what is missing moves."""
     posts, more = history()
     two = Two(tmp_path, posts, serving)
     assert two.create()["archives"] == WEEKS
@@ -119,7 +119,7 @@ def test_archives_are_announced_over_cable_and_fetched_by_week(tmp_path: Path, s
 
 
 def fetch_newest_week(two: Two, wire: Wire, announced_ms: int) -> None:
-    """Posts of that week come by archive alone, 20 seconds behind the announcement."""
+    """Posts of that week come by archive alone, 20 seconds after the announcement."""
     by_cable = posts_of(two.member)
     assert [decode_post(raw, LEGACY).type for raw in by_cable.values()].count(TEXT) == 1
     assert len(by_cable) < 10

@@ -28,8 +28,8 @@ from cablestore.archive.format.index import VerifiedIndex
 from cablestore.archive.format.period import WEEK_MS
 from cablestore.archive.importer import ArchiveImportReport
 from cablestore.archive.local import cid_archives, community_folder, local_archives
-from cablestore.archive.member import ImportLog, cid_of, import_noted, verified_by_any_profile, wanted
-from cablestore.archive.publish import ARCHIVE_FILENAME, NodeTarget, Publisher, PublishReport, StoreTarget
+from cablestore.archive.member import ImportLog, import_noted, verified_by_any_profile, wanted
+from cablestore.archive.publish import ARCHIVE_FILENAME, MEDIA_TYPE, NodeTarget, Publisher, PublishReport
 from cablestore.errors import ArchiveError, NoRoomError, UnreachableError
 
 ME = CONTROL.public_key
@@ -46,9 +46,9 @@ def made(
 
 
 def published(files: ArchiveFolder, folder: Path, key: bytes | None = None) -> PublishReport:
-    """In a store on the disk."""
+    """Return a publisher into a store on the disk."""
     with ContentStore.open(folder) as store:
-        return Publisher(CONTROL, LEGACY, key).publish(files, StoreTarget(store))
+        return Publisher(CONTROL, LEGACY, key).publish(files, store)
 
 
 def published_on(files: ArchiveFolder, url: str, key: bytes | None = None) -> PublishReport:
@@ -59,7 +59,7 @@ def published_on(files: ArchiveFolder, url: str, key: bytes | None = None) -> Pu
 def fetched(
     store: CableStore, cid: Cid, folder: Path, *nodes: str, key: bytes | None = None, weeks: int = 99
 ) -> ArchiveImportReport:
-    """Fetch the newest so many weeks that the store misses, and import them."""
+    """Fetch the newest N weeks that the store misses, and import them."""
     imported = ImportLog(community_folder(folder, ME), store.identity.public_key)
     total = ArchiveImportReport()
     with fetching(cid, folder, ME, LEGACY, ArchiveSources(nodes=nodes, timeout_s=5), key) as community:
@@ -97,7 +97,7 @@ def test_what_is_published_is_each_archive_without_the_zeros_that_follow_it(
     assert [entry.period for entry in index.index.entries] == [entry.period for entry in torrent.index.entries]
     with ContentStore.open(tmp_path / "content") as store:
         for by_cid, entry in zip(index.index.entries, torrent.index.entries, strict=True):
-            content = b"".join(store.get(Cid.parse(cid_of(by_cid))))
+            content = b"".join(store.get(Cid.parse(by_cid.cid or "")))
             stored = files.stored(entry)
             assert stored == content + bytes(entry.padding_bytes)
             assert (entry.padding_bytes > 0) == (profile == "status-go")
@@ -137,7 +137,7 @@ def test_a_week_later_only_what_is_new_is_sent(tmp_path: Path, node: ServedConte
     assert second.archives == second.sent + first.archives == first.archives + 1
     entry = max(with_index(tmp_path / "content", second).index.entries, key=lambda entry: entry.period)
     with ContentStore.open(tmp_path / "content") as store:
-        new = [store.manifest(cid).dataset_size_bytes for cid in (second.index_cid, Cid.parse(cid_of(entry)))]
+        new = [store.manifest(cid).dataset_size_bytes for cid in (second.index_cid, Cid.parse(entry.cid or ""))]
     assert second.sent_bytes == sum(new)
 
 
@@ -154,7 +154,7 @@ def test_nothing_is_published_that_is_not_what_was_made(tmp_path: Path) -> None:
         ContentStore.open(tmp_path / "content") as store,
         pytest.raises(ArchiveError, match="not signed by the control"),
     ):
-        Publisher(Identity.derive("archives", "stranger"), LEGACY).publish(files, StoreTarget(store))
+        Publisher(Identity.derive("archives", "stranger"), LEGACY).publish(files, store)
 
 
 def test_a_node_is_believed_no_id_that_is_not_of_what_was_sent(tmp_path: Path) -> None:
@@ -206,7 +206,10 @@ def test_members_fetch_from_nodes_of_every_generation(tmp_path: Path, manifest_f
 def test_a_member_gets_what_the_control_node_has(
     tmp_path: Path, profile: str, key: bytes | None, node: ServedContent
 ) -> None:
-    """Only the latest week, then the rest; then nothing more comes, and what lies here can be imported without a node."""
+    """Only the latest week, then the rest.
+
+    Then nothing more comes, and the archives here are imported without a node.
+    """
     files = made(tmp_path, profile=profile, key=key)
     found = published_on(files, node.url, key)
     with store_of(some_weeks()) as control, store_of(()) as member, store_of(()) as other:
@@ -248,7 +251,7 @@ def test_nothing_comes_twice_and_another_node_takes_over(tmp_path: Path, node: S
         assert wire.to_members_bytes - before_bytes < 30_000
         # One that was damaged here comes again, and only it.
         before_bytes = wire.to_members_bytes
-        victim = folder.path_of(Cid.parse(cid_of(entries[0])))
+        victim = folder.path_of(Cid.parse(entries[0].cid or ""))
         victim.write_bytes(victim.read_bytes()[:-1] + b"\x01")
         (tmp_path / "got" / ME.hex() / "imported.json").unlink()
         with store_of(()) as member, store_of(some_weeks(per_week=400)) as control:
@@ -291,8 +294,8 @@ def test_a_forged_index_leaves_the_earlier_one_and_the_store_as_they_were(tmp_pa
         forged = [
             (Publisher(stranger, LEGACY).publish(foreign, target).index_cid, "not signed by the control node"),
             (Publisher(CONTROL, LEGACY, KEY).publish(sealed, target).index_cid, "encrypted"),
-            (target.put(b"nonsense", "nonsense"), "index"),
-            (target.put(b"\xff" * 70_000, "nonsense"), "index"),
+            (manifest_cid(target.put([b"nonsense"], filename="nonsense", mimetype=MEDIA_TYPE)), "index"),
+            (manifest_cid(target.put([b"\xff" * 70_000], filename="nonsense", mimetype=MEDIA_TYPE)), "index"),
             (Cid.parse(str(found.index_cid)[:-1] + "1"), "no dataset"),
         ]
     with store_of(()) as member:
@@ -335,7 +338,7 @@ def test_it_is_cancelled_from_another_thread_and_what_came_is_kept(tmp_path: Pat
         with ContentRemote(found.index_cid, folder, [f"http://{wire.address}"]) as remote:
             index = verified_by_any_profile(remote.index(), ME, LEGACY, data_size_bytes=None, key=None)
             entries = wanted(index, ImportLog(tmp_path))
-            coming = remote.fetch([cid_of(entry) for entry in entries])
+            coming = remote.fetch([entry.cid or "" for entry in entries])
             first = next(coming)
             threading.Timer(0.2, remote.cancel).start()
             with pytest.raises(ArchiveError, match="cancelled: what came is kept"):

@@ -1,4 +1,4 @@
-"""`archive run` and `archive seed` as services: what they make, give, announce and tell, and how they end."""
+"""`archive run` and `archive seed` as services: what they make, give, announce and print, and how they end."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from serving import Served, environment
 from waiting import LIMIT_S, wait_until
 
 from cablestore import CableStore
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.period import WEEK_MS, due_after, week_of
 from cablestore.archive.seed import Seeder
 from cablestore.archive.torrent.engine import TorrentConfig, TorrentEngine
 from cablestore.errors import ArchiveError, IncompleteError
 from cablestore.limits import PIECE_SIZE_BYTES
 from cablestore.protocol.body import TEXT
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.store.store import system_clock_ms
 
 WEEKS = 3
@@ -37,7 +37,7 @@ ANN = Person("ann")
 
 
 class Running:
-    """A command that goes on, with --json, while the `with` lasts; what it tells comes line by line."""
+    """Command that goes on, with --json, while the `with` lasts. Its output is read line by line."""
 
     def __init__(self, *arguments: object, of: list[str] | None = None, store: Path | None = None) -> None:
         words = of or command(*arguments, "--json", store=store)
@@ -68,7 +68,7 @@ class Running:
         self._errors.extend(self.process.stderr)
 
     def hear(self, field: str) -> dict[str, Any]:
-        """Return the next thing it tells that has a field."""
+        """Return the next line of output that has a field."""
         while line := self._lines.get(timeout=LIMIT_S):
             found: dict[str, Any] = json.loads(line)
             if field in found:
@@ -76,7 +76,7 @@ class Running:
         raise AssertionError(f"it ended: {self.end()}")
 
     def end(self, number: int | None = None) -> tuple[int, str]:
-        """Wait for its end, after a signal if one is given; its status and what it said on standard error."""
+        """Wait for its end, after a signal if one is given; return its status and its standard error."""
         if number is not None:
             self.process.send_signal(number)
         status = self.process.wait(LIMIT_S)
@@ -123,7 +123,7 @@ def status(here: Path, store: str = "control") -> dict[str, Any]:
 
 def announcements(store: Path) -> list[bytes]:
     with CableStore.open(store) as opened:
-        own = opened.posts_by(opened.identity.public_key, channel=RESERVED_CHANNEL)
+        own = opened.posts_by(opened.identity.public_key, channel=ARCHIVES_CHANNEL)
         return [post.hash for post in own if post.type == TEXT]
 
 
@@ -141,7 +141,7 @@ def late_post(here: Path, words: str) -> None:
 
 
 def test_run_makes_gives_announces_and_goes_on(here: Path) -> None:
-    """One command for a control node; archives that it gains are given without a restart, and announced."""
+    """One command for a control node: it gives new archives without a restart, and announces them."""
     with running(here) as run:
         assert run.hear("archives")["archives"] == WEEKS
         given = run.hear("magnet")
@@ -250,7 +250,7 @@ def test_run_of_a_new_community_waits_for_its_first_week(tmp_path: Path) -> None
 
 
 def damaged(path: Path) -> None:
-    """Other bytes in place, which libtorrent notices when they are asked for."""
+    """Write other bytes in place, which libtorrent notices when they are asked for."""
     with path.open("r+b") as file:
         file.seek(PIECE_SIZE_BYTES // 2)
         file.write(b"other bytes")
@@ -295,7 +295,7 @@ def test_run_ends_with_an_error_when_the_folder_cannot_be_given_any_more(
 
 
 def test_run_ends_with_an_error_when_it_cannot_make_archives(here: Path) -> None:
-    """Another profile than before, a port that is taken, a store that is not there: words, and status 2."""
+    """Another profile than before, a port that is taken, a store that is missing: one sentence, and status 2."""
     told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
     for case, store in ((("--profile", "status-go"), "control"), ((), "nowhere")):
         with Running("run", here / "made", "--listen", f"{HERE}:0", *case, store=here / store) as run:
@@ -339,7 +339,7 @@ def test_a_seed_that_nobody_can_reach_any_more_is_an_error(here: Path) -> None:
 
 @pytest.fixture
 def partly(here: Path) -> tuple[Path, str, str]:
-    """A member's folder with the newest week alone; the community, and the link of all."""
+    """Return a member's folder with the newest week alone; the community, and the link of all."""
     told("create", here / "made", "--cabal-key", CABAL_KEY, store=here / "control")
     community = community_of(here)
     with Seed(here / "made", community) as seed:
@@ -362,7 +362,7 @@ def test_a_folder_that_was_fetched_in_part_is_not_seeded(partly: tuple[Path, str
     assert f"2 of {WEEKS} archives are not here or damaged, those of the weeks of 2023-11-13, 2023-11-20" in done.stderr
     assert torrent.read_bytes() == before
 
-    torrent.unlink()  # as in a copy of the folder alone: now the holes tell
+    torrent.unlink()  # as in a copy of the folder alone: now the holes show it
     done = archive("seed", folder, "--community", community, "--listen", f"{HERE}:0")
     assert done.returncode == 2
     assert not torrent.exists()
@@ -389,7 +389,7 @@ def test_a_seed_gives_a_fetch_once_it_is_whole(here: Path, partly: tuple[Path, s
 
 
 def test_what_is_missing_is_known_without_a_key_too(tmp_path: Path) -> None:
-    """By the torrent that was fetched from; without one by pieces of zeros, unless the caller held them against an index."""
+    """By the torrent it was fetched from; without one by pieces of zeros, unless the caller compared them with an index."""
     rng_bytes = b"\1" * PIECE_SIZE_BYTES
     folder = tmp_path / "a" / "c0ffee"
     folder.mkdir(parents=True)
@@ -432,7 +432,7 @@ def test_status_compares_with_the_newest_announced_link(here: Path, partly: tupl
     assert known(folder, "member")["is_newest"] is None
     told("announce", link, store=here / "control")
     with CableStore.open(here / "control") as control, CableStore.open(here / "member") as member:
-        member.ingest([post.raw for post in control.posts_by(control.identity.public_key, channel=RESERVED_CHANNEL)])
+        member.ingest([post.raw for post in control.posts_by(control.identity.public_key, channel=ARCHIVES_CHANNEL)])
     now = known(folder, "member")
     assert (now["is_newest"], now["missing"], now["problem"]) == (True, WEEKS - 1, None)
     late_post(here, "late")
@@ -444,7 +444,7 @@ def test_status_compares_with_the_newest_announced_link(here: Path, partly: tupl
         told("announce", seed.magnet, store=here / "control")
     assert known(here / "made", "control")["is_newest"] is True
     with CableStore.open(here / "control") as control, CableStore.open(here / "member") as member:
-        member.ingest([post.raw for post in control.posts_by(control.identity.public_key, channel=RESERVED_CHANNEL)])
+        member.ingest([post.raw for post in control.posts_by(control.identity.public_key, channel=ARCHIVES_CHANNEL)])
     behind = known(folder, "member")
     assert (behind["is_newest"], behind["missing"], behind["archives"]) == (False, None, WEEKS)
     assert "fetch newest" in behind["problem"]

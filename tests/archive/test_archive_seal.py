@@ -40,7 +40,7 @@ def test_equal_bytes_are_all_that_a_stranger_sees() -> None:
 
 
 def test_a_seal_with_a_nonce_of_its_own_choice_is_refused() -> None:
-    """Whoever has the key still cannot make a second form of the same archive."""
+    """The key does not let anybody make a second form of the same archive."""
     nonce = bytes(24)
     ciphertext = sodium.crypto_aead_xchacha20poly1305_ietf_encrypt(
         b"plain", sealing.MAGIC, nonce, sealing._encryption_key(KEY, b"index")

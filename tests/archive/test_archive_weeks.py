@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from people import ANN
 
 from cablestore import DRAFT8, LEGACY, Dialect, Post, Text, encode_post
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.period import WEEK_MS, week_of
 from cablestore.archive.weeks import by_week, messages_of
 from cablestore.export.writer import post_record
 from cablestore.limits import MAX_ARCHIVED_TIMESTAMP_MS
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.post import decode_post
 from cablestore.protocol.waku import message_of
 
@@ -30,7 +30,7 @@ LINKS = st.sampled_from([0, 1, 2, 127, 128, 200])
 
 @st.composite
 def posts(draw: st.DrawFn, dialect: Dialect) -> list[Post]:
-    """In order."""
+    """Return the posts in order."""
     found = {}
     for body, at, links, who in draw(st.lists(st.tuples(BODIES, TIMES_MS, LINKS, st.sampled_from(PEOPLE)), max_size=8)):
         raw = encode_post(
@@ -58,7 +58,7 @@ def test_messages_are_those_of_the_decoded_posts(dialect: Dialect, data: st.Data
 
 
 def test_announcements_are_left_out() -> None:
-    told, said = ANN.text(RESERVED_CHANNEL, "archives 1 x", at=1_700_000_000_000), ANN.text("dev", "", at=1)
+    told, said = ANN.text(ARCHIVES_CHANNEL, "archives 1 x", at=1_700_000_000_000), ANN.text("dev", "", at=1)
     assert [message.payload for message in messages_of(records_of([told, said]), LEGACY)] == [said.raw]
 
 

@@ -1,4 +1,4 @@
-"""Content ids: known answers of real Codex nodes, trees in any cuts, and nothing else taken for an id."""
+"""Content ids: known answers of real Codex nodes, trees in any cuts, and no other text taken for an id."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DIGESTS = st.binary(min_size=32, max_size=32)
 
 
 def hashed(data: bytes, cuts: list[int] | None = None) -> tuple[Cid, bytes]:
-    """The tree and the leaves, joined, of bytes that come in these cuts."""
+    """Return the tree and the leaves, joined, of bytes that come in these cuts."""
     hasher = DatasetHasher()
     leaves, at = b"", 0
     for cut in [*sorted(cuts or []), len(data)]:
@@ -50,7 +50,7 @@ def hashed(data: bytes, cuts: list[int] | None = None) -> tuple[Cid, bytes]:
 
 
 def root_by_layers(leaves: list[bytes]) -> bytes:
-    """The root as the rule says it, layer by layer; another way than the one under test."""
+    """Return the root as the rule says it, layer by layer; in another way than the one under test."""
     layer, is_bottom = leaves, True
     while len(layer) > 1 or is_bottom:
         above = []

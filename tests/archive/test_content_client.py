@@ -1,4 +1,4 @@
-"""The client of content nodes believes none of them, and goes on where it was interrupted."""
+"""The client of content nodes checks all that they say, and goes on where it was interrupted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import random
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,15 @@ from typing import Any
 import pytest
 from aiohttp import web
 from content_child import bytes_of
-from content_nodes import Told, changed, described, honest, told, without_end
+from content_nodes import Told, changed, described, download_file, honest, told, without_end
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peering import until
+from waiting import LIMIT_S
 
 from cablestore import limits
 from cablestore.archive.content.api import item_json, read_item, read_list, read_manifest_of, read_space
-from cablestore.archive.content.client import ContentClient, download_file
+from cablestore.archive.content.client import ContentClient
 from cablestore.archive.format.cid import (
     BLOCK_SIZE_BYTES,
     CODEC_BLOCK,
@@ -54,7 +55,7 @@ def fetch(node: Told, target: Path, **options: Any) -> DatasetManifest:
 
 
 def writing(*parts: bytes) -> Callable[[web.StreamResponse], Awaitable[None]]:
-    """An answer of these parts whose length is not told beforehand."""
+    """Give an answer of these parts whose length is not announced."""
 
     async def write(response: web.StreamResponse) -> None:
         for part in parts:
@@ -98,7 +99,7 @@ LIES: dict[str, dict[str, Any]] = {
 
 
 def begin_earlier(folder: Path, lie: str) -> None:
-    """A wrong part is only seen by who asks for a part: who goes on with a download."""
+    """Only a client that asks for a part sees a wrong part: one that goes on with a download."""
     if lie == "another part":
         (folder / f".{MANIFEST.tree}.part").write_bytes(DATA[:BLOCK_SIZE_BYTES])
 
@@ -181,7 +182,7 @@ def test_a_list_has_the_verified_datasets_and_says_what_is_wrong_with_the_others
 
 
 def test_limits_of_answers() -> None:
-    """MAX_DATASET_LIST_SIZE_BYTES and MAX_MANIFEST_SIZE_BYTES end answers that go on."""
+    """MAX_DATASET_LIST_SIZE_BYTES and MAX_MANIFEST_SIZE_BYTES end endless answers."""
     with pytest.raises(ArchiveError, match=f"more than {limits.MAX_DATASET_LIST_SIZE_BYTES} bytes"):
         with_client(Told(listed=without_end), lambda client: client.datasets())
     with pytest.raises(ArchiveError, match=f"more than {limits.MAX_MANIFEST_SIZE_BYTES} bytes"):
@@ -282,11 +283,6 @@ def test_whatever_an_earlier_download_left_the_file_is_right_or_is_not_there(
     assert [path.name for path in folder.iterdir()] == ["target"]
 
 
-def wait_for_size(path: Path, size_bytes: int) -> None:
-    while not path.exists() or path.stat().st_size < size_bytes:
-        time.sleep(0.005)
-
-
 def test_a_killed_download_goes_on(tmp_path: Path) -> None:
     large = random.randbytes(40 << 20)
     cid, manifest, leaves = described(large)
@@ -296,13 +292,20 @@ def test_a_killed_download_goes_on(tmp_path: Path) -> None:
             await response.write(large[at : at + (1 << 20)])
             await asyncio.sleep(0.02)
 
-    script = "import sys; from cablestore.archive.content.client import *; download_file(sys.argv[1], Cid.parse(sys.argv[2]), Path(sys.argv[3]))"
+    script = """
+import asyncio, sys
+from cablestore.archive.content.client import *
+async def work():
+    async with ContentClient(sys.argv[1]) as client:
+        await client.download(Cid.parse(sys.argv[2]), Path(sys.argv[3]))
+asyncio.run(work())
+"""
     target, part = tmp_path / "target", tmp_path / f".{manifest.tree}.part"
 
     async def run() -> Told:
         async with told(Told(data=slowly, manifest=item_json(cid, manifest), leaves=leaves)) as node:
             child = await asyncio.create_subprocess_exec(sys.executable, "-c", script, node.url, str(cid), str(target))
-            await asyncio.to_thread(wait_for_size, part, 5 << 20)
+            await until(lambda: part.exists() and part.stat().st_size >= 5 << 20)
             child.send_signal(signal.SIGKILL)
             await child.wait()
             assert not target.exists()
@@ -332,11 +335,11 @@ def test_two_downloads_of_one_dataset_to_one_folder_do_not_write_in_one_file(tmp
 
 
 def test_a_node_that_falls_silent_is_given_up(tmp_path: Path) -> None:
-    """STALL_TIMEOUT_S is what a client waits unless told otherwise; here it is made short."""
+    """STALL_TIMEOUT_S is what a client waits by default; the test makes it short."""
 
     async def silent(response: web.StreamResponse) -> None:
         await response.write(DATA[:100])
-        await asyncio.sleep(30)
+        await asyncio.sleep(LIMIT_S)
 
     assert ContentClient("http://127.0.0.1")._stall_timeout_s == limits.STALL_TIMEOUT_S
     for node in (
@@ -360,7 +363,7 @@ def test_a_node_that_falls_silent_is_given_up(tmp_path: Path) -> None:
 def test_an_upload_that_the_node_does_not_take_is_given_up() -> None:
     async def deaf(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await asyncio.sleep(30)
+            await asyncio.sleep(LIMIT_S)
         finally:
             writer.close()
 

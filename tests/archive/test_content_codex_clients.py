@@ -1,7 +1,7 @@
 """Codex' own clients, as they are published, work on our endpoint.
 
-The Python one is `pip install codex-api-client`. For the JavaScript one run `npm install @codex-storage/sdk-js undici` in some
-folder and name that folder in CABLESTORE_NODE_MODULES.
+The Python one is `pip install codex-api-client`. For the JavaScript one run `npm install @codex-storage/sdk-js undici`
+in some folder and name that folder in CABLESTORE_NODE_MODULES.
 """
 
 from __future__ import annotations

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 from content_child import OWN_HOST, bytes_of
-from content_nodes import ServedContent, ask, described, put, served, with_server
+from content_nodes import ServedContent, ask, described, download_file, put, served, upload_file, with_server
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import LIMIT_S, wait_until
 
 from cablestore import limits
 from cablestore.archive.content.api import PREFIX
-from cablestore.archive.content.client import ContentClient, download_file, upload_file
+from cablestore.archive.content.client import ContentClient
 from cablestore.archive.content.server import ContentServer
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.format.cid import (
@@ -180,7 +180,7 @@ def test_the_server_writes_manifests_of_the_generation_it_is_told(
 def test_a_bad_upload_is_refused_with_a_reason(
     node: ServedContent, headers: dict[str, str], status: int, says: str
 ) -> None:
-    """MAX_DATASET_SIZE_BYTES is refused before a byte is read, and MAX_FILENAME_SIZE_BYTES holds here too."""
+    """MAX_DATASET_SIZE_BYTES is refused before a byte is read; MAX_FILENAME_SIZE_BYTES holds here too."""
     before = ask(node, "GET", "/data")[2]
     found, _, text = ask(node, "POST", "/data", b"x", **headers)
     assert found == status
@@ -281,10 +281,12 @@ def connections(server: ContentServer) -> list[object]:
 
 
 def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
-    """STALL_TIMEOUT_S is what the server waits unless told otherwise; here it is made short."""
+    """STALL_TIMEOUT_S is what the server waits by default; the test makes it short."""
 
-    async def work(server: ContentServer, client: ContentClient) -> None:
-        cid = (await client.upload_bytes(random.randbytes(30_000_000))).cid
+    async def stored(_: ContentServer, client: ContentClient) -> Cid:
+        return (await client.upload_bytes(random.randbytes(30_000_000))).cid
+
+    async def work(server: ContentServer, _: ContentClient) -> None:
         reader, writer = await asyncio.open_connection(*server.address)
         own = f"HTTP/1.1\r\nHost: {server.address[0]}:{server.address[1]}\r\n"
         writer.write(f"POST /api/codex/v1/data {own}Content-Length: 7\r\n\r\npay".encode())
@@ -303,6 +305,7 @@ def test_who_sends_or_reads_nothing_is_let_go(tmp_path: Path) -> None:
         writer.close()
 
     assert inspect.signature(ContentServer).parameters["stall_timeout_s"].default == limits.STALL_TIMEOUT_S
+    cid = with_server(tmp_path, stored)
     with_server(tmp_path, work, stall_timeout_s=2.0)
 
 
@@ -346,7 +349,7 @@ ROUTES = [("GET", "/data"), ("POST", "/data"), ("GET", "/space"), ("DELETE", f"/
 
 @pytest.mark.parametrize(("method", "route"), ROUTES)
 def test_a_host_that_is_not_its_own_is_refused(node: ServedContent, method: str, route: str) -> None:
-    """A page in a browser whose name was made to point here (DNS rebinding) says its own name, at whatever port."""
+    """A page in a browser whose name was made to point here (DNS rebinding) sends its own name, at any port."""
     body = b"x" if method == "POST" else None
     foreign = ["evil.example", "localhost.evil.example", "evil.example@localhost", "127.0.0.1.nip.io", "", "[::1", "*"]
     for host in [*foreign, *(f"{name}:{node.port}" for name in foreign), f"{OWN_HOST}:82", OWN_HOST, "localhost"]:
@@ -366,7 +369,7 @@ def test_each_of_several_hosts_and_none_are_refused(node: ServedContent) -> None
 
 
 def test_the_address_of_a_connection_is_its_own_and_no_other_is(tmp_path: Path) -> None:
-    """Bound to all addresses, it is known by that on which a request came, and within the machine by localhost."""
+    """Bound to all addresses, it answers to the address of a request, and within the machine to localhost."""
 
     async def work() -> None:
         with ContentStore.open(tmp_path / "store") as store:

@@ -1,4 +1,4 @@
-"""The content store: bytes come back as they went in, damage is an error, room is kept, and one process has it open."""
+"""The content store: bytes come back as they went in, damage is an error, disk space is kept, one process opens it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def files_of(folder: Path) -> dict[str, list[str]]:
 
 
 def assert_whole(folder: Path) -> set[str]:
-    """The store opens, every dataset reads, and nothing lies about; returns the ids."""
+    """Check that the store opens, every dataset reads, and no other file is left; return the ids."""
     with ContentStore.open(folder) as store:
         assert not store.damaged
         datasets = store.datasets()
@@ -68,7 +68,7 @@ def assert_whole(folder: Path) -> set[str]:
 
 
 class Model(RuleBasedStateMachine):
-    """Whatever is put, got, deleted and reopened in any order: the store has what a dictionary has."""
+    """Store that puts, gets, deletes and reopens in any order: it has what a dictionary has."""
 
     folder: Path
     model: dict[Cid, bytes]

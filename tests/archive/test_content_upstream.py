@@ -1,4 +1,4 @@
-"""What a content endpoint gets from other nodes: verified, kept, limited, and never in a circle."""
+"""Datasets that a content endpoint gets from other nodes: verified, kept, limited, and never in a circle."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_lying_upstream_is_passed_over_and_nothing_of_it_is_kept(tmp_path: Pat
 
 
 def test_fetches_at_once_are_limited_and_ended_with_the_server(tmp_path: Path) -> None:
-    """MAX_CONTENT_FETCHES: one more is refused; the end of the server ends those that run and keeps nothing of them."""
+    """MAX_CONTENT_FETCHES: one more is refused. The end of the server ends those that run and keeps nothing of them."""
     datas = [bytes_of(i, 100_000) for i in range(limits.MAX_CONTENT_FETCHES + 1)]
 
     async def never(response: Any) -> None:

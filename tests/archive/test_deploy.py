@@ -1,4 +1,4 @@
-"""The units in `deploy`: systemd takes them, and their command lines do what they are for, as real processes."""
+"""The units in `deploy`: systemd accepts them, and real processes with their command lines do their work."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def setting(unit: str, name: str) -> str:
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
-    """Whose program is where they say: `verify` complains about one that is not there, and about nothing else."""
+    """With the programs where the units say: `verify` complains about a missing one, and about nothing else."""
     program = tmp_path / "cablestore"
     program.symlink_to(sys.executable)
     for path in DEPLOY.iterdir():
@@ -68,7 +68,7 @@ def test_every_unit_restarts_what_failed_and_is_confined(unit: str) -> None:
 
 
 class Machine:
-    """Where the units' paths are below a folder, and systemd's part is played: variables, credentials, notification."""
+    """Player of systemd's part, below a folder that has the units' paths: variables, credentials, notification."""
 
     def __init__(self, root: Path, **variables: str) -> None:
         self.root = root
@@ -108,7 +108,7 @@ class Machine:
 
     @contextmanager
     def started(self, unit: str) -> Iterator[subprocess.Popen[str]]:
-        """A unit of Type=notify from when it is ready; SIGTERM ends it with status 0."""
+        """Run a unit of Type=notify from when it is ready; SIGTERM ends it with status 0."""
         assert setting(unit, "Type") == "notify"
         address = str(self.root / f"{unit}.n")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:

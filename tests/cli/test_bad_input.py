@@ -1,4 +1,4 @@
-"""What people give a command that cannot be: words and status 2, never a traceback or what Python makes of a value."""
+"""Values that a command cannot take: one sentence and status 2, never a traceback or Python's own error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cablestore.export.manifest import read_manifest
 
 Run = Callable[..., tuple[int, str, str]]
 PYTHON = re.compile(r"Error\(|Traceback|\{'|\['|\bb'|PosixPath|re\.compile|<class|\(\?P<|errno|NoneType|dict|object at")
-"""What only a programmer reads."""
+"""Words that only a programmer reads."""
 
 
 def said(run: Run, *arguments: object, status: int = 2) -> str:

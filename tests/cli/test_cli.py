@@ -272,7 +272,7 @@ def test_follow_shows_what_another_process_writes(run: Run, tmp_path: Path) -> N
 
 
 def logged_size_bytes(store: Path) -> int:
-    """The bytes in the database's logs, which it may remove at any time."""
+    """Return the bytes in the database's logs, which it may remove at any time."""
     found = 0
     for log in store.glob("generation-*/*.log"):
         with suppress(FileNotFoundError):
@@ -312,7 +312,7 @@ def test_a_reader_that_stops_early_is_no_error(run: Run, tmp_path: Path) -> None
 
 
 def every_command(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
-    """The words of each command, those of groups among them."""
+    """Return the words of each command, those of groups among them."""
     for name, command in sorted(group.commands.items()):
         assert command.get_short_help_str(), name
         if isinstance(command, click.Group):

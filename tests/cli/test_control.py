@@ -44,7 +44,7 @@ def environment(store: Path) -> dict[str, str]:
 
 @contextmanager
 def holding(store: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has the store open and offers its commands."""
+    """Run another process that has the store open and offers its commands."""
     command = [sys.executable, str(CHILD), str(store)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -136,7 +136,7 @@ def test_reading_and_refusals_are_the_same_byte_for_byte(folder: Path) -> None:
 
 
 def test_a_day_is_the_same_on_both_sides(folder: Path, tmp_path: Path) -> None:
-    """Two equal stores, the same commands: what is printed differs in hashes and times alone."""
+    """Two equal stores, the same commands: the output differs in hashes and times alone."""
     twin = tmp_path / "twin"
     shutil.copytree(folder, twin)
     mine = first_hash(folder, by_me=True)
@@ -229,7 +229,7 @@ def test_a_server_that_goes_away_is_told_in_one_line_with_status_3(folder: Path,
         assert line.startswith("cablestore: the process that has the store open ended before")
         holder.wait(LIMIT_S)
     assert (folder / NAME).exists() is is_killed
-    # What a killed process left is in nobody's way: commands work directly, and the next server takes its place.
+    # The socket of a killed process blocks nobody: commands work directly, and the next server replaces it.
     assert cablestore("post", "default", "after", store=folder).returncode == 0
     with holding(folder):
         assert '"after"' in cablestore("log", "default", "-n", "1", "--json", store=folder).stdout
@@ -264,7 +264,7 @@ def test_a_long_folder_works_too(folder: Path, tmp_path: Path, monkeypatch: pyte
         found = cablestore("post", "default", "x", store=long)
         assert (found.returncode, found.stderr) == (0, "")
         assert "mine" in cablestore("log", "default", store=Path(), cwd=long).stdout
-        # A temporary folder that is too long itself: no client gets through, and none fails in another way.
+        # A temporary folder that is too long itself: no client can connect, and none fails in another way.
         monkeypatch.setattr(tempfile, "tempdir", str(long.parent))
         assert connect(long) is None
     with CableStore.open(long) as store, pytest.raises(StorageError, match="no control socket can be created at"):

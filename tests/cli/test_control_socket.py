@@ -1,4 +1,4 @@
-"""The socket of a process that has a store open: who gets through, what it answers to any bytes, and how it ends."""
+"""The socket of a process that has a store open: which clients it takes, how it answers any bytes, and how it ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HELLO = ControlRequest("channels", {}, json=True, width=80, terminal=False)
 
 
 def said(folder: Path, line: bytes) -> list[dict[str, Any]]:
-    """What the socket answers to any bytes."""
+    """Return what the socket answers to any bytes."""
     connection = connect(folder)
     assert connection is not None
     with connection:
@@ -59,7 +59,7 @@ def hear(connection: socket.socket | None, text: bytes) -> socket.socket:
 
 
 def follow(folder: Path, more: bytes = b"") -> socket.socket:
-    """A follower that has read what there is."""
+    """Return a follower that has read what there is."""
     connection = connect(folder)
     assert connection is not None
     connection.sendall(line(command="log", params=LOG | {"follow": True}) + more)
@@ -185,7 +185,7 @@ def test_odd_requests_that_are_right_are_answered(folder: Path) -> None:
 
 
 def test_more_clients_than_max_control_connections_are_refused(folder: Path) -> None:
-    """limits.MAX_CONTROL_CONNECTIONS; the places of those who go are free again."""
+    """limits.MAX_CONTROL_CONNECTIONS; the places of clients that leave are free again."""
     with CableStore.open(folder) as store, control(store, folder):
         waiting = [connect(folder) for _ in range(limits.MAX_CONTROL_CONNECTIONS)]
         assert None not in waiting
@@ -249,7 +249,7 @@ def test_a_store_that_is_closed_first_ends_connections(folder: Path) -> None:
 
 
 def test_a_newer_server_keeps_its_socket(folder: Path) -> None:
-    """A process that lets go late does not remove the socket of the one that came after it."""
+    """A process that releases the store late does not remove the socket of the next one."""
     with CableStore.open(folder) as store:
         old = control(store, folder)
         with control(store, folder):

@@ -1,4 +1,4 @@
-"""How `cablestore serve` is configured: options, the environment and a file, which of them wins, and what is refused."""
+"""How `cablestore serve` is configured: options, the environment and a file, which of them wins, what is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Command = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[service.ServePlan]:
-    """What `serve` would do, instead of doing it."""
+    """Return what `serve` would do, instead of doing it."""
     found: list[service.ServePlan] = []
 
     def run(*arguments: Any) -> int:

@@ -1,4 +1,4 @@
-"""Exports: what is in them, that equal stores give equal bytes, and that a writer may go on meanwhile."""
+"""Exports: their content, that equal stores give equal bytes, and that posts may be stored meanwhile."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from cablestore.export.writer import (
     ExportWriter,
     place_of,
     post_record,
-    write_manifest,
     write_post_segment,
     write_tombstone_segment,
 )
+from cablestore.index.packing import pack
 from cablestore.index.reader import data_key
 
 
@@ -138,7 +138,7 @@ def test_blocks_and_segments_have_their_sizes(tmp_path: Path) -> None:
     assert limits.SEGMENT_SIZE_BYTES == 64 * limits.SEGMENT_BLOCK_SIZE_BYTES
     raw = bytes(limits.MAX_POST_SIZE_BYTES - 100)
     writer = ExportWriter(tmp_path, LEGACY, {})
-    writer.add_posts((number, number.to_bytes(32, "big"), raw, 0) for number in range(64 * 5 + 7))
+    writer.add_records([post_record(number, number.to_bytes(32, "big"), raw, 0)] for number in range(64 * 5 + 7))
     first, second = writer.finish().post_segments
     assert [len(block) for block in read_posts(tmp_path, first)] == [5] * 52
     assert [len(block) for block in read_posts(tmp_path, second)] == [5] * 13 + [2]
@@ -147,7 +147,7 @@ def test_blocks_and_segments_have_their_sizes(tmp_path: Path) -> None:
 def test_a_block_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
     posts = limits.MAX_SEGMENT_BLOCK_SIZE_BYTES // limits.MAX_POST_SIZE_BYTES + 8  # the limit is held to a few MB
     with SegmentWriter(tmp_path / "posts-000000.seg", 1) as writer:
-        writer.write([bytes(limits.MAX_POST_SIZE_BYTES)] * posts)
+        writer.write_packed(pack([bytes(limits.MAX_POST_SIZE_BYTES)] * posts))
         written = writer.close()
     assert written.size_bytes < 100_000
     segment = Segment("posts-000000.seg", "posts", posts, written.size_bytes, written.blake3, written.content_blake3)
@@ -166,7 +166,7 @@ def test_segments_can_be_written_in_parallel(tmp_path: Path) -> None:
     with get_context("spawn").Pool(2) as pool:
         parts = [(tmp_path, number, records[number * 10 : number * 10 + 10]) for number in range(4)]
         segments = pool.map(write_part, parts)
-    manifest = write_manifest(tmp_path, LEGACY, {"data": 1}, None, segments)
+    manifest = ExportWriter(tmp_path, LEGACY, {"data": 1}, written=segments).finish()
     assert manifest.posts == {"text": 40}
     assert verify_export(tmp_path, signatures=True).is_clean
     with in_memory(LEGACY, posts) as store:
@@ -178,7 +178,7 @@ def test_what_is_out_of_order_is_not_written(tmp_path: Path) -> None:
     writer = ExportWriter(tmp_path, LEGACY, {})
     for wrong in (posts, [posts[0], posts[0]]):
         with pytest.raises(ValueError, match="in order"):
-            writer.add_posts(wrong)
+            writer.add_records([post_record(*post)] for post in wrong)
     stone = Tombstone(bytes(32), bytes(32), 1, bytes(32))
     with pytest.raises(ValueError, match="in order"):
         writer.add_tombstones([stone, stone])

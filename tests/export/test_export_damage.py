@@ -1,4 +1,4 @@
-"""Whatever happens to the bytes of an export is found, and nothing in them raises anything foreign."""
+"""Every damage to the bytes of an export is found, and none raises an error that is not ours."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from cablestore.errors import CorruptExportError, ExportError
 from cablestore.export import Segment, read_manifest, verify_export
 from cablestore.export.manifest import read_arrivals, read_posts, read_tombstones, segment_name
 from cablestore.export.segment import SegmentWriter
+from cablestore.index.packing import pack
 
 
 def assert_found(folder: Path, name: str) -> None:
@@ -147,7 +148,7 @@ stones_like = st.tuples(st.binary(min_size=32, max_size=32), st.binary(min_size=
 
 @given(st.lists(st.lists(items | stones_like, min_size=1, max_size=3) | items, max_size=3), st.booleans(), st.binary())
 def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, tail: bytes) -> None:
-    """Blocks of anything, with a checksum that is right. What is read is posts or tombstones that can be stored."""
+    """Blocks of any bytes, with a checksum that is right. Only posts or tombstones that can be stored are read."""
     with scratch_folder() as scratch:
         name = segment_name("posts" if is_posts else "tombstones", 0)
         data = b"".join(zstandard.compress(msgpack.packb(block)) for block in blocks) + tail
@@ -182,12 +183,12 @@ def test_no_segment_raises_anything_foreign(blocks: list[Any], is_posts: bool, t
 def test_posts_that_are_not_what_the_manifest_says(
     copy: Path, spoil: Callable[[list[bytes]], object], message: str
 ) -> None:
-    """A segment written anew with other posts, under right checksums."""
+    """A segment written again with other posts, under right checksums."""
     first = read_manifest(copy).segments[0]
     [posts] = read_posts(copy, first)
     spoil(posts)
     with SegmentWriter(copy / first.file, 1) as writer:
-        writer.write(posts)
+        writer.write_packed(pack(posts))
         written = writer.close()
 
     def adapt(fields: dict[str, Any]) -> None:

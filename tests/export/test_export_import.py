@@ -31,7 +31,7 @@ from cablestore import (
 from cablestore.errors import ExportError
 from cablestore.export import Filters, read_manifest, verify_export
 from cablestore.export.manifest import filters_of
-from cablestore.export.writer import ExportWriter
+from cablestore.export.writer import ExportWriter, post_record
 from cablestore.protocol.body import BLOCK, DELETE, INFO, LINKABLE_TYPES, MODERATION, ROLE, UNBLOCK, Delete
 
 # --- import ----------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_local_only_posts_stay_at_home(tmp_path: Path) -> None:
 
 
 def test_skeletons_without_proof_are_left_out(tmp_path: Path) -> None:
-    """A tombstone that no post/delete bears out, and one that would bury what somebody else wrote."""
+    """A tombstone without its post/delete, and one that would remove what somebody else wrote."""
     living = ANN.text("default", "I live")
     not_his = BOB.delete(living)
     skeleton = Skeleton(0, START_MS, "default", ())
@@ -138,7 +138,9 @@ def test_bad_posts_in_an_export_are_counted_and_left_out(tmp_path: Path) -> None
     good, bad = ANN.text("default", "good", at=1), ANN.text("default", "bad", at=2)
     unsigned = bad.raw[:40] + bytes(4) + bad.raw[44:]
     writer = ExportWriter(tmp_path / "export", LEGACY, {})
-    writer.add_posts([(1, good.hash, good.raw, 0), (2, decode_post(unsigned, LEGACY).hash, unsigned, 0)])
+    writer.add_records(
+        [[post_record(1, good.hash, good.raw, 0), post_record(2, decode_post(unsigned, LEGACY).hash, unsigned, 0)]]
+    )
     writer.finish()
     with in_memory(LEGACY) as store:
         summary = store.import_exports([tmp_path / "export"])
@@ -164,7 +166,7 @@ def test_an_interrupted_import_goes_on(tmp_path: Path, whole: Path) -> None:
 
 
 def matches(post: Post, filters: Filters, acquainted: set[bytes]) -> bool:
-    """What the rules say of a post that is no post/delete."""
+    """Return what the rules say of a post that is no post/delete."""
     if filters.authors and post.author not in filters.authors:
         return False
     if not (filters.start_ms or 0) <= post.timestamp_ms < (filters.end_ms or 2**60):

@@ -1,4 +1,4 @@
-"""An export that is interrupted, killed or refused by the disk goes on or begins anew, and overwrites nothing."""
+"""An export that is interrupted, killed or meets a full disk goes on or begins again, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_kill_9_at_any_instant(tmp_path: Path, when: str, instant: int) -> None:
 
 
 class Interrupt:
-    """Interrupts after so many posts."""
+    """Progress that interrupts after N posts."""
 
     def __init__(self, posts: int) -> None:
         self.left = posts
@@ -121,7 +121,7 @@ def test_other_arguments_begin_anew(tmp_path: Path) -> None:
 
 
 def test_a_skeleton_that_came_meanwhile_is_a_change(tmp_path: Path, whole: Path) -> None:
-    """An import lays skeletons without an entry in the arrival log."""
+    """An import writes skeletons without an entry in the arrival log."""
     deletions = [post for post in some_posts() if post.type == DELETE]
     with CableStore.open(tmp_path / "store") as store:
         store.ingest(raws(*(post for post in some_posts() if post.hash not in Model(some_posts()).dead)), verify=False)

@@ -28,7 +28,7 @@ HEADS_PREFIX = b"!heads!"
 
 
 class Counting:
-    """A source that counts the rows that are read from it."""
+    """Source that counts the rows that are read from it."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -60,7 +60,7 @@ def test_a_list_of_channels_reads_a_few_rows_a_channel_however_many_are_in_it(st
 
 
 def members_of(store: CableStore) -> int:
-    """How many are in the channel: what the list of channels says, which must be what is there."""
+    """Return the number of members by the list of channels, which must be the number of member rows."""
     with store.snapshot() as snapshot:
         channels = list(snapshot.channels())
         assert [channel.members for channel in channels] == [len(list(snapshot.members(c.name))) for c in channels]
@@ -92,7 +92,7 @@ def test_members_are_counted_over_all_that_can_happen_to_them(store: CableStore)
     assert list(store.dump()) == before
 
 
-# --- a census that the store has never heard of ----------------------------------------------------
+# --- a census that the store does not know yet -----------------------------------------------------
 
 
 def is_head(value: bytes) -> bool:
@@ -100,7 +100,7 @@ def is_head(value: bytes) -> bool:
 
 
 def with_heads_counted() -> Catalog:
-    """The catalog, with a census over the fold of heads: its rows come and go, and tombstones have parts in it."""
+    """Return the catalog with a census over the fold of heads: its rows come and go, tombstones have parts in it."""
     (fold,) = links.VIEW.folds
     counted = replace(fold, census=Census(prefix=HEADS_PREFIX, counts=is_head))
     view = replace(links.VIEW, prefixes=(*links.VIEW.prefixes, HEADS_PREFIX), folds=(counted,))
@@ -137,7 +137,7 @@ def assert_counts_heads(store: CableStore) -> None:
 def test_any_census_is_a_function_of_the_posts(
     history: tuple[Dialect, list[Post]], random: Random, cuts: list[int], gone: set[int]
 ) -> None:
-    """Rule 2 for a census: any order, any batches, duplicates, deletions and discards; and what a rebuild makes."""
+    """Rule 2 for a census: any order, any batches, duplicates, deletions and discards; and the rows of a rebuild."""
     dialect, posts = history
     discarded = [posts[index].hash for index in gone if index < len(posts)]
     with counting_heads(dialect) as straight:

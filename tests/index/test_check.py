@@ -1,4 +1,4 @@
-"""Check finds whatever is wrong in the database, and rebuild mends it."""
+"""A check finds every fault in the database, and a rebuild mends it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cablestore.index.leveldb import LevelDB
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A store with a row of every kind, closed."""
+    """Yield a store with a row of every kind, closed."""
     with CableStore.open(tmp_path) as store:
         first = ANN.text("default", "first")
         gone = BOB.text("default", "gone", links=(first.hash,))
@@ -72,7 +72,7 @@ def test_every_missing_row_is_found(folder: Path, prefix: str) -> None:
     assert found
     for key in found:
         if prefix == "!chat!deleted!":
-            (folder / "other").touch()  # what a tombstone alone knew is lost with it
+            (folder / "other").touch()  # what only a tombstone knew is lost with it
         change(folder, **{key.decode("latin-1"): None})
         assert problems(folder), key
         break

@@ -40,7 +40,7 @@ def run_and_kill(folder: Path, seed: int, work: str) -> list[list[str]]:
 
 
 def assert_whole_and_holds(folder: Path, said: list[list[str]], held: set[str]) -> set[str]:
-    """The store opens, is whole, and has what earlier and this child stored and did not remove."""
+    """Check that the store opens, is whole, and has what earlier children and this one stored and did not remove."""
     for word, *hashes in said:
         if word == "stored":
             held |= set(hashes)
@@ -70,7 +70,7 @@ def assert_whole_and_holds(folder: Path, said: list[list[str]], held: set[str]) 
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("kills", [5, pytest.param(170, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_kill_9_at_random_instants(tmp_path: Path, work: str, kills: int) -> None:
-    """30 kills in a normal run, a thousand in a soak; each child goes on with what the one before left."""
+    """30 kills in a normal run, a thousand in a soak. Each child continues with what the one before left."""
     folder = tmp_path / f"store-{work}"
     held: set[str] = set()
     acknowledged = 0

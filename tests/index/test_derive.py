@@ -1,4 +1,4 @@
-"""All rows at once, in any pieces, are the rows that storing posts one by one leaves behind."""
+"""All rows at once, in any pieces, are the rows that storing posts one by one leaves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cablestore.views import CATALOG
 
 @contextmanager
 def small_runs(run_size_bytes: int, bucket_size_bytes: int, most: int) -> Iterator[None]:
-    """Have a history of a few posts take several runs and buckets."""
+    """Make a history of a few posts take several runs and buckets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Sorter, "run_size_bytes", run_size_bytes)
         patch.setattr(Sorter, "bucket_size_bytes", bucket_size_bytes)
@@ -68,7 +68,7 @@ def test_rebuilt_in_pieces_and_checked_in_pieces(
 
 @dataclass(frozen=True)
 class Damage:
-    """What happens to one row, chosen by number; with `copied` the damage is done to a row beside it."""
+    """Damage to one row, chosen by number. With `copied` it is done to a row beside it."""
 
     row: int
     value: bytes | None
@@ -88,7 +88,7 @@ damages = st.lists(
 
 
 def damaged(rows: dict[bytes, bytes], damage: Damage) -> dict[bytes, bytes | None]:
-    """Return the changes that a damage comes to."""
+    """Return the changes that a damage consists of."""
     keys = [key for key in rows if key != META_KEY and not key.startswith(b"!arrival!")]
     key = keys[damage.row % len(keys)]
     if damage.copied:
@@ -98,7 +98,7 @@ def damaged(rows: dict[bytes, bytes], damage: Damage) -> dict[bytes, bytes | Non
 
 
 def problems(reader: Reader, scratch: Path | None) -> tuple[int, list[str]] | str:
-    """What a check says, in no particular order."""
+    """Return the problems that a check finds, in no particular order."""
     try:
         report: CheckReport = check(reader, CATALOG, scratch)
     except CableStoreError as error:
@@ -131,7 +131,7 @@ def test_a_check_finds_the_same_with_and_without_runs(
                 assert problems(reader.over(state), scratch) == at_once
     assert is_changed or at_once == (0, [])
     if is_changed and not any(key.startswith((b"!data!", b"!private!", b"!chat!deleted!")) for key in changed):
-        # What follows from posts and tombstones can only be wrong; these themselves may well be others.
+        # Rows that follow from posts and tombstones can only be wrong; posts and tombstones may be others.
         assert at_once != (0, [])
 
 

@@ -1,4 +1,4 @@
-"""A full disk, damaged and lost files: a clear error, the rest stays readable, rebuild saves what can be saved."""
+"""A full disk, damaged and lost files: a clear error, the rest stays readable, a rebuild saves what can be saved."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_no_space_for_a_rebuild_leaves_the_store_as_it_was(small_disk: Path) -> 
 
 @pytest.mark.parametrize("free_kb", [3500, 2600, 2300, 1500, 600])
 def test_no_space_for_a_rebuild_in_processes(small_disk: Path, free_kb: int) -> None:
-    """LevelDB says nothing when the disk refuses a table at its end: no row may be missing from what is joined."""
+    """LevelDB reports nothing when writing the end of a table fails: no row may be missing from what is joined."""
     folder = small_disk / "store"
     with CableStore.open(folder) as store:
         store.ingest(raws(*(ANN.text("default", "x" * 3000 + str(i)) for i in range(700))), verify=False)
@@ -148,7 +148,7 @@ def posts() -> list[Post]:
 
 @pytest.fixture
 def folder(tmp_path: Path, posts: list[Post]) -> Path:
-    """A store whose database has several tables, closed."""
+    """Return a store whose database has several tables, closed."""
     with CableStore.open(
         tmp_path / "store", tuning=Tuning(write_buffer_size_bytes=2**20, table_size_bytes=2**20)
     ) as store:
@@ -163,7 +163,7 @@ def database_files(folder: Path, pattern: str) -> list[Path]:
 
 
 def readable(store: CableStore, posts: list[Post]) -> int:
-    """How many posts can be read one by one; every failure must be an error of ours."""
+    """Return how many posts can be read one by one. Every failure must be an error of ours."""
     count = 0
     for post in posts:
         with contextlib.suppress(CorruptStoreError):

@@ -216,7 +216,7 @@ def test_a_folder_that_lost_its_current_file_is_not_overwritten(tmp_path: Path) 
 
 
 def test_rows_that_are_in_no_table_are_not_left_behind(tmp_path: Path) -> None:
-    """A part whose last rows the disk refused, as a copy of one that is still open."""
+    """A part whose last rows could not be written, as a copy of one that is still open."""
     database = LevelDB(tmp_path / "part", create=True)
     database.write({b"key": b"value"}, sync=True)
     shutil.copytree(tmp_path / "part", tmp_path / "refused")

@@ -49,7 +49,7 @@ def names_what_lost_all_files_but_notes(folder: Path) -> None:
 
 
 def names_an_unfinished_one(folder: Path) -> None:
-    """As an interrupted rebuild leaves it."""
+    """Return a store as an interrupted rebuild leaves it."""
     names_another(folder)
     (folder / NINTH).mkdir()
     (folder / NINTH / "UNNAMED").write_text("unfinished\n")
@@ -131,7 +131,7 @@ def test_where_no_generation_is_left_it_says_so(run: Run, folder: Path) -> None:
 
 
 def test_a_database_that_lost_all_its_rows_is_not_taken_for_a_new_one(run: Run, folder: Path) -> None:
-    """Nor is one whose making version 0.6 was killed in."""
+    """A folder in which version 0.6 was killed while making the store is not one either."""
     shutil.rmtree(folder / FIRST)
     LevelDB(folder / FIRST, create=True).close()
     status, _, complaint = run("init", "-s", folder)
@@ -187,7 +187,7 @@ def test_the_dialect_comes_from_the_database(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_recovered_store_is_another_one_for_exports(folder: Path) -> None:
-    """Its arrival log need not be the one that exports of the lost database go by."""
+    """Its arrival log may differ from the one that exports of the lost database go by."""
     known = json.loads((folder / "STORE").read_text())["store"]
     names_another(folder)
     ClosedStore(folder).recover(FIRST)
@@ -232,7 +232,7 @@ def test_a_generation_that_is_damaged_comes_back_as_far_as_it_can_be_read(run: R
 
 
 def other_store(path: Path) -> Path:
-    """A database that was put into the folder by hand."""
+    """Return a database that was put into the folder by hand."""
     with CableStore.open(path.with_name("other")) as store:
         store.ingest(raws(ANN.text("default", "only here")))
     shutil.copytree(path.with_name("other") / FIRST, path / NINTH)
@@ -332,7 +332,7 @@ print(steps)
 
 
 def killed_at(step: int, path: Path, work: str) -> bool:
-    """Do some work and be killed before this step of it; False where it has no more steps."""
+    """Do some work and be killed before this step of it. Return False where it has no more steps."""
     found = subprocess.run(
         [sys.executable, "-c", KILLED, str(path), work, str(step)],
         capture_output=True,

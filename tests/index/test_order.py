@@ -47,7 +47,7 @@ def assert_whole(store: CableStore) -> None:
 
 
 def assert_says(store: CableStore, model: Model) -> None:
-    """The store's reads and answers are the model's."""
+    """Check that the store's reads and answers are the model's."""
     with store.snapshot() as snapshot:
         assert [(channel.name, channel.members) for channel in snapshot.channels()] == [
             (channel, len(model.members(channel))) for channel in model.channels()
@@ -165,7 +165,7 @@ def test_discarding_leaves_what_was_never_there(
 
 
 class Life(RuleBasedStateMachine):
-    """A store that lives through posts, deletions, discards and rebuilds in any order stays the store it should be."""
+    """Store that has posts, deletions, discards and rebuilds in any order, and stays the store it should be."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -36,14 +36,14 @@ POSTS = conversation(1500)
 
 @pytest.fixture(autouse=True)
 def _small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a thousand posts come in several ranges of hashes and many buckets."""
+    """Cut a thousand posts into several ranges of hashes and many buckets."""
     monkeypatch.setattr(parallel, "PARTITION_POSTS", 200)
     monkeypatch.setattr(parallel, "MAX_BUCKET_SIZE_BYTES", 60_000)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A store with posts of every kind, local-only ones among them, closed."""
+    """Return a store with posts of every kind, local-only ones among them, closed."""
     path = tmp_path / "store"
     store_at(path, POSTS)
     with CableStore.open(path) as store:
@@ -68,7 +68,7 @@ def change(folder: Path, changes: dict[bytes, bytes | None]) -> None:
 
 
 def rows_of(folder: Path) -> list[Row]:
-    """Every row, the arrival log and the sizes among them."""
+    """Return every row, the arrival log and the sizes among them."""
     database = LevelDB(database_of(folder), create=False)
     with database.snapshot() as state:
         rows = list(state.scan(b"", b"\xff"))
@@ -84,7 +84,7 @@ def rebuilt(folder: Path, in_processes: int) -> RebuildReport:
 
 
 def checked(folder: Path, in_processes: int) -> CheckReport:
-    """Check a closed store in so many processes."""
+    """Check a closed store in N processes."""
     return CableStore.check_closed(folder, processes=in_processes)
 
 
@@ -105,7 +105,7 @@ def test_what_is_damaged_is_left_out_whoever_finds_it(folder: Path) -> None:
     rows = dict(rows_of(folder))
     stones = [key for key in rows if key.startswith(b"!chat!deleted!")]
     posts = [key for key in rows if key.startswith(b"!data!")]
-    # A tombstone that its post/delete lays anew, a post that is none, and the bytes of another post.
+    # A tombstone that its post/delete writes again, a post that is none, and the bytes of another post.
     change(folder, {stones[0]: None, posts[5]: b"nothing", posts[-5]: rows[posts[7]]})
     copy = folder.with_name("copy")
     subprocess.run(["cp", "-r", folder, copy], check=True)
@@ -152,7 +152,7 @@ def test_where_the_file_system_knows_no_links(folder: Path, tmp_path: Path, monk
 
 
 def test_what_is_large_is_shared_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless told otherwise, from `limits.SHARED_OUT_FROM_SIZE_BYTES` on: below it starting processes takes longer."""
+    """By default from `limits.SHARED_OUT_FROM_SIZE_BYTES` on: below it, starting processes takes longer."""
     pools: list[int | None] = []
 
     def told(number: int | None, *rest: Any) -> AbstractContextManager[Executor]:
@@ -201,7 +201,7 @@ def test_values_that_changed_places_are_found(folder: Path) -> None:
 
 
 def test_a_store_that_is_whole_is_checked_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The exact check, which sorts all rows, is for what is wrong alone."""
+    """The exact check, which sorts all rows, runs only where something is wrong."""
     exact: list[bool] = []
     module = sys.modules["cablestore.index.check"]
     checker = module.Checker
@@ -222,7 +222,7 @@ def test_a_store_that_is_whole_is_checked_once(folder: Path, monkeypatch: pytest
 
 
 def children(parent: int) -> list[int]:
-    """The processes of a pool that a process started."""
+    """Return the processes of a pool that a process started."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -267,7 +267,7 @@ def script(tmp_path: Path) -> Path:
 
 
 def test_a_script_needs_no_guard(folder: Path, script: Path) -> None:
-    """Processes of the standard library would run the script once more each."""
+    """Processes of the standard library would each run the script once more."""
     found = subprocess.run([sys.executable, script, folder, "0"], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout, found.stderr) == (0, "done\n", "")
 
@@ -297,9 +297,9 @@ main()
 
 
 def test_ctrl_c_says_one_line_at_any_instant(folder: Path, script: Path) -> None:
-    """A terminal sends it to all processes; those that share out the work keep silent, even while they start.
+    """A terminal sends it to all processes. The workers stay silent, even while they start.
 
-    An instant after all is done is one too: Python takes a moment to end.
+    It may come just after all is done: Python takes a moment to end.
     """
     script.write_text(COMMAND)
     before = rows_of(folder)
@@ -332,10 +332,10 @@ runpy.run_module("cablestore", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.parametrize(
-    "at", ["cablestore.cli", "click", "cablestore.cli.maintain", "plyvel", "cablestore.index.check"]
+    "at", ["cablestore.cli", "click", "cablestore.cli.options", "plyvel", "cablestore.index.check"]
 )
 def test_ctrl_c_says_one_line_while_the_command_line_loads(folder: Path, at: str) -> None:
-    """From the first line of ours. Earlier, when Python itself starts, it is Python that says or does not say a word."""
+    """From our first line on. Earlier, while Python itself starts, Python prints something or nothing."""
     done = interrupted(AT_AN_IMPORT, at, "rebuild", "--store", folder)
     assert (done.stderr.strip(), done.returncode) == INTERRUPTED
 
@@ -362,13 +362,14 @@ def has_begun(job: subprocess.Popen[str], folder: Path) -> bool:
     return job.poll() is not None or bool(list(folder.glob("scratch-*")))
 
 
-def test_equal_bytes_have_equal_hashes_in_all_processes_of_a_pool() -> None:
+def test_equal_bytes_have_equal_hashes_in_all_processes_of_a_pool(tmp_path: Path) -> None:
     with process_pool(2) as pool:
-        found = list(pool.map(_hash_and_pid, range(8)))
+        found = list(pool.map(_hash_and_pid, [tmp_path] * 2))
     assert len({pid for _, pid in found}) == 2
     assert len({digest for digest, _ in found}) == 1
 
 
-def _hash_and_pid(_: int) -> tuple[int, int]:
-    time.sleep(0.2)
+def _hash_and_pid(here: Path) -> tuple[int, int]:
+    (here / str(os.getpid())).touch()
+    wait_until(lambda: len(list(here.iterdir())) == 2)  # the other process does the other one
     return hash((b"key", b"value")), os.getpid()

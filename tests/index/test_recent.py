@@ -67,7 +67,7 @@ def test_a_store_is_the_same_however_much_is_remembered(
 
 
 class Failing(MemoryDB):
-    """Fails at some writes: before anything is written, or when all is."""
+    """Database that fails at some writes: before anything is written, or after all is."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Failing(MemoryDB):
 
 @pytest.mark.parametrize("fails", ["before", "after"])
 def test_nothing_is_remembered_of_a_write_that_failed(fails: str) -> None:
-    """What the database holds then, is read."""
+    """The rows that the database holds then are read."""
     with CableStore.in_memory() as store:
         database = Failing()
         before = store._engine._database

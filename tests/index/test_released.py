@@ -37,7 +37,7 @@ def expected_in(released: Path) -> dict[str, Any]:
 
 
 def found_in(store: CableStore) -> dict[str, Any]:
-    """What a store answers, as `expected.json` has it."""
+    """Return what a store answers, in the form of `expected.json`."""
     channels = list(store.channels())
     return {
         "channels": [[channel.name, channel.topic, channel.members] for channel in channels],
@@ -51,13 +51,13 @@ def found_in(store: CableStore) -> dict[str, Any]:
 
 
 def dead_in(store: CableStore) -> list[list[str]]:
-    """Target and author of each tombstone."""
+    """Return target and author of each tombstone."""
     prefix = b"!chat!deleted!"
     return sorted(key.removeprefix(prefix).decode().split("!") for key, _ in store.dump() if key.startswith(prefix))
 
 
 def test_a_store_is_rebuilt_where_its_views_are_outdated_and_says_what_it_said(released: Path) -> None:
-    """Nothing but 0.6.0 has outdated views; since 0.7.0 the rows are the same."""
+    """Only 0.6.0 has outdated views; the rows have been the same since 0.7.0."""
     expected = expected_in(released)
     is_outdated = "dump" not in expected
     if is_outdated:

@@ -1,4 +1,4 @@
-"""Trees: what a batch changes about them is what all posts make of them, and any range of them is what its posts come to."""
+"""Trees: a batch leaves the rows that all posts together make, and the sum of any range is the sum of its posts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ item_sets = st.lists(items, max_size=60, unique_by=lambda item: item[0])
 
 
 class Kept:
-    """A tree in a database, and the items that it is over."""
+    """Tree in a database, and the items that it is over."""
 
     def __init__(self) -> None:
         self.database = MemoryDB()
@@ -93,7 +93,7 @@ class Kept:
 @settings(max_examples=150)
 @given(batches=st.lists(st.tuples(item_sets, st.randoms(use_true_random=False)), max_size=6))
 def test_what_batches_change_is_what_all_items_make(batches: list[tuple[list[Row], object]]) -> None:
-    """Rule 2 for trees: whatever is added and taken out, in whatever batches, the rows are those of what is left."""
+    """Rule 2 for trees: whatever is added and removed, in any batches, the rows are those of what is left."""
     kept = Kept()
     for drawn, chance in batches:
         present = list(kept.items.items())
@@ -155,7 +155,7 @@ def test_a_missing_or_damaged_row_says_what_to_do() -> None:
 
 @pytest.fixture
 def small_store() -> Iterator[CableStore]:
-    """A store in memory whose trees have rows for every third post."""
+    """Yield a store in memory whose trees have rows for every third post."""
     views = tuple(replace(view, tree=SMALL) if view.tree is TREE else view for view in CATALOG.views)
     with CableStore.in_memory(catalog=Catalog(views)) as store:
         yield store

@@ -281,7 +281,7 @@ MADE = {
     "three channels of raku": "6826aedbc3e655baf4e28246660256414a2eeee36292cd3c7de916d07ea4bfdc",
     "raku": "30d9bbbeec4fc4afeb78c05dd57ea56a176f63e54eefca1eb703c3503522b7c5",
 }
-"""BLAKE3 of the hashes of all posts, in order, that these logs came to when two formats were known, by version 0.6.0."""
+"""BLAKE3 of the hashes of all posts, in order, of these logs by version 0.6.0, which knew two formats."""
 
 
 def digest_of(logs: list[LogFile]) -> str:

@@ -1,4 +1,4 @@
-"""Lines of each client: a sample of every act that it writes, and what a store has of it afterwards."""
+"""Lines of each client: a sample of every act that it writes, and the posts that a store gets from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs in any wrapping: folders, compressed files and archives, whole, damaged and hostile, as a command meets them."""
+"""Logs in any wrapping: folders, compressed files and archives, whole, damaged and hostile, as a command gets them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, to: str = "") -> tarfile.Tar
 
 
 def refused(run: Run, tmp_path: Path, *paths: Path) -> str:
-    """Import and return the one line that says why not: status 2, no traceback, nothing stored."""
+    """Import and return the one line of error: status 2, no traceback, nothing stored."""
     store = tmp_path / "store"
     status, out, err = run("import-irc", *paths, "-s", store)
     assert status == 2, (out, err)
@@ -119,7 +119,7 @@ def test_nothing_is_written_but_the_store(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("held_bytes", [0, 200, 10**6])
 def test_days_of_an_archive_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_bytes: int) -> None:
-    """Read once where all that comes early can be held, more often where it cannot: always the same posts."""
+    """Read once where all early lines fit into memory, more often where they do not: always the same posts."""
     days = [f"garden/2013-01-{day:02}.log" for day in range(1, 29)]
     texts = {name: f"[09:00] <ann> {name}\n[09:01] <bob> {name}\n".encode() for name in days}
     for name, data in texts.items():
@@ -349,7 +349,7 @@ def test_a_line_that_is_too_long_is_counted_and_the_others_are_read(store: Cable
 
 
 def test_a_line_of_600_mb_in_a_small_archive_stays_flat(tmp_path: Path) -> None:
-    """Memory is that of a line at most: 2.8 GB once."""
+    """Memory is that of a line at most: it was 2.8 GB once."""
     script = (
         "import resource, sys; from cablestore.cli import main\n"
         "try: main(sys.argv[1:])\n"

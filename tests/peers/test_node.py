@@ -1,4 +1,4 @@
-"""Nodes over real sockets come to hold the same, whatever happens on the way."""
+"""Nodes over real sockets end with the same posts, whatever happens on the way."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ LAYOUTS: dict[str, tuple[int, Layout]] = {
 
 
 def told(posts: Iterable[Post]) -> list[Post]:
-    """Leave out what the protocol has no word for.
+    """Leave out what the protocol cannot express.
 
-    Deletions of posts that are in no channel, and topics before the last: those who wrote them are members for all that
-    know of them, and nobody is told.
+    Deletions of posts that are in no channel, and topics before the last: their authors are members for all that know
+    of them, and nobody is told.
     """
     known = {post.hash: post for post in public(posts)}
     last = {post.channel: post for post in sorted(known.values(), key=_moment) if post.type == TOPIC}
@@ -74,7 +74,7 @@ def told(posts: Iterable[Post]) -> list[Post]:
 
 
 def lasting(posts: Iterable[Post]) -> list[Post]:
-    """Return what all end up with, byte by byte: what is told to somebody who knows nothing.
+    """Return what all nodes must end with, byte by byte: what a node that knows nothing is told.
 
     And deletions of texts, for nodes that have seen the texts: of several of one text, all are told of the first.
     """
@@ -111,13 +111,13 @@ def _moment(post: Post) -> tuple[int, bytes]:
 
 
 def anchors(posts: Iterable[Post], dialect: Dialect) -> list[Post]:
-    """Return a text for each channel, so that it is named to others even when all else in it is deleted."""
+    """Return a text for each channel, so that others hear its name even when all else in it is deleted."""
     someone = Person("anchor", dialect)
     return [someone.text(channel, "here", at=START_MS) for channel in sorted({p.channel for p in posts if p.channel})]
 
 
 def dealt(posts: Iterable[Post], hands: int, choice: Random) -> list[list[Post]]:
-    """Split posts, a few of them to several; each hand in an order of its own."""
+    """Split posts, a few of them to several; each share in an order of its own."""
     found: list[list[Post]] = [[] for _ in range(hands)]
     for post in posts:
         for hand in choice.sample(found, choice.choice((1, 1, 1, 2))):
@@ -128,7 +128,7 @@ def dealt(posts: Iterable[Post], hands: int, choice: Random) -> list[list[Post]]
 
 
 def assert_says(store: CableStore, model: Model) -> None:
-    """What users see is what the model says."""
+    """Check that what users see is what the model says."""
     assert [channel.name for channel in store.channels()] == model.channels()
     for channel in model.channels():
         said = store.messages(channel, 1000, newest_first=False).messages
@@ -157,7 +157,7 @@ async def agree(net: Network, model: Model) -> None:
     try:
         await until(try_)
     except AssertionError:
-        all_say()  # tells what is amiss
+        all_say()  # says what is missing
         raise
 
 
@@ -168,7 +168,7 @@ async def agree(net: Network, model: Model) -> None:
 @settings(max_examples=8)
 @given(histories(), randoms, st.booleans())
 def test_equal_dumps(layout: str, history: tuple[Dialect, list[Post]], choice: Random, is_encrypted: bool) -> None:
-    """Deletions come in any order, before the texts and after; everybody has seen those."""
+    """Deletions come in any order, before the texts and after; every node has seen the texts."""
     dialect, posts = history
     posts = lasting(posts)
     known = {post.hash: post for post in posts}
@@ -194,7 +194,7 @@ def test_equal_dumps(layout: str, history: tuple[Dialect, list[Post]], choice: R
 @settings(max_examples=8)
 @given(histories(), randoms, st.integers(0, 4))
 def test_all_say_the_same(layout: str, history: tuple[Dialect, list[Post]], choice: Random, cuts: int) -> None:
-    """Whoever held what, late joiners, links cut at any moment, posts while they sync: all users see what the model says."""
+    """Any shares, late joiners, links cut at any moment, posts while they sync: all users see what the model says."""
     dialect, posts = history
     posts = told(posts)
     posts += anchors(posts, dialect)
@@ -224,7 +224,7 @@ def test_all_say_the_same(layout: str, history: tuple[Dialect, list[Post]], choi
 
 
 class Liar(Keeper):
-    """Knows the channels and their posts, and `how` to be of no use."""
+    """Peer that knows the channels and their posts; `how` says in which way it is useless."""
 
     how = ""
     count = 0
@@ -303,7 +303,7 @@ LIES: dict[str, str | None] = {
 @pytest.mark.parametrize("how", LIES)
 @on_loop
 async def test_liar(how: str) -> None:
-    """Among five honest nodes that get all from each other; it tells each that it has what the others lack."""
+    """Among five honest nodes that get all from each other; it claims to each that it has what the others lack."""
     posts = [Person(f"p{n % 5}").text("default", str(n)) for n in range(60)]
     hands = dealt(posts, 5, Random(how))
     quick = replace(QUICK, answer_timeout_s=1.0)

@@ -1,4 +1,4 @@
-"""Nodes and peers that may be cable.js: what ends it is not given to them, nor asked of them, nor passed on to them."""
+"""Nodes and peers that may be cable.js: what ends it is not given to them, asked of them, or passed on to them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NAMED = ANN.named("é" * 16), BOB.named("é" * 16 + "x")
 
 
 def everything(*, is_live: bool = False) -> Sequence[Request]:
-    """All that a peer can ask for hashes."""
+    """Return all that a peer can ask for hashes."""
     of_channels = [
         (StateRequest(b"", name, is_live), TimeRangeRequest(b"", name, 0, 0 if is_live else 2**50, 0))
         for name in CHANNELS
@@ -141,7 +141,7 @@ def test_who_gave_such_a_post_itself_gets_them_from_then_on(case: str) -> None:
 
 
 def test_nothing_is_asked_that_ends_cable_js() -> None:
-    """Until the peer names a channel that cable.js could not: then it is asked for that, and for the others."""
+    """Until the peer names a channel that cable.js could not: then it is asked for that one and the others."""
 
     async def main() -> None:
         async with network(memory(posts=ALL), settings=QUICK) as net:
@@ -167,7 +167,7 @@ def test_nothing_is_asked_that_ends_cable_js() -> None:
 
 @pytest.mark.parametrize("is_once", [True, False])
 def test_cablestores_give_each_other_everything(is_once: bool) -> None:
-    """One that syncs once, and one that stays: both are known by their greeting."""
+    """One that syncs once, and one that stays: the greeting identifies both."""
 
     async def main() -> None:
         answering = replace(ANSWERS_ONLY, reconciles=True)
@@ -212,7 +212,7 @@ def test_nothing_that_ends_cable_js_is_passed_on() -> None:
 
 
 def test_a_request_that_ends_cable_js_goes_on_to_nobody_who_may_be_it() -> None:
-    """A peer that asks it of us can bear it; those that we would ask may not."""
+    """A peer that asks us for it can handle it; those that we would ask may not."""
 
     async def main() -> None:
         async with network(memory(), settings=RELAYS) as net:

@@ -1,4 +1,4 @@
-"""cabin users among peers: cable.rs concludes little, and writes the lengths of some messages one too small."""
+"""cabin users among peers: cable.rs concludes few requests, and writes the lengths of some messages one too small."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cablestore.protocol.message import (
 
 
 class Cabin(Keeper):
-    """A cabin user. The state of its channel is all that is no text."""
+    """Cabin user. The state of its channel is all posts that are no text."""
 
     concludes = False
 
@@ -37,7 +37,7 @@ class Cabin(Keeper):
 
 
 def is_short_by_one(*posts: Post) -> bool:
-    """Whether the length that cable.rs writes before these posts leaves out the 0 that ends them."""
+    """Tell whether the length that cable.rs writes before these posts leaves out the 0 that ends them."""
     message = PostResponse(b"abcd", tuple(post.raw for post in posts))
     return written_by_cable_rs(message) != encode_message(message, LEGACY)
 

@@ -1,33 +1,35 @@
-"""New channels reach peers at once: no minute passes until somebody asks again. Waiting is for the posts, not for a time."""
+"""New channels reach peers at once, without a minute's wait for the next request.
+
+The tests wait for posts, not for a time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from by_hand import on_loop
-from peering import Keeper, Network, memory, network, raw_listener, soon, until
+from peering import Keeper, Network, memory, network, raw_listener, until
 from people import ANN, BOB, raws
 
 from cablestore import limits
 from cablestore.peers import Node, NodeSettings
-from cablestore.peers.sync import CollectedAnswer
 from cablestore.protocol.message import ListRequest, StateRequest, TimeRangeRequest
 from cablestore.reconcile.messages import NEW_CHANNEL
 
 SELDOM = NodeSettings(list_every_s=36_000, reconcile_every_s=36_000)
-"""Within a test nothing is done again because its time has come."""
+"""So long that within a test nothing is repeated."""
 
 
 async def in_touch(net: Network) -> None:
-    """Wait until all links are between stores that know each other, and what they begin with is done."""
+    """Wait until all links are between stores that know each other, and their first exchanges are done."""
     await until(lambda: all(link.met.done() and link.met.result() for link in net.links))
     await until(lambda: not any(len(node.reconciler) for node in net.nodes))
     for link in net.links:  # whose first questions are answered, since this one is
-        question = CollectedAnswer(link._context.loop)
-        link.ask(ListRequest(b"", 0, 1), question)
-        await soon(question.done)
+        asked = link.ask(ListRequest(b"", 0, 1))
+        await until(partial(getattr, asked, "is_over"))
 
 
 async def has(node: Node, channel: str, texts: set[str]) -> None:
@@ -36,7 +38,7 @@ async def has(node: Node, channel: str, texts: set[str]) -> None:
 
 @on_loop
 async def test_a_new_channel_goes_through_a_line_of_stores() -> None:
-    """From either end, whichever side connected, and what is written to it later."""
+    """From either end, whichever side connected. What is written to it later arrives too."""
     async with network(*(memory(name) for name in "abcd"), settings=SELDOM) as net:
         await net.line()
         await in_touch(net)
@@ -60,7 +62,7 @@ async def test_both_sides_begin_the_same_channel() -> None:
 
 @on_loop
 async def test_who_asks_for_nothing_tells_all_the_same() -> None:
-    """A store that only answers, to which somebody posts."""
+    """A store that only answers, and a peer that posts to it."""
     async with network(memory("a"), settings=replace(SELDOM, channels=frozenset())) as net:
         giver = net.nodes[0]
         with memory("b") as store:
@@ -123,7 +125,7 @@ async def test_old_clients_are_asked_for_channels_again_and_again() -> None:
 
 
 def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CHANNELS_ASKED_EVERY_S: what is told meanwhile is one question later."""
+    """CHANNELS_ASKED_EVERY_S: what is announced meanwhile takes one request later."""
     monkeypatch.setattr("cablestore.limits.CHANNELS_ASKED_EVERY_S", 36_000.0)
 
     @on_loop
@@ -137,9 +139,9 @@ def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.Monk
             for _ in range(200):
                 back.send_frames([NEW_CHANNEL])
             await until(lambda: listed(other) > before)
-            question = CollectedAnswer(other.context.loop)
-            back.ask(TimeRangeRequest(b"", "default", 0, 2**50, 1), question)
-            await soon(question.done)  # by now all 200 are heard, and what was asked because of them is answered
+            asked = back.ask(TimeRangeRequest(b"", "default", 0, 2**50, 1))
+            # Then all 200 are heard, and the requests that they caused are answered.
+            await until(lambda: asked.is_over)
             assert listed(other) == before + 1
             assert not net.log.faults()
 
@@ -147,6 +149,6 @@ def test_who_tells_without_end_is_not_asked_without_end(monkeypatch: pytest.Monk
 
 
 def listed(node: Node) -> float:
-    """How often a node was asked for its channels."""
+    """Return how often a node was asked for its channels."""
     name = "cablestore_requests_total"
     return node.metrics.registry.get_sample_value(name, {"type": "channel_list_request"}) or 0.0

@@ -1,6 +1,6 @@
-"""One peer that asks for all it can get has its share of the node's time and no more, and the others are served.
+"""A peer that asks for all it can get has its share of the node's time and no more, and the others are served.
 
-On a clock that the test moves, with work that costs what the test says: what each peer was given is counted.
+The clock is the test's and each piece of work costs what the test says; the test counts what each peer was given.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from cablestore.peers.connection import Connection, PauseReason
 from cablestore.peers.threads import Stopwatch
 
 READ_S = 0.001
-"""What the thread that reads spends on a part of an answer: 1,000 rows by the time that it takes."""
+"""Time that the reading thread takes for a part of an answer: 1,000 rows."""
 BYTE_S = 0.000_000_1
-"""What the loop spends on a byte of a peer."""
+"""Time that the loop takes for a byte of a peer."""
 IN_ADVANCE = 60_000
 FLOODS = ["taken back", "nonsense"]
 ASKS = ["history", "posts", "unknown posts", "moderation", "names"]
@@ -34,14 +34,14 @@ STEPS = 5
 
 
 class Reading(Stopwatch):
-    """Each piece of work takes the same time."""
+    """Clock on which each piece of work takes the same time."""
 
     def spent_s(self, began_s: float) -> float:
         return READ_S
 
 
 class Hearing(Stopwatch):
-    """A piece of work takes time by what was received meanwhile."""
+    """Clock on which a piece of work takes time by what was received meanwhile."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Hearing(Stopwatch):
 
 
 class Spent:
-    """How much of the node's time each peer was given, in seconds."""
+    """Share of the node's time that each peer was given, in seconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reading_s: Counter[AnswerQueue] = Counter()
@@ -71,7 +71,7 @@ class Spent:
         return self.reading_s[peer.answers] + peer.received_size_bytes * BYTE_S
 
     def used_up(self, peer: Connection) -> tuple[float, float]:
-        """What can be no more before the clock moves: of reading the store for the peer, and of hearing it."""
+        """Return the used time, until the clock moves, of reading the store for the peer, and of reading from it."""
         is_answered_no_more = peer.answers._wakes_up is not None or PauseReason.SHARE in peer.pauses
         return (
             self.reading_s[peer.answers] if is_answered_no_more else 0.0,
@@ -96,7 +96,7 @@ async def flood_without_end(peer: ByHand, kind: str) -> None:
 
 @asynccontextmanager
 async def greedy(node: Node, address: object, kind: str) -> AsyncIterator[Connection]:
-    """A peer that asks for all it can get, as the node knows it."""
+    """Yield a peer that asks for all it can get, as the node knows it."""
     before = node.connections.copy()
     peer = await ByHand.connect(address)  # type: ignore[arg-type]
     await until(lambda: len(node.connections) > len(before))
@@ -112,7 +112,7 @@ async def greedy(node: Node, address: object, kind: str) -> AsyncIterator[Connec
 
 
 def has_had_its_share(peer: Connection) -> bool:
-    """Whether the node serves the peer no further before the clock has moved."""
+    """Tell whether the node serves the peer no further before the clock has moved."""
     waits_to_be_answered = peer.answers._wakes_up is not None
     is_answered = not (peer.answers._pending or peer.answers._answer or peer.answers._is_reading)
     return waits_to_be_answered or (PauseReason.SHARE in peer.pauses and is_answered)

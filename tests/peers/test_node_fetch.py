@@ -1,4 +1,4 @@
-"""Fetching: how much is asked of a peer at a time, and what happens when the disk refuses what comes."""
+"""Fetching: how much is asked of a peer at a time, and what happens when storing the answers fails."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_fetches_open_and_fetch_posts() -> None:
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, stored: int) -> None:
-    """Have the store refuse all that is to be stored behind the first so many calls."""
+    """Have the store fail to write after the first N calls."""
     calls = iter(range(10**6))
     ingest = CableStore.ingest
 
@@ -64,7 +64,7 @@ def nothing_waits(node: Node) -> bool:
 
 
 def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came before is kept and given to others; nothing is asked for again that would be refused again."""
+    """What came before is kept and given to others. Nothing is asked for again that could not be stored."""
     posts = {post_hash(post.raw): post for post in texts(3_000)}
 
     @on_loop
@@ -90,7 +90,7 @@ def test_a_disk_that_refuses_ends_fetching_and_nothing_else(monkeypatch: pytest.
 
 
 def test_a_sync_tells_what_the_disk_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And leaves no mark: the next sync begins where this one did."""
+    """It leaves no mark either: the next sync begins where this one did."""
 
     @on_loop
     async def scenario() -> None:
@@ -117,7 +117,7 @@ def test_max_peers_remembered() -> None:
 
 
 def test_max_page_hashes() -> None:
-    """MAX_PAGE_HASHES: pages of one and the same moment grow to it; longer ones are taken as they come."""
+    """MAX_PAGE_HASHES: pages of one moment grow to it; longer ones are taken as they come."""
     page = Paging(0, 1_000, 4_096)
     limit = page.limit
     while page.limit:

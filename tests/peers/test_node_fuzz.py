@@ -1,4 +1,4 @@
-"""Fuzz over real sockets: messages of real conversations, changed in every way, never end a node nor get anything into it.
+"""Fuzz over real sockets: messages of real conversations, changed in every way, never end a node nor store anything.
 
 Thousands of connections in a soak, hundreds in a normal run; the seed is printed with a failure.
 """
@@ -35,7 +35,7 @@ BOTH = pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda dialect: 
 
 @lru_cache
 def some_posts(dialect: Dialect) -> tuple[Post, ...]:
-    """A little of everything that there is."""
+    """Return some posts of each kind."""
     ann, bob = Person("ann", dialect), Person("bob", dialect)
     times = iter(range(START_MS, START_MS + 10**6, 1000))
     said = [ann.text("default", f"text {i}", at=next(times)) for i in range(40)]
@@ -47,7 +47,7 @@ def some_posts(dialect: Dialect) -> tuple[Post, ...]:
 
 
 async def recorded(dialect: Dialect) -> list[bytes]:
-    """Every message of two nodes that sync with each other and hear news, without lengths."""
+    """Return every message, without lengths, of two nodes that sync with each other and get news."""
     first, second = memory("first", dialect, some_posts(dialect)), memory("second", dialect, some_posts(dialect)[40:45])
     heard: list[bytes] = []
 
@@ -78,7 +78,7 @@ async def recorded(dialect: Dialect) -> list[bytes]:
 
 
 async def news(net: Network, dialect: Dialect) -> None:
-    """Have both hear of something live."""
+    """Store new posts on both, so that live requests get them."""
     cyd = Person("cyd", dialect)
     for number, node in enumerate(net.nodes):
         post = cyd.text("default", f"live {number}", at=START_MS + 10**7 + number)
@@ -91,7 +91,7 @@ async def heard_of(net: Network, post: Post) -> None:
 
 
 def changed(choice: random.Random, data: bytes) -> bytes:
-    """Bytes that are damaged in one to three ways."""
+    """Return bytes with one to three damages."""
     found = bytearray(data)
     for _ in range(choice.randrange(1, 4)):
         at, other = choice.randrange(len(found) + 1), choice.randrange(len(found) + 1)
@@ -115,7 +115,7 @@ def changed(choice: random.Random, data: bytes) -> bytes:
 
 
 def conversation(choice: random.Random, frames: list[bytes]) -> list[bytes]:
-    """Some of the messages, with their lengths: in another order, some of them twice, damaged within or as a whole."""
+    """Return some of the messages, with their lengths: in another order, some twice, damaged within or as a whole."""
     found = []
     for frame in choice.choices(frames, k=choice.randrange(1, 12)):
         match choice.randrange(4):
@@ -129,7 +129,7 @@ def conversation(choice: random.Random, frames: list[bytes]) -> list[bytes]:
 
 
 async def many(connections: int, one: Callable[[random.Random], Awaitable[None]]) -> None:
-    """Have so many conversations, a few at once, each from its own seed."""
+    """Run this many conversations, a few at once, each from its own seed."""
     first = int(time.time()) if SOAK else random.randrange(2**32)
     numbers = iter(range(first, first + connections))
 
@@ -148,7 +148,7 @@ async def many(connections: int, one: Callable[[random.Random], Awaitable[None]]
 async def assert_unharmed(
     store: CableStore, address: Address, known: set[bytes], cabal_key: bytes | None = None
 ) -> None:
-    """The node answers an honest peer; all posts of its store are signed, and are those that somebody wrote."""
+    """Check that the node answers an honest peer, and that all posts of its store are signed and known."""
     honest = await ByHand.connect(address, store.dialect, cabal_key=cabal_key)
     assert {post.hash for post in some_posts(store.dialect)[:3]} <= set(await honest.hashes())
     names = await honest.answer(ListRequest(b"", 0, 0))
@@ -163,7 +163,7 @@ def known_posts(dialect: Dialect) -> set[bytes]:
 
 
 async def fuzzed(dialect: Dialect, connections: int, talk: Callable[..., Awaitable[None]], **settings: Any) -> None:
-    """Have conversations with a node that holds half of the posts and follows all that it hears of."""
+    """Run conversations with a node that holds half of the posts and fetches all that it hears of."""
     posts = some_posts(dialect)
     with memory("fuzzed", dialect, posts[: len(posts) // 2]) as store, logged() as log:
         settings = {"channels": None, "list_every_s": 0.2, "answer_timeout_s": 0.5, "max_faults": 20, **settings}
@@ -179,7 +179,7 @@ async def fuzzed(dialect: Dialect, connections: int, talk: Callable[..., Awaitab
 def test_messages_of_a_real_exchange_changed(dialect: Dialect) -> None:
     async def scenario() -> None:
         frames = await recorded(dialect)
-        assert len({frame[0] for frame in frames}) >= 7  # of all types but cancelling
+        assert len({frame[0] for frame in frames}) >= 7  # of all types except cancel requests
 
         async def talk(address: Address, choice: random.Random) -> None:
             peer = await ByHand.connect(address, dialect)
@@ -198,7 +198,7 @@ def test_messages_of_a_real_exchange_changed(dialect: Dialect) -> None:
 
 
 class Confused(Keeper):
-    """Answers what it is asked, and damages some of what it says."""
+    """Peer that answers what it is asked, and damages some of its messages."""
 
     choice: random.Random
     damage = 0.3
@@ -215,7 +215,7 @@ class Confused(Keeper):
 @pytest.mark.timeout(7200)
 @BOTH
 def test_answers_to_what_a_node_asks_changed(dialect: Dialect) -> None:
-    """These are asked for, so they get further. What is wrong with them never gets into the store."""
+    """The node asked for these, so they get further. What is wrong in them never gets into the store."""
     posts = some_posts(dialect)
 
     async def talk(address: Address, choice: random.Random) -> None:
@@ -256,7 +256,7 @@ def test_messages_changed_within_an_encrypted_channel(dialect: Dialect) -> None:
 
 @pytest.mark.timeout(7200)
 def test_bytes_of_an_encrypted_connection_changed() -> None:
-    """From the first byte of the handshake on: whatever is changed on the way, the connection ends and nothing got in."""
+    """From the first byte of the handshake on: any change ends the connection, and nothing is stored."""
 
     async def scenario() -> None:
         frames = await recorded(LEGACY)
@@ -279,6 +279,6 @@ def test_bytes_of_an_encrypted_connection_changed() -> None:
             assert await peer.is_ended(), "it hangs"
             await peer.close()
 
-        await fuzzed(LEGACY, 150 * TIMES, talk, cabal_key=CABAL_KEY, handshake_timeout_s=5)
+        await fuzzed(LEGACY, 150 * TIMES, talk, cabal_key=CABAL_KEY, handshake_timeout_s=LIMIT_S)
 
     run(scenario())

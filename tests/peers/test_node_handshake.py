@@ -1,4 +1,4 @@
-"""Encrypted nodes over real sockets: who has the key gets through the handshake, and nobody else leaves a trace."""
+"""Encrypted nodes over real sockets: a peer with the key completes the handshake, and no other leaves a trace."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from by_hand import CABAL_KEY, on_loop
 from nacl.public import PrivateKey
 from peering import HOST, QUICK, is_refused, memory, network, soon, until, with_key
 from people import ANN
+from waiting import LIMIT_S
 
 from cablestore import LEGACY, Identity
 from cablestore.errors import NodeError
@@ -34,16 +35,21 @@ async def test_encrypted(separate: bool) -> None:
         assert link.remote_static == (own if separate else known) != (known if separate else own)
 
 
+@pytest.mark.usefixtures("quick_clock")
 @on_loop
 async def test_wrong_cabal_key() -> None:
     stores = [memory("a", posts=[ANN.text("default", "x")]), memory("b"), memory("c")]
-    hasty = replace(with_key(QUICK, CABAL_KEY), handshake_timeout_s=5)
-    async with network(*stores[:2], settings=hasty) as net:
+    settings = replace(with_key(QUICK, CABAL_KEY), handshake_timeout_s=LIMIT_S)
+    async with network(*stores[:2], settings=settings) as net:
         stranger = await net.add(stores[2], with_key(QUICK, bytes(32)))
         await is_refused(stranger, net.addresses[net.nodes[0]])
+        await until(lambda: not net.nodes[0].connections)
         plain = Node(memory("d"), QUICK)
         async with plain:
             connection = await plain.connect(net.addresses[net.nodes[0]])
+            await until(lambda: net.nodes[0].connections)
+            [link] = net.nodes[0].connections
+            link.began_s -= LIMIT_S
             await soon(asyncio.shield(connection.closed))
         plain.store.close()
         assert any("handshake message 1" in reason for reason in net.log.reasons())

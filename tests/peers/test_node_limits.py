@@ -1,6 +1,6 @@
 """A node's limits on messages, requests and faults, each hit by a peer over a real socket.
 
-What it answers then, and that it goes on for others.
+The tests hold what it answers then, and that it goes on for others.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def test_a_message_longer_than_max_message_size_bytes_is_refused_before_it
 
 @on_loop
 async def test_max_requests_alive() -> None:
-    """MAX_REQUESTS_ALIVE: further requests end at once, and are held against the peer."""
+    """MAX_REQUESTS_ALIVE: further requests end at once, and count as faults of the peer."""
     async with listening(texts(3), max_requests_alive=3) as (node, address):
         peer = await ByHand.connect(address)
         peer.send(*[LIVE._replace(channel=name) for name in "abc"])
@@ -107,7 +107,7 @@ async def test_max_hashes_per_response_and_part_rows_answered() -> None:
         assert sizes_of(await peer.answer(ALL)) == [limits.PART_ROWS_ANSWERED] * 2 + [0]
         assert await peer.hashes(limit=2500) == [post.hash for post in reversed(posts[-2500:])]
         assert limits.PART_ROWS_ANSWERED == 2000
-        # What is told at once, as to a live request whose history took long, is cut too.
+        # What is sent at once is cut too, as to a live request whose history took long.
         session = only(node).session
         exchange = Exchange(RequestRole.RESPONDER, LIVE._replace(request_id=peer.new_id()), State.LIVE, None)
         session.answer_hashes(exchange, [UNKNOWN] * (limits.MAX_HASHES_PER_RESPONSE + 1))
@@ -147,7 +147,7 @@ async def test_max_ttl() -> None:
 
 @on_loop
 async def test_max_live_alike() -> None:
-    """MAX_LIVE_ALIKE: each live request is told every piece of news, so a peer has so many for the same at most."""
+    """MAX_LIVE_ALIKE: each live request gets all news, so a peer has at most this many for the same thing."""
     async with listening() as (node, address):
         peer = await ByHand.connect(address)
         peer.send(*[LIVE] * (limits.MAX_LIVE_ALIKE + 3), LIVE._replace(channel="other"))
@@ -217,7 +217,7 @@ def test_max_invalid_posts() -> None:
 
 @on_loop
 async def test_an_unforeseen_error_of_one_answer_is_that_answers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that reads goes on, the request is concluded, and the log tells."""
+    """The reading thread goes on, the request is concluded, and the log has the error."""
     from cablestore.store import answers
 
     def broken(*_: object, **__: object) -> None:

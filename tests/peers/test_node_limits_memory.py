@@ -1,4 +1,4 @@
-"""A node's limits on memory and queues, hit by peers that do not read, and by those that send too much."""
+"""A node's limits on memory and queues, hit by peers that do not read, and by peers that send too much."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_slow_reader_size_bytes() -> None:
 
 @on_loop
 async def test_max_queued_size_bytes_where_news_wait_behind_a_history_that_is_not_read() -> None:
-    """MAX_QUEUED_SIZE_BYTES holds for what waits to be told, too."""
+    """MAX_QUEUED_SIZE_BYTES also holds for news that wait to be sent."""
     with logged() as log:
         async with listening(texts(MANY), max_queued_size_bytes=2_000_000) as (node, address):
             peer = await slow_reader(address)
@@ -84,7 +84,7 @@ async def test_max_queued_size_bytes_where_news_are_not_read() -> None:
 
 @on_loop
 async def test_max_queued_total_size_bytes() -> None:
-    """MAX_QUEUED_TOTAL_SIZE_BYTES: those go that have not read the most."""
+    """MAX_QUEUED_TOTAL_SIZE_BYTES: the peers with the most unread bytes are disconnected."""
     most = int(2.5 * limits.SLOW_READER_SIZE_BYTES)
     with logged() as log:
         async with listening(texts(MANY), max_queued_total_size_bytes=most) as (node, address):
@@ -142,7 +142,7 @@ async def test_requests_that_are_cancelled_before_their_turn_leave_nothing() -> 
 
 
 class _Gate:
-    """Lets the thread that stores posts go on when it is told."""
+    """Gate for the thread that stores posts: the test opens it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = threading.Event()
@@ -157,7 +157,7 @@ class _Gate:
 
 @on_loop
 async def test_max_ingest_queue_size_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_INGEST_QUEUE_SIZE_BYTES: with so much waiting to be stored a peer is not read from, and then it goes on."""
+    """MAX_INGEST_QUEUE_SIZE_BYTES: a peer with this much waiting to be stored is not read from, and goes on later."""
     monkeypatch.setattr(limits, "MAX_INGEST_QUEUE_SIZE_BYTES", 100_000)
     gate = _Gate(monkeypatch)
     posts = texts(5_000)
@@ -176,7 +176,7 @@ async def test_max_ingest_queue_size_bytes(monkeypatch: pytest.MonkeyPatch) -> N
 
 @on_loop
 async def test_max_wanted_per_peer_where_a_peer_offers_without_end() -> None:
-    """What it offers live is looked up in turn; behind MAX_WANTED_PER_PEER that wait nothing is read from it."""
+    """Its live offers are looked up in turn. After MAX_WANTED_PER_PEER that wait, nothing more is read from it."""
 
     class Offering(Keeper):
         def answer(self, message: Any) -> None:

@@ -1,6 +1,6 @@
-"""A node's limits on time, on how many peers it has, and on each one's share of it.
+"""A node's limits on time, on the number of peers, and on each one's share of its time.
 
-Who takes too long goes, who asks for too much waits, and there is room for others.
+A peer that takes too long is disconnected, one that asks for too much waits, and there is room for others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from people import ANN
 
 from cablestore import DRAFT8, LEGACY, limits
 from cablestore.peers import threads
-from cablestore.peers.connection import PauseReason
+from cablestore.peers.connection import Connection, PauseReason
+from cablestore.peers.shares import LoopShare
 from cablestore.peers.threads import Stopwatch
 from cablestore.protocol.message import (
     CancelRequest,
@@ -47,7 +48,7 @@ pytestmark = pytest.mark.usefixtures("quick_clock")
 
 @on_standing_loop
 async def test_handshake_timeout_s_and_max_handshakes() -> None:
-    """HANDSHAKE_TIMEOUT_S and MAX_HANDSHAKES: who does not get on with the handshake makes room for others."""
+    """HANDSHAKE_TIMEOUT_S and MAX_HANDSHAKES: a peer that does not continue its handshake makes room for others."""
     with logged() as log:
         async with listening(cabal_key=CABAL_KEY, max_handshakes=3, handshake_timeout_s=0.5) as (node, address):
             idlers = [await ByHand.connect(address) for _ in range(3)]
@@ -70,7 +71,7 @@ async def test_handshake_timeout_s_and_max_handshakes() -> None:
 
 @on_loop
 async def test_max_handshakes_per_address() -> None:
-    """MAX_HANDSHAKES_PER_ADDRESS: who begins many handshakes and ends none keeps out those behind the same address alone."""
+    """MAX_HANDSHAKES_PER_ADDRESS: a peer that begins many handshakes and ends none keeps out only its own address."""
     with logged() as log:
         async with listening(cabal_key=CABAL_KEY, max_handshakes_per_address=3) as (node, address):
             for _ in range(3):
@@ -81,6 +82,7 @@ async def test_max_handshakes_per_address() -> None:
             assert log.reasons() == ["more than 3 handshakes in progress with one address"]
             honest = await ByHand.connect(address, cabal_key=CABAL_KEY, host="127.0.0.2")
             assert await honest.hashes() == []
+            await honest.close()
 
 
 @on_standing_loop
@@ -101,7 +103,7 @@ async def test_idle_timeout_s() -> None:
 
 @on_loop
 async def test_a_silent_peer_is_asked_for_no_channel_and_is_idle() -> None:
-    """A peer that never says a word costs next to nothing, whatever the store holds, and goes after IDLE_TIMEOUT_S."""
+    """A silent peer costs next to nothing, whatever the store holds, and is disconnected after IDLE_TIMEOUT_S."""
     posts = [ANN.text(f"channel {i}", "x") for i in range(50)]
     settings: dict[str, Any] = {"channels": None, "answer_timeout_s": 0.1, "idle_timeout_s": 0.3, "list_every_s": 0.1}
     async with listening(posts, **settings) as (_, address):
@@ -115,7 +117,7 @@ async def test_a_silent_peer_is_asked_for_no_channel_and_is_idle() -> None:
 
 @on_standing_loop
 async def test_answer_timeout_s() -> None:
-    """ANSWER_TIMEOUT_S: who says nothing to a request has it cancelled. Not while it is us who do not read."""
+    """ANSWER_TIMEOUT_S: a request that gets no answer is cancelled, except while it is us who do not read."""
     async with listening(channels=None, answer_timeout_s=0.2) as (node, address):
         peer = await ByHand.connect(address)
         asked = await peer.receive()
@@ -135,7 +137,7 @@ async def test_answer_timeout_s() -> None:
 
 @on_standing_loop
 async def test_dialect_wait_s() -> None:
-    """DIALECT_WAIT_S: a node of draft 8 lets the peer speak first; a legacy client never hears a word of draft 8."""
+    """DIALECT_WAIT_S: a node of draft 8 lets the peer speak first; a legacy client never gets a message of draft 8."""
     async with listening(dialect=DRAFT8, channels=None) as (node, address):
         silent = await ByHand.connect(address, DRAFT8)
         await until(lambda: len(node.connections) == 1)
@@ -198,7 +200,7 @@ async def test_keepalive_after_s() -> None:
 
 @on_loop
 async def test_max_peers_and_max_peers_per_address() -> None:
-    """MAX_PEERS and MAX_PEERS_PER_ADDRESS; whoever leaves makes room."""
+    """MAX_PEERS and MAX_PEERS_PER_ADDRESS; a peer that leaves makes room."""
     with logged() as log:
         async with listening(max_peers=5, max_peers_per_address=3) as (node, address):
             first = [await ByHand.connect(address) for _ in range(3)]
@@ -226,7 +228,7 @@ async def test_rows_per_s_and_rows_in_advance(monkeypatch: pytest.MonkeyPatch) -
         await greedy.hashes()
         [known] = node.connections
         greedy.send(*[ALL] * 2)
-        await until(lambda: known.answers._wakes_up)  # it waits for its share, and the clock stands
+        await until(lambda: known.answers._wakes_up)  # it waits for its share, and the clock does not move
         for _ in range(5):
             other = await ByHand.connect(address)
             assert len(await other.hashes(limit=100)) == 100
@@ -237,32 +239,47 @@ async def test_rows_per_s_and_rows_in_advance(monkeypatch: pytest.MonkeyPatch) -
             await pass_time(0.1)
             passed_s += 0.1
             await until(lambda: known.answers._wakes_up or not known.session.to_answer)
-        assert 0.7 < passed_s < 1.3  # for twice as many rows as it has in half a second
+        assert 0.7 < passed_s < 1.3  # for twice as many rows as it gets in half a second
+
+
+def test_loop_share_and_loop_share_in_advance_s() -> None:
+    """A peer may take LOOP_SHARE_IN_ADVANCE_S at once. With more it pauses until all of it is LOOP_SHARE of the time."""
+    share = LoopShare(1_000.0)
+    assert share.charge(limits.LOOP_SHARE_IN_ADVANCE_S, 1_000.0) == 0
+    pause_s = share.charge(0.01, 1_000.0)
+    assert pause_s * limits.LOOP_SHARE == pytest.approx(limits.LOOP_SHARE_IN_ADVANCE_S + 0.01)
+    assert share.charge(limits.LOOP_SHARE_IN_ADVANCE_S * 0.9, 1_000.0 + pause_s) == 0
+    assert share.charge(limits.LOOP_SHARE_IN_ADVANCE_S * 0.2, 1_000.0 + pause_s) > 0
 
 
 @on_loop
-async def test_a_peer_that_keeps_the_loop_busy_is_not_read_from_for_a_while() -> None:
+async def test_a_peer_that_keeps_the_loop_busy_is_not_read_from_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """LOOP_SHARE, LOOP_SHARE_IN_ADVANCE_S: requests that are taken back at once cost no rows, but time of the loop."""
-    async with listening() as (node, address):
+    reasons: list[PauseReason] = []
+    pause = Connection.pause
+
+    def counted(connection: Connection, reason: PauseReason) -> None:
+        reasons.append(reason)
+        pause(connection, reason)
+
+    monkeypatch.setattr(Connection, "pause", counted)
+    async with listening() as (_, address):
         peer, other = await ByHand.connect(address), await ByHand.connect(address)
         request_id = peer.new_id()
         ask = ALL._replace(request_id=request_id)
         pair: list[Message] = [ask, CancelRequest(request_id, request_id)]
-        held = 0
         for _ in range(200):
             peer.send(*pair * 100)
         last = asyncio.ensure_future(peer.hashes())
         while not last.done():
             assert await other.hashes() == []
-            held += any(PauseReason.SHARE in known.pauses for known in node.connections)
-            await asyncio.sleep(0.002)
-        assert held > 3
+        assert reasons.count(PauseReason.SHARE) > 3
         assert await last == []
 
 
 @on_loop
 async def test_max_live_channels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_LIVE_CHANNELS: of further channels a node asks now and then."""
+    """MAX_LIVE_CHANNELS: a node asks for further channels now and then."""
     monkeypatch.setattr(limits, "MAX_LIVE_CHANNELS", 2)
     posts = [ANN.text(f"channel {number}", "x") for number in range(4)]
     async with listening(channels=None, list_every_s=0.1) as (node, address):

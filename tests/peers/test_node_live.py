@@ -1,4 +1,4 @@
-"""Live requests over real sockets: what is learned is told, once, to those who asked."""
+"""Live requests over real sockets: new posts are announced, once, to the peers that asked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def at(second: int) -> int:
 
 @asynccontextmanager
 async def asking(*posts: Post) -> AsyncIterator[tuple[Node, CableStore, Raw]]:
-    """A node with these posts, and a raw peer that is connected to it."""
+    """Yield a node with these posts, and a raw peer that is connected to it."""
     async with network(memory("a", posts=posts), settings=ANSWERS_ONLY) as net:
         peer = await raw_peer(net.addresses[net.nodes[0]])
         yield net.nodes[0], net.nodes[0].store, peer
@@ -47,14 +47,14 @@ async def asking(*posts: Post) -> AsyncIterator[tuple[Node, CableStore, Raw]]:
 
 
 async def settled(peer: Raw) -> None:
-    """Wait until all that was stored before is told: a post that comes last is told last."""
+    """Wait until all that was stored before is announced: a post that comes last is announced last."""
     number = len(peer.heard)
     request_id = peer.ask(ListRequest(b"", 0, 0))
     await until(lambda: peer.is_concluded(request_id), lambda: peer.heard[number:])
 
 
 async def quiet(peer: Raw, number: int, asked: bytes, wait_s: float = 0.1) -> list[bytes]:
-    """Wait for so many hashes, and a moment longer for one too many."""
+    """Wait for N hashes, and a moment longer for one too many."""
     await until(lambda: len(peer.hashes(asked)) >= number, lambda: peer.heard)
     await asyncio.sleep(wait_s)
     return peer.hashes(asked)
@@ -93,7 +93,7 @@ def test_deletions_are_told_in_the_channel_of_what_they_delete() -> None:
             store.ingest(raws(both, waits))
             assert await quiet(peer, 2, in_channel) == [here.hash, both.hash]
             assert await quiet(peer, 2, in_there) == [there.hash, both.hash]
-            store.ingest(raws(late))  # only now it is known where its deletion belongs
+            store.ingest(raws(late))  # only now it is known which channel its deletion belongs to
             assert await quiet(peer, 3, in_channel) == [here.hash, both.hash, waits.hash]
 
     run(main())
@@ -189,7 +189,7 @@ def test_cancel_ends_it(request_: Any) -> None:
 
 
 def test_state_after_deletions() -> None:
-    """What counts instead is told: the topic, join and info before."""
+    """The posts that count instead are announced: the topic, join and info before."""
 
     async def main() -> None:
         topics = [ANN.topic(CHANNEL, str(n), at=at(n)) for n in range(2)]
@@ -252,7 +252,7 @@ def test_state_tells_the_info_of_a_new_member_and_new_names_of_members() -> None
 @settings(max_examples=15)
 @given(histories(), st.integers(0, 2**32).map(Random))
 def test_history_and_news_together_are_the_state(history: tuple[Dialect, list[Post]], choice: Random) -> None:
-    """Who asked at any moment knows in the end all that one is told who asks then."""
+    """A peer that asked at any moment knows in the end all that a peer is told that asks then."""
     dialect, posts = history
     posts = public(posts)
     choice.shuffle(posts)

@@ -1,4 +1,7 @@
-"""Places for reconciliations: who holds many or is slow gives way to others. The clock is the test's own, or does not matter."""
+"""Places for reconciliations: an address that holds many, or a slow one, gives way to others.
+
+The clock is the test's own, or does not matter.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from cablestore.reconcile.messages import Ended, EndReason
 
 @dataclass(eq=False)
 class Held:
-    """A reconciliation that began at a time and moves this many bytes a second of waiting."""
+    """Reconciliation that began at a time and moves this many bytes a second of waiting."""
 
     host: str
     began_s: float
@@ -65,7 +68,7 @@ def test_one_address_has_all_places_until_another_one_comes() -> None:
 
 
 def test_places_are_shared_out_among_those_who_come() -> None:
-    """However often they come, and in whatever order: nobody has two places more than another, and nobody is put out for ever."""
+    """In any order and number: no address has two places more than another, and none waits for ever."""
     rng = random.Random("places are shared out")
     places = Places()
     for _ in range(500):
@@ -100,7 +103,7 @@ async def from_address(to: Address, host: str) -> Peer:
 
 @on_loop
 async def test_eight_from_one_address_do_not_keep_others_out() -> None:
-    """They say hello and nothing else. One of them is told to come again, and another address reconciles."""
+    """They say hello and nothing else. One of them must come again later, and another address reconciles."""
     async with attacked() as (node, address, _):
         crowd = [await from_address(address, HOST) for _ in range(limits.MAX_TALKS)]
         for peer in crowd:
@@ -121,7 +124,7 @@ async def test_eight_from_one_address_do_not_keep_others_out() -> None:
 
 
 def test_those_that_keep_us_waiting_give_way_to_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here as soon as they do. What was moved before is stored, and the store that comes gets everything."""
+    """As soon as they do. What was moved before is stored, and the store that comes gets everything."""
     monkeypatch.setattr("cablestore.limits.TALK_SLOW_AFTER_S", 0.0)
     monkeypatch.setattr("cablestore.limits.TALK_SLOW_BYTES_PER_S", 2**60)
 

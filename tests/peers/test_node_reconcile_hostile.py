@@ -1,4 +1,4 @@
-"""Peers at the port for reconciliation that say what they like: each limit, by its name."""
+"""Hostile peers at the port for reconciliation: each limit, by its name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def call(address: Address) -> Peer:
 
 @asynccontextmanager
 async def called(*frames: bytes) -> AsyncIterator[Address]:
-    """A peer that is called, says this, and nothing else."""
+    """Play a peer that is called and sends this and nothing else."""
     peers: list[Peer] = []
 
     def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,7 +73,7 @@ def claiming(*ids: SyncID, reconciled: bool = False) -> PayloadFrame:
 )
 @on_loop
 async def test_garbage_is_disconnected_or_passed_over(garbage: bytes) -> None:
-    """MAX_TALK_FRAME_SIZE_BYTES announced by a length of more is the end, before any of it is read."""
+    """MAX_TALK_FRAME_SIZE_BYTES: a length that announces more ends the connection before any of it is read."""
     async with attacked() as (node, address, _):
         peer = await call(address)
         peer.writer.write(garbage)
@@ -96,7 +96,7 @@ async def test_a_frame_that_is_none_ends_the_connection() -> None:
 
 @on_loop
 async def test_a_silent_peer_is_given_up() -> None:
-    """TALK_SILENCE_S, of one that began; and of one that was called."""
+    """TALK_SILENCE_S, of a peer that began, and of one that was called."""
     async with attacked(talk_silence_s=0.3) as (node, address, _):
         peer = await call(address)
         peer.say(hello())
@@ -109,7 +109,7 @@ async def test_a_silent_peer_is_given_up() -> None:
 
 
 def test_a_talk_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_TALK_S, of a peer that always has a word to say that brings nothing further."""
+    """MAX_TALK_S, of a peer that always has a message that brings nothing further."""
     monkeypatch.setattr("cablestore.limits.MAX_TALK_S", 0.6)
 
     async def scenario() -> None:
@@ -143,18 +143,19 @@ async def test_a_peer_that_goes_on_comparing_is_ended() -> None:
 
 @on_loop
 async def test_frames_do_not_queue_without_bound() -> None:
-    """MAX_TALK_QUEUE_FRAMES of one peer wait to be worked on; more end the talk."""
-    async with attacked() as (node, address, _):
+    """MAX_TALK_QUEUE_FRAMES of one peer wait to be worked on; more end the conversation."""
+    async with attacked() as (node, address, log):
         peer = await call(address)
         peer.say(hello(), *[encode_frame(9, Stored(0))] * 5_000)
         await until(lambda: outcome(node, "fault"))
+        assert any("frames ahead" in str(vars(record)) for record in log.records)
         await peer.rest()
         await peer.close()
 
 
 @on_loop
 async def test_posts_that_are_no_posts() -> None:
-    """MAX_INVALID_POSTS, with hashes as they were claimed: they are not stored, count as verdicts, and end the connection."""
+    """MAX_INVALID_POSTS, with hashes as claimed: the posts are not stored, count as verdicts, and end the connection."""
     async with attacked() as (node, address, log):
         peer = await call(address)
         bad = [b"no post %d" % i for i in range(limits.MAX_INVALID_POSTS)]
@@ -186,7 +187,7 @@ async def test_posts_under_a_wrong_hash_or_time_are_not_taken() -> None:
 
 @on_loop
 async def test_who_is_called_does_not_begin() -> None:
-    """A peer that we called answers with a hello of its own: it is passed over."""
+    """A peer that we called answers with a hello of its own, which is ignored."""
     async with attacked(talk_silence_s=0.3) as (node, _, _):
         async with called(hello()) as strange:
             with pytest.raises((NodeError, ReconcileError)):

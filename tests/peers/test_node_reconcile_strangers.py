@@ -1,4 +1,4 @@
-"""Peers that are no cablestore notice nothing: what they are told is Cable, whatever they ask and however long."""
+"""Peers that are no cablestore notice nothing: they get only Cable, whatever they ask and however long."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_stranger_that_connects_hears_cable_alone(dialect: Dialect, key:
 
 
 class Noting(Keeper):
-    """An old client that keeps every byte that it is told."""
+    """Old client that keeps every byte that it gets."""
 
     def __init__(self, *arguments: object, **options: object) -> None:
         self.told = bytearray()
@@ -101,7 +101,7 @@ async def test_an_old_client_that_is_called_hears_cable_alone() -> None:
 
 @on_loop
 async def test_who_does_not_reconcile_is_a_stranger_to_a_store() -> None:
-    """With --no-reconcile a node is as any other peer, and what a store says beside Cable means nothing to it."""
+    """With --no-reconcile a node is as any other peer, and a store's messages beside Cable mean nothing to it."""
     with memory("a") as one_store, memory("b") as other_store:
         async with Node(one_store, HASTY) as one, Node(other_store, replace(HASTY, reconciles=False)) as other:
             link = await other.connect(await one.listen(Address(HOST, 0)))
@@ -115,14 +115,14 @@ async def test_who_does_not_reconcile_is_a_stranger_to_a_store() -> None:
 
 @on_loop
 async def test_a_hello_that_comes_together_with_the_greeting_is_answered() -> None:
-    """A store that knows us already says hello at once, and TCP may hand us all of that in one piece."""
+    """A store that knows us already says hello at once, and TCP may deliver all of that in one piece."""
     with memory("a", posts=[ANN.text("default", "x")]) as store:
         async with Node(store, HASTY) as node:
             address = await node.listen(Address(HOST, 0))
             reader, writer = await asyncio.open_connection(*address)
             frames = FrameReader()
             while not frames.feed(await reader.read(4096)):
-                pass  # what it asks: it has greeted
+                pass  # its request: it has greeted
             greeter = Greeter(random.randbytes)
             asked = [encode_message(ListRequest(greeter(4), 0, 1), LEGACY) for _ in range(REQUESTS)]
             hello = encode_frame(7, Hello(VERSION, Purpose.RECONCILE, LEGACY.name, Terms()))

@@ -24,7 +24,7 @@ from cablestore.protocol.message import (
 
 CHANNEL = "default"
 FORWARDS = replace(QUICK, relays=True, channels=frozenset({"nobody writes here"}), list_every_s=600)
-"""Nodes that tell each other which wire they speak, and fetch nothing."""
+"""Nodes that announce their wire to each other, and fetch nothing."""
 LAYOUTS = {"line": Network.line, "ring": Network.ring}
 EVERYTHING = TimeRangeRequest(b"", CHANNEL, 0, 2**50, 0)
 
@@ -35,7 +35,7 @@ def own(number: int) -> Post:
 
 @asynccontextmanager
 async def nodes(layout: str, count: int = 5, *, relays: bool = True) -> AsyncIterator[tuple[Network, list[Post]]]:
-    """Nodes with a post each, and a channel each, that know of each other that they are of the legacy wire."""
+    """Run nodes with a post and a channel each, which know of each other that they are of the legacy wire."""
     posts = [own(number) for number in range(count)]
     stores = [memory(n, posts=[post, ANN.text(f"only {n}", "x", at=START_MS)]) for n, post in enumerate(posts)]
     async with network(*stores, settings=replace(FORWARDS, relays=relays)) as net:
@@ -47,7 +47,7 @@ async def nodes(layout: str, count: int = 5, *, relays: bool = True) -> AsyncIte
 
 
 async def client(net: Network, number: int, kind: type[Raw] = Raw, **options: object) -> Raw:
-    """A client of a node that has said which wire it speaks."""
+    """Connect a client to a node and announce which wire it speaks."""
     peer: Raw = await raw_peer(net.addresses[net.nodes[number]], kind, **options)
     before = len(peer.heard)
     asked = peer.ask(ListRequest(b"", 0, 0))
@@ -135,7 +135,7 @@ def test_without_relays_nothing_goes_on() -> None:
 
 
 def test_cancel_travels() -> None:
-    """A live request is kept by all nodes and by the client at the other end, until it is cancelled; then by none."""
+    """A live request is kept by all nodes and by the client at the other end until it is cancelled; then by none."""
 
     async def main() -> None:
         async with nodes("line") as (net, _):
@@ -194,7 +194,7 @@ def test_a_live_limit_that_is_reached_ends_it_everywhere() -> None:
 
 
 class Slow(Keeper):
-    """Is asked, and says nothing."""
+    """Peer that is asked and says nothing."""
 
     def answer(self, message: object) -> None:
         if isinstance(message, ListRequest) and not message.ttl:
@@ -203,7 +203,7 @@ class Slow(Keeper):
 
 @pytest.mark.parametrize("cut", ["client", "link"])
 def test_loss_concludes(cut: str) -> None:
-    """One who is asked at the far end says nothing: the answer ends when that peer, or the link towards it, is lost."""
+    """The peer at the far end says nothing: the answer ends when that peer, or the link towards it, is lost."""
 
     async def main() -> None:
         async with nodes("line") as (net, posts):

@@ -1,4 +1,4 @@
-"""What a node passes on from one peer to another: nothing that it would not take itself."""
+"""Posts that a node passes on from one peer to another: none that it would not store itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DELETION = CYD.delete(DELETED)
 
 
 async def posts_asked_for(asker: Raw, hashes: Iterable[bytes]) -> set[bytes]:
-    """Hashes of the posts that come, when all has come."""
+    """Return the hashes of the posts that come, when all have come."""
     wanted = asker.ask(PostRequest(b"", tuple(hashes), 1))
     await until(lambda: asker.is_concluded(wanted))
     return hashes_of(
@@ -49,7 +49,7 @@ def tampered(post: Post) -> bytes:
 
 
 def of_type(post_type: int) -> bytes:
-    """A text, signed, that says to be of a type that there is not."""
+    """Return a signed text that claims an unknown type."""
     content = ANN.text("default", "x").raw[96:]
     changed = content[:1] + bytes([post_type]) + content[2:]
     return ANN.key + ANN.identity.sign(changed) + changed
@@ -90,7 +90,7 @@ def test_what_is_wrong_is_not_passed_on_and_lies_count_against_the_giver(case: s
 
 
 def test_a_store_of_draft_8_passes_on_what_legacy_peers_say_of_themselves() -> None:
-    """It cannot read such a post, and stores none; between two that can it goes on."""
+    """It cannot read such a post and stores none; between two peers that can, the post is passed on."""
 
     async def main() -> None:
         forged = tampered(ANN.named("Ann"))
@@ -146,7 +146,7 @@ def test_one_who_goes_on_lying_is_disconnected() -> None:
 
 
 def test_who_gives_more_than_can_be_looked_at_is_not_read_from_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that looks stands still for a while: the node answers others all the same, and all comes in the end."""
+    """The thread that checks posts is stopped for a while: the node answers others, and all comes in the end."""
     monkeypatch.setattr(limits, "MAX_INSPECTED_QUEUE_SIZE_BYTES", 100)
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""A link that breaks again and again before all is compared: stretches of time, newest first, and what is done stays done."""
+"""A link that breaks again and again before all is compared: stretches of time, newest first; what is done stays done."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stretches(marks: SyncState, terms: Terms = ALL, now_ms: int = NOW_MS, peer: 
 def talked(
     marks: SyncState, rng: random.Random, terms: Terms, times: list[tuple[int, int | None]], bears_ms: int
 ) -> bool:
-    """One connection, on which talks of up to a length come to their end; the first longer one breaks it."""
+    """Play one connection, on which conversations up to a length end; the first longer one breaks it."""
     left = stretches(marks, terms)
     while (stretch := left.next) is not None:
         if (
@@ -49,7 +49,7 @@ def talked(
 @pytest.mark.parametrize("bears_ms", [DAY_MS, 30 * DAY_MS, 3_650 * DAY_MS])
 @pytest.mark.parametrize("from_ms", [0, NOW_MS - 100 * DAY_MS])
 def test_stretches_cover_all_times_once_newest_first(bears_ms: int, from_ms: int) -> None:
-    """Over connections that break, and processes: each begins where the one before came to."""
+    """Over connections that break, and processes: each begins where the one before ended."""
     rng = random.Random(f"stretches {bears_ms} {from_ms}")
     terms = Terms(from_ms=from_ms)
     marks, times = SyncState(None), list[tuple[int, int | None]]()
@@ -71,7 +71,10 @@ def test_one_talk_where_nothing_breaks() -> None:
 
 
 def test_what_is_kept_of_an_unfinished_one(tmp_path: Path) -> None:
-    """On the disk, for a day from its beginning, for this peer and these terms. One of a time without marks for it can be read."""
+    """On the disk, for a day from its beginning, for this peer and these terms.
+
+    A file from before marks can be read.
+    """
     marks = SyncState(tmp_path)
     left = stretches(marks)
     for _ in range(8):
@@ -103,7 +106,7 @@ EACH = 800
 
 @pytest.fixture
 def halves(tmp_path: Path) -> tuple[CableStore, CableStore]:
-    """Two stores with posts of a year, in which each third post is here, there, or at both."""
+    """Make two stores with posts of a year; one third is here, one there, one at both."""
     now_ms = system_clock_ms()
     step_ms = 365 * DAY_MS // (3 * EACH)
     kinds: list[list[Post]] = [[], [], []]
@@ -118,9 +121,9 @@ def halves(tmp_path: Path) -> tuple[CableStore, CableStore]:
 
 
 BEARS = 16_000
-"""Bytes that come through before the link breaks, handshake and posts included."""
+"""Bytes that pass before the link breaks, handshake and posts included."""
 LINKS = 400
-"""More than it takes; without progress there is no end."""
+"""More connections than it takes; without progress there is no end."""
 
 
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])

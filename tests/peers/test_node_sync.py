@@ -1,6 +1,6 @@
-"""How a node fetches: page by page, from peers of any kind, and with marks that make the next time short.
+"""How a node fetches: page by page, from peers of any kind, and with marks that make the next sync short.
 
-What a lost peer owes is asked of others, and whoever goes or stops leaves nothing behind.
+What a lost peer has not given is asked of others, and peers and nodes that stop leave nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PAGED = replace(QUICK, page_hashes=10, answer_timeout_s=0.5)
 
 
 def spread(count: int, together: int = 1) -> list[Post]:
-    """Texts, so many of them at each moment."""
+    """Return texts, this many of them at each moment."""
     return [ANN.text("default", str(n), at=START_MS + n // together) for n in range(count)]
 
 
@@ -85,7 +85,7 @@ def test_pages_that_are_cut(oldest_first: bool, together: int) -> None:
     st.booleans(),
 )
 def test_paging_finds_all(times_ms: list[int], page_hashes: int, cap: int, newest_first: bool) -> None:
-    """Whatever way the answers go, as long as no moment has more posts than a peer gives at once."""
+    """It does not depend on the order of the answers, as long as no moment has more posts than a peer gives at once."""
     posts = {bytes([n // 256, n % 256]): time for n, time in enumerate(times_ms) if times_ms[:n].count(time) < cap}
     page = Paging(0, 2**50, page_hashes)
     found: set[bytes] = set()
@@ -117,7 +117,7 @@ def fetches_all(posts: list[Post], how: NodeSettings, **shape: Any) -> None:
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
 @on_loop
 async def test_peer_of_the_other_dialect(dialect: Dialect) -> None:
-    """All but post/info is exchanged, also what others wrote, and nobody is disconnected."""
+    """All but post/info is exchanged, also what others wrote, and no connection ends."""
     ours, theirs = Person("ours", dialect), Person("theirs", foreign(dialect))
 
     def said_by(who: Person) -> list[Post]:
@@ -140,7 +140,7 @@ async def test_peer_of_the_other_dialect(dialect: Dialect) -> None:
 
 
 async def paired(folder: Path, source: CableStore, act: Callable[[Node, Address], Awaitable[Any]]) -> Any:
-    """Do something with a node on a folder, and the address of one that has `source`."""
+    """Do something with a node on a folder, and the address of a node that has `source`."""
     async with Node(source, with_key(ANSWERS_ONLY, CABAL_KEY)) as serving:
         address = await serving.listen(Address(HOST, 0))
         with CableStore.open(folder) as store:
@@ -162,10 +162,10 @@ def change_marks(folder: Path, **fields: int) -> None:
 
 def test_second_sync_asks_little() -> None:
     with scratch_folder() as folder:
-        source = memory("a", clock=system_clock_ms, posts=spread(6000))
+        source = memory("a", clock=system_clock_ms, posts=spread(3000))
         first = run(paired(folder, source, sync_of))
         second = run(paired(folder, source, sync_of))
-        assert (first.posts, second.posts) == (6000, 0)
+        assert (first.posts, second.posts) == (3000, 0)
         size = first.received_size_bytes + first.sent_size_bytes
         assert second.received_size_bytes + second.sent_size_bytes < size / 100
         source.ingest(raws(ANN.text("default", "new", at=system_clock_ms())))
@@ -191,7 +191,7 @@ def test_damaged_marks_cost_a_full_pass(damage: str) -> None:
 
 
 def test_older_posts_are_found_by_the_next_full_pass() -> None:
-    """What a peer learned behind our back, dated long before the mark."""
+    """Posts that a peer got since then from others, dated long before the mark."""
     with scratch_folder() as folder:
         source = memory("a", clock=system_clock_ms, posts=spread(300))
         run(paired(folder, source, sync_of))
@@ -203,7 +203,7 @@ def test_older_posts_are_found_by_the_next_full_pass() -> None:
 
 
 class Owing(Keeper):
-    """Cuts the connection, or keeps posts to itself, when it was asked for posts `after` times."""
+    """Peer that cuts the connection, or withholds posts, after it was asked for posts `after` times."""
 
     after = 1
     cuts = True
@@ -269,7 +269,10 @@ async def test_what_a_lost_peer_owes_is_asked_of_others() -> None:
 @pytest.mark.parametrize("key", [None, CABAL_KEY], ids=["plain", "encrypted"])
 @on_loop
 async def test_stop_during_heavy_sync(key: bytes | None) -> None:
-    """What was received is stored, and an encrypted stream ends with its end; a plain one has none, TCP may just reset it."""
+    """What was received is stored.
+
+    An encrypted stream ends with its end message; a plain one has none, so TCP may reset it.
+    """
     stores = memory("a", posts=spread(5000)), memory("b")
     async with network(*stores, settings=with_key(QUICK, key)) as net:
         link = await net.link(*reversed(net.nodes))
@@ -288,7 +291,7 @@ async def test_stop_during_heavy_sync(key: bytes | None) -> None:
 
 @on_loop
 async def test_lost_peers_leave_nothing() -> None:
-    """No task, no hash, no question stays behind for peers that are gone."""
+    """No task, hash or request of lost peers is left."""
     async with network(memory("a", posts=spread(2000)), memory("b")) as net:
         choice = Random(1)
         one, other = net.nodes

@@ -1,8 +1,9 @@
-"""The threads of a node: jobs go to them by the lot, their work is counted, and the loop waits for none of them."""
+"""The threads of a node: they get jobs by the lot, their work is counted, and the loop waits for none of them."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from typing import Any
 
@@ -19,7 +20,7 @@ from cablestore.protocol.message import PostResponse
 
 
 class Note:
-    """A job that notes when it was done, and in which state of the store."""
+    """Job that notes when it was done, and in which state of the store."""
 
     def __init__(self, done: list[Note], *, fails: bool = False) -> None:
         self.cpu_s = -1.0
@@ -91,7 +92,7 @@ def test_a_stopwatch_counts_work_and_no_waiting() -> None:
 
 
 class Gate:
-    """Keeps a method of stores waiting until it is opened."""
+    """Gate before a method of stores: calls wait until it is opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self._opened = threading.Event()
@@ -110,13 +111,14 @@ class Gate:
 
 
 @pytest.mark.parametrize("name", ["ingest", "snapshot"])
+@pytest.mark.usefixtures("quick_clock")
 def test_the_loop_waits_neither_for_the_disk_nor_for_signatures(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """While the store does not come back, peers connect, shake hands and leave, and who says nothing is disconnected."""
+    """While the store does not return, peers connect, shake hands and leave, and a silent peer is disconnected."""
     posts = {post.hash: post for post in texts(300)}
 
     @on_loop
     async def scenario() -> None:
-        async with listening(channels=None, cabal_key=CABAL_KEY, handshake_timeout_s=5) as (node, address):
+        async with listening(channels=None, cabal_key=CABAL_KEY, handshake_timeout_s=LIMIT_S) as (node, address):
             peer = await ByHand.connect(address, cabal_key=CABAL_KEY)
             await offered(peer, tuple(posts))
             request = await post_request(peer)
@@ -128,12 +130,19 @@ def test_the_loop_waits_neither_for_the_disk_nor_for_signatures(monkeypatch: pyt
             await until(lambda: gate.waiting)
             for _ in range(20):
                 await (await ByHand.connect(address, cabal_key=CABAL_KEY)).close()
-            assert await (await ByHand.connect(address)).is_ended()
+            await until(lambda: len(node.connections) == 1)
+            [served] = node.connections
+            silent = await ByHand.connect(address)
+            await until(lambda: len(node.connections) == 2)
+            [link] = node.connections - {served}
+            link.began_s -= LIMIT_S
+            assert await silent.is_ended()
             await until(lambda: len(node.connections) == 1)
             gate.open()
             count = 300 if name == "ingest" else 0
             await until(lambda: node.store.last_sequence == count)
             assert len(await peer.hashes()) == count
+            await peer.close()
 
     scenario()
 
@@ -144,15 +153,16 @@ def test_a_peer_that_is_away_is_tried_again_after_ever_longer_times(monkeypatch:
 
     @on_loop
     async def scenario() -> None:
-        with memory(posts=texts(3)) as store, logged() as log:
-            async with listening() as (_, address):
-                pass  # its port is free again
+        with memory(posts=texts(3)) as store, logged() as log, socket.socket() as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # nobody listens there, until the node does
+            taken.bind((HOST, 0))
+            address = Address(HOST, taken.getsockname()[1])
             async with listening(channels=None) as (waiting, _here):
                 waiting.keep_connected(address)
                 await until(lambda: len(pauses(log)) == 6)
                 assert pauses(log) == [0.02, 0.04, 0.08, 0.16, 0.16, 0.16]
                 async with Node(store, NodeSettings()) as other:
-                    await other.listen(Address(HOST, address.port))
+                    await other.listen(address)
                     await until(lambda: waiting.store.last_sequence == 3)
                     await asyncio.sleep(0.2)
                 await until(lambda: len(pauses(log)) > 6)

@@ -1,4 +1,4 @@
-"""Folders and files that must not be read or written, full disks, and arguments that are none: an error, no traceback."""
+"""Folders and files that must not be read or written, full disks, and invalid arguments: an error, no traceback."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ os.execv(sys.executable, [sys.executable, "-m", "cablestore", *sys.argv[1:]])
 
 
 def as_anybody(*arguments: object) -> tuple[int, str, str]:
-    """Run a command for whom the modes of files count, also where the tests run as root."""
+    """Run a command as a user for whom the modes of files count, also where the tests run as root."""
     found = subprocess.run(
         [sys.executable, "-c", WITHOUT_PRIVILEGES, *map(str, arguments)], capture_output=True, text=True, check=False
     )
@@ -42,7 +42,7 @@ def as_anybody(*arguments: object) -> tuple[int, str, str]:
 
 @pytest.fixture
 def shared(folder: Path) -> Iterator[Path]:
-    """A closed store, of which something is to be forbidden."""
+    """Return a closed store, of which something will be forbidden."""
     with CableStore.open(folder) as store:
         store.compact()
     yield folder
@@ -204,7 +204,7 @@ def test_a_rebuild_that_lost_posts_says_how_many_and_ends_with_status_1(run: Run
         store.compact()
         held = sum(store.stats().posts.values())
     for table in (folder / "generation-000001").glob("*.ldb"):
-        with table.open("r+b") as file:  # in the range of the posts, not where the number of them stands
+        with table.open("r+b") as file:  # in the range of the posts, not where their number is written
             at = table.read_bytes().find(b"xxxx" * 100)
             file.seek(max(at, 0))
             file.write(b"\0" * 64 if at >= 0 else b"")
@@ -287,7 +287,7 @@ def parameters() -> list[tuple[tuple[str, ...], click.Command, click.Parameter]]
 
 
 def command_line(words: tuple[str, ...], command: click.Command, chosen: click.Parameter, value: str) -> list[str]:
-    """Return a command line that gives `value` to one parameter, and something to those that must be there."""
+    """Return a command line that gives `value` to one parameter, and a value to those that are required."""
     line = list(words)
     if isinstance(chosen, click.Option):
         line += [chosen.opts[-1], value]
@@ -326,7 +326,7 @@ def test_bytes_that_are_no_text_are_bad_input(
 ) -> None:
     line = command_line(*found, "ab\udcff\udcfecd")
     status, said, complaint = run(*line, *store_option(found, folder))
-    complaint = complaint.encode("ascii", "backslashreplace").decode()  # what comes to the terminal
+    complaint = complaint.encode("ascii", "backslashreplace").decode()  # what the terminal gets
     assert (status, said) == (2, ""), complaint
     assert "Traceback" not in complaint
     if isinstance(found[2].type, click.types.StringParamType):

@@ -9,7 +9,7 @@ from weakref import ref
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from network import LINE, ORIGIN, Network, Question, Unlooked, hash_of
+from network import LINE, ORIGIN, Network, Unlooked, hash_of
 
 from cablestore import DRAFT8, LEGACY, Dialect, limits
 from cablestore.peers.relay import Loops, Route
@@ -47,7 +47,7 @@ def test_a_request_that_comes_another_way_is_a_loop_while_the_first_is_connected
 
 def test_what_we_asked_ourselves_is_a_loop() -> None:
     one, two, _ = loop_sessions()
-    mine = one.ask(StateRequest(b"abcd", "a", 0, 3), 0, Question())
+    mine = one.ask(StateRequest(b"abcd", "a", 0, 3), 0)
     assert Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [one, two])
     one.cancel(mine)
     assert Loops().is_loop(two, StateRequest(b"abcd", "a", 0, 1), [one, two]), "also when it comes late"
@@ -58,7 +58,7 @@ def test_what_was_forwarded_for_a_peer_may_be_asked_by_it_again() -> None:
     one, two, _ = loop_sessions()
     loops, request = Loops(), StateRequest(b"abcd", "a", 0, 3)
     assert not loops.is_loop(one, request, [one, two])
-    two.cancel(two.ask(request, 0, Question()))
+    two.cancel(two.ask(request, 0))
     assert not loops.is_loop(one, request, [one, two])
 
 
@@ -82,7 +82,7 @@ def test_loops_remember_so_many_and_keep_no_session_alive(monkeypatch: pytest.Mo
 
 
 def asked_of_the_first(network: Network, request: Request) -> tuple[Session, Exchange]:
-    """A request taken up by node 1, which does nothing about it yet."""
+    """Return a request that node 1 has taken up and not acted on."""
     session = network.nodes[1].sessions[ORIGIN]
     (event,) = session.receive(encode_message(request, LEGACY), 0)
     assert isinstance(event, Asked)
@@ -93,7 +93,7 @@ def asked_of_the_first(network: Network, request: Request) -> tuple[Session, Exc
 def test_times_grow_towards_the_origin_and_stay_below_its_own(ttl: int) -> None:
     network = Network(LINE)
     _, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, ttl))
-    route = Route(network.nodes[1].sessions[0], theirs, Unlooked())
+    route = Route(network.nodes[1].sessions[0], theirs, Unlooked(), {})
     route.forward(network.nodes[1].sessions.values(), 0)
     (forwarded,) = network.nodes[1].sessions[2].asked.values()
     assert forwarded.deadline_s is not None
@@ -106,7 +106,7 @@ def test_times_grow_towards_the_origin_and_stay_below_its_own(ttl: int) -> None:
 def test_any_offset_and_limit_can_be_forwarded(offset: int, limit: int) -> None:
     network = Network([(0, 1), (1, 2)])
     session, theirs = asked_of_the_first(network, ListRequest(b"abcd", offset, limit, 2))
-    Route(session, theirs, Unlooked()).forward(network.nodes[1].sessions.values(), 0)
+    Route(session, theirs, Unlooked(), {}).forward(network.nodes[1].sessions.values(), 0)
     network.flush()
     (request,) = [message for near, _, message in network.log if near == 1 and isinstance(message, ListRequest)]
     assert (request.offset, request.ttl) == (0, 1)
@@ -116,11 +116,11 @@ def test_any_offset_and_limit_can_be_forwarded(offset: int, limit: int) -> None:
 @pytest.mark.parametrize("speaks_first", [False, True])
 @pytest.mark.parametrize("dialect", [LEGACY, DRAFT8], ids=lambda d: d.name)
 def test_a_peer_that_has_said_nothing_is_not_forwarded_to(dialect: Dialect, speaks_first: bool) -> None:
-    """It may turn out to speak draft 8; and what is never said is never given up."""
+    """The peer may turn out to speak draft 8. A request that is never sent never times out."""
     network = Network([(0, 1)])
     session, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2))
     stranger = Session(dialect, lambda size_bytes: b"\x01" * size_bytes, speaks_first=speaks_first)
-    route = Route(session, theirs, Unlooked())
+    route = Route(session, theirs, Unlooked(), {})
     route.forward([session, stranger], 0)
     route.finish()
     assert theirs.is_over
@@ -134,7 +134,7 @@ def test_half_of_what_a_peer_takes_is_left_for_our_own_requests(monkeypatch: pyt
     network = Network([(0, 1), (1, 2)])
     for number in range(5):
         session, theirs = asked_of_the_first(network, StateRequest(bytes((number,)) * 4, "a", 1, 2))
-        Route(session, theirs, Unlooked()).forward(network.nodes[1].sessions.values(), 0)
+        Route(session, theirs, Unlooked(), {}).forward(network.nodes[1].sessions.values(), 0)
     assert len(network.nodes[1].sessions[2].asked) == 3
 
 
@@ -145,11 +145,11 @@ def test_a_peer_that_knows_the_request_is_not_asked_it_again(is_asked: bool) -> 
     session, theirs = asked_of_the_first(network, request)
     far = network.nodes[1].sessions[2]
     if is_asked:
-        known = far.ask(request, 0, Question())
+        known = far.ask(request, 0)
     else:
         far.receive(encode_message(request, LEGACY), 0)
     far.output()
-    Route(session, theirs, Unlooked()).forward([session, far], 0)
+    Route(session, theirs, Unlooked(), {}).forward([session, far], 0)
     assert far.output() == session.output() == []
     assert theirs.holds == 1
     assert far.asked == ({b"abcd": known} if is_asked else {})
@@ -163,7 +163,7 @@ def test_a_hash_is_passed_on_once_as_far_as_memory_goes(parts: list[list[int]], 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "ROUTE_HASHES_REMEMBERED", most)
         network = Network([(0, 1)])
-        route = Route(*asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2)), Unlooked())
+        route = Route(*asked_of_the_first(network, StateRequest(b"abcd", "a", 0, 2)), Unlooked(), {})
         kept: list[bytes] = []
         for part in parts:
             hashes = [hash_of(0, number) for number in part]
@@ -175,7 +175,7 @@ def test_a_hash_is_passed_on_once_as_far_as_memory_goes(parts: list[list[int]], 
 def test_a_live_request_is_caught_up_when_the_store_is_and_not_before() -> None:
     network = Network([(0, 1), (1, 2)])
     session, theirs = asked_of_the_first(network, StateRequest(b"abcd", "a", 1, 2))
-    route = Route(session, theirs, Unlooked())
+    route = Route(session, theirs, Unlooked(), network.nodes[1].routes_of_forwarded)
     far = network.nodes[1].sessions[2]
     route.forward([far], 0)
     network.nodes[1].take(far, far.receive(encode_message(HashResponse(b"abcd", ()), LEGACY), 0))
@@ -188,7 +188,7 @@ def test_a_live_request_is_caught_up_when_the_store_is_and_not_before() -> None:
 @pytest.mark.parametrize("is_lost", [False, True])
 @pytest.mark.parametrize("kind", ["hashes", "posts"])
 def test_an_answer_that_is_still_being_looked_at_is_waited_for(kind: str, is_lost: bool) -> None:
-    """The giver is done before anyone has looked; the peer that asked may be gone by then."""
+    """The peer that gives is done before anyone has checked; the peer that asked may be gone by then."""
     network = Network([(0, 1), (1, 2)])
     node = network.nodes[1]
     node.inspector.later = True

@@ -1,4 +1,4 @@
-"""Wanted: which hash is asked of whom, against a plain model."""
+"""Wanted: which hash is asked of which peer, against a plain model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ MOST = 5
 
 
 class Life(RuleBasedStateMachine):
-    """Peers come, offer, deliver, fail and go. The model: by hash the peers that have it, the first of them being asked."""
+    """Peers that come, offer, deliver, fail and go.
+
+    The model: by hash, the peers that have it, the first of them being asked.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +40,7 @@ class Life(RuleBasedStateMachine):
                     known.remove(digest)
 
     def move_on(self, digests: list[bytes]) -> tuple[set[str], list[bytes]]:
-        """Ask each of the next peer in its line that has room; those for whom there is none are lost."""
+        """Ask each of the next peer in its line that has room; return those for which there is none."""
         busier, lost = set(), []
         for digest in digests:
             self.forget(digest)
@@ -84,14 +87,14 @@ class Life(RuleBasedStateMachine):
 
     @rule(peer=PEERS, hashes=SOME)
     def failed(self, peer: str, hashes: list[bytes]) -> None:
-        """Whatever is named: only what is asked of this peer, or waits for it, moves on."""
+        """Only what is asked of this peer, or waits for it, moves on, whatever hashes are named."""
         mine = [digest for digest in dict.fromkeys(hashes) if self.lines.get(digest, [""])[0] == peer]
         assert self.wanted.failed(peer, iter(hashes)) == self.move_on(mine)
 
     @precondition(lambda self: self.lines)
     @rule(data=st.data())
     def answered_in_part(self, data: st.DataObject) -> None:
-        """The ordinary way: some of what was asked arrives, the rest fails."""
+        """Play the ordinary case: some of what was asked arrives, the rest fails."""
         peers = [peer for peer, asked in self.asked.items() if asked]
         if peers:
             peer = data.draw(st.sampled_from(peers))

@@ -1,4 +1,4 @@
-"""What ends cable.js: every limit of it at its edge, and that whatever bytes come the answer is yes or no."""
+"""Posts that end cable.js: each of its limits at its edge. Any bytes give the answer yes or no."""
 
 from __future__ import annotations
 

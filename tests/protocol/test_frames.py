@@ -46,7 +46,7 @@ def test_byte_by_byte_every_frame_comes_with_its_last_byte(frames: list[bytes]) 
 
 @given(st.lists(st.integers(0, 6), max_size=6), st.lists(st.integers(0, 60), max_size=12))
 def test_messages_of_length_0_are_passed_over_as_far_as_the_limit_goes(stray: list[int], cuts: list[int]) -> None:
-    """However the stream is cut: the frames before what is too much, then the error."""
+    """Cut in any way: the frames before the one that is too long, then the error."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MAX_EMPTY_MESSAGES", 4)
         reader = FrameReader()
@@ -74,7 +74,7 @@ SHORT_BY_ONE = (127, 16_382, 16_383)
 
 @pytest.mark.parametrize("size_bytes", [126, *SHORT_BY_ONE, 128, 16_381, 16_384])
 def test_what_cable_rs_writes_is_read(size_bytes: int) -> None:
-    """Of the last byte of such a message, the 0 that ends its list, the length knows nothing."""
+    """Such a message's length does not count its last byte, the 0 that ends its list."""
     size = size_bytes - 9 - 1
     most = size - varint_size(size)
     messages: list[Message] = [PostResponse(b"abcd", (b"p" * (most - (varint_size(most) + most > size)),))]

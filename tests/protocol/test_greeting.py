@@ -1,4 +1,4 @@
-"""Greetings: stores know each other by request ids that look like any others, and nobody else is taken for one."""
+"""Greetings: stores recognise each other by request ids that look like any others, and take no other peer for one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from conversation import ALL_REQUESTS, DIALECTS, NOBODY, carry
+from conversation import ALL_REQUESTS, DIALECTS, carry
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ def greeting(dialect: Dialect, new_id: Callable[[int], bytes] = random.randbytes
 
 def ask(session: Session, request: Request = ASK, times: int = 1) -> None:
     for _ in range(times):
-        session.ask(request, 0, NOBODY)
+        session.ask(request, 0)
 
 
 @DIALECTS
@@ -40,7 +40,7 @@ def test_two_stores_recognise_each_other_and_may_say_more(dialect: Dialect) -> N
     with pytest.raises(ValueError, match="both sides"):
         other.send_extra(b"x")
     ask(other, times=REQUESTS)
-    other.send_extra(b"hello")  # behind the greeting, so it is recognised when this comes
+    other.send_extra(b"hello")  # after the greeting, so the peer is recognised when this comes
     assert [event for event in carry(other, one) if isinstance(event, Extra)] == [Extra(b"hello")]
     one.send_extra(bytes(1000))
     assert Extra(bytes(1000)) in carry(one, other)
@@ -48,7 +48,7 @@ def test_two_stores_recognise_each_other_and_may_say_more(dialect: Dialect) -> N
 
 @pytest.mark.parametrize("dialects", [(LEGACY, DRAFT8), (DRAFT8, LEGACY)])
 def test_who_changes_the_dialect_greets_anew(dialects: tuple[Dialect, Dialect]) -> None:
-    """What was said in the dialect before counts for nobody."""
+    """Greetings in the earlier dialect do not count."""
     one, other = greeting(dialects[0]), greeting(dialects[1], speaks_first=False)
     ask(one, times=REQUESTS)
     ask(other, times=REQUESTS)
@@ -79,7 +79,7 @@ def test_who_changes_the_dialect_greets_anew(dialects: tuple[Dialect, Dialect]) 
 @DIALECTS
 @ALL_REQUESTS
 def test_a_stranger_is_never_taken_for_a_store(dialect: Dialect, request_: Request) -> None:
-    """Whatever it asks, what is said beside Cable is passed over, and nothing can be said to it."""
+    """Whatever it asks, messages beside Cable from it are ignored, and none can be sent to it."""
     stranger, store = Session(dialect, random.randbytes), greeting(dialect)
     ask(store, times=REQUESTS)
     ask(stranger, request_, 30)
@@ -99,7 +99,7 @@ def test_a_stranger_is_never_taken_for_a_store(dialect: Dialect, request_: Reque
 
 @DIALECTS
 def test_a_greeting_that_comes_back_is_not_one(dialect: Dialect) -> None:
-    """Some existing clients forward everything to everyone, also to who said it."""
+    """Some existing clients forward everything to every peer, the sender too."""
     store = greeting(dialect)
     ask(store, times=REQUESTS)
     data = b"".join(store.output())
@@ -109,7 +109,7 @@ def test_a_greeting_that_comes_back_is_not_one(dialect: Dialect) -> None:
 
 
 def test_requests_that_were_forwarded_stand_between() -> None:
-    """With a ttl they do not count; at the end of their way they have none, and a few of them do no harm."""
+    """With a ttl they do not count. At the end of their way they have none, and a few of them do no harm."""
     one, other = greeting(LEGACY), greeting(LEGACY)
     for number in range(REQUESTS):
         ask(one, ListRequest(bytes((9, 9, 9, number)), 0, 0, 0))

@@ -1,4 +1,4 @@
-"""Key parts: escaping keeps order and separators apart, sort times sort as posts do."""
+"""Key parts: escaping keeps order and separators apart, and sort times sort as posts do."""
 
 from __future__ import annotations
 

@@ -42,14 +42,14 @@ RESPONSES = (HashResponse, PostResponse, ListResponse)
 
 
 def frame_of(message: bytes) -> bytes:
-    """A message without its length."""
+    """Return a message without its length."""
     size_bytes, at = read_varint(message, 0)
     assert size_bytes == len(message) - at
     return message[at:]
 
 
 def as_vector(raw: bytes, message: Message) -> dict[str, Any]:
-    """A legacy message in the words of the vectors."""
+    """Return a legacy message of the fields in the vectors."""
     fields: dict[str, Any] = {
         "msg_len": len(frame_of(raw)),
         "msg_type": TYPE_IDS[type(message)],
@@ -186,7 +186,7 @@ def is_within(error: DecodeError, frame: bytes) -> bool:
 
 
 def check(frame: bytes, dialect: Dialect) -> bool:
-    """A message that is written again as it was, None for an unknown type, or a DecodeError within the bytes."""
+    """Check: a message that is written again as it was, None for an unknown type, or a DecodeError within the bytes."""
     try:
         message = decode_message(frame, dialect)
     except DecodeError as error:
@@ -196,7 +196,7 @@ def check(frame: bytes, dialect: Dialect) -> bool:
         assert type_id not in TYPE_IDS.values()
         return False
     assert TYPE_IDS[type(message)] == type_id
-    circuit = dialect.circuit_id_size_bytes  # whatever stands there: it means nothing
+    circuit = dialect.circuit_id_size_bytes  # any value: it means nothing
     whole = frame[:at] + bytes(circuit) + frame[at + circuit :]
     lists = isinstance(message, PostResponse | ListResponse)
     assert encode_message(message, dialect) in (sized(whole), *([sized(whole + b"\x00")] if lists else []))
@@ -225,7 +225,7 @@ SEEDS = {
 
 
 def mutated(rng: random.Random, seeds: list[bytes]) -> bytes:
-    """A known message, damaged behind its type in one to three ways."""
+    """Return a known message, damaged after its type in one to three ways."""
     raw = bytearray(rng.choice(seeds))
     for _ in range(rng.randrange(1, 4)):
         at = rng.randrange(len(raw)) if rng.random() < 0.1 else rng.randrange(min(9, len(raw)), len(raw) + 1)
@@ -255,7 +255,7 @@ def test_damaged_messages(dialect: Dialect) -> None:
         decoded += check(mutated(rng, SEEDS[dialect]), dialect)
 
     run(work, 30_000)
-    assert decoded > 1_000  # the damage reaches behind the first check
+    assert decoded > 1_000  # the damage passes the first check
 
 
 @DIALECTS
@@ -271,7 +271,7 @@ def test_unknown_types_are_skipped(dialect: Dialect, type_id: int, rest: bytes) 
 @DIALECTS
 @given(st.data())
 def test_no_message_may_be_longer_or_shorter_than_it_is(dialect: Dialect, data: st.DataObject) -> None:
-    """But for a list of posts or names, which the end of the message may end too."""
+    """Except for a list of posts or names, which the end of the message may end too."""
     frame = frame_of(encode_message(data.draw(messages(dialect)), dialect))
     with pytest.raises(DecodeError):
         decode_message(frame + data.draw(st.binary(min_size=1, max_size=3)), dialect)

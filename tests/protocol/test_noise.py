@@ -53,7 +53,7 @@ def test_published_transcript(vector: dict[str, Any]) -> None:
 
 
 def _again(vector: dict[str, Any]) -> bytes:
-    """The initiator's second message once more: only its beginnings are published."""
+    """Return the initiator's second message once more: only its beginnings are published."""
     initiator, responder = published(vector)
     shake(initiator, responder)
     first, second = (
@@ -73,7 +73,7 @@ SENT = [b"hello cable", bytes(300), b"x", bytes(range(256)) * 3]
 
 
 def recorded() -> tuple[bytes, bytes, list[int]]:
-    """All that an initiator sends in a published handshake, what it is answered, and where the pieces end."""
+    """Return all that an initiator sends in a published handshake, the answers to it, and where the pieces end."""
     ann, bob = published(VECTORS[1])
     first, second, third = shake(ann, bob)
     pieces = [first, third]
@@ -96,7 +96,7 @@ def cut_at(data: bytes, cuts: Sequence[int]) -> Iterator[bytes]:
 
 
 def listen(data: bytes, cuts: Sequence[int], end: SecureChannel) -> tuple[list[bytes], bytes, str | None]:
-    """All that comes of a stream: messages, the answer, and what was wrong."""
+    """Return what a stream gives: messages, the answer, and what was wrong."""
     messages: list[bytes] = []
     answers = b""
     for piece in cut_at(data, cuts):
@@ -120,7 +120,7 @@ def test_pieces_do_not_matter(cuts: list[int]) -> None:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """The recorded stream with one to three things done to it: bytes, pieces, lengths."""
+    """Return the recorded stream with one to three things done to it: bytes, pieces, lengths."""
     data = bytearray(STREAM)
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(data)))
@@ -151,7 +151,7 @@ def test_damaged_streams(data: bytes, cuts: list[int]) -> None:
     assert messages == SENT[: len(messages)]
     assert answers in {b"", ANSWER}
     if not STREAM.startswith(data):
-        # Whatever differs is noticed, at the latest when the piece with the difference is complete.
+        # Any difference is noticed, at the latest when the piece with the difference is complete.
         same = next((i for i, (a, b) in enumerate(zip(data, STREAM, strict=False)) if a != b), len(STREAM))
         if any(same < end <= len(data) for end in ENDS) or same == len(STREAM):
             assert error is not None

@@ -140,7 +140,7 @@ LOW_ORDER = [
 
 
 def forger(key: str, public_key: bytes, *, is_initiator: bool) -> Any:
-    """A peer that holds the cabal key, says that its ephemeral or static key is `public_key`, and knows the library."""
+    """Return a peer with the cabal key that sends `public_key` as its ephemeral or static key, and knows the library."""
     connection = _connection(CABAL_KEY, ANN.exchange_secret, PROLOGUE, is_initiator=is_initiator)
     own = KeyPair25519.from_private_bytes(BOB.exchange_secret)
     own.public_bytes = public_key

@@ -46,7 +46,7 @@ def write(body: Body, *, links: tuple[bytes, ...] = (), timestamp_ms: int = 80, 
 
 
 def unsigned(content: bytes) -> bytes:
-    """A post with this content and no valid signature."""
+    """Return a post with this content and no valid signature."""
     return bytes(96) + content
 
 
@@ -54,7 +54,7 @@ def unsigned(content: bytes) -> bytes:
 
 
 def as_vector(post: Post) -> dict[str, Any]:
-    """A post in the words of the vectors."""
+    """Return a post of the fields in the vectors."""
     fields: dict[str, Any] = {
         "public_key": post.author.hex(),
         "signature": post.raw[32:96].hex(),

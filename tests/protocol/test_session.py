@@ -9,7 +9,6 @@ from conversation import (
     ALL_REQUESTS,
     DIALECTS,
     HASHES,
-    NOBODY,
     POSTS,
     REQUESTS,
     Watched,
@@ -116,14 +115,14 @@ def test_what_is_forwarded_keeps_its_id() -> None:
 
 
 def test_ids_do_not_meet() -> None:
-    """wire.md draft 1, 6.3.1: an id that collides with one in use is made anew."""
+    """wire.md draft 1, 6.3.1: an id that collides with one in use is drawn again."""
     made = iter([b"1111", b"1111", b"2222", b"5555", b"2222", b"1111", b"3333", b"4444"])
     a = Watched(LEGACY, lambda _: next(made))
-    first = a.ask(REQUESTS["state"], 0, NOBODY)
-    second = a.ask(REQUESTS["state"], 0, NOBODY)
+    first = a.ask(REQUESTS["state"], 0)
+    second = a.ask(REQUESTS["state"], 0)
     a.receive(encode_message(StateRequest(b"5555", "a", 1), LEGACY), 0)
     a.receive(encode_message(HashResponse(b"1111", ()), LEGACY), 0)  # over, but its answers may still come
-    third = a.ask(REQUESTS["state"], 0, NOBODY)
+    third = a.ask(REQUESTS["state"], 0)
     assert [exchange.request.request_id for exchange in (first, second, third)] == [b"1111", b"2222", b"3333"]
     assert a.asked == {b"2222": second, b"3333": third}
 
@@ -236,7 +235,7 @@ def test_several_sources_hold_the_end_back(data: st.DataObject) -> None:
 def test_two_that_forward_the_same_to_each_other_do_not_wait_for_each_other() -> None:
     a, b = pair()
     request = TimeRangeRequest(b"same", "a", 0, 9, 0, ttl=3)
-    exchanges = [session.ask(request, 0, NOBODY) for session in (a, b)]
+    exchanges = [session.ask(request, 0) for session in (a, b)]
     for session in (a, b):
         session.speak(0)
     from_a, from_b = b"".join(a.output()), b"".join(b.output())

@@ -1,4 +1,4 @@
-"""Two sessions that may speak different dialects: who waits to hear the other, and what is asked once more."""
+"""Two sessions that may speak different dialects: which one waits to hear the other, and what is asked once more."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 from conversation import (
     ALL_REQUESTS,
     DIALECTS,
-    NOBODY,
     REQUESTS,
     Watched,
     asked,
@@ -34,11 +33,11 @@ def test_a_peer_of_the_other_dialect_is_asked_again_in_its_own(
     other = DRAFT8 if dialect is LEGACY else LEGACY
     a = Watched(dialect, ids(1), speaks_first=speaks_first)
     b = Watched(other, ids(10**6))
-    mine = [a.ask(request, 0, NOBODY) for request in requests]
+    mine = [a.ask(request, 0) for request in requests]
     first = [exchange.request.request_id for exchange in mine]
     if is_sent:
         assert len(a.output()) == (len(mine) if speaks_first else 0)
-    b.ask(REQUESTS["list"], 0, NOBODY)
+    b.ask(REQUESTS["list"], 0)
     carry(b, a, 3)
     assert a.dialect is other
     assert a.is_recognised
@@ -62,9 +61,9 @@ def test_a_peer_of_the_other_dialect_is_asked_again_in_its_own(
 @ALL_REQUESTS
 @pytest.mark.parametrize("is_answered", [False, True])
 def test_two_that_speak_at_once_in_two_dialects_meet_in_legacy(request_: Request, is_answered: bool) -> None:
-    """Each follows the other's first word; what was asked in vain, or twice, leaves nothing behind."""
+    """Each follows the other's first message; what was asked in vain, or twice, leaves nothing."""
     a, b = Watched(LEGACY, ids(1)), Watched(DRAFT8, ids(10**6))
-    mine, other = a.ask(request_, 0, NOBODY), b.ask(request_, 0, NOBODY)
+    mine, other = a.ask(request_, 0), b.ask(request_, 0)
     first, second = b"".join(a.output()), b"".join(b.output())
     events = [*a.receive(second, 0), *b.receive(first, 0)]
     taken = [event.exchange for event in events if isinstance(event, Asked)]
@@ -89,7 +88,7 @@ def test_two_that_speak_at_once_in_two_dialects_meet_in_legacy(request_: Request
 def test_a_peer_of_our_dialect_is_not_asked_twice(dialect: Dialect) -> None:
     a, b = pair(dialect)
     mine, _ = asked(a, b, REQUESTS["state"])
-    b.ask(REQUESTS["list"], 0, NOBODY)
+    b.ask(REQUESTS["list"], 0)
     carry(b, a)
     assert a.is_recognised
     assert a.output() == []
@@ -100,7 +99,7 @@ def test_a_peer_of_our_dialect_is_not_asked_twice(dialect: Dialect) -> None:
 @ALL_REQUESTS
 def test_nothing_goes_out_before_speak(dialect: Dialect, request_: Request) -> None:
     a = Watched(dialect, ids(1), speaks_first=False)
-    mine, other = a.ask(request_, 0, NOBODY), a.ask(request_, 0, NOBODY)
+    mine, other = a.ask(request_, 0), a.ask(request_, 0)
     assert a.output() == []
     assert a.expire(1e9) == [], "it waits for nothing yet"
     a.cancel(other)
@@ -110,13 +109,13 @@ def test_nothing_goes_out_before_speak(dialect: Dialect, request_: Request) -> N
     assert mine.deadline_s == (None if is_live(request_) else 100 + limits.ANSWER_TIMEOUT_S)
     a.speak(200)
     assert a.output() == []
-    third = a.ask(request_, 300, NOBODY)
+    third = a.ask(request_, 300)
     assert said(a) == [third.request]
 
 
 def test_losing_what_was_never_said() -> None:
     a = Watched(LEGACY, ids(1), speaks_first=False)
-    mine, cancelled = a.ask(REQUESTS["state"], 0, NOBODY), a.ask(REQUESTS["state"], 0, NOBODY)
+    mine, cancelled = a.ask(REQUESTS["state"], 0), a.ask(REQUESTS["state"], 0)
     a.cancel(cancelled)
     assert a.lose() == [Concluded(mine, Step.LOST)]
     assert mine.is_over

@@ -1,4 +1,4 @@
-"""What peers should not do: a session says what was wrong, takes no more than it asked for, and goes on."""
+"""Faults of peers: a session says what was wrong, takes no more than it asked for, and goes on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from conversation import (
     ALL_REQUESTS,
     DIALECTS,
     HASHES,
-    NOBODY,
     POSTS,
     REQUESTS,
     Watched,
@@ -48,6 +47,7 @@ from cablestore.protocol.message import (
     HashResponse,
     ListRequest,
     ListResponse,
+    ModerationRequest,
     PostRequest,
     PostResponse,
     Request,
@@ -74,7 +74,7 @@ def test_the_same_request_twice(dialect: Dialect, request_: Request) -> None:
 @ALL_REQUESTS
 @DIALECTS
 def test_our_own_request_sent_back_to_us(dialect: Dialect, request_: Request) -> None:
-    """cable-core.js forwards to everyone, also to whom it heard it from."""
+    """cable-core.js forwards to every peer, also to the one it heard it from."""
     a, b = pair(dialect)
     mine, _ = asked(a, b, request_)
     reflected = encode_message(mine.request, dialect)
@@ -99,7 +99,7 @@ def test_cancelling_what_is_not_known(request_: Request) -> None:
 @given(st.integers(0, 5), st.lists(st.sampled_from(list(REQUESTS.values())), min_size=1, max_size=12))
 def test_more_requests_than_allowed_end_at_once(most: int, requests: list[Request]) -> None:
     a, b = Watched(LEGACY, ids(1)), Watched(LEGACY, ids(10**6), max_requests_alive=most)
-    mine = [a.ask(request, 0, NOBODY) for request in requests]
+    mine = [a.ask(request, 0) for request in requests]
     events = carry(a, b)
     assert [event.exchange.request for event in events if isinstance(event, Asked)] == [
         exchange.request for exchange in mine[:most]
@@ -109,7 +109,7 @@ def test_more_requests_than_allowed_end_at_once(most: int, requests: list[Reques
     assert len(b.to_answer) == min(most, len(mine))
     if most:
         a.cancel(mine[0])
-        a.ask(requests[0], 0, NOBODY)
+        a.ask(requests[0], 0)
         assert not faults(carry(a, b))
 
 
@@ -117,7 +117,7 @@ def test_more_hashes_than_allowed_in_one_request(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(limits, "MAX_HASHES_PER_REQUEST", 5)
     a, b = pair()
     asked(a, b, PostRequest(b"", HASHES[:5]))
-    mine = a.ask(PostRequest(b"", HASHES[:6]), 0, NOBODY)
+    mine = a.ask(PostRequest(b"", HASHES[:6]), 0)
     events = carry(a, b)
     assert faults(events) == [Fault.TOO_MANY_HASHES]
     assert len(events) == 1
@@ -129,7 +129,9 @@ def test_the_limit_on_hashes_is_that_of_limits() -> None:
     a, b = pair()
     hashes = tuple(number.to_bytes(32, "big") for number in range(limits.MAX_HASHES_PER_REQUEST + 1))
     asked(a, b, PostRequest(b"", hashes[:-1]))
-    a.ask(PostRequest(b"", hashes), 0, NOBODY)
+    a.ask(PostRequest(b"", hashes), 0)
+    assert faults(carry(a, b)) == [Fault.TOO_MANY_HASHES]
+    a.ask(ModerationRequest(b"", tuple(map(bytes.hex, hashes)), 0, 0), 0)
     assert faults(carry(a, b)) == [Fault.TOO_MANY_HASHES]
 
 
@@ -140,7 +142,7 @@ def test_the_limit_on_hashes_is_that_of_limits() -> None:
 @pytest.mark.parametrize("items", [(), (bytes(32),)], ids=["empty", "not empty"])
 def test_answers_to_nothing(kind: Callable[..., Response], items: tuple[bytes, ...]) -> None:
     a, _ = pair()
-    mine = a.ask(REQUESTS["range"], 0, NOBODY)
+    mine = a.ask(REQUESTS["range"], 0)
     found = kind(b"none", items if kind is not ListResponse else tuple("a" for _ in items))
     assert faults(a.receive(encode_message(found, LEGACY), 0)) == [Fault.UNASKED]
     assert mine.state is State.OPEN
@@ -150,7 +152,7 @@ def test_answers_to_nothing(kind: Callable[..., Response], items: tuple[bytes, .
 @pytest.mark.parametrize("kind", [HashResponse, PostResponse, ListResponse])
 def test_answers_of_the_wrong_type(request_: Request, kind: Callable[..., Response]) -> None:
     a, _ = pair()
-    mine = a.ask(request_, 0, NOBODY)
+    mine = a.ask(request_, 0)
     response = kind(mine.request.request_id, ())
     events = a.receive(encode_message(response, LEGACY), 15)
     if type(response) is type(empty_for(request_)):
@@ -165,7 +167,7 @@ def test_answers_of_the_wrong_type(request_: Request, kind: Callable[..., Respon
 @given(st.permutations(list(POSTS.values())[:6]), st.integers(1, 4), st.lists(st.integers(1, 6), max_size=4))
 def test_only_posts_that_were_asked_for_are_taken_each_once(posts: list[bytes], wanted: int, counts: list[int]) -> None:
     a, _ = pair()
-    mine = a.ask(PostRequest(b"", HASHES[:wanted]), 0, NOBODY)
+    mine = a.ask(PostRequest(b"", HASHES[:wanted]), 0)
     taken: list[bytes] = []
     missing = set(HASHES[:wanted])
     unasked = 0
@@ -187,7 +189,7 @@ def test_only_posts_that_were_asked_for_are_taken_each_once(posts: list[bytes], 
 @given(st.integers(1, 5), st.lists(st.integers(1, 6), min_size=1, max_size=4))
 def test_a_peer_that_ignores_the_limit_is_not_listened_to_beyond_it(limit: int, counts: list[int]) -> None:
     a, _ = pair()
-    mine = a.ask(TimeRangeRequest(b"", "a", 0, 0, limit), 0, NOBODY)
+    mine = a.ask(TimeRangeRequest(b"", "a", 0, 0, limit), 0)
     parts = [tuple(HASHES[:count]) for count in counts]
     data = b"".join(encode_message(HashResponse(mine.request.request_id, part), LEGACY) for part in parts)
     events = a.receive(data, 0)
@@ -245,7 +247,7 @@ def test_what_comes_late_is_no_violation(step: Step) -> None:
 
 def test_only_so_many_ids_are_remembered() -> None:
     a, _ = pair()
-    exchanges = [a.ask(REQUESTS["state"], 0, NOBODY) for _ in range(limits.REQUESTS_REMEMBERED + 1)]
+    exchanges = [a.ask(REQUESTS["state"], 0) for _ in range(limits.REQUESTS_REMEMBERED + 1)]
     for exchange in exchanges:
         a.cancel(exchange)
     late = [encode_message(HashResponse(exchange.request.request_id, ()), LEGACY) for exchange in exchanges]
@@ -272,8 +274,8 @@ def test_whatever_a_peer_says(noise: bytes, rng: random.Random) -> None:
     """Events, or a DecodeError that ends the stream; and what is asked by mistake is bounded."""
     a, b = Watched(LEGACY, ids(1)), Watched(LEGACY, ids(10**6), max_requests_alive=3)
     for request in rng.sample(list(REQUESTS.values()), 5):
-        a.ask(request, 0, NOBODY)
-        b.ask(request, 0, NOBODY)
+        a.ask(request, 0)
+        b.ask(request, 0)
     for exchange in list(b.asked.values())[:3]:
         a._send(empty_for(exchange.request))
     data = bytearray(b"".join(a.output()))

@@ -1,11 +1,11 @@
-"""The life of every request between two sessions is held against a small model."""
+"""The life of every request between two sessions is compared with a small model."""
 
 from __future__ import annotations
 
 import itertools
 from typing import Any
 
-from conversation import HASHES, NOBODY, POSTS, REQUESTS, Watched, empty_for, faults, ids, is_live, items, read
+from conversation import HASHES, POSTS, REQUESTS, Watched, empty_for, faults, ids, is_live, items, read
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -40,14 +40,14 @@ from cablestore.protocol.message import (
 
 
 class Record:
-    """What a request should be, by both sides."""
+    """Request as both sides should see it."""
 
     def __init__(self, asker: int, mine: Exchange) -> None:
         self.asker = asker
         self.mine = mine
         self.theirs: Exchange | None = None
-        self.is_done = False  # the asker heard the end, or ended it
-        self.is_answered = False  # the answerer may say nothing more
+        self.is_done = False  # the asker got the end, or ended it
+        self.is_answered = False  # the answerer may send nothing more
         self.given: list[Any] = []
         self.heard: list[Any] = []
         self.said: list[Response] = []
@@ -64,7 +64,7 @@ class Record:
 
 
 class Conversation(RuleBasedStateMachine):
-    """Two sessions with a wire between them that delays and cuts what is said."""
+    """Two sessions with a wire between them that delays and cuts their bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Conversation(RuleBasedStateMachine):
 
     @initialize(dialect=st.sampled_from([LEGACY, DRAFT8]), other=st.sampled_from([LEGACY, DRAFT8]))
     def connect(self, dialect: Dialect, other: Dialect) -> None:
-        """The second one waits to hear how the first one speaks."""
+        """Create the second one, which waits to hear the dialect of the first one."""
         self.sides = [Watched(dialect, self.numbers), Watched(other, self.numbers, speaks_first=False)]
         self.wires = [b"", b""]
         self.records: list[Record] = []
@@ -93,7 +93,7 @@ class Conversation(RuleBasedStateMachine):
 
     @rule(side=st.integers(0, 1), request=st.sampled_from(list(REQUESTS.values())), arrives=st.booleans())
     def ask(self, side: int, request: Request, arrives: bool) -> None:
-        self.records.append(Record(side, self.sides[side].ask(request, self.now_s, NOBODY)))
+        self.records.append(Record(side, self.sides[side].ask(request, self.now_s)))
         if arrives:
             self.deliver_all()
 
@@ -205,7 +205,7 @@ class Conversation(RuleBasedStateMachine):
         self.connect(dialect, other)
 
     def say(self) -> None:
-        """Put on the wire what both have to say, and hold it against what may be said."""
+        """Put on the wire what both have to send, and compare it with what may be sent."""
         for side, session in enumerate(self.sides):
             for record in self.records:
                 record.requests.add(record.request)
@@ -221,7 +221,7 @@ class Conversation(RuleBasedStateMachine):
             for known in self.records
             if known.asker != side and known.theirs and known.theirs.request.request_id == message.request_id
         )
-        assert not record.is_answered, "nothing comes behind the end"
+        assert not record.is_answered, "nothing comes after the end"
         assert type(message) is type(empty_for(record.request))
         record.said.append(message)
         record.is_answered = not items(message) or isinstance(message, ListResponse)
@@ -273,7 +273,7 @@ class Conversation(RuleBasedStateMachine):
 
     @staticmethod
     def forget_answer(record: Record, request: Request) -> None:
-        """It was asked again, in another dialect: what was answered before was not understood."""
+        """Ask again, in another dialect: what was answered before was not understood."""
         assert not record.heard
         assert record.theirs is None or (record.theirs.is_over and record.theirs.request != request)
         record.theirs, record.given, record.said, record.is_answered = None, [], [], False
@@ -306,7 +306,7 @@ class Conversation(RuleBasedStateMachine):
             assert all(not exchange.is_over for exchange in [*session.asked.values(), *session.to_answer.values()])
 
     def teardown(self) -> None:
-        """Answered to the end, every request that has one is over on both sides, and nothing is left."""
+        """Check: answered to the end, every request that has one is over on both sides, and nothing is left."""
         if not hasattr(self, "sides"):
             return
         self.sides[0].speak(self.now_s)

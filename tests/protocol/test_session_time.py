@@ -1,8 +1,8 @@
-"""Sessions in time: silence is given up, a part of an answer gives more time, and a loss ends everything."""
+"""Sessions in time: a silent request is given up, a part of an answer gives more time, and a loss ends everything."""
 
 from __future__ import annotations
 
-from conversation import ALL_REQUESTS, DIALECTS, NOBODY, REQUESTS, Watched, asked, carry, give, ids, is_live, pair, said
+from conversation import ALL_REQUESTS, DIALECTS, REQUESTS, Watched, asked, carry, give, ids, is_live, pair, said
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,8 +54,8 @@ def test_posts_of_no_use_give_no_more_time() -> None:
 
 def test_a_request_may_have_a_time_of_its_own() -> None:
     a, _ = pair()
-    mine = a.ask(REQUESTS["state"], 0, NOBODY, timeout_s=3)
-    other = a.ask(REQUESTS["state"], 0, NOBODY)
+    mine = a.ask(REQUESTS["state"], 0, timeout_s=3)
+    other = a.ask(REQUESTS["state"], 0)
     assert a.expire(3) == [Concluded(mine, Step.TIMED_OUT)]
     assert a.asked == {other.request.request_id: other}
 

@@ -44,7 +44,7 @@ def refused(result: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "encrypted"])
 def test_serve_and_reconcile(tmp_path: Path, serving: Start, key: str | None) -> None:
-    """Both ways, at both ports; without --create there has to be a store; a wrong key gets nowhere."""
+    """Both ways, at both ports. Without --create there must be a store; a wrong key is refused."""
     here, there = (
         stored(tmp_path / name, half) for name, half in zip("ab", two_halves(conversation(300)), strict=True)
     )
@@ -122,7 +122,7 @@ def test_what_cannot_be_is_one_line(tmp_path: Path, serving: Start) -> None:
 
 
 def test_a_full_disk_ends_it_and_leaves_what_was_stored(tmp_path: Path, serving: Start) -> None:
-    """Files of more than 600 kB are refused to the process, as a full disk would."""
+    """The process may write no file of more than 600 kB, as on a full disk."""
     texts = [ANN.text("default", f"{i}" + "x" * 3_900) for i in range(600)]
     one = serving(stored(tmp_path / "a", texts), "--reconcile-listen", HERE)
     port = one.hear("reconciling")

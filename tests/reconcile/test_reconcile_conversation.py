@@ -1,4 +1,4 @@
-"""Talks: two stores compare, give and take until they are equal, and whatever a peer says otherwise ends in an error."""
+"""Conversations: two stores compare, give and take until they are equal, and any fault of a peer ends in an error."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def are_alike(*sides: Side) -> bool:
 
 @pytest.mark.parametrize("number", [0, 1, 120, 3_000])
 def test_two_stores_become_equal(number: int) -> None:
-    """Texts, names, joins, topics, and deletions on either side of what they delete. Each post travels once."""
+    """Texts, names, joins, topics, and deletions before and after what they delete. Each post is sent once."""
     here, there = two_halves(conversation(number))
     stores = with_stores(here, there)
     lacked = [len(live(store) - live(peer)) for store, peer in (stores, stores[::-1])]
@@ -75,7 +75,7 @@ def test_two_stores_become_equal(number: int) -> None:
 @settings(max_examples=100)
 @given(histories(), st.data())
 def test_any_histories_become_equal(history: tuple[Dialect, list[Post]], data: st.DataObject) -> None:
-    """The stores may each have any of the posts, and learn what any order of storing them would have told."""
+    """The stores may each have any of the posts, and end with what any order of storing them would have said."""
     dialect, posts = history
     which = data.draw(st.lists(st.integers(0, 3), min_size=len(posts), max_size=len(posts)))
     stores = with_stores([], [])
@@ -89,7 +89,7 @@ def test_any_histories_become_equal(history: tuple[Dialect, list[Post]], data: s
 
 
 def test_deletions_go_behind_all_others() -> None:
-    """What a deletion takes away has travelled by then, so both remember the same of it."""
+    """What a deletion removes was sent before it, so both remember the same of it."""
     texts = [ANN.text("default", f"{i}" + "x" * 500) for i in range(2_000)]
     gone = [ANN.delete(*texts[:1_000])]
     one, other = reconciled(*with_stores(texts, gone))
@@ -164,7 +164,10 @@ def test_who_takes_nothing_still_gives(takes: tuple[bool, bool]) -> None:
 @settings(max_examples=15)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6))
 def test_talks_that_break_off_lose_nothing(breaks: list[int]) -> None:
-    """After any number of frames, again and again; then one that is whole. Frames are smaller than usual, so there are more."""
+    """After any number of frames, again and again; then one that is whole.
+
+    Frames are smaller than usual, so there are more.
+    """
     stores = with_stores(*two_halves(conversation(300)))
     splitting = type(DEFAULT_SPLITTING)(frame_size_bytes=1_000, skip_equal_sets=True)
     for most in [*breaks, None]:
@@ -177,7 +180,7 @@ def test_talks_that_break_off_lose_nothing(breaks: list[int]) -> None:
 
 
 def test_an_audit_tells_what_was_made_to_vanish() -> None:
-    """Real posts, signed, some of which have XOR 0: no reconciliation moves them, the audit says when they are of."""
+    """Real posts, signed, some of which have XOR 0: no reconciliation moves them; the audit says when they are from."""
     hidden = vanishing(lambda i: ANN.text("spam", f"{i}", at=START_MS + 1_000_000 + 1000 * i))
     base = [ANN.text("default", f"{i}", at=START_MS + 1000 * i) for i in range(3_000)]
     stores = with_stores(base, base + hidden)
@@ -211,7 +214,7 @@ def test_an_audit_of_what_differs_by_itself_finds_nothing_more(number: int) -> N
 
 
 def begun(posts: list[Post], *more: ConversationMessage, terms: Terms | None = None) -> Side:
-    """A side that was asked, and heard these frames."""
+    """Return a side that was called, and got these frames."""
     [store] = with_stores(posts)
     side = Side(store, terms)
     side.take(hello())
@@ -273,7 +276,7 @@ def test_frames_out_of_turn_end_a_talk(message: ConversationMessage) -> None:
 
 
 def test_nothing_is_taken_that_was_not_asked_for() -> None:
-    """MAX_TALK_UNASKED: unasked posts, and asked ones that come again, are not stored; too many end the talk."""
+    """MAX_TALK_UNASKED: unasked posts, and asked ones that come again, are not stored; too many end it."""
     text = ANN.text("default", "x")
     one = PostsFrame(0, (content_of(text),) * limits.MAX_TALK_UNASKED)
     with begun(conversation(20), one) as side:
@@ -299,7 +302,7 @@ def test_nothing_is_taken_that_was_not_asked_for() -> None:
 
 
 def test_unstored_batches_have_a_limit() -> None:
-    """MAX_TALK_BATCHES on their way at a time: ours wait for theirs to be stored, and more of a peer end the talk."""
+    """MAX_TALK_BATCHES on their way at a time: ours wait for theirs to be stored; more of a peer end the conversation."""
     texts = [ANN.text("default", f"{i}" + "x" * 3_000) for i in range(200)]
     stores = with_stores(texts, [])
     with Side(stores[0]) as one, Side(stores[1]) as other:
@@ -322,7 +325,7 @@ def test_unstored_batches_have_a_limit() -> None:
 
 
 def test_payloads_and_batches_are_short() -> None:
-    """TALK_PAYLOAD_SIZE_BYTES and TALK_BATCH_SIZE_BYTES, which a frame goes beyond by one post and little else."""
+    """TALK_PAYLOAD_SIZE_BYTES and TALK_BATCH_SIZE_BYTES; a frame exceeds them by one post and little else."""
     texts = [ANN.text("default", f"{i}" + "x" * 1_000) for i in range(3_000)]
     one, other = reconciled(*with_stores(texts, []))
     payloads = [len(m.data) for side in (one, other) for m in side.said if isinstance(m, PayloadFrame)]
@@ -342,7 +345,10 @@ def test_the_largest_post_travels() -> None:
 
 
 def test_differences_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_TALK_DIFFERENCES is what one talk finds; MAX_TALK_UNSENT is what it leaves unsent then. Further talks find the rest."""
+    """MAX_TALK_DIFFERENCES is what one conversation finds; MAX_TALK_UNSENT is what it leaves unsent.
+
+    Further ones find the rest.
+    """
     monkeypatch.setattr("cablestore.reconcile.conversation.MAX_TALK_UNSENT", 50)
     assert limits.MAX_TALK_UNSENT < limits.MAX_TALK_DIFFERENCES
     stores = with_stores([ANN.text("default", f"{i}") for i in range(1_500)], [])
@@ -362,7 +368,7 @@ def test_differences_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_audits_of_a_peer_have_a_limit() -> None:
-    """MAX_TALK_QUESTIONS that one peer may ask in a talk."""
+    """MAX_TALK_QUESTIONS that one peer may ask in a conversation."""
     [store] = with_stores(conversation(20))
     question = encode_frame(7, SumsRequest(b"\x01\x00\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f\x00"))
     with Side(store) as side:
@@ -385,7 +391,7 @@ def test_a_peer_that_agrees_to_more_is_not_believed() -> None:
 @settings(max_examples=150)
 @given(st.data())
 def test_whatever_a_peer_says_ends_in_order_or_in_an_error(data: st.DataObject) -> None:
-    """The frames of a real talk, damaged, left out, repeated, cut."""
+    """The frames of a real conversation, damaged, left out, repeated, cut."""
     stores = with_stores(*two_halves(conversation(40)))
     with Side(stores[0]) as one, Side(stores[1]) as other:
         talk_between(one, other)

@@ -1,4 +1,4 @@
-"""Frames of a talk: what is written is read, and any other bytes end in an error of ours."""
+"""Frames of a conversation: what is written is read, and any other bytes end in an error of ours."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from cablestore.reconcile.payload import Header, Shards, Topics
     ],
 )
 def test_recorded_sessions(transcript: str, dialect: SyncDialect, header: Header) -> None:
-    """The model says what was recorded, byte for byte; ours, on either side of it and between themselves, finds the same."""
+    """The model sends what was recorded, byte for byte; ours finds the same on either side, and with another of ours."""
     told = VECTORS["session_parameters"]
     first_ns, last_ns = told["window"]
     ids = [an_id(f"waku-sync-kat-{i}", NOW_NS + i * 1_000_003) for i in range(64)]
@@ -61,9 +61,9 @@ def test_the_model_cuts_time_as_deployed_nodes_do(vector: dict[str, Any]) -> Non
 @settings(max_examples=40)
 @given(pair=sets(most=1_500), threshold=st.sampled_from([4, 100]))
 def test_with_a_deployed_peer_nothing_is_lost(dialect: SyncDialect, begins: str, pair: Pair, threshold: int) -> None:
-    """We end with exactly the difference, whoever begins, also where deployed peers lose it among themselves.
+    """We end with exactly the difference, whichever side begins, also where deployed peers lose it among themselves.
 
-    The peer itself does not learn what it lacks where it has nothing at all: it counts on being sent it.
+    A peer that has nothing at all does not learn what it lacks: it counts on being sent it.
     """
     here, there = ([i for i in ids if NOW_NS <= i.timestamp_ns < NOW_NS + 2 * HOUR_NS] for ids in pair)
     peer = NwakuPeer(there, dialect, HEADERS[dialect.name], threshold=threshold, partitions=8)
@@ -81,7 +81,7 @@ def test_with_a_deployed_peer_nothing_is_lost(dialect: SyncDialect, begins: str,
 
 @pytest.mark.parametrize("dialect", [NWAKU_036, NWAKU_037], ids=lambda dialect: dialect.name)
 def test_what_deployed_peers_lose_among_themselves_is_found_with_one_of_ours(dialect: SyncDialect) -> None:
-    """More than a hundred ids within eight nanoseconds: the range drops out of their answers."""
+    """More than a hundred ids within eight nanoseconds: the range is missing from their answers."""
     flood = [an_id(f"{number}") for number in range(150)]
     here, there = flood[1:], flood[:-1]
 

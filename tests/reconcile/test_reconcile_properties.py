@@ -1,6 +1,7 @@
-"""What the deployed implementation's own tests pin, one test each: its model does it, and our sessions do at least that.
+"""The properties of the deployed implementation's own tests, one test each: its model has them, and so have our
+sessions.
 
-Where its tests tolerate that messages are missed, ours may miss none. Of what it says to be untested, all is tested here.
+Where its tests tolerate that messages are missed, ours may miss none. What it leaves untested is tested here.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from reconciling import (
     spread,
 )
 
-from cablestore import CableStore
+from cablestore import CableStore, Post
 from cablestore.archive.format.profile import keccak256
 from cablestore.errors import ReconcileError
 from cablestore.protocol.fields import sized
 from cablestore.protocol.waku import message_of
 from cablestore.reconcile.codec import decode, encode, write_item_set
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC
-from cablestore.reconcile.framing import ReconcileFrameReader
 from cablestore.reconcile.ids import EVERYTHING, Bound, Range, SyncID, of_times
+from cablestore.reconcile.messages import ReconcileFrameReader
 from cablestore.reconcile.payload import Content, Header, ItemSet, Payload, PayloadPart, Shards, Topics
 from cablestore.reconcile.session import ReconcileSession
 from cablestore.reconcile.sets import MemorySet, OrderedSet
 from cablestore.reconcile.splitting import Splitting
-from cablestore.reconcile.transfer import Expected, decode_message, encode_message, waku_id
+from cablestore.reconcile.transfer import decode_message, encode_message
 
 TEN_YEARS_NS: Final = 10 * 365 * 24 * HOUR_NS
 F = TypeVar("F", bound=Callable[..., None])
@@ -64,7 +65,7 @@ def test_every_property_has_a_test() -> None:
 
 
 def numbered(number: int) -> list[SyncID]:
-    """The ids of its tests of splitting and of states."""
+    """Return the ids of its tests of splitting and of states."""
     return [SyncID(1000 + i, keccak256(f"msg{i}".encode())) for i in range(number)]
 
 
@@ -101,7 +102,7 @@ def sets_with(sync_id: SyncID, parts: list[PayloadPart]) -> int:
 
 
 def ours_find(here: list[SyncID], there: list[SyncID], fan_out: int = 8, threshold: int = 16) -> Outcome:
-    """Our sessions, in the dialect of these tests."""
+    """Return our sessions, in the dialect of these tests."""
     outcome = reconciled(here, there, NWAKU_037, splitting=Splitting(fan_out, threshold))
     assert outcome.is_exactly(here, there)
     return outcome
@@ -152,7 +153,7 @@ def test_a_large_range_is_cut_into_fingerprints() -> None:
 
 @pins("8 items, thr 4 parts 2")
 def test_a_small_range_is_cut_into_item_sets() -> None:
-    """Ours sends fingerprints of both halves, and the same is found."""
+    """Ours sends fingerprints of both halves, and finds the same."""
     ids = numbered(8)
     parts, _, _ = answered(peer(ids, 4, 2), [asked(altered(ids, 3))])
     assert kinds(parts) == "II"
@@ -184,7 +185,7 @@ def test_few_items_are_sent_at_once() -> None:
 
 
 def rounds(here: list[SyncID], there: list[SyncID], threshold: int = 100) -> list[str]:
-    """What two deployed peers say to each other, but for what is skipped."""
+    """Return what two deployed peers say to each other, without what is skipped."""
     sides, message = [peer(there, threshold, 8), peer(here, threshold, 8)], [asked(here)]
     said = []
     while message:
@@ -216,7 +217,7 @@ def test_of_two_ranges_one_differs() -> None:
     side = session(ids, NWAKU_037, splitting=Splitting(item_set_threshold=100))
     step = side.receive(encode(Payload(HEADERS["nwaku-0.37"], message), NWAKU_037), at_s=0.0)
     assert step.reply is not None
-    assert decode(step.reply, NWAKU_037).parts == parts[1:]  # what is skipped at the beginning is not even said
+    assert decode(step.reply, NWAKU_037).parts == parts[1:]  # what is skipped at the beginning is not even sent
 
 
 @pins("300 items thr 50")
@@ -356,7 +357,7 @@ full_size = [1, pytest.param(10, marks=pytest.mark.soak)]
 @pins("400k msgs 100k missing")
 @pytest.mark.parametrize("times", full_size)
 def test_a_quarter(times: int) -> None:
-    """All of them, where the deployed test asserts that some are missed. A tenth of its size unless it may take long."""
+    """All of them, where the deployed test asserts that some are missed. A tenth of its size except in a soak."""
     ids = spread(40_000 * times)
     assert len(ours_find(ids, ids[10_000 * times :]).have) == 10_000 * times
 
@@ -370,7 +371,7 @@ def test_twenty_of_a_hundred() -> None:
 @pins("500k msgs 300k missing")
 @pytest.mark.parametrize("times", full_size)
 def test_most_of_one_second(times: int) -> None:
-    """A tenth of its size unless it may take long."""
+    """A tenth of its size except in a soak."""
     ids = spread(50_000 * times, over_ns=10**9)
     assert len(ours_find(ids, ids[30_000 * times :]).have) == 30_000 * times
 
@@ -404,20 +405,26 @@ def test_what_comes_twice_is_found_once() -> None:
 # --- transfer, and what is disabled or untested there --------------------------------------------------
 
 
+def waku_id(post: Post) -> SyncID:
+    message = message_of(post)
+    return SyncID(message.timestamp_ns, message.hash)
+
+
 def moved(posts: dict[SyncID, Any], sent: list[SyncID], need: list[SyncID], store: CableStore) -> None:
-    """Send posts and store them, as far as they are needed."""
-    reader, expected = ReconcileFrameReader(200_000), Expected(need)
+    """Send posts and store those that are needed."""
+    reader, expected = ReconcileFrameReader(200_000), set(need)
     for sync_id in sent:
         for content in reader.feed(sized(encode_message(message_of(posts[sync_id]), NWAKU_037))):
             found = decode_message(content, NWAKU_037)
-            if expected.take(found.waku_id):
-                store.ingest([found.payload])
+            if found.waku_id in expected:
+                expected.remove(found.waku_id)
+                store.ingest([found.message.payload])
 
 
 @pins("1 message lands")
 def test_a_post_is_stored_soon_after_it_was_found_missing(tmp_path: Path) -> None:
     post = ANN.text("tea", "is ready")
-    sync_id = waku_id(message_of(post))
+    sync_id = waku_id(post)
     with CableStore.open(tmp_path / "store") as store:
         outcome = ours_find([sync_id], [])
         moved({sync_id: post}, outcome.have, outcome.peer_need, store)
@@ -426,10 +433,13 @@ def test_a_post_is_stored_soon_after_it_was_found_missing(tmp_path: Path) -> Non
 
 @pins("17-in/20-out window")
 def test_exactly_what_is_missing_within_the_window_is_transferred(tmp_path: Path) -> None:
-    """17 posts in the window, 20 outside of it. The benchmark has the million; ten of them are out of reach here too."""
+    """17 posts in the window, 20 outside of it.
+
+    The benchmark has the million; ten of them are out of reach here too.
+    """
     inside = [ANN.text("tea", f"in {n}", at=NOW_NS // 10**6 + n) for n in range(17)]
     outside = [ANN.text("tea", f"out {n}", at=NOW_NS // 10**6 + 100 + n) for n in range(20)]
-    posts = {waku_id(message_of(post)): post for post in inside + outside}
+    posts = {waku_id(post): post for post in inside + outside}
     outcome = reconciled(posts, [], NWAKU_037, within=of_times(NOW_NS, NOW_NS + 100 * 10**6))
     with CableStore.open(tmp_path / "store") as store:
         moved(posts, list(posts), outcome.peer_need, store)  # the peer sends too much

@@ -20,7 +20,7 @@ FEW = frozenset({"raku-doc", "raku-land", "red", "mugs"})
 
 
 def posts_of(data: Path, folder: Path, channels: frozenset[str] | None) -> list[Post]:
-    """All posts that a year of these channels comes to."""
+    """Return all posts of a year of these channels."""
     with CableStore.open(folder / "whole") as store:
         import_logs(store, find_logs([logs_of(data, folder / "logs", channels)]), seed_phrase="a phrase")
         with store.snapshot() as snapshot:

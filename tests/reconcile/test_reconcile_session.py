@@ -1,8 +1,9 @@
-"""Sessions: both sides end with exactly the difference, in every dialect, cut anywhere, and whatever a peer says."""
+"""Sessions: both sides end with exactly the difference, in every dialect, cut anywhere, and with any peer."""
 
 from __future__ import annotations
 
 import random
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from reconciling import ALL, HEADERS, HOUR_NS, NOW_NS, Pair, an_id, converse, reconciled, session, sets, spread
 from steps import steps_of
 
-from cablestore import limits
+from cablestore import limits, reconcile
 from cablestore.errors import ReconcileError
 from cablestore.reconcile.codec import decode, encode
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
@@ -32,6 +33,14 @@ splittings = st.builds(
 )
 
 
+def test_the_example_of_the_package_finds_the_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also that its names are those of the package, `stored_set` the function and not its module."""
+    example = (reconcile.__doc__ or "").partition("network:\n\n")[2].partition("`stored_set(")[0]
+    exec(textwrap.dedent(example), {})
+    assert capsys.readouterr().out.splitlines()[0] == f"{[SyncID(2, b'b' * 32)]} []"
+    assert callable(reconcile.stored_set)
+
+
 @in_each
 @settings(max_examples=60)
 @given(pair=sets(), splitting=splittings)
@@ -46,12 +55,12 @@ def test_both_sides_end_with_exactly_the_difference(dialect: SyncDialect, pair: 
 def test_sessions_that_break_off_lose_nothing(
     dialect: SyncDialect, pair: Pair, cut: list[int], splitting: Splitting
 ) -> None:
-    """What was found before the connection went is transferred; the next session, begun by the other side, finds the rest."""
+    """What was found before the connection broke is sent; the next session, begun by the other side, finds the rest."""
     here, there = set(pair[0]), set(pair[1])
     union = here | there
     for most in [*cut, None]:
         outcome = reconciled(here, there, dialect, splitting=splitting, most=most)
-        # Each side sends what it found the other to lack. Of what is found nothing is ever wrong.
+        # Each side sends what it found the other to lack. No difference that is found is ever wrong.
         assert set(outcome.have) | set(outcome.peer_need) <= here - there
         assert set(outcome.need) | set(outcome.peer_have) <= there - here
         here, there = here | set(outcome.peer_have), there | set(outcome.have)
@@ -62,7 +71,7 @@ def test_sessions_that_break_off_lose_nothing(
 @settings(max_examples=30)
 @given(pair=sets(most=1_000), data=st.data())
 def test_only_the_window_is_reconciled(dialect: SyncDialect, pair: Pair, data: st.DataObject) -> None:
-    """Also where the other side lets itself be asked about another window than the one that begins: their clocks differ."""
+    """Also where the other side agrees to another window than the one that begins: their clocks differ."""
     here, there = pair
     marks = sorted(data.draw(st.lists(st.integers(NOW_NS - 3, NOW_NS + HOUR_NS), min_size=4, max_size=4, unique=True)))
     pick = data.draw(st.permutations(marks))
@@ -112,7 +121,10 @@ def test_equal_sets_cost_one_fingerprint() -> None:
 
 @in_each
 def test_thousands_of_one_time(dialect: SyncDialect) -> None:
-    """Deployed peers find none of these. The specification's bounds cut them, and nwaku's send them whole, once each way."""
+    """Deployed peers find none of these.
+
+    The specification's bounds cut them, and nwaku's send them whole, once each way.
+    """
     known = [an_id(str(number)) for number in range(5_000)]
     outcome = reconciled(known[1:], known[:-1], dialect)
     assert outcome.is_exactly(known[1:], known[:-1])
@@ -122,7 +134,7 @@ def test_thousands_of_one_time(dialect: SyncDialect) -> None:
 @in_each
 @pytest.mark.parametrize("missing", [0, 1, 100, 198])
 def test_hashes_that_differ_in_their_last_byte_alone(dialect: SyncDialect, missing: int) -> None:
-    """A bound between two of them has a whole hash, and it must come as it was meant."""
+    """A bound between two of them has a whole hash, and must arrive unchanged."""
     alike = [SyncID(NOW_NS, bytes(range(1, 32)) + bytes((last,))) for last in range(200)]
     here, there = alike[:missing] + alike[missing + 1 :], alike[:-1]
     for splitting in (Splitting(), Splitting(fan_out=2, item_set_threshold=1)):
@@ -183,7 +195,7 @@ def test_peers_that_match_and_have_the_same(dialect: SyncDialect) -> None:
 @settings(max_examples=40)
 @given(sets(most=500), st.randoms(use_true_random=False))
 def test_only_topics_of_both_are_reconciled(pair: Pair, rng: random.Random) -> None:
-    """nwaku-0.37: each side asks for the set of what both keep, as soon as it knows."""
+    """nwaku-0.37: each side asks for the set of what both keep, as soon as it knows it."""
     of = {sync_id: rng.choice("abc") for sync_id in sorted({*pair[0], *pair[1]})}
 
     def side(ids: list[SyncID], topics: tuple[str, ...]) -> ReconcileSession:
@@ -321,7 +333,7 @@ def test_a_session_that_cannot_begin() -> None:
 @settings(max_examples=100)
 @given(data=st.data())
 def test_whatever_a_peer_says(dialect: SyncDialect, data: st.DataObject) -> None:
-    """Lies, ids twice, out of order and outside of their range: an answer or a ReconcileError, and nothing invented as ours."""
+    """Lies, ids twice, out of order and outside of their range: an answer or a ReconcileError; no id is invented."""
     ids = data.draw(sets(most=300))[0]
     known = [*ids[:50], an_id("strange"), SyncID(0, bytes(32)), SyncID(2**63 - 2, b"\xff" * 32)]
     side = session(ids, dialect, splitting=Splitting(frame_size_bytes=5_000))
@@ -375,7 +387,7 @@ def strange_ids(number: int) -> list[PayloadPart]:
 
 @pytest.mark.parametrize("hostile", [lying_fingerprints, empty_sets, strange_ids])
 def test_answering_is_linear(hostile: Callable[[int], list[PayloadPart]]) -> None:
-    """Four times as much said takes about four times the steps, and the answer has at most a frame and a bit."""
+    """Four times the input takes about four times the steps, and the answer has at most a frame and a bit."""
     snapshot = MemorySet(spread(20_000, over_ns=10_000_000)).snapshot()
 
     def steps(number: int) -> int:
@@ -393,7 +405,7 @@ def test_answering_is_linear(hostile: Callable[[int], list[PayloadPart]]) -> Non
 
 
 def test_ten_bytes_do_not_make_us_say_everything() -> None:
-    """Who claims to have nothing is answered a frame at a time."""
+    """A peer that claims to have nothing is answered a frame at a time."""
     known = MemorySet(spread(50_000)).snapshot()
     side = ReconcileSession(lambda _: known, SPEC, HEADERS["spec"], splitting=Splitting(frame_size_bytes=100_000))
     nothing = encode(Payload(HEADERS["spec"], [PayloadPart(EVERYTHING, ItemSet([], reconciled=True))]), SPEC)

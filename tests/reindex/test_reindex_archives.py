@@ -32,7 +32,7 @@ from cablestore.archive.format.commitment import Commitment
 from cablestore.archive.format.index import encode_index, make_index, signed_index
 from cablestore.archive.format.period import WEEK_MS, week_of
 from cablestore.archive.format.profile import topics_of
-from cablestore.archive.publish import Publisher, StoreTarget
+from cablestore.archive.publish import Publisher
 from cablestore.archive.writer import ArchivePlan
 from cablestore.cli import main
 from cablestore.errors import ArchiveError
@@ -62,7 +62,7 @@ def job_of(inputs: Iterable[Input], folder: Path, dialect: Dialect = LEGACY) -> 
 
 
 def problems_of(inputs: tuple[Input, ...], folder: Path) -> list[str]:
-    """Run the task that inspects inputs; return what is wrong with those that are not whole."""
+    """Run the task that inspects inputs; return the faults of those that are not whole."""
     folder.mkdir(exist_ok=True)
     numbers = pa.RecordBatch.from_arrays([pa.array(range(len(inputs)), pa.int64())], schema=tasks.NUMBERS)
     return [
@@ -92,7 +92,7 @@ def test_exports_and_archives_make_the_rows_of_a_store_of_all(
     key: bytes | None,
     random: Random,
 ) -> None:
-    """Deletions and their targets stand in one of them, in the other, or in both; archives alone are enough."""
+    """Deletions and their targets are in one of them, in the other, or in both; archives alone are enough."""
     dialect, posts = history[0], public(history[1])
     exported = [post for at, post in enumerate(posts) if at not in archived_only]
     chosen = [post for at, post in enumerate(posts) if at in archived_only | both]
@@ -118,7 +118,7 @@ def test_archives_by_content_id_are_read_alike(tmp_path: Path, key: bytes | None
     by_cid = CidFolder(files.path)
     by_cid.make()
     with ContentStore.open(tmp_path / "published") as store:
-        published = Publisher(CONTROL, LEGACY, key).publish(files, StoreTarget(store))
+        published = Publisher(CONTROL, LEGACY, key).publish(files, store)
         for cid, _ in store.datasets():
             by_cid.path_of(cid).write_bytes(b"".join(store.get(cid)))
     by_cid.put_index(published.index_cid)
@@ -191,7 +191,7 @@ def test_a_damaged_archive_is_found_and_named(tmp_path: Path, key: bytes | None)
     assert len(first) == 1
     assert f"{data}, archive 0x" in first[0]
     assert "the control node signed" in first[0]
-    data.write_bytes(whole[:-1])  # as of a member who has not fetched the last one yet
+    data.write_bytes(whole[:-1])  # as of a member that has not fetched the last one yet
     assert read_sources([], [source]).inputs == inputs
     (problem,) = problems_of(inputs, tmp_path / "inspected")
     assert "ends within archive" in problem
@@ -202,7 +202,7 @@ def test_a_damaged_archive_is_found_and_named(tmp_path: Path, key: bytes | None)
 
 
 def test_what_was_verified_is_not_verified_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job that goes on reads archives as it reads exports, for their checksums."""
+    """A job that goes on compares the checksums of archives as it does those of exports."""
     inputs = read_sources([], [below(tmp_path / "archives", some_weeks(), plan_of())]).inputs
     assert problems_of(inputs, tmp_path / "work") == []
     monkeypatch.setattr(archives_read, "are_signed", lambda raws: [False] * len(raws))
@@ -211,7 +211,7 @@ def test_what_was_verified_is_not_verified_again(tmp_path: Path, monkeypatch: py
 
 
 def made_up(folder: Path, posts: list[Post], stones: list[Tombstone]) -> tuple[Input, ...]:
-    """The archive that a lying control node makes of a week of posts and of tombstones."""
+    """Return the archive that a lying control node makes of a week of posts and of tombstones."""
     plan, files = plan_of(), ArchiveFolder(folder / COMMUNITY)
     messages = sorted(map(message_of, posts), key=lambda message: (message.timestamp_ns, message.post_hash))
     topics = topics_of(plan.profile, {message.content_topic for message in messages})
@@ -227,7 +227,10 @@ def made_up(folder: Path, posts: list[Post], stones: list[Tombstone]) -> tuple[I
 
 
 def test_posts_that_a_store_would_refuse(tmp_path: Path) -> None:
-    """A control node signs for what others wrote. A post not signed by its author, or beyond MAX_FUTURE_MS, stops the job."""
+    """A control node signs for others' posts.
+
+    A post not signed by its author, or beyond MAX_FUTURE_MS, stops the job.
+    """
     right = ANN.text("default", "mine", at=FIRST_MS)
     for number, (raw, reason) in enumerate(
         (
@@ -244,7 +247,7 @@ def test_posts_that_a_store_would_refuse(tmp_path: Path) -> None:
 
 
 def test_tombstones_count_where_their_deletion_bears_them_out(tmp_path: Path) -> None:
-    """Others say nothing; one of a post that cannot be makes the archive a damaged one."""
+    """Other tombstones have no effect; one of a post that cannot exist makes the archive a damaged one."""
     target, others = ANN.text("default", "gone", at=FIRST_MS), BOB.text("default", "here", at=FIRST_MS + 1)
     deletion = ANN.delete(target, others, at=FIRST_MS + 5)
     bones = Skeleton.of(target)
@@ -309,7 +312,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int = 0) -> dict[str, Any] | str:
-    """Run a command; return the last line of JSON that it prints, or what it says where it fails."""
+    """Run a command; return the last line of JSON that it prints, or its error where it fails."""
     with pytest.raises(SystemExit) as exit_:
         main([str(argument) for argument in arguments])
     said = capsys.readouterr()
@@ -342,7 +345,7 @@ def test_a_store_from_exports_and_archives(tmp_path: Path, capsys: pytest.Captur
 def test_a_damaged_archive_stops_the_job_or_is_left_out_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of archives alone. Into a store that is there they go beside an export of it, or what it holds would be lost."""
+    """Of archives alone. Beside an existing store, an export of it must be given too, or its posts would be lost."""
     source = below(tmp_path / "archives", some_weeks(DRAFT8), plan_of(dialect=DRAFT8))
     data = source.folder / COMMUNITY / "data"
     data.write_bytes(data.read_bytes()[:5000] + b"!" + data.read_bytes()[5001:])

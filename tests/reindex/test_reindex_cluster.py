@@ -1,4 +1,4 @@
-"""The Spark job on clusters, and how its work is shared out: evenly, and with a driver that stays small."""
+"""The Spark job on clusters: how its work is spread, evenly, and with a driver that stays small."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ EXECUTORS = [
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the cluster works."""
+    """Return where the cluster works."""
     return tmp_path_factory.mktemp("cluster")
 
 
 @pytest.fixture(scope="module")
 def master(scratch: Path) -> Iterator[str]:
-    """A standalone master with two workers, for all jobs of this file."""
+    """Run a standalone master with two workers, for all jobs of this file."""
     with standalone_cluster(scratch) as url:
         yield url
 
 
 def executors_of(scratch: Path) -> set[Path]:
-    """The folders of the executors that the cluster's workers were asked to run so far."""
+    """Return the folders of the executors that the cluster's workers were asked to run so far."""
     return set(scratch.glob("worker-*/app-*/*"))
 
 
 def hot_posts(count: int) -> list[Post]:
-    """Half of all posts stand in one channel, and one author wrote a third."""
+    """Make posts, half of them in one channel and a third by one author."""
     people = [Person(f"person {number}") for number in range(40)]
     found = []
     for number in range(count):
@@ -72,7 +72,10 @@ def hot_posts(count: int) -> list[Post]:
 
 
 def test_a_standalone_cluster_of_which_processes_are_killed(master: str, scratch: Path, tmp_path: Path) -> None:
-    """Spark runs what was lost again on what is left. The job ends as if nothing had been, its shares as even as ever."""
+    """Spark repeats what was lost on what is left.
+
+    The job ends as if nothing had happened, its shares as even as ever.
+    """
     posts = hot_posts(4000)
     exports = [
         export_of(posts[:2700], tmp_path / "one", segment_size_bytes=200_000),
@@ -105,7 +108,7 @@ def test_a_standalone_cluster_of_which_processes_are_killed(master: str, scratch
 
 
 def assert_even(work: Path) -> None:
-    """No partition and no bucket is much larger than the others, whatever is hot."""
+    """Check that no partition or bucket is much larger than the others, whatever is hot."""
     derived = reports(work, "derived")
     posts = [sum(report["posts"].values()) for report in derived]
     assert len(posts) > 10
@@ -167,7 +170,7 @@ def test_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
 
 
 def test_spark_submit_to_a_standalone_cluster(master: str, scratch: Path, tmp_path: Path) -> None:
-    """The same job, started as clusters start theirs, with what the documents say."""
+    """The same job, started as on clusters, with the words of the documents."""
     posts = conversation(300)
     export = export_of(posts, tmp_path / "export", segment_size_bytes=60_000)
     module = [sys.executable, "-m", "cablestore.cli.submit"]

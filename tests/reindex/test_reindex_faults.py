@@ -1,4 +1,4 @@
-"""Kill -9 of everything that a reindexing consists of, and a full disk: the live store stays, the next run goes on."""
+"""Kill -9 of every process of a reindexing, and a full disk: the live store stays, the next run goes on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LOCAL_CLUSTER = ("--master", "local-cluster[2,1,1024]", "--conf", "spark.executo
 
 
 class Site:
-    """A store with an export and later arrivals, another export, and what the store should be afterwards."""
+    """Store with an export and later arrivals, another export, and what the store should be afterwards."""
 
     def __init__(self, path: Path) -> None:
         self.store, self.work, self.loading = path / "store", path / "store.reindex", path / "store.loading"
@@ -59,14 +59,14 @@ class Site:
         return start_job(self.script, *self.exports, "--out", self.store, "--json", *options, extra=extra)
 
     def end(self, job: subprocess.Popen[str]) -> tuple[int, str]:
-        """Wait for a job and all its processes. Returns its status and what it said."""
+        """Wait for a job and all its processes. Return its status and its output."""
         output, errors = job.communicate(timeout=LIMIT_S)
         wait_until(lambda: not processes_of(self.script), "a process outlives the job")
         assert "Traceback" not in errors, errors
         return job.returncode, output + errors
 
     def finish(self) -> None:
-        """Run to the end; what was finished is not made again, and what comes out is what should."""
+        """Run to the end. Check that what was finished is not made again, and that the result is right."""
         finished = self.finished()
         job = self.start("--keep-work")
         status, said = self.end(job)
@@ -77,7 +77,7 @@ class Site:
         assert not self.loading.exists()
 
     def finished(self) -> dict[str, int]:
-        """When each segment that a report names was written."""
+        """Return when each segment that a report names was written."""
         found = {}
         for report in [*self.work.glob("derived-*.json"), *self.work.glob("built-*.json")]:
             for segment in json.loads(report.read_text())["segments"]:
@@ -101,7 +101,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.fixture
 def site(template: Site, tmp_path: Path) -> Site:
-    """A copy of the template that a test can ruin."""
+    """Return a copy of the template that a test can ruin."""
     copy = Site.__new__(Site)
     copy.__dict__.update(template.__dict__)
     for name in ("store", "work", "loading", "script"):
@@ -148,7 +148,7 @@ def test_a_driver_that_is_killed_at_many_random_instants(site: Site) -> None:
         kill_when(site, job, lambda: True, random.Random(seed).uniform(0.5, 10))
         if job.returncode == 0:
             assert digest_of(site.store) == site.expected
-            return  # it was faster; a soak tells by its number of kills
+            return  # it was faster; a soak checks by its number of kills
         site.assert_untouched()
     site.finish()
 
@@ -157,7 +157,7 @@ def test_a_driver_that_is_killed_at_many_random_instants(site: Site) -> None:
 
 
 def a_driver_killed_at_a_random_instant(site: Site) -> None:
-    """Before any job could be done; the instant is printed with a failure."""
+    """Kill it before any job could be done; the instant is printed with a failure."""
     job, delay_s = site.start(), random.uniform(0.5, 6)
     print(f"killed after {delay_s:.3f} s")
     kill_when(site, job, lambda: True, delay_s)
@@ -188,7 +188,7 @@ reindex.load = full
 
 
 def a_full_disk_in_the_middle_of_the_load(site: Site) -> None:
-    """No file may grow beyond a limit, which the kernel says with the same kind of error as a full disk."""
+    """Limit the size of files: the kernel reports that with the same kind of error as a full disk."""
     (site.script.parent / "full.py").write_text(FULL)
     status, said = site.end(site.start(extra="import full"))
     assert status == 3, said
@@ -236,7 +236,7 @@ FAULTS: tuple[Fault, ...] = (
     a_process_of_the_loader_killed,
     a_driver_killed_while_it_swaps,
 )
-"""In the order of the stages that they hit, so that each comes after what the one before left."""
+"""The faults are in the order of the stages that they hit, so each comes after what the one before left."""
 
 
 @pytest.mark.parametrize(

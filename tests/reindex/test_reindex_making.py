@@ -1,4 +1,4 @@
-"""Archives made from exports on Spark: byte for byte those that a node makes of a store that holds the same."""
+"""Archives made from exports on Spark: byte for byte the archives that a node makes of a store with the same posts."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from cablestore import DRAFT8, Dialect, Identity, Post
 from cablestore.archive.create import create_archives
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.archive.format import chunks
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.archive.format.period import WEEK_MS, weeks
 from cablestore.archive.format.profile import PROFILES
 from cablestore.archive.writer import ArchivePlan, CreateReport
 from cablestore.cli import main
 from cablestore.errors import ArchiveError, CorruptExportError
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.reindex import archive_tasks, tasks
 from cablestore.reindex.archive_tasks import WeeksJob
 from cablestore.reindex.make_archives import History, MadeArchives, first_of_all, make_archives
@@ -41,7 +41,7 @@ COMMUNITY = CONTROL.public_key.hex()
 
 
 def content(folder: ArchiveFolder) -> tuple[bytes | None, ...]:
-    """The bytes of both files, None for one that is not there."""
+    """Return the bytes of both files, None for one that is missing."""
     return tuple(path.read_bytes() if path.exists() else None for path in (folder.data_path, folder.index_path))
 
 
@@ -53,7 +53,7 @@ def exported(posts: Iterable[Post], folder: Path, dialect: Dialect) -> list[Path
 
 
 def history_of(exports: list[Path], work: Path, plan: ArchivePlan, now_ms: int, random: Random) -> History:
-    """Do what Spark does: give out numbers, move blobs to their partitions in any order."""
+    """Do what Spark does: assign numbers, move blobs to their partitions in any order."""
     work.mkdir()
     sources = read_sources(exports)
     job = WeeksJob(
@@ -94,7 +94,7 @@ moments = st.sampled_from([NOW_MS, NOW_MS + WEEK_MS, NOW_MS + 2 * WEEK_MS, 10**1
 def test_tasks_make_the_archives_of_a_store_of_all(
     history: tuple[Dialect, list[Post]], plan: Any, random: Random, way: tuple[str, bytes | None], now_ms: int
 ) -> None:
-    """Whatever export a post, its deletion, or what is known of a deleted one stands in."""
+    """A post, its deletion, and what is known of a deleted one may each be in any export."""
     dialect, posts = history[0], public(history[1])
     how = plan_of(*way, dialect)
     with scratch_folder() as folder, store_of(dialect, posts) as store:
@@ -112,7 +112,7 @@ def test_tasks_make_the_archives_of_a_store_of_all(
 def test_they_go_on_where_a_node_ended(
     way: tuple[str, bytes | None], weeks_before: int, late: frozenset[int], random: Random
 ) -> None:
-    """And a node where they ended. Posts that came late for their week get an archive of their own."""
+    """And a node goes on where they ended. Posts that came late for their week get an archive of their own."""
     how, posts = plan_of(*way), some_weeks()
     early = [post for at, post in enumerate(posts) if at not in late]
     before_ms = FIRST_MS + weeks_before * WEEK_MS
@@ -131,7 +131,7 @@ def test_what_no_archive_takes_and_what_is_cut(tmp_path: Path, monkeypatch: pyte
     """A week beyond MAX_ARCHIVE_SIZE_BYTES has several archives, and announcements are in none."""
     monkeypatch.setattr(chunks.chunks, "__defaults__", (3_000,))
     posts = [ANN.text("default", "." * 900, at=FIRST_MS + number) for number in range(10)]
-    posts += [BOB.text("other", "." * 3_500, at=FIRST_MS), BOB.text(RESERVED_CHANNEL, "archives 1 x", at=FIRST_MS)]
+    posts += [BOB.text("other", "." * 3_500, at=FIRST_MS), BOB.text(ARCHIVES_CHANNEL, "archives 1 x", at=FIRST_MS)]
     early = ANN.text("default", "gone within its week", at=FIRST_MS)  # in its first millisecond
     posts += [early, ANN.delete(early, at=FIRST_MS + 20)]
     how = plan_of("status-go")
@@ -184,7 +184,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int = 0) -> Any:
-    """Run a command; return the last line of JSON that it prints, or what it says where it fails."""
+    """Run a command; return the last line of JSON that it prints, or its error where it fails."""
     with pytest.raises(SystemExit) as exit_:
         main([str(argument) for argument in arguments])
     said = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Real logs cut into overlapping exports, with deletions that stand in other exports than their targets."""
+"""Real logs cut into overlapping exports, with deletions in other exports than their targets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAY_MS = 86_400_000
 
 
 class Everyone(NickKeys):
-    """The cast of the logs, and who has which key."""
+    """Cast of the logs: the key of each name."""
 
     def __init__(self) -> None:
         super().__init__(PHRASE)

@@ -24,7 +24,7 @@ from stores import public, scratch_folder, store_of
 from cablestore import LEGACY, Dialect, Post, Skeleton, Tombstone, Verdict, decode_post
 from cablestore.errors import CorruptExportError, ExportError, ReindexError, StorageError
 from cablestore.export.manifest import read_posts
-from cablestore.export.writer import ExportWriter
+from cablestore.export.writer import ExportWriter, post_record
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, decode_sizes
 from cablestore.index.runs import cut, read_bucket, write_run
@@ -32,7 +32,7 @@ from cablestore.index.view import Catalog
 from cablestore.protocol.body import Block
 from cablestore.reindex import prepare, tasks
 from cablestore.reindex.job import Drops, ReindexJob
-from cablestore.reindex.prepare import all_inputs, make_job, read_manifests
+from cablestore.reindex.prepare import make_job, read_sources
 from cablestore.views import CATALOG
 
 
@@ -49,8 +49,8 @@ def job_of(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepare, "MAX_BUCKET_SIZE_BYTES", plan.bucket_size_bytes)
         patch.setattr(tasks, "_BUFFERED_SIZE_BYTES", plan.buffered_size_bytes)
-        manifests = read_manifests(exports)
-        job = make_job(all_inputs(manifests), folder, manifests[0].dialect, catalog, drops, views)
+        sources = read_sources(exports)
+        job = make_job(sources.inputs, folder, sources.dialect, catalog, drops, views)
         yield replace(job, partitions=plan.partitions)
 
 
@@ -72,7 +72,7 @@ def test_tasks_over_several_exports_make_the_rows_of_a_store_of_all(
 @settings(max_examples=settings().max_examples // 4)
 @given(hearsay(), plans, st.randoms(use_true_random=False))
 def test_what_exports_tell_of_dead_posts_counts_as_in_an_import(case: Told, plan: Plan, random: Random) -> None:
-    """Forged skeletons, true ones, of posts that are here, dead, unknown: what is told and what was seen are the same."""
+    """Forged skeletons, true ones, of posts that are here, dead, unknown: tombstones and local rows are the same."""
     with scratch_folder() as folder, store_of(case.dialect, []) as store:
         exports = case.write(folder)
         with job_of(exports, folder / "job", plan) as job:
@@ -85,7 +85,7 @@ def test_what_exports_tell_of_dead_posts_counts_as_in_an_import(case: Told, plan
 
 
 def test_a_tombstone_without_its_deletion_is_left_out_and_counted(tmp_path: Path) -> None:
-    """Nobody signed it: believed, it would delete what its author never deleted."""
+    """Nobody signed it: if it were believed, it would delete what its author never deleted."""
     post = ANN.text("default", "I live")
     made_up = [Tombstone(post.hash, ANN.key, 1, bytes([7]) * 32, skeleton) for skeleton in (None, Skeleton.of(post))]
     for number, stone in enumerate(made_up):
@@ -101,7 +101,7 @@ LEFT_OUT = "tombstones: without their post/delete, left out"
 
 
 def assert_counts(reports: list[dict[str, Any]], exports: list[Path], model: Model) -> None:
-    """The numbers that the job reports are those of the model."""
+    """Check that the numbers that the job reports are those of the model."""
     live: dict[str, int] = defaultdict(int)
     counts: dict[str, int] = defaultdict(int)
     for report in reports:
@@ -113,7 +113,7 @@ def assert_counts(reports: list[dict[str, Any]], exports: list[Path], model: Mod
     assert live == model.counts()
     read = [
         post.hash
-        for manifest in read_manifests(exports)
+        for manifest in read_sources(exports).manifests
         for segment in manifest.post_segments
         for block in read_posts(manifest.folder, segment)
         for post in (decode_post(raw, manifest.dialect) for raw in block)
@@ -200,7 +200,7 @@ def test_malformed_and_local_only_posts_are_counted_and_left_out(tmp_path: Path)
         (1, bytes([number]) * 32, raw, 0) for number, raw in enumerate((b"", b"x", good[0].raw[:-1], bytes(300)))
     ]
     deletion = ANN.delete(good[0]).raw[:-1]
-    writer.add_posts(sorted([*items, *garbage, (2, b"z" * 32, deletion, 1)]))
+    writer.add_records([post_record(*item)] for item in sorted([*items, *garbage, (2, b"z" * 32, deletion, 1)]))
     writer.finish()
     with job_of([tmp_path / "export"], tmp_path / "job", ONE) as job, store_of(LEGACY, good) as store:
         rows, reports, _ = run_tasks(job, Random(1))
@@ -219,7 +219,7 @@ def export(tmp_path: Path) -> Path:
 
 
 def test_inputs_are_inspected(export: Path, tmp_path: Path) -> None:
-    inputs = all_inputs(read_manifests([export]))
+    inputs = read_sources([export]).inputs
     assert len(inputs) > 3
     inputs[1].path.write_bytes(inputs[1].path.read_bytes()[:-1])
     inputs[2].path.unlink()

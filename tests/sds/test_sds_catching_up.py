@@ -1,4 +1,7 @@
-"""A member that was gone for a month gets the posts by reconciliation of stores and their places by outlines: nobody sends anything again."""
+"""A member that was away for a month gets the posts by reconciliation of stores and their places by outlines.
+
+Nobody sends anything again.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ from cablestore.sds import COMPACT_FILTER, CaughtUp, CausalLog, Deliver, Lost, M
 MONTH_MS = 30 * 86_400_000
 BEFORE = 30
 SETTINGS = Settings(filter=COMPACT_FILTER)
-"""Everything else as it is by default: repairs, resends, sync messages."""
+"""Everything else is as by default: repairs, resends, sync messages."""
 
 
 class Client:
-    """A store, a causal log beside it, and what was broadcast."""
+    """Store, a causal log beside it, and what was broadcast."""
 
     def __init__(self, person: Person, name: str) -> None:
         self.person = person
@@ -40,7 +43,7 @@ class Client:
         self.posts.send(post, now_ms)
 
     def broadcasts(self) -> list[bytes]:
-        """Do what the outbox says, as an application does; returns what goes to the others."""
+        """Do what the outbox says, as an application does; return the messages for the others."""
         found = []
         while effects := self.posts.outbox():
             for _, effect in effects:
@@ -63,7 +66,7 @@ class Client:
 
 
 def talk(clients: list[Client], now_ms: int, *, seconds: int) -> None:
-    """Let time go by for these, who hear each other."""
+    """Let time go by for these members, which hear each other."""
     for second in range(seconds):
         for client in clients:
             client.posts.channel.tick(now_ms + 1_000 * second, lambda: 0.5)
@@ -82,7 +85,7 @@ def carry(clients: list[Client], now_ms: int) -> None:
 
 
 def reconcile(here: Client, there: Client) -> int:
-    """Reconcile two stores over a connection; returns how many bytes comparing them took."""
+    """Reconcile two stores over a connection; return how many bytes comparing them took."""
 
     async def once() -> ReconcileReport:
         async with Node(there.store) as peer, Node(here.store) as node:
@@ -94,7 +97,10 @@ def reconcile(here: Client, there: Client) -> int:
 
 @contextmanager
 def month(during: int) -> Iterator[tuple[Client, Client, Client]]:
-    """Three members that talked until they all had everything; then Bob went, and the others wrote so much in a month."""
+    """Make three members that talked until they all had everything.
+
+    Then Bob went, and the others wrote N more in a month.
+    """
     members = Client(ANN, "ann"), Client(BOB, "bob"), Client(CYD, "cyd")
     ann, bob, cyd = members
     for number in range(BEFORE):
@@ -139,7 +145,7 @@ def _month_away(clients: tuple[Client, Client, Client]) -> None:
     assert len(outlines) == BEFORE + during
     assert all(
         opened(each).kind is MessageKind.SYNC for each in outlines
-    )  # whoever takes one for a message keeps nothing of it
+    )  # a member that takes one for a message keeps nothing of it
     found = bob.posts.take_outlines(outlines, back_ms)
     assert found == CaughtUp(during, 0)
     assert bob.posts.take_outlines(outlines, back_ms) == CaughtUp(0, 0)

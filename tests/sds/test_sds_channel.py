@@ -1,4 +1,4 @@
-"""What a channel does with what is sent and received: the lines of the specification's protocol, one after the other."""
+"""A channel's sending and receiving: the lines of the specification's protocol, one after the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sds_people import CHANNEL, PATIENT, SMALL, START_MS, Member, changed, conte
 
 from cablestore.errors import SdsError
 from cablestore.sds.bloom import FilterParameters, ForeignFilter, positions
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.dialects import NIM, SPEC
 from cablestore.sds.effects import (
     Acknowledged,
@@ -70,7 +70,7 @@ def test_senders_are_named_only_for_repairs() -> None:
 
 
 def test_what_nobody_named_is_named_too() -> None:
-    """Of many written at once some are never among the newest of anybody."""
+    """Of many written at once some are never among the newest of any member."""
     ann = Member("ann", PATIENT)
     ann.hears(*(content(f"m{i}", at=i) for i in range(8)))
     assert [e.message_id for e in opened(ann.says("x")).causal_history] == [f"m{i}" for i in range(8)]
@@ -94,14 +94,14 @@ def test_a_message_carries_the_filter_as_it_is_when_it_is_sent() -> None:
 
 @pytest.mark.parametrize(("settings", "most"), [(Settings(), 18_900), (Settings(filter=COMPACT_FILTER), 3_500)])
 def test_the_overhead_of_a_message(settings: Settings, most: int) -> None:
-    """The filter, three ids, and what names sender, channel and time."""
+    """The filter, three ids, and the fields that name sender, channel and time."""
     ann = Member("ann", settings)
     sizes = [len(ann.says("x" * 200)) - 200 for _ in range(4)]
     assert settings.filter.size_bytes < sizes[0] < sizes[-1] == sizes[-2] <= min(most, settings.filter.size_bytes + 150)
 
 
 def test_ids_of_one_time_sort_alike_as_bytes_and_without_regard_to_case() -> None:
-    """@waku/sds sorts ids as text of the user's language, where an upper-case letter stands beside its lower-case one."""
+    """@waku/sds sorts ids as text of the user's language, where an upper-case letter is next to its lower-case one."""
     ids = [message_id_of("ann", "room", at, b"x") for at in range(200)]
     assert sorted(ids, key=str.encode) == sorted(ids, key=str.casefold)
     assert all(re.fullmatch("[0-9a-v]{32}", each) for each in ids)
@@ -191,7 +191,7 @@ def test_missing_dependencies_go_one_after_the_other_and_can_be_taken_as_met() -
     bob.channel.met(["1"])
     assert delivered(bob.effects()) == ["2", "3"]
     assert bob.channel.counters().waiting == 0
-    assert bob.hears(content("1", at=1)) == [ReceiveResult.DELIVERED]  # it is welcome all the same
+    assert bob.hears(content("1", at=1)) == [ReceiveResult.DELIVERED]  # it is taken all the same
     assert bob.ids() == ["1", "2", "3"]
 
 

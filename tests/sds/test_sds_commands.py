@@ -27,7 +27,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @contextmanager
 def holding(store: Path, *options: str) -> Iterator[None]:
-    """Another process that has the store and its causal logs open."""
+    """Run another process that has the store and its causal logs open."""
     command = [sys.executable, str(HOLDER), str(store), *options]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -46,7 +46,7 @@ def status(run: Run, store: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def busy(tmp_path: Path) -> Path:
-    """A store with two channels: in one of them something waits, is missing, is lost and is to be acknowledged."""
+    """Make a store with two channels: in one, messages wait, are missing, are lost and are not acknowledged."""
     path = tmp_path / "store"
     with CableStore.open(path) as store, causal_log(store) as log:
         room = log.channel("room", "ann", Settings(lost_after_ms=60_000))

@@ -1,4 +1,4 @@
-"""A member that dies at any instant goes on exactly where it was: the log, the buffers and the outbox change together."""
+"""A member that dies at any instant goes on exactly where it was: log, buffers and outbox change in one write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from waiting import wait_until
 from cablestore.errors import SdsError, StorageError, StoreLockedError
 from cablestore.index.memory import MemoryDB
 from cablestore.sds.bloom import ForeignFilter, positions
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.dialects import SPEC
 from cablestore.sds.effects import Deliver, Send
 from cablestore.sds.log import CausalLog
@@ -149,7 +149,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 
 def run_and_kill(folder: Path, seed: int) -> list[list[str]]:
-    """Let a child work, kill it at a random instant, and return what it said."""
+    """Let a child work, kill it at a random instant, and return what it printed."""
     with (folder / "said").open("w+") as said:
         child = subprocess.Popen(
             [sys.executable, str(CHILD), str(folder), str(seed)], stdout=said, stderr=subprocess.PIPE

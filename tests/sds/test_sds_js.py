@@ -1,4 +1,7 @@
-"""A channel of ours with one of @waku/sds, over a transport that loses a fifth: deliveries, acknowledgements, repairs, sync messages."""
+"""A channel of ours with one of @waku/sds, over a transport that loses a fifth of all messages.
+
+Deliveries, acknowledgements, repairs and sync messages work.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pytest
 from sds_js import JsPeer, node_modules
 from sds_people import CHANNEL, START_MS, Member, opened
 
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.effects import Acknowledged, Deliver, Send
 from cablestore.sds.message import MessageKind
 from cablestore.sds.repair import RepairParameters
@@ -27,7 +30,7 @@ SETTINGS = Settings(
 
 
 class Pair:
-    """Ann is ours, Bob is theirs. `step` is a second of both."""
+    """Ann, a member of ours, and Bob, one of theirs. `step` is a second of both."""
 
     def __init__(self, bob: JsPeer, seed: int) -> None:
         self.random = random.Random(seed)

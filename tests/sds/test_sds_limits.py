@@ -1,4 +1,4 @@
-"""Hostile members: each limit of causal logs by its name, and what is left when somebody reaches it."""
+"""Hostile members: each limit of causal logs by its name, and what is left when a member reaches it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sds_people import CHANNEL, SMALL, START_MS, Member, changed, content, deliv
 from cablestore import limits
 from cablestore.sds import bloom, delivery, log, repair_answers
 from cablestore.sds.bloom import ForeignFilter
-from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.codec import encode
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.dialects import SPEC, SdsDialect
 from cablestore.sds.effects import Lost, Missing
 from cablestore.sds.message import HistoryEntry, SdsMessage
@@ -22,7 +22,7 @@ QUIET = replace(SMALL, sync_interval_ms=None, resend=Backoff(10**9, 10**9), retr
 
 
 def test_lamport_times_far_ahead_are_refused() -> None:
-    """MAX_SDS_LAMPORT_AHEAD_MS: everybody's clock would follow it, and never come back."""
+    """MAX_SDS_LAMPORT_AHEAD_MS: every member's clock would follow it, and never come back."""
     ann = Member("ann")
     most = limits.MAX_SDS_LAMPORT_AHEAD_MS
     assert ann.hears(content("ahead", at=most)) == [ReceiveResult.DELIVERED]
@@ -108,7 +108,7 @@ def test_sync_messages_fill_half_of_what_may_be_missing(monkeypatch: pytest.Monk
 
 
 def test_what_never_existed_is_forgotten() -> None:
-    """MAX_SDS_TIMERS: of a flood so many are given up in one write, the others in the next ones."""
+    """MAX_SDS_TIMERS: of a flood this many are given up in one write, the others in the next ones."""
     bob = Member("bob", replace(QUIET, lost_after_ms=1_000, repair=None))
     bob.hears(*(content(f"flood {i}", *(f"nothing {i} {j}" for j in range(200)), at=i) for i in range(3)))
     assert len(bob.told(Missing)) == 600
@@ -119,7 +119,7 @@ def test_what_never_existed_is_forgotten() -> None:
 
 
 def test_answers_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_ANSWERS: whoever was not noted asks again."""
+    """MAX_SDS_ANSWERS: a member whose request was not noted asks again."""
     monkeypatch.setattr(repair_answers, "MAX_SDS_ANSWERS", 10)
     bob = Member("bob", QUIET)
     bob.hears(*(content(f"m{i}", at=i) for i in range(30)))
@@ -132,7 +132,7 @@ def test_answers_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_filters_are_held_against_some_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_REVIEWED: a hostile filter costs no more, however much is not acknowledged."""
+    """MAX_SDS_REVIEWED: a hostile filter costs no more, however many messages are not acknowledged."""
     asked: list[str] = []
 
     def counted(message_id: str, shape: ForeignFilter, dialect: SdsDialect) -> tuple[int, ...]:

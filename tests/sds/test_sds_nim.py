@@ -1,4 +1,4 @@
-"""Members of nim-sds, acted out by bytes: sync messages are messages without content, which they log and name."""
+"""Members of nim-sds, played by bytes: sync messages are messages without content, which they log and name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from sds_people import CHANNEL, SMALL, START_MS, Member
 
-from cablestore.sds import sync_ids
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds import history
 from cablestore.sds.codec import decode, encode
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.dialects import NIM, SPEC
 from cablestore.sds.effects import Lost, Missing, Reason, Send
 from cablestore.sds.message import HistoryEntry, SdsMessage
@@ -18,7 +18,7 @@ SETTINGS = replace(SMALL, dialect=NIM, sync_interval_ms=30_000)
 
 
 def field(number: int, value: bytes | int) -> bytes:
-    """A protobuf field of nim-sds' message: a number, or bytes of a length below 128."""
+    """Return a protobuf field of nim-sds' message: a number, or bytes of a length below 128."""
     if isinstance(value, bytes):
         return bytes((number << 3 | 2, len(value))) + value
     digits = [(value >> shift & 0x7F) | 0x80 for shift in range(0, max(value.bit_length(), 1), 7)]
@@ -27,7 +27,7 @@ def field(number: int, value: bytes | int) -> bytes:
 
 
 def nim_message(message_id: str, *after: str, sender: str = "nim", at: int = 0, text: bytes = b"") -> bytes:
-    """What nim-sds writes: id 1, time 2, history 3, channel 4, content 5 (empty in a sync message), sender 7."""
+    """Return what nim-sds writes: id 1, time 2, history 3, channel 4, content 5 (empty in a sync message), sender 7."""
     history = b"".join(field(3, field(1, name.encode())) for name in after)
     head = field(1, message_id.encode()) + field(2, START_MS + at) + history
     return head + field(4, CHANNEL.encode()) + field(5, text) + field(7, sender.encode())
@@ -90,7 +90,7 @@ def test_a_message_under_the_id_of_a_sync_message_is_delivered() -> None:
 
 def test_remembered_sync_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """MAX_SDS_SYNC_IDS: of each share, so that a flood forgets nobody else's."""
-    monkeypatch.setattr(sync_ids, "MAX_SDS_SYNC_IDS", 5)
+    monkeypatch.setattr(history, "MAX_SDS_SYNC_IDS", 5)
     ann = Member("ann", SETTINGS)
     ann.hears(nim_message("hello", sender="bob", text=b"hello"), nim_message("bob's", sender="bob", at=1))
     own = synced(ann).message_id
@@ -103,7 +103,7 @@ def test_remembered_sync_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_sync_messages_of_the_specification_are_not_remembered() -> None:
-    """Its members do not log them, so who names one means a message."""
+    """Its members do not log them, so a member that names one means a message."""
     ann = Member("ann", replace(SETTINGS, dialect=SPEC))
     sync = SdsMessage("sync", CHANNEL, "bob", START_MS)
     reply = SdsMessage("reply", CHANNEL, "bob", START_MS + 1, (HistoryEntry("sync"),), content=b"x")

@@ -12,14 +12,14 @@ from cablestore import CableStore
 from cablestore.errors import SdsError
 from cablestore.protocol.body import LOCAL_ONLY, Block, Join
 from cablestore.protocol.crypto import post_hash
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.effects import Deliver, Effect, Lost, Send
 from cablestore.sds.log import CausalLog
 from cablestore.sds.posts import PostChannel
 
 
 class Client:
-    """A chat client: a store, and a causal log beside it."""
+    """Chat client: a store, and a causal log beside it."""
 
     def __init__(self, person: Person, name: str) -> None:
         self.person = person
@@ -82,7 +82,7 @@ def test_a_crash_between_ingest_and_confirmation_is_harmless(clients: tuple[Clie
 
 
 def test_an_id_that_is_not_the_hash_is_refused(clients: tuple[Client, Client]) -> None:
-    """Otherwise whoever is first could put anything in a post's place."""
+    """Otherwise the first sender could put anything in a post's place."""
     ann, bob = clients
     data = ann.says("x", at=0)
     received = bob.posts.receive(changed(data, content=b"forged"), START_MS)
@@ -107,7 +107,7 @@ def test_a_post_that_the_store_refuses_stays_out_of_it(clients: tuple[Client, Cl
 
 
 def test_what_reconciliation_brought_is_not_missing(clients: tuple[Client, Client]) -> None:
-    """A member that was away for long has the posts of that time by other ways; the log goes on with the newest."""
+    """A member that was away for long gets the posts of that time in other ways; the log goes on with the newest."""
     ann, bob = clients
     for i in range(30):
         ann.says(str(i), at=i)

@@ -1,6 +1,7 @@
-"""Any schedule of sends, losses, repetitions, orders, kills and ticks: what holds at each step, and that all logs end equal.
+"""Any schedule of sends, losses, repetitions, orders, kills and ticks: all logs end equal.
 
-Below that: what the existing implementations' own tests pin, one test each, and more than they ask.
+What must hold is asserted at each step. The tests below that hold what the existing implementations' own tests do, one
+test each, and more.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from sds_network import QUICK
 from sds_people import CHANNEL, SMALL, START_MS, Member, changed, content, delivered, opened, sends
 
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.effects import Acknowledged, Deliver, Effect, Missing, PossiblyAcknowledged, Send
 from cablestore.sds.log import CausalLog
 from cablestore.sds.message import HistoryEntry
@@ -28,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., None])
 _PINNED: list[str] = []
 _BEHAVIOUR: Final = [*VECTORS["nim_test_properties"], *VECTORS["lamport_tests"], *VECTORS["repair_buffer_tests"]]
 _FORMATS: Final = ("T_req in [Tmin,Tmax)", "T_resp(self as sender)", "group: groups<=1")
-"""These are about the formats alone: tests/test_sds_repair.py has them."""
+"""These are about the formats alone: test_sds_repair.py has them."""
 
 
 def pins(words: str) -> Callable[[F], F]:
@@ -51,7 +52,7 @@ def test_every_property_has_a_test() -> None:
 
 
 class World:
-    """Members, and the messages that are on their way: a schedule decides which arrives where, how often, and when."""
+    """Members, and the messages on their way: a schedule decides which arrives where, how often, and when."""
 
     def __init__(self, number: int) -> None:
         self.members = [Member(f"member {i}", replace(QUICK, sync_interval_ms=2_000)) for i in range(number)]
@@ -60,7 +61,7 @@ class World:
         self.handled = [0] * number
 
     def handle(self, which: int, *, confirm: bool = True) -> None:
-        """Do what the outbox says; without confirming it, as one that is killed does, it comes again."""
+        """Do what the outbox says. Without `confirm` it comes again, as after a kill."""
         channel = self.members[which].channel
         effects = channel.outbox()
         for sequence, effect in effects:
@@ -99,7 +100,7 @@ class World:
         self.handle(which)
 
     def settle(self) -> None:
-        """The network works from now on: everything arrives everywhere. Until nobody lacks anything."""
+        """Let the network work from now on: everything arrives everywhere, until no member lacks anything."""
         for _ in range(200):
             arriving, self.on_the_way = self.on_the_way, []
             for which, member in enumerate(self.members):
@@ -141,7 +142,7 @@ def test_any_schedule_ends_with_equal_logs(number: int, schedule: list[tuple[str
 @settings(deadline=None, max_examples=50)
 @given(st.permutations(range(9)), st.lists(st.integers(0, 8), max_size=9), st.data())
 def test_any_order_of_any_graph_delivers_the_same(order: list[int], repeated: list[int], data: st.DataObject) -> None:
-    """Each message once, none before what it depends on, and each as soon as the last dependency is there."""
+    """Each message once, none before its dependencies, and each as soon as the last of them is there."""
     graph = {i: data.draw(st.sets(st.integers(0, i - 1), max_size=3)) if i else set() for i in range(9)}
     member = Member("m", replace(SMALL, lost_after_ms=None))
     here: set[int] = set()
@@ -233,7 +234,7 @@ def test_a_single_filter_is_one_where_that_is_configured_and_a_possible_one_othe
 
 @pins("outgoing buffer / resend")
 def test_the_sweeps() -> None:
-    """The cap of the history is none here: nothing of the log goes."""
+    """The history has no cap here: nothing of the log is removed."""
     ann = Member("ann", replace(SMALL, resend=Backoff(100, 100), resends=1, sync_interval_ms=50))
     ann.says("1")
     assert ann.channel.counters().outgoing == 1
@@ -349,7 +350,7 @@ def _lamports(ahead_ms: int, number: int = 1) -> list[int | None]:
 
 @pins("outgoing: sorted by T_req")
 def test_requests_keep_their_first_time_and_are_asked_for_in_its_order() -> None:
-    """Where they are full nothing is evicted: what waits is limited, and so is what it waits for."""
+    """A full buffer evicts nothing: what waits is limited, and so is what it waits for."""
     bob = Member("bob", replace(REPAIRS, repairs_per_message=1))
     bob.hears(content("z", *"abc", at=9))
     bob.now_ms += 500

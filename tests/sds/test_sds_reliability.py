@@ -1,4 +1,4 @@
-"""What a channel does until a message is where it belongs: acknowledgements, resends, gaps, sync messages, repairs."""
+"""How a channel gets a message to every member: acknowledgements, resends, gaps, sync messages, repairs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sds_people import CHANNEL, PATIENT, SMALL, START_MS, Member, changed, conte
 
 from cablestore.errors import SdsError
 from cablestore.sds.bloom import ForeignFilter, positions
-from cablestore.sds.channel import ReceiveResult
 from cablestore.sds.codec import encode
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.dialects import NIM, SPEC
 from cablestore.sds.effects import (
     Acknowledged,
@@ -46,7 +46,7 @@ def test_a_history_acknowledges() -> None:
 
 
 def test_a_history_acknowledges_what_stands_behind_it() -> None:
-    """Whoever names a message has all that it depends on."""
+    """A member that names a message has all that it depends on."""
     ann, bob = Member("ann", PATIENT), Member("bob", PATIENT)
     bob.hears(*(ann.says(str(i)) for i in range(6)))
     ann.hears(changed(bob.says("x"), bloom_filter=None))
@@ -110,7 +110,7 @@ def test_possibly_acknowledged_messages_are_sent_again_later() -> None:
 
 
 def test_the_others_of_many_have_their_turn_with_the_next_filter() -> None:
-    """MAX_SDS_REVIEWED own messages are held against the filters of one write."""
+    """MAX_SDS_REVIEWED own messages are compared with the filters of one write."""
     ann = Member("ann", PATIENT)
     with ann.log.batch():
         ids = [ann.channel.send(str(i).encode(), START_MS).message_id for i in range(150)]
@@ -206,12 +206,12 @@ def test_sync_messages_are_left_out_when_another_member_told_the_same() -> None:
     (sync,) = sends(bob.tick(30_000))
     cyd.now_ms += 25_000
     cyd.hears(encode(sync, SPEC))
-    assert not cyd.tick(5_000)  # it was due, and bob has just told
+    assert not cyd.tick(5_000)  # it was due, and bob has just sent one
     assert sends(cyd.tick(31_000))  # that is long ago again
 
 
 def test_what_its_sender_sends_again_is_no_reason_to_be_silent() -> None:
-    """Whether somebody else has it is what is to be told: acknowledgements must not be left out."""
+    """Acknowledgements must say whether another member has it, so they must not be left out."""
     ann, bob = Member("ann"), Member("bob")
     said = ann.says("x")
     bob.hears(said)
@@ -284,7 +284,7 @@ def test_a_repair_is_asked_for_at_t_req_and_answered_at_t_resp() -> None:
         member.now_ms = bob.now_ms
         member.hears(asking)
         member.effects()
-    (answer,) = ann.tick()  # who wrote it answers at once
+    (answer,) = ann.tick()  # its author answers at once
     assert isinstance(answer, Send)
     assert answer.reason is Reason.REPAIR
     wait_ms = response_delay_ms("cyd", "ann", missed, parameters, SPEC)
@@ -353,7 +353,7 @@ def test_only_messages_of_the_log_are_given_and_only_by_their_group() -> None:
     for member in members:
         member.hears(content("m", sender="member 7"), content("waits", "unknown"), asking)
         assert member.channel.counters().answers <= 1
-    # Who wrote it has it as a message of its own: it came by `retrieved`.
+    # Its author has it as a message of its own: it came by `retrieved`.
     author = Member("member 7", many)
     author.channel.retrieved(content("m", sender="member 7"), START_MS)
     author.hears(asking)

@@ -1,4 +1,4 @@
-"""Who repairs a missing message and when: the times of both deployed implementations, and what holds for all ids."""
+"""Which member repairs a missing message and when: times of both deployed implementations, and rules for all ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members who flood a channel: each sender has a share of the room, and who holds most loses first."""
+"""Members that flood a channel: each sender has a share of the room, and the one that holds most loses first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sds_people import SMALL, Member, changed, content
 
 from cablestore import limits
 from cablestore.sds import delivery, shares
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.settings import Backoff
 
 QUIET = replace(SMALL, sync_interval_ms=None, repair=None, resend=Backoff(10**9, 10**9), retrieve=Backoff(10**9, 10**9))
@@ -18,7 +18,7 @@ HONEST = 200
 
 
 def flood(messages: int, named: int, *, sender: str = "eve", at: int = -100_000, tag: str = "") -> list[bytes]:
-    """Messages of a hostile member: first in the log, each after many that do not exist."""
+    """Make messages of a hostile member: first in the log, each after many that do not exist."""
     return [
         content(f"{tag}{i:05}", *(f"{tag}{i:05}/{j:04}" for j in range(named)), sender=sender, at=at + i)
         for i in range(messages)
@@ -26,7 +26,7 @@ def flood(messages: int, named: int, *, sender: str = "eve", at: int = -100_000,
 
 
 def chain(sender: str = "ann", messages: int = HONEST) -> list[bytes]:
-    """Messages of an honest member, each after the one before."""
+    """Make messages of an honest member, each after the one before."""
     names = [f"{sender} {i:03}" for i in range(messages)]
     return [content(names[0], sender=sender)] + [
         content(name, before, sender=sender, at=i + 1) for i, (before, name) in enumerate(itertools.pairwise(names))
@@ -34,7 +34,7 @@ def chain(sender: str = "ann", messages: int = HONEST) -> list[bytes]:
 
 
 def established(name: str = "ann") -> Member:
-    """A member who has heard this one before."""
+    """Return a member that has heard this one before."""
     bob = Member("bob", QUIET)
     assert bob.hears(content(f"{name} was here", sender=name, at=-200_000)) == [ReceiveResult.DELIVERED]
     return bob
@@ -52,7 +52,7 @@ def test_a_flood_of_invented_dependencies_cuts_nobody_off() -> None:
 
 @pytest.mark.parametrize("turns", ["before", "after", "in turn"])
 def test_the_flood_loses_whenever_it_comes(turns: str) -> None:
-    """MAX_SDS_MISSING: what a flood pushes out is its own."""
+    """MAX_SDS_MISSING: a flood pushes out only what is its own."""
     bob = established()
     most = limits.MAX_SDS_UNMET
     hostile = flood(2 * limits.MAX_SDS_MISSING // most, most)
@@ -83,7 +83,7 @@ def test_invented_senders_share_one_share(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_shares_are_limited_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MAX_SDS_SHARES: who comes later has the strangers' share, and what it holds is still its own to lose."""
+    """MAX_SDS_SHARES: a later member has the strangers' share, and what it holds is still its own to lose."""
     monkeypatch.setattr(shares, "MAX_SDS_SHARES", 3)
     monkeypatch.setattr(delivery, "MAX_SDS_WAITING", 80)
     bob = established()
@@ -124,7 +124,7 @@ def test_sync_messages_have_shares(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_told_and_then_waited_for_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gap that a sync message told of first is the waiting message's from then on."""
+    """A gap that a sync message named first belongs to the waiting message from then on."""
     monkeypatch.setattr(delivery, "MAX_SDS_MISSING", 100)
     bob = established()
     bob.hears(changed(content("s", "real", sender="eve"), content=None))

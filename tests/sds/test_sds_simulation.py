@@ -58,7 +58,7 @@ def test_members_on_leveldb() -> None:
 
 
 def test_members_with_the_settings_of_everybody() -> None:
-    """Repairs after half a minute or two, resends after half a minute: it takes longer, and comes to the same."""
+    """Repairs after half a minute or two, resends after half a minute: it takes longer, with the same result."""
     settings = replace(Settings(), filter=QUICK.filter)
     Simulation(Conditions(participants=6, settings=settings, partitions=((10, 50),), kills=6), 5).run()
 

@@ -101,7 +101,7 @@ def test_channel_state(store: CableStore) -> None:
 
 
 def test_channel_state_does_not_read_the_history(store: CableStore) -> None:
-    """O(members): rows read do not grow with what members wrote since they joined."""
+    """O(members): the number of rows read does not grow with what members wrote since they joined."""
 
     def rows_read() -> int:
         count = 0

@@ -70,7 +70,7 @@ def test_ancestors_are_followed_so_far_and_no_further(store: CableStore) -> None
     window = store.causal_messages("default", START_MS, START_MS + 60)
     assert [message.text for message in window] == ["b", "a"]  # a has seen late, so it is after b
     near = store.causal_messages("default", START_MS, START_MS + 60, skew_ms=0)
-    assert [message.text for message in near] == ["a", "b"]  # not followed behind the window
+    assert [message.text for message in near] == ["a", "b"]  # not followed beyond the window
 
 
 def test_causal_order_holds_a_bounded_number_of_posts(store: CableStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Defects that were reproduced in the existing implementations of Cable, one test each.
 
-The names are those of the reports. What concerns the wire, requests and peers is not a store's, and not here.
+The names are those of the reports. Defects of the wire, requests and peers are tested elsewhere.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def test_unlinked_posts_are_all_heads(store: CableStore) -> None:
 
 
 def test_join_not_in_heads_done(store: CableStore) -> None:
-    """A post that is no head never got its answer, and whoever waited for it hung."""
+    """A post that is no head never got its answer, and its caller waited for ever."""
     old = ANN.join("default")
     new = ANN.text("default", "x", links=(old.hash,))
     assert [outcome.verdict for outcome in store.ingest(raws(new, old))] == [Verdict.ACCEPTED] * 2
@@ -178,7 +178,7 @@ def test_startup_heads_race(tmp_path: Path) -> None:
 
 
 def test_del_many_same_channel(store: CableStore) -> None:
-    """A deletion of several posts of one channel stood in its time range several times."""
+    """A deletion of several posts of one channel was listed several times in its time range."""
     posts = [ANN.text("default", str(i)) for i in range(5)]
     deletion = ANN.delete(*posts)
     store.ingest(raws(*posts, deletion))
@@ -214,7 +214,7 @@ def test_time_range_includes_leave_join(store: CableStore) -> None:
 
 
 def test_channel_list_paging(store: CableStore) -> None:
-    """Offset 2, limit 2 gave nothing; an offset behind the end ended the process."""
+    """Offset 2, limit 2 gave nothing; an offset beyond the end ended the process."""
     store.ingest(raws(*(ANN.join(name) for name in "abcdef")))
     assert channel_list(store, 2, 2) == ["c", "d"]
     assert channel_list(store, 10, 2) == []
@@ -242,7 +242,7 @@ def test_one_row_a_member(store: CableStore) -> None:
 
 
 def test_causal_sort_core(store: CableStore) -> None:
-    """Chat was in order of time however wrong the clocks: an answer stood before its question."""
+    """Chat was in order of time however wrong the clocks: an answer came before its question."""
     question = ANN.text("default", "question", at=START_MS + 60_000)
     answer = BOB.text("default", "answer", at=START_MS, links=(question.hash,))
     store.ingest(raws(answer, question))
@@ -385,7 +385,7 @@ def test_codepoints(store: CableStore) -> None:
 
 
 def test_case_insensitive() -> None:
-    """Channel names in the last draft are the same in whatever case."""
+    """Channel names in the last draft are the same in upper and lower case."""
     with CableStore.in_memory(dialect=DRAFT8) as store:
         post = encode_post(Text("cAbAL", "x"), links=(), timestamp_ms=80, identity=ANN.identity, dialect=DRAFT8)
         store.ingest(raws(post))
@@ -393,7 +393,7 @@ def test_case_insensitive() -> None:
 
 
 def test_private_leak() -> None:
-    """Local-only posts were stored in the clear and given to whoever asked."""
+    """Local-only posts were stored in plain text and given to every peer that asked."""
     private = ANN.post(Moderation("", LOCAL_ONLY, "", (BOB.key,), 0))
     with CableStore.in_memory(identity=ANN.identity) as store:
         store.ingest(raws(private))
@@ -411,7 +411,7 @@ def moderation_state(store: CableStore, oldest_ms: int = 0) -> list[bytes]:
 
 
 def test_moderation_oldest_drops_blocks(store: CableStore) -> None:
-    """A block older than `oldest` was kept from who asked, against moderation.md 5.2.1.1."""
+    """A block older than `oldest` was kept from the peer that asked, against moderation.md 5.2.1.1."""
     block, role = ANN.post(Block("", 0, (BOB.key,), 0, 0), at=80), ANN.post(Role("", 0, "", BOB.key, 1), at=80)
     store.ingest(raws(block, role))
     assert moderation_state(store, START_MS) == [block.hash]

@@ -1,4 +1,4 @@
-"""All deletions of one post stand in its channel's history (wire.md 6.3.2.3), up to MAX_DELETIONS_LISTED of them."""
+"""All deletions of one post are in its channel's history (wire.md 6.3.2.3), up to MAX_DELETIONS_LISTED of them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def listed(store: CableStore, channel: str = "default") -> list[bytes]:
 
 
 def repeated(count: int) -> tuple[Post, list[Post]]:
-    """A text and this many deletions of it, some of them dated alike."""
+    """Return a text and this many deletions of it, some of them dated alike."""
     text = ANN.text("default", "x", at=START_MS)
     return text, [ANN.delete(text, ANN.text("else", f"{n}"), at=START_MS + 1 + n // 2) for n in range(count)]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, limits.MAX_DELETIONS_LISTED, 3 * limits.MAX_DELETIONS_LISTED])
 def test_each_deletion_is_listed_in_any_order(tmp_path: Path, count: int) -> None:
-    """Before and after the target, one by one and together, rebuilt and imported: the first ones by (time, hash), the same everywhere."""
+    """Before and after the target, one by one and together, rebuilt and imported: always the first by (time, hash)."""
     rng = random.Random(f"deletions are listed {count}")
     text, deletions = repeated(count)
     others = [BOB.delete(text, at=START_MS), BOB.text("default", "y", at=START_MS - 1)]

@@ -1,4 +1,4 @@
-"""What other stores tell of deleted posts: it serves, it keeps no post away, and it gives way to the post."""
+"""What other stores say of deleted posts: it is used, it keeps no post away, and it gives way to the post."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FORGED = Skeleton(0, 7, "a!b", (bytes([9]) * 32,))
 
 
 def told(target: Post, deletion: Post, skeleton: Skeleton | None = FORGED) -> Tombstone:
-    """What an export says of a target that is under somebody's post/delete."""
+    """Return what an export says of a target that is under somebody's post/delete."""
     return Tombstone(target.hash, deletion.author, deletion.timestamp_ms, deletion.hash, skeleton)
 
 
@@ -113,7 +113,7 @@ def test_a_stranger_says_nothing_of_what_this_store_saw_dead(tmp_path: Path) -> 
 
 
 def test_a_deletion_that_was_called_deleted_lives(tmp_path: Path) -> None:
-    """A post/delete cannot be deleted, whatever a skeleton under its author's own deletion says that it was."""
+    """A post/delete cannot be deleted, whatever type a skeleton under its author's own deletion claims for it."""
     deletion = ANN.delete(BOB.text("default", "x"))
     second = ANN.delete(deletion)
     forge(tmp_path / "forged", [second], [told(deletion, second)])
@@ -179,7 +179,7 @@ def take(store: CableStore, part: Path | list[Post]) -> None:
 
 
 def parts_of(case: Told, exports: list[Path], random: Random) -> list[Path | list[Post]]:
-    """Everything in any order: imports, some twice, and posts in batches."""
+    """Do everything in any order: imports, some twice, and posts in batches."""
     posts = random.sample(case.offered, len(case.offered))
     parts: list[Path | list[Post]] = [*exports, *random.sample(exports, random.randint(0, len(exports)))]
     while posts:
@@ -299,7 +299,7 @@ def test_what_was_seen_dead_counts_only_beside_its_tombstone(tmp_path: Path) -> 
 
 
 def test_a_store_that_does_not_say_what_it_saw_asks_once_more(tmp_path: Path) -> None:
-    """As stores from before 0.7: what they keep of deleted posts counts as told."""
+    """In stores from before 0.7, what they keep of deleted posts counts as told by others."""
     post = ANN.text("default", "gone")
     with CableStore.open(tmp_path) as store:
         store.ingest(raws(post, ANN.delete(post)))
@@ -315,7 +315,7 @@ def test_a_store_that_does_not_say_what_it_saw_asks_once_more(tmp_path: Path) ->
 
 
 def two_generations(path: Path) -> None:
-    """Have the store's database twice: the first generation kept, the second, a copy, live."""
+    """Keep two generations of the store's database: the first, and a copy that is live."""
     with locked_folder(path) as folder:
         copy = path.with_name("copy")
         shutil.copytree(folder.database_path, copy)
@@ -345,7 +345,7 @@ def test_going_back_brings_along_what_was_told_of_deleted_posts(tmp_path: Path) 
 
 
 def test_going_back_brings_along_what_this_store_saw_and_every_local_row(tmp_path: Path) -> None:
-    """Also where the earlier generation was told otherwise, or has local rows that are gone since."""
+    """Also where the earlier generation was told something else, or has local rows that are gone since."""
     post, other = ANN.text("default", "gone"), ANN.text("default", "gone as well")
     deletion, not_his = ANN.delete(post, other), BOB.delete(post)
     forge(tmp_path / "forged", [deletion, not_his], [told(post, deletion), told(post, not_his), told(other, deletion)])

@@ -189,7 +189,7 @@ def test_a_deletion_before_its_target(store: CableStore) -> None:
 
 
 def test_a_forged_target_does_not_complete_a_tombstone(store: CableStore) -> None:
-    """Whoever claims to have seen the target must show it signed."""
+    """Only the signed target proves that the peer has seen it."""
     post = ANN.text("default", "x")
     store.ingest(raws(ANN.delete(post)))
     forged = bytearray(post.raw)

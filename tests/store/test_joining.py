@@ -1,4 +1,4 @@
-"""A text or a topic of somebody who is no member is preceded by a post/join (wire.md 5.4.3)."""
+"""A text or a topic of somebody who is not a member comes after a post/join (wire.md 5.4.3)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from people import ANN, BOB, raws
 
 from cablestore import DRAFT8, CableStore, EventKind, Join, Leave, Post, Text, Topic, limits
-from cablestore.archive.format.announcement import RESERVED_CHANNEL
 from cablestore.errors import InvalidPostError
 from cablestore.protocol.body import Body
+from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.store import answers
 
 NOW_MS = 1_700_000_000_000
@@ -20,7 +20,7 @@ BODIES = pytest.mark.parametrize("body", [Text("default", "hello"), Topic("defau
 
 
 def written(store: CableStore) -> list[Post]:
-    """The posts of the store, as the arrival log has them."""
+    """Return the posts of the store, as the arrival log has them."""
     return [event.post for event in store.events() if event.kind is EventKind.ACCEPTED and event.post is not None]
 
 
@@ -31,7 +31,10 @@ def store(tmp_path: Path) -> CableStore:
 
 @BODIES
 def test_the_first_post_to_a_channel_joins_it(store: CableStore, body: Body) -> None:
-    """In the same write, a millisecond earlier; what is returned is what was asked for, linked to the join."""
+    """Both are in the same write, the join a millisecond earlier.
+
+    The returned post is the one asked for, linked to the join.
+    """
     with store:
         store.ingest(raws(BOB.text("default", "before", at=1)))
         heads = store.heads("default")
@@ -54,7 +57,7 @@ def test_the_first_post_to_a_channel_joins_it(store: CableStore, body: Body) -> 
 
 @BODIES
 def test_a_member_does_not_join_again(store: CableStore, body: Body) -> None:
-    """Also one that is a member by what it wrote (5.4.3), here or elsewhere."""
+    """Also for a member by what it wrote (5.4.3), here or elsewhere."""
     with store:
         store.join("default")
         store.write(body)
@@ -95,8 +98,8 @@ def test_channels_are_told_apart_as_the_dialect_does(tmp_path: Path) -> None:
 def test_the_reserved_channel_is_joined_as_any_other(store: CableStore) -> None:
     """Other programs see it as a channel, and its posts as those of a member."""
     with store:
-        store.text(RESERVED_CHANNEL, "archives 1 magnet:")
-        assert next(post.body for post in written(store)) == Join(RESERVED_CHANNEL)
+        store.text(ARCHIVES_CHANNEL, "archives 1 magnet:")
+        assert next(post.body for post in written(store)) == Join(ARCHIVES_CHANNEL)
 
 
 def test_what_cannot_be_written_joins_nothing(store: CableStore) -> None:
@@ -109,7 +112,7 @@ def test_what_cannot_be_written_joins_nothing(store: CableStore) -> None:
 
 
 def test_posts_of_others_are_joined_by_nothing(store: CableStore) -> None:
-    """What comes from peers and exports is taken as it is, also what the owner wrote elsewhere."""
+    """Posts from peers and exports are taken as they are, also what the owner wrote elsewhere."""
     with store:
         store.ingest(raws(BOB.text("a", "x"), ANN.text("b", "y"), BOB.topic("c", "z")))
         assert len(written(store)) == 3

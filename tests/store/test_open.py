@@ -150,7 +150,7 @@ def test_a_view_that_is_no_more_is_outdated_too(tmp_path: Path) -> None:
 
 
 def test_a_second_open_in_this_process_is_refused_and_keeps_the_lock(tmp_path: Path) -> None:
-    """LevelDB's own refusal would let go of the first one's lock: then another process could open the store too."""
+    """LevelDB's own refusal would release the first one's lock: then another process could open the store too."""
     with CableStore.open(tmp_path) as store:
         with pytest.raises(StoreLockedError, match="open in this process"):
             CableStore.open(tmp_path)
@@ -199,7 +199,7 @@ def as_nobody(path: Path, create: bool) -> str:
 
 
 def open_up(path: Path) -> None:
-    """Let another user walk to `path`."""
+    """Let another user reach `path`."""
     for folder in (path, *path.parents):
         try:
             folder.chmod(folder.stat().st_mode | 0o055)

@@ -69,7 +69,7 @@ def test_own_posts_keep_their_order_when_the_clock_stands_or_steps_back(tmp_path
         assert times == [START_MS, START_MS + 1, START_MS + 2, START_MS + 3]
     with CableStore.open(tmp_path, clock=lambda: now) as store:  # also after a restart
         assert store.text("default", "4").timestamp_ms == START_MS + 4
-    now -= 10 * limits.MAX_OWN_CLOCK_STEP_MS  # a clock that was wrong is believed when it is put right
+    now -= 10 * limits.MAX_OWN_CLOCK_STEP_MS  # the store follows a wrong clock when it is corrected
     with CableStore.open(tmp_path, clock=lambda: now) as store:
         assert store.text("default", "5").timestamp_ms == now
 

@@ -26,7 +26,7 @@ AT_ONCE = 16
 
 
 def request(kind: str) -> Request:
-    """What is asked again and again."""
+    """Yield what is asked again and again."""
     match kind:
         case "history":
             return TimeRangeRequest(b"", "default", 0, 2**50, 0)
@@ -40,7 +40,7 @@ def request(kind: str) -> Request:
 
 
 async def ask_without_end(address: Address, kind: str) -> None:
-    """Keep so many requests going."""
+    """Keep this many requests going."""
     peer = await ByHand.connect(address)
     asked = request(kind)
     peer.send(*[asked] * AT_ONCE)
@@ -52,12 +52,12 @@ async def ask_without_end(address: Address, kind: str) -> None:
 
 
 def flood_of(peer: ByHand, kind: str) -> bytes:
-    """What is sent and not waited for."""
+    """Yield what is sent without waiting for an answer."""
     one, other = peer.new_id(), peer.new_id()
     if kind == "taken back":
         asked = encode_message(request("history")._replace(request_id=one), LEGACY)
         return asked + encode_message(CancelRequest(other, one), LEGACY)
-    unknown = encode_message(HashResponse(one, ()), LEGACY)  # of a type that nobody knows: it is skipped
+    unknown = encode_message(HashResponse(one, ()), LEGACY)  # of an unknown type: it is skipped
     return unknown[:1] + b"\x63" + unknown[2:]
 
 
@@ -74,6 +74,6 @@ async def flood(address: Address, kind: str) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(10)  # it is the node that is to be kept busy, not the machine
+    os.nice(10)  # the node must be kept busy, not the machine
     work = flood if sys.argv[2] in ("taken back", "nonsense") else ask_without_end
     uvloop.run(work(Address.parse(sys.argv[1]), sys.argv[2]))

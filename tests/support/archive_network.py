@@ -105,7 +105,8 @@ class Wire:
         self._open = threading.Event()
         self._open.set()
         self._listener = socket.create_server((HERE, 0))
-        self.address = f"{HERE}:{self._listener.getsockname()[1]}"
+        self.endpoint: tuple[str, int] = self._listener.getsockname()
+        self.address = f"{HERE}:{self.endpoint[1]}"
 
     def __enter__(self) -> Self:
         self._start(self._accept)

@@ -24,12 +24,12 @@ CONTROL = Identity.derive("archives", "control")
 KEY = bytes(range(32))
 WEEKS = 5
 LATE_MS = FIRST_MS + 20 * WEEK_MS
-"""When all of it is long over."""
+"""A time when all of it is long over."""
 
 
 @lru_cache
 def some_weeks(dialect: Dialect = LEGACY, weeks: int = WEEKS, per_week: int = 30) -> tuple[Post, ...]:
-    """Texts, topics, members, names and deletions, of this week's and of earlier ones."""
+    """Return texts, topics, members, names and deletions, of this week's and of earlier ones."""
     rng = random.Random(7)
     people = [Person(name, dialect) for name in ("ann", "bob", "cyd")]
     posts: list[Post] = []
@@ -60,7 +60,7 @@ def some_weeks(dialect: Dialect = LEGACY, weeks: int = WEEKS, per_week: int = 30
 
 
 def store_of(posts: Iterable[Post], dialect: Dialect = LEGACY) -> CableStore:
-    """A store in memory of the control node, or of a member."""
+    """Return a store in memory of the control node, or of a member."""
     store = CableStore.in_memory(dialect=dialect, identity=CONTROL, verify_threads=1, clock=lambda: LATE_MS)
     store.ingest([post.raw for post in posts], verify=False)
     return store
@@ -81,7 +81,7 @@ def archived(store: CableStore, folder: Path, plan: ArchivePlan, now_ms: int = L
 def bring(
     store: CableStore, folder: ArchiveFolder, plan: ArchivePlan, *, merges: bool = False, weeks: int = 10**6
 ) -> ArchiveImportReport:
-    """Import the newest so many weeks of a folder, newest first."""
+    """Import the newest N weeks of a folder, newest first."""
     verified = plan.verified(folder)
     assert verified is not None
     entries = [*reversed(verified.index.entries)][:weeks]
@@ -93,5 +93,5 @@ def bring(
 
 
 def files(folder: ArchiveFolder) -> tuple[bytes, bytes]:
-    """The bytes of both files."""
+    """Return the bytes of both files."""
     return folder.data_path.read_bytes(), folder.index_path.read_bytes()

@@ -54,7 +54,7 @@ DELETION = ANN.delete(ANN.text("default", "gone", at=WEEK.from_ms), at=WEEK.to_m
 
 
 def ordered(posts: list[Post]) -> list[WakuMessage]:
-    """The messages of posts, as archives have them."""
+    """Return the messages of posts, as archives have them."""
     return sorted(map(message_of, posts), key=lambda message: (message.timestamp_ns, message.post_hash))
 
 
@@ -62,6 +62,11 @@ def archive_of(profile: Profile, posts: list[Post], key: bytes | None = None, pe
     messages = ordered(posts)
     topics = topics_of(profile, (message.content_topic for message in messages))
     return encode_archive(profile, period, topics, messages, key)
+
+
+def content_of(archive: Archive) -> bytes:
+    """The bytes that a content id names: the document, sealed or not, without the padding after it."""
+    return archive.stored[: len(archive.stored) - archive.padding_bytes]
 
 
 def posts_in(profile: Profile, stored: bytes, entry: Entry, key: bytes | None = None) -> list[Post]:
@@ -88,7 +93,7 @@ class Community:
 
 
 def community(profile: Profile, *, weeks: int = 3, key: bytes | None = None, cids: tuple[str, ...] = ()) -> Community:
-    """One archive a week of two posts each, under content ids if those are given."""
+    """Return one archive a week of two posts each, under content ids if those are given."""
     archives, entries, commitments = [], [], []
     offset_bytes = 0
     for number in range(weeks):
@@ -105,7 +110,7 @@ def community(profile: Profile, *, weeks: int = 3, key: bytes | None = None, cid
 
 
 def three_posts() -> list[Post]:
-    """The same in every run."""
+    """Return the same identity in every run."""
     return [
         ANN.text("default", "hello", at=WEEK.from_ms),
         BOB.named("Bob", at=WEEK.from_ms + 1),
@@ -114,12 +119,12 @@ def three_posts() -> list[Post]:
 
 
 def filler(size_bytes: int) -> WakuMessage:
-    """A message that is no post, of any size."""
+    """Return a message that is no post, of any size."""
     return WakuMessage(bytes(size_bytes), EVERYONE_TOPIC, WEEK.from_ms * 10**6, bytes(32))
 
 
 def archive_with_document_of(profile: Profile, size_bytes: int, key: bytes | None = None) -> Archive:
-    """The archive of one message whose document, before padding and seal, has this size."""
+    """Return the archive of one message whose document, before padding and seal, has this size."""
     topics = topics_of(profile, [EVERYONE_TOPIC])
     payload_size = size_bytes - len(profile.document(WEEK, topics, [filler(20_000)])) + 20_000
     messages = [filler(payload_size)]

@@ -1,4 +1,4 @@
-"""A peer of a node that is written by hand: it sends whatever it is told, and reads when it is told."""
+"""A peer of a node that is written by hand: it sends and reads what the test says."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ P = ParamSpec("P")
 
 
 def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Make a test of a coroutine: `run` runs it, in a loop of its own."""
+    """Make a test of a coroutine: `run` runs it in a loop of its own."""
 
     @wraps(test)
     def in_loop(*arguments: P.args, **options: P.kwargs) -> None:
@@ -53,7 +53,7 @@ def on_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 
 def on_standing_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """As `on_loop`, with a clock that moves by `pass_time` alone."""
+    """Do what `on_loop` does, with a clock that moves by `pass_time` alone."""
 
     @wraps(test)
     def in_loop(*arguments: P.args, **options: P.kwargs) -> None:
@@ -64,7 +64,7 @@ def on_standing_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P
 
 @lru_cache
 def texts(number: int, channel: str = "default") -> tuple[Post, ...]:
-    """Texts a second apart, 400 bytes each as posts."""
+    """Return texts a second apart, 400 bytes each as posts."""
     return tuple(ANN.text(channel, f"text {i}".ljust(300, "."), at=START_MS + 1000 * i) for i in range(number))
 
 
@@ -86,20 +86,20 @@ async def running(store: CableStore, **settings: Any) -> AsyncIterator[tuple[Nod
 async def listening(
     posts: Iterable[Post] = (), *, dialect: Dialect = LEGACY, **settings: Any
 ) -> AsyncIterator[tuple[Node, Address]]:
-    """As `running`, on a store in memory that has these posts."""
+    """Do what `running` does, on a store in memory that has these posts."""
     with memory(dialect=dialect, posts=posts) as store:
         async with running(store, **settings) as found:
             yield found
 
 
 def only(node: Node) -> Connection:
-    """The one connection of a node."""
+    """Return the one connection of a node."""
     (found,) = node.connections
     return found
 
 
 def assert_nothing_is_left(node: Node) -> None:
-    """No connection has left a trace in the node's tables."""
+    """Check that no connection has left a trace in the node's tables."""
     assert not node.connections
     assert not node._by_session
     assert not node._listener._by_host
@@ -107,9 +107,8 @@ def assert_nothing_is_left(node: Node) -> None:
     assert not node.intake.paused
     assert node.live.count == 0
     assert not node.live._alike
-    assert not node.live._chat
-    assert not node.live._state
-    assert not node.live._moderation
+    assert not node.live._tables
+    assert not node._routes_of_forwarded
     assert node.context.writes.queued_size_bytes == 0
     assert len(node.sync.fetches.wanted) == 0
     assert not len(node.sync)
@@ -119,11 +118,11 @@ def assert_nothing_is_left(node: Node) -> None:
 
 
 _OPEN: list[ByHand] = []
-"""Those that are connected; they hang up when the node of `running` has stopped."""
+"""The peers that are connected; they hang up when the node of `running` has stopped."""
 
 
 class ByHand:
-    """One connection. `channel` makes it an encrypted one."""
+    """Connection of a test to a node. `channel` makes it an encrypted one."""
 
     def __init__(
         self,
@@ -151,7 +150,10 @@ class ByHand:
         receive_size_bytes: int = 0,
         host: str = HOST,
     ) -> ByHand:
-        """Connect, with the handshake where there is a cabal key. A small `receive_size_bytes` makes a slow reader soon."""
+        """Connect, with the handshake where there is a cabal key.
+
+        A small `receive_size_bytes` makes the peer a slow reader soon.
+        """
         sock = socket.socket()
         sock.setblocking(False)
         if receive_size_bytes:
@@ -173,7 +175,7 @@ class ByHand:
         return peer
 
     def new_id(self) -> bytes:
-        """An id that was not used yet."""
+        """Return an id that was not used yet."""
         return b"\xee" + next(self._ids).to_bytes(self.dialect.request_id_size_bytes - 1, "big")
 
     def send(self, *messages: Message) -> None:
@@ -184,7 +186,7 @@ class ByHand:
         return message if message.request_id else message._replace(request_id=self.new_id())
 
     def raw(self, data: bytes) -> None:
-        """Send any bytes, through the encryption where there is one."""
+        """Send any bytes, encrypted where the connection is."""
         self.writer.write(data if self.channel is None else self.channel.send(data))
 
     def _take(self, data: bytes) -> None:
@@ -198,7 +200,7 @@ class ByHand:
             self.frames += self._cutter.feed(message)
 
     async def receive(self, within_s: float = LIMIT_S) -> Message | None:
-        """The next message; None where the connection has ended."""
+        """Return the next message; None where the connection has ended."""
         while not self.frames:
             try:
                 data = await asyncio.wait_for(self.reader.read(2**16), within_s)
@@ -210,20 +212,23 @@ class ByHand:
         return decode_message(self.frames.pop(0), self.dialect)
 
     async def is_silent(self, for_s: float = 0.05) -> bool:
-        """Whether nothing comes for a while."""
+        """Tell whether nothing comes for a while."""
         try:
             return await self.receive(for_s) is None and False
         except TimeoutError:
             return True
 
     async def answer(self, request: Request) -> list[Message]:
-        """Ask, and return all that comes for it to its conclusion. Raises ConnectionError where it never comes to that."""
+        """Ask, and return all that comes until the request is concluded.
+
+        Raises ConnectionError where the connection ends first.
+        """
         request = request._replace(request_id=request.request_id or self.new_id())
         self.send(request)
         return await self.concluded(request.request_id)
 
     async def concluded(self, request_id: bytes) -> list[Message]:
-        """All that comes for a request to its conclusion."""
+        """Return all that comes for a request until it is concluded."""
         found: list[Message] = []
         while True:
             message = await self.receive()
@@ -235,14 +240,14 @@ class ByHand:
                     return found
 
     async def hashes(self, channel: str = "default", limit: int = 0) -> list[bytes]:
-        """The hashes of a channel's texts."""
+        """Return the hashes of a channel's texts."""
         parts = await self.answer(TimeRangeRequest(b"", channel, 0, 2**50, limit))
         found = [digest for part in parts if isinstance(part, HashResponse) for digest in part.hashes]
         assert not limit or len(found) <= limit
         return found
 
     async def is_ended(self, within_s: float = LIMIT_S) -> bool:
-        """Whether the node ends the connection; what comes before that is thrown away."""
+        """Tell whether the node ends the connection. What comes before that is thrown away."""
         try:
             async with asyncio.timeout(within_s):
                 while await self.reader.read(2**16):
@@ -262,7 +267,7 @@ class ByHand:
 
 
 async def offered(peer: ByHand, hashes: tuple[bytes, ...]) -> TimeRangeRequest:
-    """Be asked for the channels and the history of one, and offer these hashes."""
+    """Wait to be asked for the channels and the history of one, and offer these hashes."""
     while True:
         request = await peer.receive()
         if isinstance(request, ListRequest):
@@ -273,7 +278,7 @@ async def offered(peer: ByHand, hashes: tuple[bytes, ...]) -> TimeRangeRequest:
 
 
 async def post_request(peer: ByHand) -> PostRequest:
-    """The next request for posts; what else is asked stays without an answer."""
+    """Return the next request for posts. Other requests stay without an answer."""
     while not isinstance(request := await peer.receive(), PostRequest):
         assert request is not None
     return request
@@ -287,14 +292,14 @@ async def deliver(peer: ByHand, posts: dict[bytes, Post]) -> None:
 
 
 def is_last(message: Message) -> bool:
-    """Whether a response concludes its request."""
+    """Tell whether a response concludes its request."""
     if isinstance(message, HashResponse):
         return not message.hashes
     return isinstance(message, ListResponse) or (isinstance(message, PostResponse) and not message.posts)
 
 
 async def slow_reader(address: Any, *, asks: int = 60) -> ByHand:
-    """A peer that asks for everything again and again and reads nothing. Its buffers are small."""
+    """Ask for everything again and again and read nothing. The peer's buffers are small."""
     peer = await ByHand.connect(address, receive_size_bytes=4096)
     peer.send(*[ALL] * asks)
     return peer
@@ -305,5 +310,5 @@ def peer_id(peer: ByHand, number: int) -> bytes:
 
 
 def sizes_of(answers: list[Message]) -> list[int]:
-    """How many hashes or posts each response has."""
+    """Return how many hashes or posts each response has."""
     return [len(found[1]) for found in answers if isinstance(found, HashResponse | PostResponse)]

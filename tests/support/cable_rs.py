@@ -1,4 +1,4 @@
-"""How cable.rs writes messages: its lengths are one too small where the length before a message grows by a byte, for tests."""
+"""Messages as cable.rs writes them: its lengths are one too small where the length before a message grows by a byte."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ def varint_size(number: int) -> int:
 
 
 def written_by_cable_rs(message: Message) -> bytes:
-    """A message as cable.rs writes it.
+    """Return a message as cable.rs writes it.
 
-    Its room is the message and a length of the message's size; the length that it writes is that room less the size of
-    the room's own length. At 127 bytes, and at 16,382 and 16,383, the room takes a longer length than the message does.
+    It reserves the message's size and the size of the length of that; the length that it writes is this room less the
+    size of the room's own length. At 127 bytes, and at 16,382 and 16,383, the room takes a longer length than the
+    message does.
     """
     encoded = encode_message(message, LEGACY)
     _, start = read_varint(encoded, 0)

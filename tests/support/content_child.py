@@ -22,12 +22,12 @@ from cablestore.archive.format.cid import manifest_cid
 
 BLOCK = 65_536
 OWN_NAME = "127.0.0.1"
-"""By this name it is reached at any port: through the wires that tests put before it."""
+"""The name that it is reached by at any port: through the wires that tests put before it."""
 OWN_HOST = "archives.example.org"
 
 
 def bytes_of(seed: int, size_bytes: int) -> bytes:
-    """Bytes that differ from block to block and from seed to seed."""
+    """Return bytes that differ from block to block and from seed to seed."""
     return b"".join(b"%d %07d;" % (seed, i) for i in range(size_bytes // 8 + 1))[:size_bytes]
 
 
@@ -44,7 +44,7 @@ async def serve(folder: Path, upstream: list[str]) -> None:
 
 
 class Killer:
-    """Kills the process before its n-th step that leaves a trace on the disk."""
+    """Counter of steps that leave a trace on the disk; it kills the process before the n-th."""
 
     def __init__(self, point: int) -> None:
         self.left = point
@@ -68,7 +68,7 @@ class Killer:
 
 
 def work_until_killed(folder: Path, point: int, said: Path) -> None:
-    """Put, put the same under another name, delete, put again; say what is done."""
+    """Put, put the same under another name, delete, put again; print each step that is done."""
     killer = Killer(point)
     for name in ("fsync", "replace", "unlink", "mkdir"):
         setattr(os, name, killer.before(getattr(os, name)))

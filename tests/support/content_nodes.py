@@ -1,4 +1,4 @@
-"""Nodes with Codex' REST API for tests: ours in a process of its own, and one on a real socket that does what it is told."""
+"""Nodes with Codex' REST API for tests: ours in a process of its own, and a scripted one on a real socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from folders import SUPPORT
 from waiting import LIMIT_S
 
 from cablestore.archive.content.api import PREFIX, item_json, read_manifest_of
-from cablestore.archive.content.client import ContentClient
+from cablestore.archive.content.client import ContentClient, UploadReport
 from cablestore.archive.content.server import ContentServer
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.format.cid import (
@@ -35,7 +35,7 @@ Body = Callable[[web.StreamResponse], Awaitable[None]]
 
 
 class ServedContent:
-    """Our endpoint in a process of its own."""
+    """Endpoint of ours in a process of its own."""
 
     def __init__(self, folder: Path, *upstream: str) -> None:
         command = [sys.executable, str(CHILD), "serve", str(folder), *upstream]
@@ -75,7 +75,7 @@ async def request_fetch(client: ContentClient, cid: Cid) -> DatasetManifest:
 
 
 def tree_cid(leaves: Iterable[bytes]) -> Cid:
-    """The id of the dataset whose blocks have these leaves."""
+    """Return the id of the dataset whose blocks have these leaves."""
     hasher = RootHasher()
     for leaf in leaves:
         hasher.add(leaf)
@@ -85,7 +85,7 @@ def tree_cid(leaves: Iterable[bytes]) -> Cid:
 def described(
     data: bytes, filename: str | None = "a", mimetype: str | None = None
 ) -> tuple[Cid, DatasetManifest, bytes]:
-    """A dataset's id, manifest and leaves, joined."""
+    """Return a dataset's id, manifest and leaves, joined."""
     blocks = [data[at : at + BLOCK_SIZE_BYTES] for at in range(0, len(data), BLOCK_SIZE_BYTES)]
     leaves = [leaf_of(block) for block in blocks]
     manifest = DatasetManifest(tree_cid(leaves), len(data), filename, mimetype)
@@ -94,7 +94,7 @@ def described(
 
 @dataclass
 class Told:
-    """A node that answers as it is told. What is None is answered with 404; a function writes the answer itself."""
+    """Node that answers as the test says. What is None is answered with 404; a function writes the answer itself."""
 
     data: bytes | Body | None = None
     manifest: Any = None
@@ -153,9 +153,8 @@ class Told:
         await response.prepare(request)
         await response.write(self.data[start : self.cut_at])
         if self.cut_at is not None or len(self.data) != int(response.headers["Content-Length"]) + start:
-            await asyncio.sleep(0.05)  # what was written is to be on its way
             assert request.transport is not None
-            request.transport.close()
+            request.transport.close()  # what was written is sent before
         return response
 
 
@@ -175,13 +174,13 @@ async def told(node: Told) -> AsyncIterator[Told]:
 
 
 def honest(whole: bytes, **more: Any) -> tuple[Cid, Told]:
-    """A dataset's id, and a node that has it, without leaves, as Codex' own."""
+    """Return a dataset's id, and a node that has it without leaves, as Codex' own do."""
     cid, manifest, _ = described(whole)
     return cid, Told(**({"data": whole, "manifest": item_json(cid, manifest)} | more))
 
 
 async def without_end(response: web.StreamResponse) -> None:
-    """Write until nobody listens."""
+    """Write until nobody reads any more."""
     for _ in range(100_000):
         await response.write(b"\x7b\x20" * 100_000)
 
@@ -223,3 +222,22 @@ def with_server(folder: Path, work: Callable[[ContentServer, ContentClient], Awa
                 return await work(server, client)
 
     return asyncio.run(run())
+
+
+# --- a client without an event loop --------------------------------------------------------------------
+
+
+def upload_file(url: str, path: Path, *, filename: str | None = None, mimetype: str | None = None) -> UploadReport:
+    async def work() -> UploadReport:
+        async with ContentClient(url) as client:
+            return await client.upload_file(path, filename=filename, mimetype=mimetype)
+
+    return asyncio.run(work())
+
+
+def download_file(url: str, cid: Cid, target: Path) -> DatasetManifest:
+    async def work() -> DatasetManifest:
+        async with ContentClient(url) as client:
+            return await client.download(cid, target)
+
+    return asyncio.run(work())

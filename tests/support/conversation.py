@@ -10,7 +10,7 @@ import pytest
 
 from cablestore import DRAFT8, LEGACY, Dialect
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.exchange import Asked, Asker, Event, Exchange, Fault, RequestRole, State, Step, Violation
+from cablestore.protocol.exchange import Asked, Event, Exchange, Fault, RequestRole, State, Step, Violation
 from cablestore.protocol.message import (
     FrameReader,
     HashResponse,
@@ -44,12 +44,10 @@ REQUESTS: dict[str, Request] = {
     "live moderation": ModerationRequest(b"", (), 1, 0),
 }
 ALL_REQUESTS = pytest.mark.parametrize("request_", REQUESTS.values(), ids=list(REQUESTS))
-NOBODY = Asker()
-"""Asks, and does not listen: these tests read the events."""
 
 
 class Watched(Session):
-    """Notes every step that its requests take."""
+    """Session that notes every step of its requests."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -79,7 +77,7 @@ def read(data: bytes, dialect: Dialect) -> list[Message]:
 
 
 def said(session: Session) -> list[Message]:
-    """What a session has to say now, decoded."""
+    """Return what a session has to say now, decoded."""
     return read(b"".join(session.output()), session.dialect)
 
 
@@ -88,8 +86,8 @@ def carry(source: Session, target: Session, now_s: float = 0) -> list[Event]:
 
 
 def asked(asker: Session, answerer: Session, request: Request, now_s: float = 0) -> tuple[Exchange, Exchange]:
-    """Ask, and take the question up: both sides' views of it."""
-    mine = asker.ask(request, now_s, NOBODY)
+    """Ask, and take up the request on the other side; return both sides' views of it."""
+    mine = asker.ask(request, now_s)
     events = carry(asker, answerer)
     assert [type(event) for event in events] == [Asked]
     assert isinstance(events[0], Asked)
@@ -120,7 +118,7 @@ def empty_for(request: Request) -> Response:
 
 
 def items(message: Message) -> tuple[Any, ...]:
-    """What a response brings."""
+    """Return what a response brings."""
     assert isinstance(message, HashResponse | PostResponse | ListResponse)
     return message[1]
 

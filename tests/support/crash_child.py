@@ -64,7 +64,7 @@ def main() -> None:
     with CableStore.open(folder) as store:
         say("open")
         for step in count():
-            at_ms = START_MS + 10_000 * seed + step  # another history for each child
+            at_ms = START_MS + 10_000 * seed + step  # each child has another history
             if work == "ingest" or not posts or rng.random() < 0.5:
                 last: tuple[bytes, ...] = tuple(post.hash for post in posts[-1:])
                 author = rng.choice((ANN, BOB))

@@ -13,7 +13,7 @@ def blocks(document: str, language: str = "python") -> list[str]:
 
 
 def command_lines(document: str) -> list[list[str]]:
-    """The words after `cablestore` in a document's examples for a shell."""
+    """Return the words after `cablestore` in a document's examples for a shell."""
     text = "\n".join([*blocks(document, "sh"), *blocks(document, "console")]).replace("\\\n", " ")
     lines = (line.removeprefix("$ ") for line in text.splitlines())
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("cablestore ")]

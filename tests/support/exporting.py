@@ -15,13 +15,13 @@ from people import raws
 from cablestore import LEGACY, CableStore, Dialect, Post, Tombstone
 from cablestore.export import Manifest
 from cablestore.export.manifest import read_posts, read_tombstones
-from cablestore.export.writer import ExportWriter
+from cablestore.export.writer import ExportWriter, post_record
 from cablestore.views import CATALOG
 
 SMALL: dict[str, Any] = {"segment_size_bytes": 700, "run_size_bytes": 900}
 """Sizes with which a history of a few posts takes several runs and segments."""
 
-IN_MEMORY = Path("/dev/shm")  # where there is such a folder, hundreds of exports need not wait for a disk
+IN_MEMORY = Path("/dev/shm")  # a folder in memory, where there is one: hundreds of exports need not wait for a disk
 
 
 def scratch_folder() -> tempfile.TemporaryDirectory[str]:
@@ -44,7 +44,7 @@ def export(posts: Iterable[Post], folder: Path, dialect: Dialect, **options: Any
 
 
 def import_(dialect: Dialect, *folders: Path) -> list[tuple[bytes, bytes]]:
-    """The dump of a new store that took these exports."""
+    """Return the dump of a new store that took these exports."""
     with in_memory(dialect) as store:
         store.import_exports(folders)
         return list(store.dump())
@@ -66,7 +66,7 @@ def stones_in(manifest: Manifest) -> list[Tombstone]:
 
 
 def some_posts() -> list[Post]:
-    """Eight types, deletions before, after and without their targets, of others, and a deletion of a deletion."""
+    """Return posts of eight types, deletions before, after and without their targets, of others, and of a deletion."""
     kinds = (0, 4, 5, 3, 2, 6, 8, 0, 0, 1, 1, 3)
     drafts = [
         Draft(kind, author, channel, 3 + (author + kind) % 4, word % 4, (word, word + 3, 40))
@@ -77,10 +77,10 @@ def some_posts() -> list[Post]:
 
 
 def forge(folder: Path, posts: Iterable[Post], stones: Iterable[Tombstone], dialect: Dialect = LEGACY) -> Path:
-    """Write an export that says whatever it is to say: no store need ever have held it."""
+    """Write an export with any content: no store need ever have held it."""
     writer = ExportWriter(folder, dialect, CATALOG.versions)
     ordered = sorted({post.hash: post for post in posts}.values(), key=lambda post: (post.timestamp_ms, post.hash))
-    writer.add_posts((post.timestamp_ms, post.hash, post.raw, post.type) for post in ordered)
+    writer.add_records([post_record(post.timestamp_ms, post.hash, post.raw, post.type)] for post in ordered)
     writer.add_tombstones(sorted(stones, key=lambda stone: (stone.target, stone.author)))
     writer.finish()
     return folder

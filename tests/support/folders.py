@@ -1,4 +1,4 @@
-"""Where the tests' files lie."""
+"""Paths of the folders that tests use."""
 
 from __future__ import annotations
 

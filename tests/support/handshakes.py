@@ -21,7 +21,7 @@ LIMIT_BYTES = 1_000_000
 
 
 def channel(identity: Identity = ANN, **changes: Any) -> SecureChannel:
-    """Ann's end of a connection that she opened, unless told otherwise."""
+    """Return Ann's end of a connection that she opened, unless the arguments say otherwise."""
     settings_: dict[str, Any] = {
         "cabal_key": CABAL_KEY,
         "static_secret": identity.exchange_secret,
@@ -32,7 +32,7 @@ def channel(identity: Identity = ANN, **changes: Any) -> SecureChannel:
 
 
 def shake(ann: SecureChannel, bob: SecureChannel) -> list[bytes]:
-    """Bring a handshake about; return its messages."""
+    """Carry out a handshake; return its messages."""
     first = ann.start()
     assert bob.start() == b""
     nothing, second = bob.receive(first)
@@ -42,15 +42,15 @@ def shake(ann: SecureChannel, bob: SecureChannel) -> list[bytes]:
 
 
 def pair(**changes: Any) -> tuple[SecureChannel, SecureChannel]:
-    """Both ends after the handshake."""
+    """Return both ends after the handshake."""
     ann, bob = channel(ANN, **changes), channel(BOB, **changes)
     shake(ann, bob)
     return ann, bob
 
 
-def refused(end: SecureChannel, data: bytes, what: str) -> None:
-    """The bytes are refused, by a text that names the step, and the channel is dead from then on."""
-    with pytest.raises(HandshakeError, match=f"^{what}: "):
+def refused(end: SecureChannel, data: bytes, what: str, why: str = "") -> None:
+    """Check that the bytes are refused with an error that names the step, and that the channel is closed after it."""
+    with pytest.raises(HandshakeError, match=f"^{what}: {why}"):
         end.receive(data)
     calls: list[Callable[[], object]] = [
         lambda: end.receive(b""),
@@ -65,12 +65,12 @@ def refused(end: SecureChannel, data: bytes, what: str) -> None:
 
 
 def announce(end: SecureChannel, size_bytes: int) -> bytes:
-    """An encrypted length of a peer's own choice."""
+    """Return an encrypted length of the peer's own choice."""
     return end._encrypt(size_bytes.to_bytes(4, "little"))
 
 
 def published(vector: dict[str, Any]) -> tuple[SecureChannel, SecureChannel]:
-    """Both ends of a published transcript, with its keys."""
+    """Return both ends of a published transcript, with its keys."""
     keys = {name: bytes.fromhex(key["secret"]) for name, key in vector["keys"].items()}
     initiator, responder = (
         SecureChannel(

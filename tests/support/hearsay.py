@@ -1,4 +1,4 @@
-"""Random exports that tell of deleted posts what may be true or forged."""
+"""Random exports that say of deleted posts what may be true or forged."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Told:
     posts: list[Post]
     exports: list[tuple[list[Post], list[Tombstone]]]
     offered: list[Post]
-    """What is ingested besides."""
+    """Posts that are ingested besides."""
 
     @property
     def seen(self) -> list[Post]:
-        """All posts that a store sees which takes everything."""
+        """Return all posts that a store which takes everything sees."""
         return list(
             {post.hash: post for posts in (self.offered, *(e[0] for e in self.exports)) for post in posts}.values()
         )
@@ -47,7 +47,10 @@ class Told:
 
 @st.composite
 def hearsay(draw: st.DrawFn) -> Told:
-    """Draw a history, and exports that tell of what its deletions name, truly or not; some posts come by no way."""
+    """Draw a history, and exports with true and false skeletons of what its deletions name.
+
+    Some posts come by no way.
+    """
     dialect, posts = draw(histories(max_posts=14))
     named = [(post, target) for post in posts if isinstance(post.body, Delete) for target in post.body.hashes]
     links = st.lists(st.sampled_from([post.hash for post in posts]), max_size=2).map(tuple)

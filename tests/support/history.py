@@ -61,7 +61,7 @@ TIMES_MS = (0, 1, 80, NOW_MS, NOW_MS + 1, NOW_MS + 1000, NOW_MS + 604_799_999, 9
 
 @dataclass(frozen=True)
 class Draft:
-    """A post before its links and targets have hashes."""
+    """Post before its links and targets have hashes."""
 
     kind: int
     author: int
@@ -155,7 +155,7 @@ def _body(draft: Draft, targets: tuple[bytes, ...]) -> Body:
 
 
 class Model:
-    """What a store should say after it was offered `posts`, all of them, in whatever order."""
+    """Model of what a store should say after it was offered `posts`, all of them, in any order."""
 
     def __init__(self, posts: Iterable[Post], discarded: frozenset[bytes] = frozenset()) -> None:
         everything = list(posts)

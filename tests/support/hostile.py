@@ -1,4 +1,4 @@
-"""What a control node made, to be changed by somebody hostile, and commands that have to refuse it, for tests of archives."""
+"""Archives of a control node, changed by somebody hostile, and commands that must refuse them, for tests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from archive_network import digest
 from archives import CONTROL, FIRST_MS, archived, plan_of, store_of
 from people import ANN, BOB
 from torrents import HERE, engine
+from waiting import LIMIT_S
 
 from cablestore import LEGACY, CableStore, Identity, Post, limits
 from cablestore.archive.folder import ArchiveFolder
@@ -26,13 +27,13 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 def history(text: str = "text") -> list[Post]:
-    """Ten posts a week, an archive of one piece each."""
+    """Make ten posts a week: an archive of one piece each."""
     moments_ms = [FIRST_MS + week * WEEK_MS + n for week in range(WEEKS) for n in range(10)]
     return [ANN.text("default", f"{text} {at_ms}", at=at_ms) for at_ms in moments_ms]
 
 
 class Made(NamedTuple):
-    """What a control node made, to be changed and signed again by whoever."""
+    """Archives of a control node, to be changed and signed again by anybody."""
 
     folder: ArchiveFolder
     entries: tuple[Entry, ...]
@@ -44,12 +45,12 @@ class Made(NamedTuple):
         self.folder.write_index(encode_index(index))
 
     def change(self, number: int, **changes: Any) -> Made:
-        """Have the entry of a week say something else, and its commitment go with it."""
+        """Change the entry of a week, and its commitment with it."""
         entry = with_id(RFC61, self.entries[number]._replace(**changes))
         return self.put(number, entry, self.commitments[number])
 
     def put(self, number: int, entry: Entry, commitment: Commitment) -> Made:
-        """Have another archive in the place of a week's."""
+        """Put another archive in the place of a week's."""
         stated = Commitment(entry.archive_id, commitment.sha256, commitment.num_posts, commitment.merkle_root)
         entries, commitments = [*self.entries], [*self.commitments]
         entries[number], commitments[number] = entry, stated
@@ -84,7 +85,7 @@ def a_member(path: Path) -> Path:
 
 
 def refused(run: Run, member: Path, *command: object) -> str:
-    """Run a command that has to be refused without a trace in the store; returns the reason."""
+    """Run a command that must be refused without a trace in the store; return the reason."""
     before = digest(member)
     status, _, errors = run("archive", *command, "-s", member)
     assert (status, digest(member)) == (2, before), errors
@@ -95,7 +96,7 @@ def refused(run: Run, member: Path, *command: object) -> str:
 
 
 def left_out(run: Run, member: Path, *command: object) -> str:
-    """Run a command that has to tell of damaged archives and import the others; returns what it says."""
+    """Run a command that must report damaged archives and import the others; return what it prints."""
     status, out, errors = run("archive", *command, "-s", member)
     assert status == 1, errors
     assert "nothing of it was imported" in errors
@@ -103,7 +104,7 @@ def left_out(run: Run, member: Path, *command: object) -> str:
 
 
 def left_out_from_seed(run: Run, member: Path, made: Made) -> str:
-    """By a seed whose torrent is made of what lies in the folder: each piece has its right SHA-1."""
+    """Fetch from a seed whose torrent is made of the folder as it is, so that each piece has its right SHA-1."""
     return _from_seed(left_out, run, member, made)
 
 
@@ -112,7 +113,7 @@ def refused_from_folder(run: Run, member: Path, made: Made) -> str:
 
 
 def refused_from_seed(run: Run, member: Path, made: Made, *more: object) -> str:
-    """As `left_out_from_seed`, of what has to be refused whole."""
+    """Fetch as `left_out_from_seed` does, where the whole must be refused."""
     return _from_seed(refused, run, member, made, *more)
 
 
@@ -120,10 +121,10 @@ def _from_seed(outcome: Callable[..., str], run: Run, member: Path, made: Made, 
     got = member.with_name("got")
     with engine(made.folder.path.parent) as seed:
         link, peer = seed.seed(COMMUNITY), f"{HERE}:{seed.port}"
-        of_seed = ("--control", COMMUNITY, "--peer", peer, "--timeout", "10s")
+        of_seed = ("--control", COMMUNITY, "--peer", peer, "--timeout", f"{LIMIT_S}s")
         return outcome(run, member, "fetch", link, got, *of_seed, *more)
 
 
 def nothing_was_fetched(member: Path) -> bool:
-    """Whether no archive is on the member's disk."""
+    """Tell whether no archive is on the member's disk."""
     return not [*member.with_name("got").rglob("data")]

@@ -13,7 +13,10 @@ PHRASE = "a phrase"
 
 @dataclass(frozen=True)
 class Sample:
-    """A day in a client's words. In each ann joins, tells the topic and acts, bob joins and becomes bobby, cyd and dan leave."""
+    """Day in a client's words.
+
+    In each ann joins, sets the topic and acts, bob joins and becomes bobby, cyd and dan leave.
+    """
 
     client: str
     path: str

@@ -11,7 +11,20 @@ from collections.abc import Callable, Iterable
 from cablestore import LEGACY, Dialect
 from cablestore.peers.relay import Loops, Route
 from cablestore.protocol.crypto import post_hash
-from cablestore.protocol.exchange import Asked, Asker, Dropped, Event, Exchange, Extra, Step, Violation
+from cablestore.protocol.exchange import (
+    Asked,
+    Concluded,
+    Dropped,
+    Event,
+    Exchange,
+    Extra,
+    Hashes,
+    Names,
+    Posts,
+    ResponseEvent,
+    Step,
+    Violation,
+)
 from cablestore.protocol.message import (
     CancelRequest,
     FrameReader,
@@ -40,8 +53,8 @@ def hash_of(node: int, number: int = 0) -> bytes:
     return post_hash(post_of(node, number))
 
 
-class Question(Asker):
-    """What the origin asked, and what came of it."""
+class Question:
+    """What the origin asked, and what it got."""
 
     def __init__(self) -> None:
         self.hashes: list[bytes] = []
@@ -49,21 +62,20 @@ class Question(Asker):
         self.names: list[tuple[str, ...]] = []
         self.ends: list[Step] = []
 
-    def on_hashes(self, hashes: tuple[bytes, ...]) -> None:
-        self.hashes += hashes
-
-    def on_posts(self, posts: list[bytes]) -> None:
-        self.posts += posts
-
-    def on_names(self, names: tuple[str, ...]) -> None:
-        self.names.append(names)
-
-    def on_concluded(self, exchange: Exchange, step: Step) -> None:
-        self.ends.append(step)
+    def take(self, event: ResponseEvent) -> None:
+        match event:
+            case Hashes(_, hashes):
+                self.hashes += hashes
+            case Posts(_, posts):
+                self.posts += posts
+            case Names(_, names):
+                self.names.append(names)
+            case Concluded(_, step):
+                self.ends.append(step)
 
 
 class Unlooked:
-    """Passes on what comes (an `Inspector`), at once or, where `later`, when `release` is called."""
+    """Inspector that passes posts on at once or, where `later`, when `release` is called."""
 
     def __init__(self) -> None:
         self.later = False
@@ -82,7 +94,7 @@ class Unlooked:
             work()
 
     def release(self) -> bool:
-        """Let go on what waits; tell whether anything did."""
+        """Pass on what waits; tell whether anything did."""
         waiting, self._waiting = self._waiting, []
         for work in waiting:
             work()
@@ -90,7 +102,7 @@ class Unlooked:
 
 
 class Node:
-    """One host: the posts, hashes and names that it has, a session with each neighbour."""
+    """Host with its posts, hashes and names, and a session with each neighbour."""
 
     def __init__(self, network: Network, number: int, count: int) -> None:
         self.network = network
@@ -101,6 +113,8 @@ class Node:
         self.loops = Loops()
         self.inspector = Unlooked()
         self.routes: dict[Exchange, Route] = {}
+        self.routes_of_forwarded: dict[Exchange, Route] = {}
+        self.questions: dict[Exchange, Question] = {}
         self.asked = 0
         self.is_silent = False
 
@@ -117,8 +131,10 @@ class Node:
                 case Violation() | Extra():
                     assert isinstance(event, Violation)
                     self.network.violations.append(event)
-                case _:
-                    event.tell()
+                case _ if event.exchange in self.routes_of_forwarded:
+                    self.routes_of_forwarded[event.exchange].take(session, event)
+                case _ if event.exchange in self.questions:
+                    self.questions[event.exchange].take(event)
         self.routes = {exchange: route for exchange, route in self.routes.items() if not exchange.is_over}
 
     def answer(self, session: Session, exchange: Exchange) -> None:
@@ -131,7 +147,7 @@ class Node:
         if request.ttl == 0:
             self.give(session, exchange, None)
             return
-        route = self.routes[exchange] = Route(session, exchange, self.inspector)
+        route = self.routes[exchange] = Route(session, exchange, self.inspector, self.routes_of_forwarded)
         missing = None
         if isinstance(request, PostRequest):
             missing = tuple(digest for digest in request.hashes if digest not in self.posts)
@@ -160,7 +176,7 @@ class Node:
 
 
 class Network:
-    """Nodes and the wires between them. Node 0 is the one who asks."""
+    """Nodes and the wires between them. Node 0 is the one that asks."""
 
     def __init__(
         self,
@@ -190,13 +206,15 @@ class Network:
                 dialect = dialects.get(one, dialects.get(other, LEGACY))
                 session = self.nodes[end].sessions[far] = Session(dialect, new_id)
                 self._wires[end, far] = deque()
-                # They have spoken before: a word that means nothing.
+                # They have spoken before: a message that means nothing.
                 word = CancelRequest(new_id(dialect.request_id_size_bytes), new_id(dialect.request_id_size_bytes))
                 assert session.receive(encode_message(word, dialect), 0) == []
 
     def ask(self, request: Request, via: int = 1) -> tuple[Exchange, Question]:
-        question = Question()
-        return self.nodes[ORIGIN].sessions[via].ask(request, self.now_s, question), question
+        origin = self.nodes[ORIGIN]
+        exchange = origin.sessions[via].ask(request, self.now_s)
+        question = origin.questions[exchange] = Question()
+        return exchange, question
 
     def flush(self) -> None:
         for node in self.nodes.values():
@@ -247,7 +265,7 @@ class Network:
             node.take(session, session.lose())
 
     def within(self, hops: int, start: int = 1) -> set[int]:
-        """Nodes that a request through `start` reaches with so many hops more, without the origin."""
+        """Return the nodes that a request through `start` reaches with N more hops, without the origin."""
         reached, edge = {start}, {start}
         for _ in range(hops):
             edge = {far for node in edge for far in self.nodes[node].sessions} - reached - {ORIGIN}
@@ -261,3 +279,4 @@ class Network:
                 assert session.asked == {}
                 assert session.to_answer == {}
             assert node.routes == {}
+            assert node.routes_of_forwarded == {}

@@ -1,6 +1,6 @@
 """A node in a process of its own: `node_child.py POSTS SETTINGS-AS-JSON`.
 
-It prints its address, then for each line of its input how it is, as JSON; it stops when its input ends.
+It prints its address, then one line of JSON about its state for each line of its input. It stops when its input ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cablestore.peers import Address, Node, NodeSettings
 
 
 class Errors(logging.Handler):
-    """Counts what should never be logged."""
+    """Counter of what should never be logged."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

@@ -19,7 +19,7 @@ LAST_HASH = b"\xff" * 32
 
 
 def equal_partitioning(lower_ns: int, upper_ns: int, parts: int) -> list[tuple[int, int]]:
-    """So many slices of time, none of fewer nanoseconds than parts; the first ones have what does not divide."""
+    """Return N slices of time, none of fewer nanoseconds than parts; the first ones take what is left over."""
     width, rest = divmod(upper_ns - lower_ns, parts)
     if width < 1:
         return []
@@ -32,7 +32,7 @@ def equal_partitioning(lower_ns: int, upper_ns: int, parts: int) -> list[tuple[i
 
 
 class NwakuPeer:
-    """One side as nwaku plays it."""
+    """Side of a conversation as nwaku plays it."""
 
     def __init__(
         self, ids: Iterable[SyncID], dialect: SyncDialect, header: Header, *, threshold: int = 100, partitions: int = 8
@@ -45,7 +45,7 @@ class NwakuPeer:
         self.is_done = False
 
     def initiate(self, from_ns: int, until_ns: int) -> bytes:
-        found = self._xor(Range(Bound(from_ns), Bound(until_ns, LAST_HASH)))  # the hash does not travel
+        found = self._xor(Range(Bound(from_ns), Bound(until_ns, LAST_HASH)))  # the hash is not sent
         within = Range(Bound(from_ns), Bound(until_ns))
         return encode(Payload(self._header, [PayloadPart(within, found)]), self._dialect)
 
@@ -65,7 +65,7 @@ class NwakuPeer:
         return SessionStep(encode(Payload(self._header, parts), self._dialect), have, need)
 
     def answered(self, parts: list[PayloadPart], have: list[SyncID], need: list[SyncID]) -> list[PayloadPart]:
-        """The answer's ranges, none when all are to be skipped."""
+        """Return the answer's ranges, none when all are skipped."""
         out: list[PayloadPart] = []
         for within, content in parts:
             if content is None:
@@ -81,7 +81,7 @@ class NwakuPeer:
         return [] if all(part.content is None for part in out) else out
 
     def _slice(self, within: Range) -> list[SyncID]:
-        """Upper bounds are inclusive here."""
+        """Return the upper bound, which is inclusive here."""
         return self.ids[bisect_left(self.ids, within.lower) : bisect_right(self.ids, within.upper)]
 
     def _xor(self, within: Range) -> bytes:

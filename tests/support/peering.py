@@ -40,9 +40,10 @@ from cablestore.protocol.message import (
 
 HOST: Final = "127.0.0.1"
 QUICK: Final = NodeSettings(list_every_s=0.1, relays=False, reconciles=False, spares_cable_js=False)
-"""New channels are heard of at once. Without forwarding and reconciling, so that what a node has, it fetched.
+"""New channels are heard of at once. Nothing is forwarded or reconciled, so a node has only what it fetched.
 
-Such nodes do not recognise each other as cablestore, so they give everything to everyone."""
+Such nodes do not recognise each other as cablestore, so they give everything to everyone.
+"""
 ANSWERS_ONLY: Final = NodeSettings(channels=frozenset(), reconciles=False, spares_cable_js=False)
 FOREVER_MS: Final = 2**50
 
@@ -55,7 +56,7 @@ randoms = st.builds(random.Random, st.integers(0, 2**32))
 
 
 def run(main: Coroutine[Any, Any, T], loop: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
-    """Run a test; whatever the loop complains of, and whatever is left unclosed or unheard, fails it."""
+    """Run a test. It fails if the loop reports anything, or if anything is left unclosed or an exception unread."""
     complaints: list[str] = []
 
     async def watched() -> T:
@@ -68,7 +69,7 @@ def run(main: Coroutine[Any, Any, T], loop: Callable[[], asyncio.AbstractEventLo
                 peer.cut()
                 await peer.close()
             await asyncio.sleep(0)
-            gc.collect()  # exceptions that nobody asked for are told when their futures go
+            gc.collect()  # unread exceptions are reported when their futures go
 
     with asyncio.Runner(loop_factory=loop) as runner:
         found = runner.run(watched())
@@ -77,7 +78,7 @@ def run(main: Coroutine[Any, Any, T], loop: Callable[[], asyncio.AbstractEventLo
 
 
 async def until(is_so: Callable[[], object], otherwise: Callable[[], object] = str) -> None:
-    """Wait until something is so, as `wait_until` outside of a loop, also where the loop's clock stands."""
+    """Wait for a condition, as `wait_until` does outside of a loop, also where the test moves the loop's clock."""
     end_s = time.monotonic() + LIMIT_S
     while True:
         found = is_so()
@@ -88,7 +89,7 @@ async def until(is_so: Callable[[], object], otherwise: Callable[[], object] = s
 
 
 async def every(things: Iterable[T], is_so: Callable[[T], object]) -> None:
-    """Wait until something is so of all of them."""
+    """Wait until a condition holds for all of them."""
     await until(lambda: all(map(is_so, things)), lambda: [thing for thing in things if not is_so(thing)])
 
 
@@ -98,7 +99,7 @@ async def soon(awaited: Awaitable[T]) -> T:
 
 
 class Log(logging.Handler):
-    """What nodes log."""
+    """Log of nodes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +109,7 @@ class Log(logging.Handler):
         self.records.append(record)
 
     def reasons(self) -> list[str]:
-        """Why connections ended."""
+        """Return why connections ended."""
         return [vars(record)["reason"] for record in self.records if record.getMessage() == "disconnected"]
 
     def faults(self) -> list[str]:
@@ -200,7 +201,7 @@ class Network:
 async def network(
     *stores: CableStore, settings: NodeSettings = QUICK, may_complain: bool = False
 ) -> AsyncIterator[Network]:
-    """Nodes over these stores. In the end all stop in good order, every store is whole, and nothing was an error."""
+    """Run nodes over these stores. In the end all stop in good order, every store is whole, and no error was logged."""
     with logged() as log:
         net = Network(log)
         try:
@@ -217,7 +218,7 @@ async def network(
 
 
 async def cut_and_mend(net: Network, choice: random.Random, times: int) -> None:
-    """Cut links at random moments, and lay them anew."""
+    """Cut links at random moments, and connect them again."""
     for _ in range(times):
         await asyncio.sleep(choice.random() * 0.05)
         index = choice.randrange(len(net.links))
@@ -237,7 +238,7 @@ def with_key(settings: NodeSettings, key: bytes | None, *, separate: bool = Fals
 
 
 class Raw:
-    """A peer that says what it likes. What it is told is kept in `heard`, and answered by `answer`."""
+    """Peer that sends what the test says. It keeps what it gets in `heard`; `answer` answers it."""
 
     connected: ClassVar[set[Raw]] = set()
 
@@ -264,7 +265,7 @@ class Raw:
         self.is_over = True
 
     def answer(self, message: Message) -> None:
-        """Nothing, unless a subclass has something to say."""
+        """Do nothing, unless a subclass has something to say."""
 
     def say(self, *messages: Message) -> None:
         self.write(b"".join(encode_message(message, self.dialect) for message in messages))
@@ -308,13 +309,13 @@ class Raw:
 
 
 class Keeper(Raw):
-    """An old client with posts. How it answers is in its attributes; it answers honestly."""
+    """Old client with posts. Its attributes say how it answers; it answers honestly."""
 
     oldest_first = False
     cap = 0
-    """The most hashes of one answer, 0 without a limit."""
+    """The most hashes of one answer, 0 for no limit."""
     concludes = True
-    """Otherwise as cable.rs: the ends of time ranges and of posts are never told."""
+    """Otherwise as cable.rs: the ends of time ranges and of posts are never announced."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, posts: Iterable[Post] = (), **options: Any
@@ -366,7 +367,7 @@ async def raw_peer(address: Address, kind: Callable[..., Any] = Raw, **options: 
 
 @asynccontextmanager
 async def raw_listener(kind: Callable[..., Any], **options: Any) -> AsyncIterator[tuple[Address, list[Any]]]:
-    """Let raw peers be connected to."""
+    """Listen for raw peers."""
     peers: list[Any] = []
     server = await asyncio.start_server(lambda *streams: peers.append(kind(*streams, **options)), HOST, 0)
     try:
@@ -382,7 +383,7 @@ async def sync_of(node: Node, address: Address) -> Any:
 
 
 async def is_refused(node: Node, address: Address) -> str:
-    """Connect where that must fail; returns why."""
+    """Connect where that must fail; return the reason."""
     try:
         await soon(node.connect(address))
     except NodeError as error:

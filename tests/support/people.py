@@ -10,7 +10,7 @@ START_MS = 1_700_000_000_000
 
 
 class Person:
-    """Somebody with a key. Every post is one second later than the one before, unless it says when."""
+    """Person with a key. Every post is one second later than the one before, unless its time is given."""
 
     _clock = count(START_MS, 1000)
 

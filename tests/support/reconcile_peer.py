@@ -1,4 +1,4 @@
-"""A peer at the port for reconciliation that says what it likes, and the node that it attacks."""
+"""A peer at the port for reconciliation that sends what the test says, and the node that it attacks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from people import ANN, START_MS
 from cablestore import limits
 from cablestore.peers import Address, Node, NodeSettings
 from cablestore.protocol.fields import sized
-from cablestore.reconcile.framing import ReconcileFrameReader
-from cablestore.reconcile.messages import ConversationMessage, decode_frame, encode_frame
+from cablestore.reconcile.messages import ConversationMessage, ReconcileFrameReader, decode_frame, encode_frame
 
 
 class Peer:
-    """A connection to a port for reconciliation, or from one that calls."""
+    """Connection to a port for reconciliation, or from a node that calls."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -33,7 +32,7 @@ class Peer:
         self.say(*(encode_frame(7, message) for message in messages))
 
     async def hear(self) -> tuple[int, ConversationMessage] | None:
-        """The next frame, None where the connection is over."""
+        """Return the next frame; None where the connection is over."""
         while not self._heard:
             data = b""
             with suppress(OSError):
@@ -57,7 +56,10 @@ class Peer:
 
 @asynccontextmanager
 async def attacked(**chosen: Any) -> AsyncIterator[tuple[Node, Address, Log]]:
-    """A node with a port for reconciliation. When it has stopped, nothing of it is left, and it has seen no error of its own."""
+    """Run a node with a port for reconciliation.
+
+    When it has stopped, nothing of it is left and no error of its own was logged.
+    """
     with (
         memory("victim", posts=[ANN.text("default", f"{i}", at=START_MS + i) for i in range(50)]) as store,
         logged() as log,

@@ -42,7 +42,7 @@ def known_id(timestamp_ns: int, hash_hex: str) -> SyncID:
 
 
 def known_parts(described: list[dict[str, Any]], dialect: SyncDialect) -> list[PayloadPart]:
-    """Ranges in the words of the vectors, whose bounds are ids: what each writer cuts off of them.
+    """Return ranges in the vectors' form, whose bounds are ids cut as each writer cuts them.
 
     The specification's compares an id with the one before, nwaku's with the first one of all.
     """
@@ -66,13 +66,13 @@ def an_id(name: str, timestamp_ns: int = NOW_NS) -> SyncID:
 
 
 def spread(number: int, *, seed: int = 1, over_ns: int = HOUR_NS, from_ns: int = NOW_NS) -> list[SyncID]:
-    """So many ids at random times."""
+    """Return N ids at random times."""
     rng = random.Random(seed)
     return [SyncID(from_ns + rng.randrange(over_ns), rng.randbytes(32)) for _ in range(number)]
 
 
 class Side(Protocol):
-    """What takes a payload and answers."""
+    """Side of a conversation: it takes a payload and answers."""
 
     def receive(self, data: bytes, *, at_s: float) -> SessionStep: ...
 
@@ -92,7 +92,7 @@ class Outcome:
         return sum(map(len, self.said))
 
     def is_exactly(self, here: Iterable[SyncID], there: Iterable[SyncID]) -> bool:
-        """Whether both sides know what only one of them holds, each id once."""
+        """Tell whether both sides know what only one of them holds, each id once."""
         ours, theirs = set(here) - set(there), set(there) - set(here)
         found = [sorted(ids) for ids in (self.have, self.peer_need, self.need, self.peer_have)]
         return found == [sorted(ours)] * 2 + [sorted(theirs)] * 2
@@ -127,7 +127,7 @@ def session(
     splitting: Splitting = DEFAULT_SPLITTING,
     limits: SessionLimits = DEFAULT_LIMITS,
 ) -> ReconcileSession:
-    """A session over these ids."""
+    """Return a session over these ids."""
     snapshot = MemorySet(ids).snapshot()
     header = HEADERS[dialect.name] if header is None else header
     return ReconcileSession(lambda _: snapshot, dialect, header, window=window, splitting=splitting, limits=limits)
@@ -142,7 +142,7 @@ def reconciled(
     splitting: Splitting = DEFAULT_SPLITTING,
     most: int | None = None,
 ) -> Outcome:
-    """What two sessions over these ids find."""
+    """Return what two sessions over these ids find."""
     ours, theirs = session(here, dialect, splitting=splitting), session(there, dialect, splitting=splitting)
     outcome = converse(ours, theirs, ours.initiate(within, at_s=0.0), most=most)
     assert most is not None or (ours.is_done and theirs.is_done)
@@ -162,7 +162,7 @@ class Pair(tuple[list[SyncID], list[SyncID]]):
 
 @st.composite
 def sets(draw: st.DrawFn, most: int = 5_000) -> Pair:
-    """Two sets of up to `most` ids: in bursts, of shared times, with like hashes; empty, disjoint, equal, one in the other."""
+    """Draw two sets of up to `most` ids: bursts, shared times, like hashes; empty, disjoint, equal, nested."""
     rng = random.Random(draw(st.integers(0, 2**32)))
     number = draw(st.one_of(st.integers(0, 40), st.integers(0, most)))
     times = draw(st.sampled_from(["spread", "bursts", "few", "one", "near", "ends"]))
@@ -181,7 +181,7 @@ def sets(draw: st.DrawFn, most: int = 5_000) -> Pair:
 
 
 def _drawn(rng: random.Random, times: str, of_hash: int) -> SyncID:
-    """One id. Of its hash, the last so many bytes are random and the others those of everybody."""
+    """Return an id. The last N bytes of its hash are random, the others are the same for all."""
     timestamp_ns = {
         "spread": lambda: NOW_NS + rng.randrange(HOUR_NS),
         "bursts": lambda: NOW_NS + rng.randrange(5) * 10**12 + int(rng.expovariate(1e-4)),

@@ -22,7 +22,10 @@ ONLY: NodeSettings = NodeSettings(channels=frozenset({"no such channel"}), list_
 async def two_nodes(
     *stores: CableStore, key: bytes | None = None, over_cable: bool = False, settings: NodeSettings | None = None
 ) -> AsyncIterator[tuple[Node, Node, Address]]:
-    """The first one listens. When both have stopped, nothing of them is left and both stores are whole."""
+    """Run two nodes; the first one listens.
+
+    When both have stopped, nothing of them is left and both stores are whole.
+    """
     chosen = replace(settings or NodeSettings(), cabal_key=key)
     async with Node(stores[0], chosen) as one, Node(stores[1], chosen) as other:
         listens = one.listen if over_cable else one.reconcile_port.listen
@@ -44,7 +47,7 @@ async def once(node: Node, address: Address, **named: Any) -> ReconcileReport:
 
 
 class Cutter:
-    """A wire to a node that breaks after N bytes in either direction."""
+    """Wire to a node that breaks after N bytes in either direction."""
 
     def __init__(self, to: Address) -> None:
         self.to = to

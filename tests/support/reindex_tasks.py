@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stores import public, store_of
 
 from cablestore import CableStore, Dialect, Post
-from cablestore.export.writer import ExportWriter
+from cablestore.export.writer import ExportWriter, post_record
 from cablestore.index.database import Row
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import META_KEY, SIZES_KEY, Sizes, add_sizes
@@ -29,7 +29,7 @@ from cablestore.views import CATALOG
 
 @dataclass(frozen=True)
 class Plan:
-    """How posts are spread over exports, and how the work is cut."""
+    """Plan of how posts are spread over exports, and how the work is cut."""
 
     shares: tuple[frozenset[int], ...]
     """Places of posts in each export; the first one also has what no share names."""
@@ -74,12 +74,12 @@ def write_exports(dialect: Dialect, posts: list[Post], plan: Plan, folder: Path,
 def write_plain(dialect: Dialect, posts: Iterable[Post], export: Path, segment_size_bytes: int = 700) -> None:
     writer = ExportWriter(export, dialect, CATALOG.versions, segment_size_bytes=segment_size_bytes)
     ordered = sorted({post.hash: post for post in posts}.values(), key=lambda post: (post.timestamp_ms, post.hash))
-    writer.add_posts((post.timestamp_ms, post.hash, post.raw, post.type) for post in ordered)
+    writer.add_records([post_record(post.timestamp_ms, post.hash, post.raw, post.type)] for post in ordered)
     writer.finish()
 
 
 def run_tasks(job: ReindexJob, random: Random) -> tuple[list[Row], list[dict[str, Any]], Sizes]:
-    """Do what Spark does: give out numbers, move blobs to their partitions in any order. Returns rows, reports, sizes."""
+    """Do what Spark does: assign numbers, move blobs to their partitions in any order. Return rows, reports, sizes."""
     partitions = frozenset(range(job.partitions))
     blobs = defaultdict(list)
     for numbers in shares_of(range(len(job.inputs)), random):
@@ -133,10 +133,10 @@ def reports_of(found: tasks.Batches) -> list[dict[str, Any]]:
 
 
 def rows_of(store: CableStore) -> list[Row]:
-    """What a job is to derive: all but the two rows that the loader writes."""
+    """Return the rows that a job must derive: all but the two that the loader writes."""
     return [row for row in store.dump() if row[0] not in (META_KEY, SIZES_KEY)]
 
 
 def in_dump(rows: list[Row]) -> list[Row]:
-    """Rows without those that say which posts were met together with their deletion."""
+    """Return rows without those that say which posts were met together with their deletion."""
     return [row for row in rows if not row[0].startswith(LOCAL_PREFIX)]

@@ -25,7 +25,7 @@ RELAYS = replace(ANSWERS_ONLY, relays=True, spares_cable_js=True)
 
 
 class Giver(Keeper):
-    """A peer that gives what it has, of which nothing need be a post."""
+    """Peer that gives what it has; its data need not be posts."""
 
     def __init__(self, *streams: Any, bytes_of: Iterable[bytes] = (), **options: Any) -> None:
         self.bytes_of = {post_hash(raw): raw for raw in bytes_of}
@@ -48,7 +48,7 @@ class Giver(Keeper):
 async def between(
     store: CableStore, *posts: bytes, may_complain: bool = False
 ) -> AsyncIterator[tuple[Network, Raw, Giver]]:
-    """A node, a peer that asks it, and one that it asks for that peer."""
+    """Run a node, a peer that asks it, and a peer that it asks for that one."""
     async with network(store, settings=RELAYS, may_complain=may_complain) as net:
         address = net.addresses[net.nodes[0]]
         asker, giver = await raw_peer(address), await raw_peer(address, Giver, bytes_of=posts)

@@ -1,7 +1,7 @@
-"""A process with a causal log that works until it is killed, and says aloud what it was given and what it wrote.
+"""A process with a causal log that works until it is killed, and prints what it was given and what it wrote.
 
-`sds_child.py FOLDER SEED`: each line on standard output is an effect that was handled, before it is confirmed, or an own
-message that is on the disk.
+`sds_child.py FOLDER SEED`: each line on standard output is an effect that was handled, before it is confirmed, or an
+own message that is on the disk.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import count
 
 from sds_people import CHANNEL, SMALL, START_MS, content
 
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.effects import Deliver, Send
 from cablestore.sds.log import CausalLog
 
@@ -23,7 +23,7 @@ def say(*words: object) -> None:
 
 
 def others(number: int) -> bytes:
-    """Messages of somebody else, each of which depends on the two before it."""
+    """Return messages of somebody else, each of which depends on the two before it."""
     before = [f"m{earlier}" for earlier in (number - 2, number - 1) if earlier >= 0]
     return content(f"m{number}", *before, at=number)
 

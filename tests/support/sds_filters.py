@@ -8,7 +8,7 @@ from cablestore.sds.bloom import FilterParameters
 
 
 class BloomFilter:
-    """A filter that ids are put into."""
+    """Filter that ids are put into."""
 
     def __init__(self, parameters: FilterParameters) -> None:
         self._bits = bytearray(parameters.size_bytes)
@@ -19,10 +19,10 @@ class BloomFilter:
             self._bits[position >> 3] |= 1 << (position & 7)
 
     def contains(self, found: Iterable[int]) -> bool:
-        """Tell whether the id whose `positions` these are may be in it: it is not where this says so."""
+        """Tell whether the id whose `positions` these are may be in it. False is always right."""
         return all(self._bits[position >> 3] >> (position & 7) & 1 for position in found)
 
     @property
     def bits(self) -> bytes:
-        """The bits, `parameters.size_bytes` bytes."""
+        """Return the bits, `parameters.size_bytes` bytes."""
         return bytes(self._bits)

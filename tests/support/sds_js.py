@@ -1,18 +1,18 @@
 """Members of a causal log played by the npm package @waku/sds on Node.js, each in a process of its own.
 
-`npm install @waku/sds@0.0.8` in some folder, and name its `node_modules` in CABLESTORE_NODE_MODULES. Its faults, which whoever
-writes a test with it meets:
+`npm install @waku/sds@0.0.8` in some folder, and name its `node_modules` in CABLESTORE_NODE_MODULES. Its faults,
+which tests with it meet:
 
-* A message's id is the SHA-256 of its content alone: the same content twice, by whomever, is one message; from somebody else
+* A message's id is the SHA-256 of its content alone: the same content twice, by anybody, is one message; from somebody else
   it lists itself as its dependency.
 * A filter of another length than 18,752 bytes loses the whole message, with a RangeError in `sds:error-task`. Unset is fine.
-* A dependency counts as met when the message waits itself, so a dependent may be told as delivered before it.
-* Ephemeral messages are dropped without an event; duplicates are told again; a sync message without history or repair
+* A dependency counts as met when the message waits itself, so a dependent may be reported as delivered before it.
+* Ephemeral messages are dropped without an event; duplicates are reported again; a sync message without history or repair
   requests is not sent.
 * A request for repair is sent once only, and given up when somebody else asks: what is lost with it comes only when the
   application fetches what `sweep` calls missing, from a store, as Waku's SDK does.
 * Its log is ordered by time and `localeCompare` of ids; its filter never rolls over: at 20,000 ids 5 % of others seem to be in.
-* RepairRequestQueued and RepairResponseQueued are told under these names instead of their values.
+* RepairRequestQueued and RepairResponseQueued are reported under these names instead of their values.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ KINDS = {
 
 
 def node_modules() -> str:
-    """The folder with the package; skips the test where there is none, or no Node.js."""
+    """Return the folder with the package; skips the test where there is none, or no Node.js."""
     if shutil.which("node") is None:
         pytest.skip("there is no Node.js")
     modules = os.environ.get("CABLESTORE_NODE_MODULES")
@@ -55,19 +55,19 @@ def node_modules() -> str:
 
 
 class Answer(NamedTuple):
-    """What a command gave: its value, the bytes to broadcast, and what the package told meanwhile, (name, detail) each."""
+    """Result of a command: its value, the bytes to broadcast, and the package's events, (name, detail) each."""
 
     value: Any
     out: list[bytes]
     events: list[tuple[str, Any]]
 
     def told(self, name: str) -> list[Any]:
-        """The details of the events of this name."""
+        """Return the details of the events of this name."""
         return [detail for each, detail in self.events if each == name]
 
 
 class State(NamedTuple):
-    """What a member has; `history` in its own order, times of repairs in milliseconds of its clock."""
+    """State of a member: `history` in its own order, times of repairs in milliseconds of its clock."""
 
     lamport_ms: int
     history: list[tuple[str, int]]
@@ -80,11 +80,11 @@ class State(NamedTuple):
 
 
 class JsError(AssertionError):
-    """The package, or the driver, raised; the message has the stack."""
+    """Error that the package or the driver raised; the message has the stack."""
 
 
 class JsPeer:
-    """One process with one member. Bytes go in and come out as they are on the wire; nothing is sent anywhere."""
+    """Process with one member. Bytes go in and come out as they are on the wire; nothing is sent anywhere."""
 
     def __init__(self) -> None:
         environment = {**os.environ, "CABLESTORE_NODE_MODULES": node_modules()}
@@ -169,7 +169,7 @@ class JsPeer:
         self.do("clock", now_ms=now_ms)
 
     def send(self, content: bytes, hint: bytes | None = None) -> Answer:
-        """Send content, or send it again while it is not acknowledged. `hint` will stand in later histories."""
+        """Send content, or send it again while it is not acknowledged. `hint` is written into later histories."""
         return self.do("send", content=content.hex(), hint=hint and hint.hex())
 
     def ephemeral(self, content: bytes) -> Answer:
@@ -192,7 +192,7 @@ class JsPeer:
         return self.do("sweep", resend=resend)
 
     def state(self) -> State:
-        """What it has."""
+        """Return what it has."""
         found = self.do("state").value
         return State(
             int(found["lamport"]),
@@ -244,25 +244,25 @@ class JsPeer:
         return bytes.fromhex(self.do("bloom", ids=ids, **known).value)
 
     def lookup(self, data: bytes, ids: list[str], parameters: FilterParameters) -> list[bool]:
-        """Which of these ids seem to be in a filter of these bytes."""
+        """Return which of these ids seem to be in a filter of these bytes."""
         known = {"capacity": parameters.capacity, "error": parameters.error}
         found: list[bool] = self.do("lookup", data=data.hex(), ids=ids, **known).value
         return found
 
     def contains(self, ids: list[str]) -> list[bool]:
-        """Which of these ids seem to be in the member's own filter."""
+        """Return which of these ids seem to be in the member's own filter."""
         found: list[bool] = self.do("contains", ids=ids).value
         return found
 
     def positions(self, ids: list[str], parameters: FilterParameters) -> list[tuple[int, ...]]:
-        """The bits that each of these ids sets."""
+        """Return the bits that each of these ids sets."""
         found = self.do("hash", texts=ids, count=parameters.hashes, bits=parameters.bits).value
         return [tuple(each) for each in found]
 
     def repair_times(
         self, rows: list[tuple[str, str, str]], parameters: RepairParameters
     ) -> list[tuple[int, int, int, bool]]:
-        """For each (participant, sender, message): the hash, delay of a request, of a response, in its group or not."""
+        """Return of each (participant, sender, message): hash, delay of a request, of a response, if in its group."""
         found = self.do(
             "repair_times",
             rows=rows,

@@ -1,4 +1,4 @@
-"""Messages of causal logs for tests: the known answers, and hypothesis' idea of a message."""
+"""Messages of causal logs for tests: the known answers, and a strategy that draws any message."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ VECTORS: dict[str, Any] = json.loads((KNOWN_ANSWERS / "sds.json").read_text())
 in_each = pytest.mark.parametrize("dialect", [SPEC, NIM], ids=lambda dialect: dialect.name)
 
 FEWER = settings(max_examples=settings().max_examples // 3)
-"""Messages are slow to make up, so many fewer in each run: also in a long one."""
+"""Messages are slow to draw, so each run has far fewer of them, a long one too."""
 
 NOW_MS = 1_700_000_000_000
 U64 = 2**64 - 1
 
 
 def field(number: int, value: int | bytes) -> bytes:
-    """A protobuf field, a number or bytes."""
+    """Return a protobuf field, a number or bytes."""
     if isinstance(value, int):
         return encode_varint(number << 3) + encode_varint(value)
     return encode_varint(number << 3 | 2) + encode_varint(len(value)) + value
 
 
 def message_of(known: dict[str, Any]) -> SdsMessage:
-    """The message that a known answer writes as JSON."""
+    """Return the message that a known answer writes as JSON."""
 
     def entries(name: str) -> tuple[HistoryEntry, ...]:
         return tuple(
@@ -75,7 +75,7 @@ def entries(dialect: SdsDialect) -> st.SearchStrategy[HistoryEntry]:
 
 @st.composite
 def messages(draw: st.DrawFn, dialect: SdsDialect) -> SdsMessage:
-    """Any message that the dialect can say. What is empty is unset in `nim`, so it is not drawn there."""
+    """Draw any message that the dialect can express. An empty field is unset in `nim`, so it is not drawn there."""
     least = 1 if dialect.empty_is_unset else 0
     is_ephemeral = not dialect.needs_lamport and draw(st.booleans())
     content = st.binary(min_size=max(least, is_ephemeral), max_size=300)

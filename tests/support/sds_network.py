@@ -19,7 +19,7 @@ from itertools import count
 from cablestore.index.database import Database, RowWriter, SnapshotSource, Source
 from cablestore.index.memory import MemoryDB
 from cablestore.sds.bloom import FilterParameters
-from cablestore.sds.channel import ReceiveResult
+from cablestore.sds.delivery import ReceiveResult
 from cablestore.sds.effects import Deliver, Effect, Lost, Missing, Retrieve, Send
 from cablestore.sds.log import CausalLog, LogChannel
 from cablestore.sds.repair import RepairParameters
@@ -38,15 +38,15 @@ QUICK = Settings(
     lost_after_ms=None,
     sync_interval_ms=4_000,
 )
-"""Everything ten times as fast as by default, so that a simulated minute is long."""
+"""Everything is ten times as fast as by default, so that a simulated minute is long."""
 
 
 class Killed(BaseException):
-    """The process ends here: nothing in it catches this."""
+    """End of the process: nothing in it catches this."""
 
 
 class Mortal:
-    """A database whose process may die in a write: before it, or right behind it."""
+    """Database whose process may die in a write: before it, or right after it."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -83,7 +83,7 @@ class Mortal:
 
 @dataclass
 class Conditions:
-    """What the network and the participants do. Times in milliseconds."""
+    """Plan of what the network and the participants do. Times are in milliseconds."""
 
     participants: int = 5
     messages: int = 40
@@ -99,19 +99,19 @@ class Conditions:
     down_ms: tuple[int, int] = (500, 15_000)
     settings: Settings = QUICK
     store: bool = False
-    """Whether there is a store that has all that was sent, of which missing messages are retrieved; it fails at times, too."""
+    """Whether a store has all that was sent and gives missing messages. It fails at times, too."""
     tick_ms: int = 1_000
     most_seconds: int = 7_200
-    """Until then all must be equal."""
+    """The time by which all must be equal."""
 
 
 @dataclass
 class Result:
-    """What came of a simulation."""
+    """Result of a simulation."""
 
     sent: int = 0
     converged_ms: int = 0
-    """From the last message sent until all logs were equal, and nothing was on its way."""
+    """From the last message sent until all logs were equal and nothing was on its way."""
     latencies_ms: list[int] = field(default_factory=list)
     """From the sending of each message to its delivery at each other participant."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -126,14 +126,14 @@ class Result:
 
 
 class Participant:
-    """One participant: what is on its disk, and the process that may die."""
+    """Participant: its disk, and the process that may die."""
 
     def __init__(self, name: str, database: Database, settings: Settings) -> None:
         self.name = name
         self.settings = settings
         self.database = database
         self.delivered: dict[str, int] = {}
-        """Ids that the application was given, in order: its own disk, to which it writes with the effect's number."""
+        """Ids that the application got, in order, with the numbers of their effects. This plays its own disk."""
         self.handled = 0
         self.dies_at: str | None = None
         self.channel: LogChannel | None = None
@@ -159,7 +159,7 @@ Event = Callable[[], None]
 
 
 class Simulation:
-    """A run. `run` returns when all logs are equal, and asserts what must hold on the way."""
+    """Simulation. `run` returns when all logs are equal, and asserts on the way what must hold."""
 
     def __init__(self, conditions: Conditions, seed: int, database: Callable[[], Database] = MemoryDB) -> None:
         self.conditions = conditions
@@ -254,7 +254,7 @@ class Simulation:
 
     @contextlib.contextmanager
     def alive(self, who: Participant) -> Iterator[None]:
-        """Run code of a participant's process; it may die in it, and is started again later."""
+        """Run code of a participant's process; the process may die in it, and is started again later."""
         try:
             yield
         except Killed:
@@ -351,7 +351,7 @@ class Simulation:
         return f"of {len(everything)} messages participants lack {lacking}"
 
     def check(self) -> None:
-        """All sent messages are in all logs, in one order, and each was delivered once to each application."""
+        """Check that all logs have all sent messages in one order, and each application got each of them once."""
         first = self.participants[0].log_ids()
         assert set(self._sent_ms) <= set(first), "a message was lost"
         log = list(self.participants[0].running.log())

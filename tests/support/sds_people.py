@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from cablestore.sds.bloom import FilterParameters
-from cablestore.sds.channel import Received, ReceiveResult
 from cablestore.sds.codec import decode, encode
+from cablestore.sds.delivery import Received, ReceiveResult
 from cablestore.sds.dialects import SPEC
 from cablestore.sds.effects import Deliver, Effect, Send
 from cablestore.sds.log import CausalLog
@@ -21,13 +21,13 @@ SMALL = Settings(filter=FilterParameters(200, 0.001))
 PATIENT = replace(
     SMALL, sync_interval_ms=None, repair=None, retrieve=Backoff(10**9, 10**9), resend=Backoff(10**9, 10**9)
 )
-"""Nothing is due by itself."""
+"""A time so long that nothing is due by itself."""
 
 E = TypeVar("E", bound=Effect)
 
 
 class Member:
-    """A member with a log in memory. `effects` takes what is new in the outbox, and confirms it."""
+    """Member with a log in memory. `effects` takes what is new in the outbox, and confirms it."""
 
     def __init__(self, name: str, settings: Settings = SMALL, log: CausalLog | None = None) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class Member:
         self.now_ms = START_MS
 
     def reopened(self) -> Member:
-        """The same member after its process was killed: nothing but the database is left."""
+        """Return the same member after its process was killed: only the database is left."""
         again = Member(self.name, self.settings, CausalLog.in_memory(self.log._database))
         again.now_ms = self.now_ms
         return again
@@ -52,7 +52,7 @@ class Member:
         return [effect for effect in self.effects() if isinstance(effect, kind)]
 
     def says(self, text: str, message_id: str | None = None, hint: bytes | None = None) -> bytes:
-        """Send, and return the bytes; what else is in the outbox goes."""
+        """Send, and return the bytes; the rest of the outbox is dropped."""
         self.channel.send(text.encode(), self.now_ms, message_id=message_id, retrieval_hint=hint)
         return self.told(Send)[-1].data
 
@@ -88,12 +88,12 @@ def opened(data: bytes) -> SdsMessage:
 
 
 def changed(data: bytes, **changes: object) -> bytes:
-    """The same message with other fields."""
+    """Return the same message with other fields."""
     return encode(replace(decode(data, SPEC), **changes), SPEC)  # type: ignore[arg-type]  # names and values belong together
 
 
 def content(message_id: str, *after: str, sender: str = "eve", at: int = 0, text: str = "text") -> bytes:
-    """A message made by hand, `at` milliseconds behind the start, which names others."""
+    """Return a message made by hand, `at` milliseconds after the start, which names others."""
     history = tuple(HistoryEntry(name, None, sender) for name in after)
     return encode(
         SdsMessage(message_id, CHANNEL, sender, START_MS + at, causal_history=history, content=text.encode()), SPEC
@@ -101,7 +101,7 @@ def content(message_id: str, *after: str, sender: str = "eve", at: int = 0, text
 
 
 def filter_of(*ids: str) -> bytes:
-    """The filter, on the wire, of a member that has these messages."""
+    """Return the filter, as sent, of a member that has these messages."""
     member = Member("filter", PATIENT)
     for message_id in ids:
         member.hears(content(message_id))

@@ -41,5 +41,5 @@ def begin(name: str) -> random.Random:
 
 
 def number_of(name: str) -> int:
-    """A number that stands for a name, for a child process or a series of seeds."""
+    """Return a number that a name always gives, for a child process or a series of seeds."""
     return zlib.crc32(name.encode())

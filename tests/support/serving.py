@@ -44,7 +44,7 @@ def fetch(url: str, method: str = "GET") -> tuple[int, str]:
 
 
 class Served:
-    """`cablestore serve` in a process of its own."""
+    """Process that runs `cablestore serve`."""
 
     def __init__(self, store: Path, *arguments: object, **more: str) -> None:
         self.store = store
@@ -57,7 +57,7 @@ class Served:
         self.told: dict[str, str] = {}
 
     def hear(self, what: str) -> str:
-        """Return what it tells on standard output: where it listens, where its metrics are."""
+        """Return what it prints on standard output: where it listens, where its metrics are."""
         assert self.process.stdout is not None
         while what not in self.told:
             line = self.process.stdout.readline()

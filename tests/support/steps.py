@@ -1,4 +1,4 @@
-"""What work costs, counted: the same on every machine, whatever else it does."""
+"""Cost of work in counted steps: the same on every machine, whatever else it does."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from people import raws
 
 from cablestore import CableStore, Dialect, Post
 
-IN_MEMORY = Path("/dev/shm")  # where there is such a folder, thousands of small files need not wait for a disk
+IN_MEMORY = Path("/dev/shm")  # a folder in memory, where there is one: small files need not wait for a disk
 
 
 @contextmanager

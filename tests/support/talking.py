@@ -1,4 +1,4 @@
-"""Both sides of a talk over stores in memory, frame by frame, for tests."""
+"""Both sides of a conversation over stores in memory, frame by frame, for tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cablestore.reconcile.transfer import encode_message
 
 
 class Side:
-    """One store and its side of a talk. Use it in a `with`: the state that it compares is closed then."""
+    """Store and its side of a conversation. Use it in a `with`: its end closes the state that is compared."""
 
     def __init__(self, store: CableStore, terms: Terms | None = None, **options: Any) -> None:
         self.store = store
@@ -58,7 +58,7 @@ class Side:
 
 
 def talk_between(one: Side, other: Side, *, most: int | None = None) -> int:
-    """Let one side begin, and carry frames until both are finished, or `most` of them. Returns how many there were."""
+    """Let one side begin, and carry frames until both are finished, or `most` of them. Return how many there were."""
     one.talk.begin()
     wires: dict[int, deque[bytes]] = {0: deque(one.output()), 1: deque()}
     sides = (other, one)
@@ -80,7 +80,7 @@ def reconciled(here: CableStore, there: CableStore, **options: Any) -> tuple[Sid
 
 
 def conversation(number: int = 120) -> list[Post]:
-    """Texts of three people in two channels, with names, joins, topics, deletions before and behind what they delete."""
+    """Return texts of three people in two channels, names, joins, topics, deletions before and after their targets."""
     start_ms = 1_700_000_000_000
     people: tuple[Person, ...] = (ANN, BOB, CYD)
     posts = [person.named(f"name {i}", at=start_ms + i) for i, person in enumerate(people)]
@@ -96,9 +96,10 @@ def conversation(number: int = 120) -> list[Post]:
 
 
 def two_halves(posts: list[Post]) -> tuple[list[Post], list[Post]]:
-    """Posts for two stores: each third for both, of the others every second one for each.
+    """Return posts for two stores.
 
-    Where a store has a deletion, the other one has what it deletes: else nobody could tell that one of what it was.
+    Both have one third; of the others each has every second one. Where a store has a deletion, the other one has its
+    target: else nobody could tell that one what it was.
     """
     held: tuple[set[Post], set[Post]] = set(), set()
     by_hash = {post.hash: post for post in posts}
@@ -111,13 +112,13 @@ def two_halves(posts: list[Post]) -> tuple[list[Post], list[Post]]:
 
 
 def live(store: CableStore) -> set[bytes]:
-    """The hashes of all posts that a store has."""
+    """Return the hashes of all posts that a store has."""
     with store.snapshot() as snapshot:
         return {sync_id.hash for sync_id in stored_set(snapshot.reader).items(EVERYTHING)}
 
 
 def content_of(post: Post) -> bytes:
-    """A post as it travels."""
+    """Return a post as it is sent."""
     return encode_message(message_of(post), SPEC)
 
 

@@ -1,7 +1,8 @@
-"""A process that seeds a folder until its input ends, or fetches until it is killed, and says aloud what it did.
+"""A process that seeds a folder until its input ends, or fetches until it is killed, and prints what it did.
 
-`torrent_child.py seed FOLDER` says the magnet link and the port. `torrent_child.py fetch FOLDER MAGNET PORT RATE SPANS` says
-how many bytes are here, each archive with its SHA-256, and what moved; RATE is in bytes a second, SPANS are JSON.
+`torrent_child.py seed FOLDER` prints the magnet link and the port. `torrent_child.py fetch FOLDER MAGNET PORT RATE
+SPANS` prints how many bytes are here, each archive with its SHA-256, and what moved; RATE is in bytes a second, SPANS
+are JSON.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ def say(*words: object) -> None:
 def seed(folder: Path) -> None:
     with engine(folder) as giver:
         say(giver.seed(COMMUNITY), giver.port)
-        for _ in sys.stdin:
-            say(now(giver).uploaded_bytes)
+        sys.stdin.read()
 
 
 def fetch(folder: Path, magnet: str, port: str, rate: str, places: str) -> None:

@@ -1,4 +1,7 @@
-"""How tests wait: for a condition, never for a time. One limit for all of them, so generous that only a hang reaches it."""
+"""How tests wait: for a condition, never for a time.
+
+There is one limit for all of them, so generous that only a hang reaches it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ T = TypeVar("T")
 
 
 def wait_until(is_so: Callable[[], T], otherwise: Callable[[], object] | str = "") -> T:
-    """Return what a condition gives when it holds. Fails after LIMIT_S, with what `otherwise` says."""
+    """Return the value of a condition when it is true.
+
+    Fails after LIMIT_S with `otherwise` in the message.
+    """
     end = time.monotonic() + LIMIT_S
     while not (found := is_so()):
         if time.monotonic() > end:

@@ -80,7 +80,7 @@ def test_one_role_for_each_author_recipient_and_context(store: CableStore) -> No
 
 
 def test_roles_of_who_declines_them_are_not_told(store: CableStore) -> None:
-    """The latest post/info decides, also where it says nothing: accepting is the default."""
+    """The latest post/info decides, also where it does not say: accepting is the default."""
     for_bob, for_cyd = role(BOB), role(CYD, "default")
     store.ingest(raws(for_bob, for_cyd, BOB.post(Info.of(accept_role=True))))
     assert told(store, "default") == hashes([for_bob, for_cyd])
@@ -92,7 +92,7 @@ def test_roles_of_who_declines_them_are_not_told(store: CableStore) -> None:
     store.ingest(raws(BOB.named("bob")))
     assert told(store, "default") == hashes([for_bob, for_cyd])
     store.ingest(raws(BOB.post(Info.of(accept_role=False)), role(ANN, by=BOB)))
-    assert len(told(store, "default")) == 2  # who takes no roles may give them
+    assert len(told(store, "default")) == 2  # a user that takes no roles may give them
 
 
 # --- actions ---------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def test_each_part_is_oldest_first(store: CableStore) -> None:
 
 
 def test_local_only_posts_are_not_told_nor_what_they_undo() -> None:
-    """What a local-only post undoes is told as before: that it went missing would tell of the post."""
+    """What a local-only post undoes is given as before: its absence would reveal the post."""
     private = [
         ANN.post(Role("", LOCAL_ONLY, "", BOB.key, USER)),
         act(UNHIDE_USER, BOB.key, privacy=LOCAL_ONLY),

@@ -1,4 +1,7 @@
-"""Views of one's own: the recipe of docs/INDEXES.md, word for word, on the command line, without the package, and in the tree."""
+"""Views of one's own: the recipe of docs/INDEXES.md, word for word.
+
+It works on the command line, without the package, and in the tree.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 def block(language: str) -> str:
-    """The first block of this language in the recipe."""
+    """Return the first block of this language in the recipe."""
     recipe = INDEXES[INDEXES.index("## Write your own view") :]
     found: str = re.findall(rf"```{language}\n(.*?)```", recipe, flags=re.DOTALL)[0]
     return found
@@ -51,7 +54,7 @@ def install(site: Path, module: str | None = None) -> None:
 
 
 def run_with(site: Path, *words: object) -> str:
-    """Run a command in a process of its own that has the packages in this folder; return what it says."""
+    """Run a command in a process of its own that has the packages in this folder; return its output."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(site), str(ROOT)))}
     command = [sys.executable, "-m", "cablestore", *map(str, words)]
     found = subprocess.run(command, env=environment, cwd=site, capture_output=True, text=True, check=False)

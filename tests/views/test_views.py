@@ -72,13 +72,13 @@ def test_the_documents_tables_are_generated_from_the_code() -> None:
 
 
 def golden_posts(dialect: Dialect) -> list[Post]:
-    """One or more posts of every type, always the same."""
+    """Return one or more posts of every type, always the same."""
     drafts = [Draft(kind, author, channel, 3 + author, word, (0, 1, 40)) for kind in (0, 4, 5, 3, 2, 1, 6, 8) for author, channel, word in ((0, 0, 1), (1, 2, 3))]  # fmt: skip
     return build(drafts, dialect)
 
 
 def moderation_posts() -> list[Post]:
-    """What the golden posts lack of moderation: the cabal, actions on users, posts and channels, unblocking."""
+    """Return what the golden posts lack of moderation: the cabal, actions on users, posts and channels, unblocking."""
     bodies: list[Body] = [
         Role("", 0, "", BOB.key, 2),
         Moderation("", 0, "", (BOB.key, CYD.key, BOB.key), 0),
@@ -103,7 +103,7 @@ def golden_stones() -> list[Tombstone]:
 
 
 def deleted_again() -> list[Tombstone]:
-    """Tombstones with more than one deletion."""
+    """Return tombstones with more than one deletion."""
     return [replace(stone, later=((80, bytes([4]) * 32), (90, bytes([3]) * 32))) for stone in golden_stones()[:2]]
 
 
@@ -113,7 +113,7 @@ def tree_rows_of(tree: Tree) -> Iterator[Row]:
 
 
 def rows_of(view: View) -> list[list[str]]:
-    """Everything that a view makes of the golden posts and tombstones."""
+    """Return everything that a view makes of the golden posts and tombstones."""
     found: list[list[str]] = []
     for posts in (golden_posts(LEGACY), golden_posts(DRAFT8), moderation_posts() if view.name == "moderation" else []):
         for post in posts:
@@ -147,9 +147,10 @@ def rows_of(view: View) -> list[list[str]]:
 
 @pytest.mark.parametrize("view", CATALOG.views, ids=lambda v: v.name)
 def test_rows_change_only_with_the_version(view: View) -> None:
-    """If this fails, the view makes other rows than before: raise its version, then write the new golden file.
+    """If this fails, the view makes other rows than before.
 
-    A golden file is written when there is none for the version; commit it with the change.
+    Raise its version, then write the new golden file: a run writes one where none is there for the version. Commit it
+    with the change.
     """
     path = GOLDEN / f"{view.name}-{view.version}.json"
     found: Any = rows_of(view)

@@ -6,16 +6,16 @@ From nim-codex: codex/rest/api.nim, codex/rest/json.nim, openapi.yaml.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any, Final
 
+from cablestore.archive.content.dataset import PART_SIZE_BYTES
 from cablestore.archive.format.cid import (
     BLOCK_SIZE_BYTES,
     CODEC_MANIFEST,
     Cid,
     DatasetManifest,
-    ManifestFormat,
-    manifest_cid,
+    manifest_of,
 )
 from cablestore.errors import ArchiveError
 
@@ -31,15 +31,35 @@ VIA: Final = "Via"
 Such a request is answered from the store alone, so that nodes that have each other as upstream do not ask in a circle.
 """
 
+SPACE_KEYS: Final = ("totalBlocks", "quotaMaxBytes", "quotaUsedBytes", "quotaReservedBytes")
+"""The fields of a node's space, in the order of `store.Space`."""
+
 
 def disposition(filename: str) -> str:
     """Return the header Content-Disposition for a filename that `cid.check_filename` accepts."""
     return f'attachment; filename="{filename}"'
 
 
-def manifest_json(manifest: DatasetManifest) -> dict[str, Any]:
-    """Return a manifest as JSON of the API."""
-    return {
+async def in_parts(stream: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield a body in parts that are large enough for a thread call. If it breaks off, yield what came before."""
+    part = bytearray()
+    try:
+        async for data in stream:
+            part += data
+            if len(part) >= PART_SIZE_BYTES:
+                yield bytes(part)
+                part.clear()
+    except Exception:
+        if part:
+            yield bytes(part)
+        raise
+    if part:
+        yield bytes(part)
+
+
+def item_json(cid: Cid, manifest: DatasetManifest) -> dict[str, Any]:
+    """Return a dataset as JSON of the API."""
+    told = {
         "treeCid": str(manifest.tree),
         "datasetSize": manifest.dataset_size_bytes,
         "blockSize": BLOCK_SIZE_BYTES,
@@ -47,11 +67,7 @@ def manifest_json(manifest: DatasetManifest) -> dict[str, Any]:
         "filename": manifest.filename,
         "mimetype": manifest.mimetype,
     }
-
-
-def item_json(cid: Cid, manifest: DatasetManifest) -> dict[str, Any]:
-    """Return a dataset as JSON of the API."""
-    return {"cid": str(cid), "manifest": manifest_json(manifest)}
+    return {"cid": str(cid), "manifest": told}
 
 
 def read_json(data: bytes) -> Any:
@@ -79,11 +95,12 @@ def read_item(item: Any) -> tuple[Cid, DatasetManifest]:
             f"the node listed a dataset of {size_bytes!r:.40} bytes in blocks of {block_size_bytes!r:.40}: expected are whole "
             f"numbers, and blocks of {BLOCK_SIZE_BYTES}"
         )
-    for manifest_format in ManifestFormat:
-        manifest = DatasetManifest(tree, size_bytes, filename, mimetype, manifest_format)
-        if manifest_cid(manifest) == cid:
-            return cid, manifest
-    raise ArchiveError(f"the manifest that the node gave is not the one of {cid} in any known format. Use another node")
+    manifest = manifest_of(cid, tree, size_bytes, filename, mimetype)
+    if manifest is None:
+        raise ArchiveError(
+            f"the manifest that the node gave is not the one of {cid} in any known format. Use another node"
+        )
+    return cid, manifest
 
 
 def read_manifest_of(cid: Cid, data: bytes) -> DatasetManifest:
@@ -98,9 +115,11 @@ def read_manifest_of(cid: Cid, data: bytes) -> DatasetManifest:
 
 def read_list(data: bytes) -> tuple[list[tuple[Cid, DatasetManifest]], list[str]]:
     """Read a list of datasets: those whose manifests are verified, and the errors of the others."""
-    items = _content(read_json(data))
+    answer = read_json(data)
+    if not isinstance(answer, dict) or not isinstance(answer.get("content"), list):
+        raise ArchiveError(f"the node answered something else than a list of datasets: {str(answer)[:80]}")
     known, refused = [], []
-    for item in items:
+    for item in answer["content"]:
         try:
             known.append(read_item(item))
         except ArchiveError as error:
@@ -108,20 +127,12 @@ def read_list(data: bytes) -> tuple[list[tuple[Cid, DatasetManifest]], list[str]
     return known, refused
 
 
-def read_space(data: bytes) -> tuple[int, int, int, int]:
-    """Read a node's space: blocks, then bytes of the quota, used and reserved. Raises ArchiveError for other JSON."""
+def read_space(data: bytes) -> list[int]:
+    """Read a node's space, the numbers of SPACE_KEYS. Raises ArchiveError for other JSON."""
     told = read_json(data)
-    keys = ("totalBlocks", "quotaMaxBytes", "quotaUsedBytes", "quotaReservedBytes")
-    if not isinstance(told, dict) or not all(type(told.get(key)) is int for key in keys):
+    if not isinstance(told, dict) or not all(type(told.get(key)) is int for key in SPACE_KEYS):
         raise ArchiveError(f"the node answered something else than its space: {str(told)[:80]}")
-    blocks, quota, used, reserved = (int(told[key]) for key in keys)
-    return blocks, quota, used, reserved
-
-
-def _content(answer: Any) -> Iterable[Any]:
-    if not isinstance(answer, dict) or not isinstance(answer.get("content"), list):
-        raise ArchiveError(f"the node answered something else than a list of datasets: {str(answer)[:80]}")
-    return list(answer["content"])
+    return [told[key] for key in SPACE_KEYS]
 
 
 def _text(value: Any) -> str:

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 import aiohttp
@@ -22,6 +21,7 @@ from cablestore.archive.content.api import (
     PREFIX,
     VIA,
     disposition,
+    in_parts,
     read_item,
     read_json,
     read_list,
@@ -35,10 +35,9 @@ from cablestore.archive.format.cid import (
     Cid,
     DatasetHasher,
     DatasetManifest,
-    ManifestFormat,
     check_filename,
     check_media_type,
-    manifest_cid,
+    manifest_of,
 )
 from cablestore.errors import ArchiveError, NoRoomError, NoSuchContentError, UnreachableError
 
@@ -98,9 +97,7 @@ class ContentClient:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -161,10 +158,9 @@ class ContentClient:
         self, cid: Cid, tree: Cid, size_bytes: int, filename: str | None, mimetype: str | None
     ) -> UploadReport:
         """Return the report of an upload if the id that the node gave is one of the uploaded bytes."""
-        for manifest_format in ManifestFormat:
-            manifest = DatasetManifest(tree, size_bytes, filename, mimetype, manifest_format)
-            if manifest_cid(manifest) == cid:
-                return UploadReport(cid, tree, size_bytes, manifest)
+        manifest = manifest_of(cid, tree, size_bytes, filename, mimetype)
+        if manifest is not None:
+            return UploadReport(cid, tree, size_bytes, manifest)
         told = read_json(await self._manifest_answer(cid))
         found = told.get("manifest") if isinstance(told, dict) else None
         if not isinstance(found, dict) or (found.get("treeCid"), found.get("datasetSize")) != (str(tree), size_bytes):
@@ -227,7 +223,7 @@ class ContentClient:
         async with self._data(cid, manifest, start) as (response, begins):
             if begins != start:
                 partial.restart()
-            async for part in _parts(response):
+            async for part in in_parts(response.content.iter_any()):
                 await asyncio.to_thread(partial.write, part)
 
     async def _get_leaves(self, cid: Cid, partial: PartialDownload) -> None:
@@ -235,7 +231,7 @@ class ContentClient:
         at = 0
         try:
             async with self._request("GET", f"/data/{cid}/{LEAVES_ROUTE}") as response:
-                async for part in _parts(response):
+                async for part in in_parts(response.content.iter_any()):
                     partial.add_leaves(part, at)
                     at += len(part)
         except NoSuchContentError:
@@ -247,7 +243,7 @@ class ContentClient:
         manifest = await self.manifest(cid)
         async with self._data(cid, manifest, 0) as (response, _):
             size_bytes = 0
-            async for part in _parts(response):
+            async for part in in_parts(response.content.iter_any()):
                 size_bytes += len(part)
                 if size_bytes > manifest.dataset_size_bytes:
                     raise ArchiveError(f"{self.url} gave more than the {manifest.dataset_size_bytes} bytes of {cid}")
@@ -339,40 +335,3 @@ async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
         if len(data) > limit_bytes:
             raise ArchiveError(f"{response.url} gave more than {limit_bytes} bytes, the maximum of such an answer")
     return bytes(data)
-
-
-async def _parts(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield an answer in parts that are large enough for a thread call. If it breaks off, yield what came before."""
-    data = bytearray()
-    try:
-        async for part in response.content.iter_any():
-            data += part
-            if len(data) >= PART_SIZE_BYTES:
-                yield bytes(data)
-                data.clear()
-    except (aiohttp.ClientError, TimeoutError):
-        if data:
-            yield bytes(data)
-        raise
-    if data:
-        yield bytes(data)
-
-
-def upload_file(url: str, path: Path, *, filename: str | None = None, mimetype: str | None = None) -> UploadReport:
-    """Upload a file to a node: `ContentClient.upload_file` for callers without an event loop."""
-
-    async def work() -> UploadReport:
-        async with ContentClient(url) as client:
-            return await client.upload_file(path, filename=filename, mimetype=mimetype)
-
-    return asyncio.run(work())
-
-
-def download_file(url: str, cid: Cid, target: Path) -> DatasetManifest:
-    """Download a file from a node: `ContentClient.download` for callers without an event loop."""
-
-    async def work() -> DatasetManifest:
-        async with ContentClient(url) as client:
-            return await client.download(cid, target)
-
-    return asyncio.run(work())

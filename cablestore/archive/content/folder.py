@@ -32,11 +32,18 @@ _LOCK: Final = "lock"
 def lock_folder(folder: Path) -> int:
     """Lock the folder of a content store, or make a store in a new or empty folder. Return the descriptor of the lock.
 
-    Raises StoreLockedError if another process has it, ArchiveError for a folder of something else, OSError.
+    The lock ends with its process, even after a kill. Raises StoreLockedError if another process has it, ArchiveError for a folder of something else, OSError.
     """
     _inspect(folder)
-    descriptor = _acquire(folder)
+    descriptor = lock(
+        folder / _LOCK,
+        lambda owner: StoreLockedError(
+            f"the content store at {folder} is open in process {owner}. One process at a time can have it open: close it "
+            "there first"
+        ),
+    )
     try:
+        sign_lock(descriptor)
         if not (folder / _HEADER).exists():
             write_whole(folder / _HEADER, json.dumps({"format": FORMAT}).encode(), ".new")
         for name in (DATA, LEAVES, MANIFESTS, INCOMING):
@@ -68,16 +75,3 @@ def _inspect(folder: Path) -> None:
             f"the content store at {folder} has format {version}, this version of cablestore reads {FORMAT}: install the version "
             "that wrote it"
         )
-
-
-def _acquire(folder: Path) -> int:
-    """Lock the folder. The lock ends with its process, even after a kill."""
-    descriptor = lock(
-        folder / _LOCK,
-        lambda owner: StoreLockedError(
-            f"the content store at {folder} is open in process {owner}. One process at a time can have it open: close it "
-            "there first"
-        ),
-    )
-    sign_lock(descriptor)
-    return descriptor

@@ -1,4 +1,4 @@
-"""HTTP for the content endpoint: connections that accept the requests of Codex' clients, and host names of the endpoint.
+"""HTTP for the content endpoint: connections that accept requests of Codex' clients, and the endpoint's host names.
 
 Codex' Python client sends two headers Content-Type, that of its caller and its own. aiohttp answers 400 to such a
 request before a handler is called, in C code that has no option for it. The Python parser of aiohttp behaves the same
@@ -43,7 +43,7 @@ class _Parser(HttpRequestParserPy):
 
 def one_content_type(connection: web.RequestHandler) -> web.RequestHandler:
     """Make an unused connection accept requests with several headers Content-Type: the first counts."""
-    connection._parser = _Parser(  # noqa: SLF001 - there is no other way to choose the parser; a test sends such a request
+    connection._parser = _Parser(  # noqa: SLF001 - no other way to choose the parser; a test sends such a request
         connection,
         connection._loop,  # noqa: SLF001 - the same
         _WINDOW_SIZE_BYTES,

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from cablestore.archive.content.dataset import check_disk, check_leaves
@@ -47,9 +46,7 @@ class PartialDownload:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self.has_leaves:
             self._leaves_path.unlink(missing_ok=True)
         if not os.fstat(self._data).st_size:

@@ -11,16 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, Final, Self
 
 from aiohttp import web
 
 from cablestore import limits
-from cablestore.archive.content.api import LEAVES_ROUTE, PREFIX, VIA, disposition, item_json
-from cablestore.archive.content.dataset import PART_SIZE_BYTES
+from cablestore.archive.content.api import LEAVES_ROUTE, PREFIX, SPACE_KEYS, VIA, disposition, in_parts, item_json
 from cablestore.archive.content.http import check_name, is_own_host, one_content_type
 from cablestore.archive.content.store import ContentStore
 from cablestore.archive.content.upstream import Upstream
@@ -106,9 +104,7 @@ class ContentServer:
         await self._upstream.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Accept no more requests, give running ones `stop_timeout_s` to finish, then cancel them."""
         if self._server is not None:
             self._server.close()
@@ -159,24 +155,22 @@ class ContentServer:
 
     async def _store_body(self, request: web.Request, filename: str | None, mimetype: str | None) -> DatasetManifest:
         with self._store.incoming() as incoming:
-            part = bytearray()
-            while data := await self._body_part(request):
-                part += data
-                if len(part) >= PART_SIZE_BYTES:
-                    await asyncio.to_thread(incoming.write, bytes(part))
-                    part.clear()
-            if part:
-                await asyncio.to_thread(incoming.write, bytes(part))
-            elif not incoming.size_bytes:
+            async for part in in_parts(self._body(request)):
+                await asyncio.to_thread(incoming.write, part)
+            if not incoming.size_bytes:
                 raise web.HTTPUnprocessableEntity(text="the body is empty: a dataset has at least one byte")
             return await asyncio.to_thread(
                 lambda: incoming.commit(filename=filename, mimetype=mimetype, manifest_format=self._manifest_format)
             )
 
-    async def _body_part(self, request: web.Request) -> bytes:
+    async def _body(self, request: web.Request) -> AsyncIterator[bytes]:
         try:
-            async with asyncio.timeout(self._stall_timeout_s):
-                return await request.content.readany()
+            while True:
+                async with asyncio.timeout(self._stall_timeout_s):
+                    data = await request.content.readany()
+                if not data:
+                    return
+                yield data
         except TimeoutError:
             raise web.HTTPRequestTimeout(
                 text=f"no data came for {self._stall_timeout_s:g} s: send the upload again"
@@ -244,11 +238,10 @@ class ContentServer:
     # --- the rest --------------------------------------------------------------------------------
 
     async def _fetch(self, request: web.Request) -> web.Response:
-        cid = _cid(request)
-        manifest = await self._upstream.manifest(cid, is_asked_by_node=VIA in request.headers)
+        answer = await self._network_manifest(request)
         if VIA not in request.headers:
-            self._upstream.begin(cid)
-        return web.json_response(item_json(cid, manifest))
+            self._upstream.begin(_cid(request))
+        return answer
 
     async def _network_manifest(self, request: web.Request) -> web.Response:
         cid = _cid(request)
@@ -266,14 +259,7 @@ class ContentServer:
 
     async def _space(self, _: web.Request) -> web.Response:
         space = await asyncio.to_thread(self._store.space)
-        return web.json_response(
-            {
-                "totalBlocks": space.total_blocks,
-                "quotaMaxBytes": space.quota_size_bytes,
-                "quotaUsedBytes": space.used_size_bytes,
-                "quotaReservedBytes": space.reserved_size_bytes,
-            }
-        )
+        return web.json_response(dict(zip(SPACE_KEYS, space, strict=True)))
 
     async def _info(self, _: web.Request) -> web.Response:
         """Answer that this is not a node of Codex' network: all fields that would name one are empty."""

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from cablestore import limits
@@ -128,9 +127,7 @@ class ContentStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # --- putting ---------------------------------------------------------------------------------
@@ -352,17 +349,14 @@ class IncomingDataset:
         Return its manifest once it is on the disk. Raises the errors of `ContentStore.put`.
         """
         with self._guard:
-            self._check()
-            tree = self._finish()
-            manifest = DatasetManifest(tree, self._writer.size_bytes, filename, mimetype, manifest_format)
+            manifest = DatasetManifest(*self._finish(), filename, mimetype, manifest_format)
             self._store._adopt(self._name, manifest)  # noqa: SLF001 - a part of the store
             return manifest
 
     def commit_as(self, manifest: DatasetManifest) -> None:
         """Store what was written under a manifest from another node. Raises ArchiveError unless the manifest fits."""
         with self._guard:
-            self._check()
-            tree, size_bytes = self._finish(), self._writer.size_bytes
+            tree, size_bytes = self._finish()
             if (tree, size_bytes) != (manifest.tree, manifest.dataset_size_bytes):
                 raise ArchiveError(
                     f"{size_bytes} bytes with the tree {tree} came for a dataset of {manifest.dataset_size_bytes} bytes with the "
@@ -370,10 +364,11 @@ class IncomingDataset:
                 )
             self._store._adopt(self._name, manifest)  # noqa: SLF001 - a part of the store
 
-    def _finish(self) -> Cid:
+    def _finish(self) -> tuple[Cid, int]:
+        self._check()
         self._is_finished = True
         with storage_errors(self._store.folder):
-            return self._writer.finish()
+            return self._writer.finish(), self._writer.size_bytes
 
     def abort(self) -> None:
         """Remove what was written unless it is committed. May be called at any time, from any thread."""

@@ -3,8 +3,8 @@
     archives CLOCK magnet:?xt=urn:btih:INFO-HASH&dn=COMMUNITY&tr=TRACKER
     archives CLOCK codex:CONTENT-ID-OF-THE-INDEX
 
-The post is in a reserved channel. Only posts of the control node count there, and of these the one with the greatest
-clock.
+The post is in the reserved channel `dialect.ARCHIVES_CHANNEL`. Only posts of the control node count there, and of these
+the one with the greatest clock. Clients that do not know the channel show these texts in it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,10 @@ from cablestore.archive.format.cid import CODEC_MANIFEST, Cid
 from cablestore.archive.format.magnet import Magnet
 from cablestore.errors import ArchiveError
 from cablestore.limits import MAX_TEXT_SIZE_BYTES
-from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.varint import MAX_VARINT
-
-RESERVED_CHANNEL: Final = ARCHIVES_CHANNEL
-"""The channel of announcements.
-
-Nobody chats there: clients leave it out of their lists. Clients that do not know it show a channel whose texts begin
-with `archives`.
-"""
 
 _TEXT: Final = re.compile(r"archives (0|[1-9][0-9]{0,19}) ([!-~]+)", re.ASCII)
 _CODEX: Final = "codex:"
-
 
 Link = Magnet | Cid
 """A link to archives: a torrent, or the content id of an index."""

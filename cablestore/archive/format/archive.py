@@ -50,11 +50,6 @@ class Archive:
     merkle_root: bytes
 
     @property
-    def content(self) -> bytes:
-        """The bytes that a content id names: the document, sealed or not, without the padding after it."""
-        return self.stored[: len(self.stored) - self.padding_bytes]
-
-    @property
     def sha256(self) -> bytes:
         """The SHA-256 of `stored`, 32 bytes."""
         return hashlib.sha256(self.stored).digest()

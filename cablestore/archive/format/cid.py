@@ -307,6 +307,17 @@ def manifest_cid(manifest: DatasetManifest) -> Cid:
     return Cid(CODEC_MANIFEST, sha256(manifest.encode()).digest())
 
 
+def manifest_of(
+    cid: Cid, tree: Cid, size_bytes: int, filename: str | None, mimetype: str | None
+) -> DatasetManifest | None:
+    """Return the manifest with these values in the format that gives it this id, or None if no known format does."""
+    for manifest_format in ManifestFormat:
+        manifest = DatasetManifest(tree, size_bytes, filename, mimetype, manifest_format)
+        if manifest_cid(manifest) == cid:
+            return manifest
+    return None
+
+
 def check_filename(filename: str) -> None:
     """Raise ArchiveError for a filename that Codex refuses: with folders, wildcards, quotes or control characters."""
     try:

@@ -47,16 +47,16 @@ class Commitment:
         found = hashlib.sha256(stored).digest()
         if found != self.sha256:
             raise ArchiveError(
-                f"the SHA-256 of archive {self.archive_id} is {found.hex()}, the control node signed {self.sha256.hex()}. "
-                "Fetch it again"
+                f"the SHA-256 of archive {self.archive_id} is {found.hex()}, the control node signed "
+                f"{self.sha256.hex()}. Fetch it again"
             )
 
     def check_posts(self, tree: MerkleTree) -> None:
         """Raise ArchiveError unless the posts that were read are those that were signed, in the same order."""
         if tree.size != self.num_posts or tree.root() != self.merkle_root:
             raise ArchiveError(
-                f"archive {self.archive_id} holds {tree.size} posts of root {tree.root().hex()}, the control node signed "
-                f"{self.num_posts} of {self.merkle_root.hex()}. Do not import it; ask for a new index"
+                f"archive {self.archive_id} holds {tree.size} posts of root {tree.root().hex()}, the control node "
+                f"signed {self.num_posts} of {self.merkle_root.hex()}. Do not import it; ask for a new index"
             )
 
 
@@ -123,13 +123,14 @@ def open_statement(signed: SignedStatement, control_key: bytes) -> Statement:
         control_key + signed.signature + _CONTEXT + signed.statement
     ):
         raise ArchiveError(
-            f"the index is not signed by the control node {control_key.hex()}. Ask the owner of the community; import nothing"
+            f"the index is not signed by the control node {control_key.hex()}. Ask the owner of the community; import "
+            "nothing"
         )
     found = parsed(commitment_pb2.Statement, signed.statement)
     if found.version != VERSION or found.control_key != control_key:
         raise ArchiveError(
-            f"the index has a statement of version {found.version} for {found.control_key.hex()}, this cablestore reads "
-            f"version {VERSION}. A newer one may read it"
+            f"the index has a statement of version {found.version} for {found.control_key.hex()}, this cablestore "
+            f"reads version {VERSION}. A newer one may read it"
         )
     commitments = tuple(_read_commitment(each) for each in found.archives)
     return Statement(control_key, found.dialect, found.profile, found.is_sealed, commitments, tuple(found.deletions))

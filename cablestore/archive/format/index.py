@@ -50,7 +50,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedIndex:
-    """An index that its control node signed, with the commitment to each archive by id and the deletions of earlier weeks."""
+    """An index signed by its control node, with the commitment to each archive by id and deletions of earlier weeks."""
 
     index: Index
     commitments: dict[str, Commitment]
@@ -213,8 +213,8 @@ def _read_entry(profile: Profile, data: bytes, data_size_bytes: int | None, stat
     # The id is a hash of the metadata: nothing is decoded that the control node did not sign.
     if stated is not None and name not in stated:
         raise ArchiveError(
-            f"archive {name[:80]!r} is not among the {len(stated)} archives of the statement, which must be those of the "
-            "index, each once. Ask for a new index"
+            f"archive {name[:80]!r} is not among the {len(stated)} archives of the statement, which must be those of "
+            "the index, each once. Ask for a new index"
         )
     if archive_id(metadata) != name:
         raise ArchiveError(
@@ -263,13 +263,14 @@ def _check_commitments(entries: tuple[Entry, ...], commitments: tuple[Commitment
     stated = {each.archive_id: each.cid for each in commitments}
     if len(stated) != len(commitments) or stated.keys() != {entry.archive_id for entry in entries}:
         raise ArchiveError(
-            f"the statement is of {len(commitments)} archives, which are not the {len(entries)} of the index, each once. "
-            "Ask for a new index"
+            f"the statement is of {len(commitments)} archives, which are not the {len(entries)} of the index, each "
+            "once. Ask for a new index"
         )
     for entry in entries:
         if entry.cid is not None and stated[entry.archive_id] != entry.cid:
             raise ArchiveError(
-                f"archive {entry.archive_id} is under {entry.cid}, the statement says {stated[entry.archive_id]}. Ask for a new index"
+                f"archive {entry.archive_id} is under {entry.cid}, the statement says {stated[entry.archive_id]}. Ask "
+                "for a new index"
             )
 
 

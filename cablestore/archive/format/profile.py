@@ -13,9 +13,10 @@ They differ in every part. Pure.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple
 
 from Crypto.Hash import keccak
 
@@ -65,53 +66,105 @@ class Entry(NamedTuple):
     cid: str | None = None
 
 
-class Profile(Protocol):
+class Profile(ABC):
     """A form of archives. `archive` and `index` have what all forms have in common."""
 
-    @property
-    def name(self) -> str:
-        """The profile's name in configurations and statements."""
+    name: ClassVar[str]
+    """The profile's name in configurations and statements."""
+    pads_within: ClassVar[bool]
+    """Whether padding is a field of the document instead of bytes after it."""
+    _documents: ClassVar[Any]
+    """The module of the profile's protobuf documents, which have the same names in both."""
 
-    @property
-    def pads_within(self) -> bool:
-        """Whether padding is a field of the document instead of bytes after it."""
-
+    @abstractmethod
     def topic(self, content_topic: str) -> Topic:
         """Return a content topic as this profile writes it."""
 
-    def record(self, message: WakuMessage) -> Record:
-        """Return a message as this profile keeps it."""
-
-    def read_record(self, data: bytes) -> Record:
-        """Decode one message of an archive. Raises ArchiveError."""
-
+    @abstractmethod
     def timestamp(self, timestamp_ms: int) -> int:
         """Return a time in the unit of this profile's documents, rounded down."""
 
-    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[WakuMessage]) -> bytes:
-        """Return the bytes of an archive without padding."""
+    @abstractmethod
+    def record(self, message: WakuMessage) -> Record:
+        """Return a message as this profile keeps it."""
 
+    @abstractmethod
+    def read_record(self, data: bytes) -> Record:
+        """Decode one message of an archive. Raises ArchiveError."""
+
+    @abstractmethod
     def inner_padding(self, size_bytes: int) -> bytes:
         """Return the padding field for a document that has `size_bytes` once it is sealed."""
 
+    @abstractmethod
     def outer_padding_bytes(self, size_bytes: int) -> int:
         """Return the number of zero bytes after a document of `size_bytes`, sealed or not."""
 
+    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[WakuMessage]) -> bytes:
+        """Return the bytes of an archive without padding."""
+        head = self._documents.WakuMessageArchive(metadata=self._metadata(period, topics))
+        return written(head) + repeated(_MESSAGES_FIELD, map(self._message, messages))
+
     def write_metadata(self, period: Period, topics: tuple[Topic, ...]) -> bytes:
         """Return the metadata at the beginning of an archive, which its index metadata repeats."""
+        return written(self._metadata(period, topics))
 
     def write_index_metadata(self, entry: Entry) -> bytes:
         """Return the metadata of an archive in an index. The id is the hash of these bytes."""
+        metadata = self._metadata(entry.period, entry.topics)
+        if entry.cid is not None:
+            return written(self._documents.CodexWakuMessageArchiveIndexMetadata(metadata=metadata, cid=entry.cid))
+        return written(self._documents.WakuMessageArchiveIndexMetadata(metadata=metadata, **self._place(entry)))
 
     def read_index_metadata(self, name: str, data: bytes, *, by_cid: bool) -> Entry:
         """Decode index metadata. `name` is the id in the index, which is not checked here. Raises ArchiveError."""
+        if by_cid:
+            codex = parsed(self._documents.CodexWakuMessageArchiveIndexMetadata, data)
+            return Entry(name, *self._understood(codex.metadata), cid=codex.cid)
+        found = parsed(self._documents.WakuMessageArchiveIndexMetadata, data)
+        return Entry(name, *self._understood(found.metadata), *self._read_place(found))
+
+    @abstractmethod
+    def _message(self, message: WakuMessage) -> bytes:
+        """Return a message as it is in the document."""
+
+    @abstractmethod
+    def _time_ms(self, timestamp: int) -> int:
+        """Return a time of a document in milliseconds. Raises ArchiveError."""
+
+    @abstractmethod
+    def _place(self, entry: Entry) -> dict[str, int]:
+        """Return the fields of index metadata that say where an archive is in `data`."""
+
+    @abstractmethod
+    def _read_place(self, metadata: Any) -> tuple[int, int, int]:
+        """Return offset, size and padding in bytes."""
+
+    def _metadata(self, period: Period, topics: tuple[Topic, ...]) -> Any:
+        bounds = {"from": self.timestamp(period.from_ms), "to": self.timestamp(period.to_ms)}
+        return self._documents.WakuMessageArchiveMetadata(**bounds, contentTopic=topics)
+
+    def _understood(self, metadata: Any) -> tuple[Period, tuple[Topic, ...]]:
+        period = Period(self._time_ms(getattr(metadata, "from")), self._time_ms(metadata.to))
+        if period.from_ms >= period.to_ms:
+            raise ArchiveError(
+                f"the period of an archive ends at {period.to_ms} ms, before it begins at {period.from_ms} ms. "
+                "Ask for a new index"
+            )
+        topics: tuple[Topic, ...] = tuple(metadata.contentTopic)
+        if len(topics) > MAX_ARCHIVE_TOPICS:
+            raise ArchiveError(f"an archive names {len(topics)} topics, allowed are {MAX_ARCHIVE_TOPICS}")
+        if len(set(topics)) != len(topics):
+            raise ArchiveError("an archive names a topic twice. Ask for a new index")
+        return period, topics
 
 
-class _Rfc61:
+class _Rfc61(Profile):
     """The profile of RFC 61 as written."""
 
-    name: Final = "rfc61"
-    pads_within: Final = True
+    name: ClassVar = "rfc61"
+    pads_within: ClassVar = True
+    _documents: ClassVar = rfc61_pb2
 
     def topic(self, content_topic: str) -> Topic:
         return content_topic
@@ -126,16 +179,6 @@ class _Rfc61:
         message = parsed(waku_pb2.WakuMessage, data)
         return Record(message.payload, message.content_topic, message.timestamp)
 
-    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[WakuMessage]) -> bytes:
-        head = rfc61_pb2.WakuMessageArchive(metadata=self._metadata(period, topics))
-        return written(head) + repeated(
-            _MESSAGES_FIELD,
-            (
-                waku_pb2.WakuMessage(payload=payload, content_topic=topic, timestamp=timestamp_ns).SerializeToString()
-                for payload, topic, timestamp_ns, _ in messages
-            ),
-        )
-
     def inner_padding(self, size_bytes: int) -> bytes:
         gap_bytes = -size_bytes % PIECE_SIZE_BYTES
         if gap_bytes == 0:
@@ -148,46 +191,32 @@ class _Rfc61:
     def outer_padding_bytes(self, size_bytes: int) -> int:  # noqa: ARG002 - the signature is that of all profiles
         return 0
 
-    def write_metadata(self, period: Period, topics: tuple[Topic, ...]) -> bytes:
-        return written(self._metadata(period, topics))
+    def _message(self, message: WakuMessage) -> bytes:
+        payload, topic, timestamp_ns, _ = message
+        document = waku_pb2.WakuMessage(payload=payload, content_topic=topic, timestamp=timestamp_ns)
+        return document.SerializeToString()
 
-    def write_index_metadata(self, entry: Entry) -> bytes:
-        metadata = self._metadata(entry.period, entry.topics)
-        if entry.cid is not None:
-            return written(rfc61_pb2.CodexWakuMessageArchiveIndexMetadata(metadata=metadata, cid=entry.cid))
-        num_pieces = entry.size_bytes // PIECE_SIZE_BYTES
-        return written(
-            rfc61_pb2.WakuMessageArchiveIndexMetadata(
-                metadata=metadata, offset=entry.offset_bytes, num_pieces=num_pieces
-            )
-        )
-
-    def read_index_metadata(self, name: str, data: bytes, *, by_cid: bool) -> Entry:
-        if by_cid:
-            codex = parsed(rfc61_pb2.CodexWakuMessageArchiveIndexMetadata, data)
-            return Entry(name, *self._understood(codex.metadata), cid=codex.cid)
-        found = parsed(rfc61_pb2.WakuMessageArchiveIndexMetadata, data)
-        return Entry(name, *self._understood(found.metadata), found.offset, found.num_pieces * PIECE_SIZE_BYTES)
-
-    def _metadata(self, period: Period, topics: tuple[Topic, ...]) -> rfc61_pb2.WakuMessageArchiveMetadata:
-        names = [topic for topic in topics if isinstance(topic, str)]
-        bounds = {"from": period.from_ms * NS_PER_MS, "to": period.to_ms * NS_PER_MS}
-        return rfc61_pb2.WakuMessageArchiveMetadata(**bounds, contentTopic=names)
-
-    def _understood(self, metadata: rfc61_pb2.WakuMessageArchiveMetadata) -> tuple[Period, tuple[Topic, ...]]:
-        bounds_ns = getattr(metadata, "from"), metadata.to
-        if any(bound_ns % NS_PER_MS for bound_ns in bounds_ns):
+    def _time_ms(self, timestamp: int) -> int:
+        if timestamp % NS_PER_MS:
             raise ArchiveError(
-                f"the period {bounds_ns} ns is not of whole milliseconds. It is not an archive of Cable posts"
+                f"the period of an archive begins or ends at {timestamp} ns: expected are whole milliseconds. "
+                "It is not an archive of Cable posts"
             )
-        return _checked_period(*(bound_ns // NS_PER_MS for bound_ns in bounds_ns)), _checked_topics(metadata)
+        return timestamp // NS_PER_MS
+
+    def _place(self, entry: Entry) -> dict[str, int]:
+        return {"offset": entry.offset_bytes, "num_pieces": entry.size_bytes // PIECE_SIZE_BYTES}
+
+    def _read_place(self, metadata: Any) -> tuple[int, int, int]:
+        return metadata.offset, metadata.num_pieces * PIECE_SIZE_BYTES, 0
 
 
-class _StatusGo:
+class _StatusGo(Profile):
     """The profile that status-go writes."""
 
-    name: Final = "status-go"
-    pads_within: Final = False
+    name: ClassVar = "status-go"
+    pads_within: ClassVar = False
+    _documents: ClassVar = status_go_pb2
 
     def topic(self, content_topic: str) -> Topic:
         return _topic_id(content_topic)
@@ -203,22 +232,6 @@ class _StatusGo:
         message = parsed(status_go_pb2.WakuMessage, data)
         return Record(message.payload, message.topic, message.timestamp, message.sig, message.hash)
 
-    def document(self, period: Period, topics: tuple[Topic, ...], messages: Iterable[WakuMessage]) -> bytes:
-        head = status_go_pb2.WakuMessageArchive(metadata=self._metadata(period, topics))
-        return written(head) + repeated(
-            _MESSAGES_FIELD,
-            (
-                status_go_pb2.WakuMessage(
-                    payload=message.payload,
-                    topic=_topic_id(message.content_topic),
-                    timestamp=self.timestamp(message.timestamp_ms),
-                    sig=message.author,
-                    hash=message.hash,
-                ).SerializeToString()
-                for message in messages
-            ),
-        )
-
     def inner_padding(self, size_bytes: int) -> bytes:  # noqa: ARG002 - the signature is that of all profiles
         return b""
 
@@ -228,51 +241,39 @@ class _StatusGo:
             return PIECE_SIZE_BYTES - size_bytes
         return PIECE_SIZE_BYTES - size_bytes % PIECE_SIZE_BYTES
 
-    def write_metadata(self, period: Period, topics: tuple[Topic, ...]) -> bytes:
-        return written(self._metadata(period, topics))
-
-    def write_index_metadata(self, entry: Entry) -> bytes:
-        metadata = self._metadata(entry.period, entry.topics)
-        if entry.cid is not None:
-            return written(status_go_pb2.CodexWakuMessageArchiveIndexMetadata(metadata=metadata, cid=entry.cid))
-        return written(
-            status_go_pb2.WakuMessageArchiveIndexMetadata(
-                metadata=metadata, offset=entry.offset_bytes, size=entry.size_bytes, padding=entry.padding_bytes
-            )
+    def _message(self, message: WakuMessage) -> bytes:
+        document = status_go_pb2.WakuMessage(
+            payload=message.payload,
+            topic=_topic_id(message.content_topic),
+            timestamp=self.timestamp(message.timestamp_ms),
+            sig=message.author,
+            hash=message.hash,
         )
+        return document.SerializeToString()
 
-    def read_index_metadata(self, name: str, data: bytes, *, by_cid: bool) -> Entry:
-        if by_cid:
-            codex = parsed(status_go_pb2.CodexWakuMessageArchiveIndexMetadata, data)
-            return Entry(name, *self._understood(codex.metadata), cid=codex.cid)
-        found = parsed(status_go_pb2.WakuMessageArchiveIndexMetadata, data)
-        return Entry(name, *self._understood(found.metadata), found.offset, found.size, found.padding)
+    def _time_ms(self, timestamp: int) -> int:
+        return timestamp * _MS_PER_S
 
-    def _metadata(self, period: Period, topics: tuple[Topic, ...]) -> status_go_pb2.WakuMessageArchiveMetadata:
+    def _place(self, entry: Entry) -> dict[str, int]:
+        return {"offset": entry.offset_bytes, "size": entry.size_bytes, "padding": entry.padding_bytes}
+
+    def _read_place(self, metadata: Any) -> tuple[int, int, int]:
+        return metadata.offset, metadata.size, metadata.padding
+
+    def _metadata(self, period: Period, topics: tuple[Topic, ...]) -> Any:
         if period.from_ms % _MS_PER_S or period.to_ms % _MS_PER_S:
             raise ArchiveError(f"{period} is not of whole seconds, as status-go needs. Use whole weeks")
-        names = [topic for topic in topics if isinstance(topic, bytes)]
-        bounds = {"from": period.from_ms // _MS_PER_S, "to": period.to_ms // _MS_PER_S}
-        return status_go_pb2.WakuMessageArchiveMetadata(**bounds, contentTopic=names)
+        return super()._metadata(period, topics)
 
-    def _understood(self, metadata: status_go_pb2.WakuMessageArchiveMetadata) -> tuple[Period, tuple[Topic, ...]]:
-        topics = _checked_topics(metadata)
-        if any(len(topic) != _TOPIC_SIZE_BYTES for topic in topics):
+    def _understood(self, metadata: Any) -> tuple[Period, tuple[Topic, ...]]:
+        if any(len(topic) != _TOPIC_SIZE_BYTES for topic in metadata.contentTopic):
             raise ArchiveError(f"a topic of an archive does not have {_TOPIC_SIZE_BYTES} bytes. Check the profile")
-        return _checked_period(getattr(metadata, "from") * _MS_PER_S, metadata.to * _MS_PER_S), topics
+        return super()._understood(metadata)
 
 
 RFC61: Final[Profile] = _Rfc61()
 STATUS_GO: Final[Profile] = _StatusGo()
 PROFILES: Final = {profile.name: profile for profile in (RFC61, STATUS_GO)}
-
-
-def profile_named(name: str) -> Profile:
-    """Return the profile with this name, or raise ArchiveError."""
-    try:
-        return PROFILES[name]
-    except KeyError:
-        raise ArchiveError(f"unknown profile {name[:100]!r}; this version knows {', '.join(PROFILES)}") from None
 
 
 def topics_of(profile: Profile, content_topics: Iterable[str]) -> tuple[Topic, ...]:
@@ -326,22 +327,3 @@ def _zeros_that_fill(gap_bytes: int) -> int | None:
         if zeros > 0 and len(encode_varint(zeros)) == length_size_bytes:
             return zeros
     return None
-
-
-def _checked_period(from_ms: int, to_ms: int) -> Period:
-    if from_ms >= to_ms:
-        raise ArchiveError(
-            f"the period of an archive ends at {to_ms} ms, before it begins at {from_ms} ms. Ask for a new index"
-        )
-    return Period(from_ms, to_ms)
-
-
-def _checked_topics(
-    metadata: rfc61_pb2.WakuMessageArchiveMetadata | status_go_pb2.WakuMessageArchiveMetadata,
-) -> tuple[Topic, ...]:
-    if len(metadata.contentTopic) > MAX_ARCHIVE_TOPICS:
-        raise ArchiveError(f"an archive names {len(metadata.contentTopic)} topics, allowed are {MAX_ARCHIVE_TOPICS}")
-    topics: tuple[Topic, ...] = tuple(metadata.contentTopic)
-    if len(set(topics)) != len(topics):
-        raise ArchiveError("an archive names a topic twice. Ask for a new index")
-    return topics

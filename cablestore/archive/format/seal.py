@@ -68,17 +68,17 @@ def is_sealed(data: bytes) -> bool:
 
 
 def _encryption_key(key: bytes, purpose: bytes) -> bytes:
-    return _derived(purpose, key, b"cablestore:arcky", SEALING_KEY_SIZE_BYTES)
+    return _derived(purpose, key, b"cablestore:arcky")
 
 
 def _nonce(plain: bytes, key: bytes, purpose: bytes) -> bytes:
-    nonce_key = _derived(purpose, key, b"cablestore:arcnk", SEALING_KEY_SIZE_BYTES)
+    nonce_key = _derived(purpose, key, b"cablestore:arcnk")
     return hashlib.blake2b(plain, key=nonce_key, digest_size=_NONCE_SIZE_BYTES, person=b"cablestore:arcnc").digest()
 
 
-def _derived(data: bytes, key: bytes, person: bytes, size_bytes: int) -> bytes:
+def _derived(data: bytes, key: bytes, person: bytes) -> bytes:
     if len(key) != SEALING_KEY_SIZE_BYTES:
         raise ArchiveError(
             f"the cabal key has {len(key)} bytes, {SEALING_KEY_SIZE_BYTES} are needed. Give the whole key"
         )
-    return hashlib.blake2b(data, key=key, digest_size=size_bytes, person=person).digest()
+    return hashlib.blake2b(data, key=key, digest_size=SEALING_KEY_SIZE_BYTES, person=person).digest()

@@ -11,11 +11,10 @@ from typing import Any, Final, Self
 import libtorrent as lt
 
 from cablestore import limits
+from cablestore.archive.folder import DATA, INDEX
 from cablestore.archive.format.magnet import Magnet, check_community
 from cablestore.archive.torrent.config import Peer, TorrentConfig, check_peers
 from cablestore.archive.torrent.metainfo import (
-    DATA,
-    INDEX,
     Metainfo,
     index_hashes_of,
     make_metainfo,
@@ -35,8 +34,6 @@ class TorrentStatus:
     """State of one community's torrent. Bytes are payload, counted since it was added."""
 
     info_hash: str
-    is_seeding: bool
-    """Whether it is seeded by `seed` instead of opened by `open`."""
     peers: int
     uploaded_bytes: int
     downloaded_bytes: int
@@ -172,7 +169,6 @@ class TorrentEngine:
         status = swarm.handle.status(0)
         return TorrentStatus(
             info_hash=swarm.info_hash,
-            is_seeding=seeded is not None,
             peers=status.num_peers,
             uploaded_bytes=status.total_payload_upload,
             downloaded_bytes=status.total_payload_download,

@@ -19,11 +19,9 @@ from typing import Any, BinaryIO, Final
 import libtorrent as lt
 
 from cablestore import limits
+from cablestore.archive.folder import DATA, INDEX
 from cablestore.archive.format.magnet import Magnet, check_community, check_tracker
 from cablestore.errors import ArchiveError
-
-DATA: Final = "data"
-INDEX: Final = "index"
 
 _DIGEST_SIZE_BYTES: Final = 20
 _INFO_KEYS: Final = (b"files", b"name", b"piece length", b"pieces")

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any, BinaryIO, Final, Self
 import libtorrent as lt
 
 from cablestore import limits
+from cablestore.archive.folder import DATA, INDEX
 from cablestore.archive.remote import ByteProgress, Span
 from cablestore.archive.torrent.config import Peer, TorrentConfig
-from cablestore.archive.torrent.metainfo import DATA, INDEX, Metainfo, piece_sha1
+from cablestore.archive.torrent.metainfo import Metainfo, piece_sha1
 from cablestore.archive.torrent.session import Swarm, TorrentSession
 from cablestore.errors import ArchiveError
 
@@ -44,9 +46,11 @@ class TorrentRemote:
         self._peers = peers
         self._folder = config.data_folder / metainfo.community
         self._is_cancelled = False
-        self._is_closed = False
+        self.is_closed = False
+        """Whether `close` was called."""
         self._cancelled: Final = f"fetching archives of {metainfo.community} was cancelled"
-        self._swarm = self._start()
+        self.swarm = self._start()
+        """The torrent in its session."""
 
     def index(self) -> bytes:
         """Fetch the index alone and return it."""
@@ -68,28 +72,18 @@ class TorrentRemote:
     def cancel(self) -> None:
         """End running and later calls with ArchiveError."""
         self._is_cancelled = True
-        self._session.end(self._swarm, self._cancelled)
+        self._session.end(self.swarm, self._cancelled)
 
     def close(self) -> None:
         """Stop fetching and seeding."""
-        self._is_cancelled = self._is_closed = True
-        self._session.remove(self._swarm, f"the torrent of {self.metainfo.community} was closed")
+        self._is_cancelled = self.is_closed = True
+        self._session.remove(self.swarm, f"the torrent of {self.metainfo.community} was closed")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def swarm(self) -> Swarm:
-        """The torrent in its session."""
-        return self._swarm
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._is_closed
 
     # --- the parts of a fetch ------------------------------------------------------------------
 
@@ -114,23 +108,29 @@ class TorrentRemote:
             content = self._read(pieces)
             if content is not None:
                 return content
-            self._session.remove(self._swarm, "the files are checked again")
-            self._swarm = self._start()
+            self._session.remove(self.swarm, "the files are checked again")
+            self.swarm = self._start()
         raise ArchiveError(f"{self._folder} does not keep what is written to it: check the disk")
 
     def _wait(self, pieces: range, wanted: _WantedPieces) -> None:
-        swarm, seen = self._swarm, self._swarm.news
-        received_bytes = swarm.handle.status(0).total_payload_download
+        """Wait for pieces. Raises ArchiveError if for the stall time-out nothing came but what the torrent refused."""
+        swarm, stall_s = self.swarm, self._config.stall_timeout_s
+        arrived, kept_bytes = len(swarm.arrivals), _kept_bytes(swarm)
+        deadline_s = time.monotonic() + stall_s
+        seen = swarm.news
         while not wanted.is_here(pieces):
-            if not self._session.await_news(swarm, seen, self._config.stall_timeout_s):
-                status = swarm.handle.status(0)
-                if status.total_payload_download == received_bytes:
-                    raise ArchiveError(self._stalled(status.num_peers))
-                received_bytes = status.total_payload_download  # part of a piece, or an earlier piece: wait again
+            self._session.await_news(swarm, seen, deadline_s - time.monotonic())
             seen = swarm.news
+            if len(swarm.arrivals) > arrived:
+                arrived, deadline_s = len(swarm.arrivals), time.monotonic() + stall_s
+            elif time.monotonic() >= deadline_s:
+                now_bytes = _kept_bytes(swarm)
+                if now_bytes <= kept_bytes:
+                    raise ArchiveError(self._stalled(swarm.handle.status(0).num_peers))
+                kept_bytes, deadline_s = now_bytes, time.monotonic() + stall_s  # part of a piece came: wait again
 
     def _stalled(self, peers: int) -> str:
-        refused = self._swarm.pieces_refused
+        refused = self.swarm.pieces_refused
         return (
             f"no piece of {self.metainfo.community} came for {self._config.stall_timeout_s:g} seconds from {peers} peers"
             + (
@@ -161,7 +161,7 @@ class TorrentRemote:
         return b"".join(contents)
 
     def _read_by_libtorrent(self, piece: int) -> bytes:
-        swarm = self._swarm
+        swarm = self.swarm
         swarm.pieces_read.pop(piece, None)
         swarm.handle.read_piece(piece)
         otherwise = f"piece {piece} of {self._folder} could not be read in {self._config.stall_timeout_s:g} seconds"
@@ -213,6 +213,12 @@ class TorrentRemote:
     def _raise_if_cancelled(self) -> None:
         if self._is_cancelled:
             raise ArchiveError(self._cancelled)
+
+
+def _kept_bytes(swarm: Swarm) -> int:
+    """Return how much came, without pieces that were not what the torrent says."""
+    status = swarm.handle.status(0)
+    return int(status.total_payload_download - status.total_failed_bytes)
 
 
 class _WantedPieces:

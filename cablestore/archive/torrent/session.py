@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -117,13 +116,10 @@ class TorrentSession:
 
     def until(self, swarm: Swarm, is_done: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
         """Wait until `is_done` returns true. Raises ArchiveError with the text `otherwise` after the time-out."""
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            seen = swarm.news
-            if is_done():
-                return
-            if not self.await_news(swarm, seen, deadline_s - time.monotonic()):
-                raise ArchiveError(otherwise)
+        with self._changed:
+            self._changed.wait_for(lambda: is_done() or swarm.ended, timeout_s)
+            if not is_done():
+                raise ArchiveError(swarm.ended or otherwise)
 
     def close(self) -> None:
         """Remove all torrents and end all threads."""

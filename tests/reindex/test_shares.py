@@ -10,6 +10,7 @@ from cablestore import limits
 from cablestore.errors import CorruptExportError
 from cablestore.export.segment import SegmentWriter
 from cablestore.index.derive import Derivation
+from cablestore.index.packing import pack
 from cablestore.index.parallel import partitions_for
 from cablestore.index.runs import Sorter
 from cablestore.views import CATALOG
@@ -53,7 +54,7 @@ def test_a_part_is_a_range_of_keys_that_ends_with_the_segment_that_fills_it() ->
 def test_a_segment_of_something_else_is_no_segment_of_rows(tmp_path: Path) -> None:
     for item in (1, b"ab", [b"key"], [b"key", b"value", b"more"]):
         with SegmentWriter(tmp_path / "rows.seg", 1) as writer:
-            writer.write([[b"key", b"value"], item])
+            writer.write_packed(pack([[b"key", b"value"], item]))
             written = writer.close()
         found = RowSegment("rows.seg", b"", b"", 2, written.size_bytes, written.blake3, "", {})
         with pytest.raises(CorruptExportError, match="does not hold rows"):

@@ -1,0 +1,258 @@
+"""Commands on the archives in a folder: archive create, list, verify, import, status."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from cablestore.archive.content.community import CidFolder
+from cablestore.archive.create import create_archives
+from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.format.announcement import Link, link_text
+from cablestore.archive.format.archive import verified_content
+from cablestore.archive.format.cid import Cid
+from cablestore.archive.format.profile import PROFILES, Entry
+from cablestore.archive.local import LocalArchives, community_folder, local_archives
+from cablestore.archive.member import ImportLog, newest_announcement, wanted
+from cablestore.archive.writer import ArchivePlan
+from cablestore.cli.archive_fetch import import_and_tell, row, tell_problem
+from cablestore.cli.archive_options import (
+    cabal_key_option,
+    choice_options,
+    control_option,
+    folder_argument,
+    key_of,
+    making_options,
+    tell_created,
+    writable,
+)
+from cablestore.cli.archive_run import seeding_now
+from cablestore.cli.options import json_option, with_store
+from cablestore.cli.output import Output
+from cablestore.cli.remote import offered
+from cablestore.cli.values import duration
+from cablestore.errors import ArchiveError
+from cablestore.protocol.crypto import are_signed
+from cablestore.protocol.dialect import DRAFT8, LEGACY, Dialect
+from cablestore.store.store import CableStore, system_clock_ms
+
+
+@offered()
+@click.command()
+@folder_argument
+@making_options
+@click.option(
+    "--settle",
+    "settle_ms",
+    type=duration,
+    metavar="DURATION",
+    help="Only weeks that ended at least this long ago: 30m.",
+)
+@with_store
+def create(
+    store: CableStore,
+    out: Output,
+    folder: Path,
+    profile: str,
+    cabal_key: str | None,
+    public: bool,
+    settle_ms: int | None,
+) -> None:
+    """Create archives of all past weeks below FOLDER.
+
+    Run it again each week: existing archives stay.
+    """
+    plan = ArchivePlan(PROFILES[profile], store.identity, store.dialect, None if public else key_of(cabal_key))
+    community = store.identity.public_key.hex()
+    files = ArchiveFolder(writable(folder) / community)
+    with out.progress("archiving (each post twice: read, archived)", None) as progress:
+        made = create_archives(store, files, plan, system_clock_ms() - (settle_ms or 0), progress)
+    tell_created(out, community, made)
+
+
+def _with_archives(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name a community and read its index; the command gets `out`, `found`, `dialect` and `key`."""
+
+    @folder_argument
+    @control_option
+    @cabal_key_option
+    @click.option("--draft8", is_flag=True, help="The posts are in the specification's dialect.")
+    @json_option
+    @wraps(function)
+    def command(folder: Path, control: str, cabal_key: str | None, draft8: bool, as_json: bool) -> Any:
+        dialect, key = DRAFT8 if draft8 else LEGACY, key_of(cabal_key)
+        found = _archives(folder, control, dialect, key)
+        return function(out=Output(as_json=as_json), found=found, dialect=dialect, key=key)
+
+    return command
+
+
+def _archives(folder: Path, control: str, dialect: Dialect, key: bytes | None) -> LocalArchives:
+    """Return the archives of a community below a folder. Raises ArchiveError if there are none."""
+    found = local_archives(folder, bytes.fromhex(control), dialect, key)
+    if found is None:
+        raise ArchiveError(f"there are no archives of {control} below {folder}: create or fetch them")
+    return found
+
+
+@click.command("list")
+@_with_archives
+def list_(out: Output, found: LocalArchives, **_: Any) -> None:
+    """List the archives of a community below FOLDER: weeks, posts, sizes.
+
+    The size of an archive that is not in FOLDER is `-`.
+    """
+    rows = (row(found.verified, entry, found.size_bytes(entry)) for entry in found.verified.index.entries)
+    out.table(("week", "posts", "size_bytes", "channels", "archive"), rows)
+
+
+@click.command()
+@_with_archives
+def verify(out: Output, found: LocalArchives, dialect: Dialect, key: bytes | None) -> int:
+    """Verify every byte of a community's archives, and the signature of every post.
+
+    Exit status 1 if something is wrong.
+    """
+    wrong = posts = 0
+    for entry in found.verified.index.entries:
+        try:
+            held, _ = verified_content(found.verified, entry, found.stored(entry), dialect, key)
+            unsigned = len(held) - sum(are_signed([post.raw for post in held]))
+            problem = f"{unsigned:,} posts are not signed by their authors" if unsigned else ""
+            posts += len(held)
+        except ArchiveError as error:
+            problem = str(error)
+        if problem:
+            wrong += 1
+            out.say(f"✗ {entry.archive_id}: {problem}", archive=entry.archive_id, problem=problem)
+    verdict = "all is well" if not wrong else f"{wrong:,} archives are damaged or missing: fetch them again"
+    out.say(f"{len(found.verified.index.entries):,} archives, {posts:,} posts: {verdict}", posts=posts, damaged=wrong)
+    return 1 if wrong else 0
+
+
+@offered()
+@click.command("import")
+@folder_argument
+@control_option
+@cabal_key_option
+@choice_options
+@with_store
+def import_(
+    store: CableStore,
+    out: Output,
+    folder: Path,
+    control: str,
+    cabal_key: str | None,
+    merge: bool,
+    **choice: Any,
+) -> int:
+    """Import the archives below FOLDER: in their weeks and channels the store then has what they have.
+
+    Exit status 1 if some are missing or damaged; the others are imported nevertheless.
+    """
+    key = key_of(cabal_key)
+    found = _archives(folder, control, store.dialect, key)
+    imported = ImportLog(folder / control, store.identity.public_key)
+    entries = wanted(found.verified, imported, **choice)
+    missing: list[Entry] = []
+    fetched = _here(found, entries, missing)
+    damaged = import_and_tell(store, out, found.verified, fetched, imported, key, merges=merge)
+    for entry in missing:
+        tell_problem(out, entry, "not here")
+    if missing:
+        out.note(f"{len(missing):,} archives are not here: fetch them")
+    return 1 if missing or damaged else 0
+
+
+def _here(found: LocalArchives, entries: list[Entry], missing: list[Entry]) -> Iterator[tuple[Entry, bytes]]:
+    """Yield the archives that are in the folder. Add the others to `missing`."""
+    for entry in entries:
+        try:
+            stored = found.stored(entry)
+        except ArchiveError:
+            missing.append(entry)
+        else:
+            yield entry, stored
+
+
+@offered()
+@click.command()
+@folder_argument
+@control_option
+@cabal_key_option
+@with_store
+def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key: str | None) -> None:
+    """Show the newest announcement of a control node, and which of its archives are in FOLDER, imported, or missing.
+
+    If a process seeds them from FOLDER, show also its address, its peers and how much it uploaded.
+    """
+    control_key = bytes.fromhex(control)
+    announced = newest_announcement(store, control_key)
+    imported = ImportLog(folder / control, store.identity.public_key)
+    fields: dict[str, Any] = {
+        "link": link_text(announced[1].link) if announced else None,
+        "announced_ms": announced[0] if announced else None,
+        "announced": out.when(announced[0]) if announced else None,
+        "is_control": store.identity.public_key == control_key,
+        "imported": len(imported),
+    }
+    is_control, problem = fields["is_control"], None
+    fields["is_newest"] = is_newest = (
+        _is_newest(folder, control, announced[1].link, is_control=is_control) if announced else None
+    )
+    try:
+        found = local_archives(folder, control_key, store.dialect, key_of(cabal_key))
+    except ArchiveError as error:
+        found, problem = None, str(error)
+    if is_newest is False and problem is None:
+        said = "announce the link" if is_control else "fetch newest"
+        problem = f"the archives that are here are not those of the newest announcement: {said}"
+    fields |= {"problem": problem} | _known(found, imported, is_control=is_control)
+    if is_newest is False and not is_control:
+        fields["missing"] = None  # unknown without the newest index
+    fields |= seeding_now(community_folder(folder, control_key))
+    if out.as_json:
+        out.say("", **fields)
+    else:
+        rows = [
+            {"field": name.replace("_", " "), "value": value} for name, value in fields.items() if name[-3:] != "_ms"
+        ]
+        out.table(("field", "value"), rows)
+
+
+def _is_newest(folder: Path, control: str, link: Link, *, is_control: bool) -> bool | None:
+    """Tell whether the index in the folder is the announced one; None if a control node published it elsewhere."""
+    if not isinstance(link, Cid):
+        from cablestore.archive.torrent.engine import has_index_of  # noqa: PLC0415 - libtorrent may be missing
+
+        return link.community == control and has_index_of(link, folder, folder)
+    try:
+        return CidFolder(folder / control).index_cid() == link or (None if is_control else False)
+    except ArchiveError:  # it is damaged
+        return False
+
+
+def _known(found: LocalArchives | None, imported: ImportLog, *, is_control: bool) -> dict[str, Any]:
+    """Return the fields that come from the index in the folder; None for each if there is no index."""
+    if found is None:
+        return dict.fromkeys(("index", "archives", "missing", "posts", "size_bytes", "last_week", "last_week_ms"))
+    entries = found.verified.index.entries
+    commitments = found.verified.commitments
+    last = max(entries, key=lambda entry: entry.period, default=None)
+    missing = 0 if is_control else sum(not imported.has(commitments[entry.archive_id]) for entry in entries)
+    return {
+        "index": found.origin,
+        "archives": len(entries),
+        "missing": missing,
+        "posts": sum(commitments[entry.archive_id].num_posts for entry in entries),
+        "size_bytes": sum(found.size_bytes(entry) or 0 for entry in entries),
+        "last_week": last.period.first_day if last else None,
+        "last_week_ms": last.period.from_ms if last else None,
+    }
+
+
+COMMANDS: Final = (create, list_, verify, import_, status)

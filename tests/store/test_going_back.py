@@ -1,0 +1,119 @@
+"""Going back to a generation: refused, with nothing written, if a view of either generation is not installed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from people import ANN, BOB, raws
+
+from cablestore import CableStore, Post, View
+from cablestore.errors import IdentityError, MissingViewError
+from cablestore.index.database import Row
+from cablestore.index.folder import IDENTITY_FILE
+from cablestore.index.leveldb import LevelDB
+from cablestore.protocol.body import LOCAL_ONLY, TEXT, Block
+from cablestore.store.closed import ClosedStore, locked_folder
+from cablestore.views import CATALOG
+
+Run = Callable[..., tuple[int, str, str]]
+FIRST = "generation-000001"
+
+
+def rows(post: Post) -> list[Row]:
+    return [(b"!x!own!" + post.hash_hex, post.hash)]
+
+
+OWN = View("own", 1, (b"!x!own!",), "", types=frozenset({TEXT}), rows=rows)
+EXTENDED = CATALOG.extended([OWN])
+
+
+def keep_a_copy(path: Path) -> None:
+    """Keep the live generation, and have a copy of it take its place."""
+    with locked_folder(path) as folder:
+        copy = path.with_name("copy")
+        shutil.copytree(folder.database_path, copy)
+        folder.activate(folder.adopt(copy), keep=True)
+
+
+def only_the_kept_one(path: Path) -> None:
+    CableStore.open(path, catalog=EXTENDED).close()
+    keep_a_copy(path)
+    CableStore.rebuild_closed(path, drop_views=frozenset({"own"}))
+    with CableStore.open(path) as store:
+        store.ingest(raws(ANN.text("default", "later")))
+
+
+def only_the_live_one(path: Path) -> None:
+    CableStore.open(path).close()
+    keep_a_copy(path)
+    CableStore.rebuild_closed(path, catalog=EXTENDED)
+    with CableStore.open(path, catalog=EXTENDED) as store:
+        store.ingest(raws(ANN.text("default", "later")))
+
+
+def both(path: Path) -> None:
+    with CableStore.open(path, catalog=EXTENDED) as store:
+        store.ingest(raws(ANN.text("default", "before")))
+    keep_a_copy(path)
+    with CableStore.open(path, catalog=EXTENDED) as store:
+        store.ingest(raws(ANN.text("default", "later")))
+
+
+def test_local_only_posts_come_along_whose_key_is_not_in_the_folder(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    CableStore.open(path, identity=ANN.identity).close()
+    keep_a_copy(path)
+    with CableStore.open(path, identity=ANN.identity) as store:
+        written = store.write(Block("spam", LOCAL_ONLY, (BOB.key,), 0, 0))
+    assert not (path / IDENTITY_FILE).exists()
+    with pytest.raises(IdentityError, match="no identity to decrypt them"):
+        ClosedStore(path).roll_back(FIRST)
+    assert ClosedStore(path, identity=ANN.identity).roll_back(FIRST).arrived_since == 1
+    with CableStore.open(path, identity=ANN.identity) as store:
+        assert store.post(written.hash) == written
+        assert store.check().is_clean
+
+
+def content_of(path: Path) -> Iterator[object]:
+    """Yield the header, and every row of every generation."""
+    yield (path / "STORE").read_bytes()
+    for generation in sorted(path.glob("generation-*")):
+        database = LevelDB(generation)
+        with database.snapshot() as state:
+            yield generation.name, list(state.scan(b"", b"\xff"))
+        database.close()
+
+
+@pytest.mark.parametrize("have", [only_the_kept_one, only_the_live_one, both])
+def test_a_generation_with_a_view_that_is_not_installed_is_refused(
+    have: Callable[[Path], None], tmp_path: Path, run: Run
+) -> None:
+    path = tmp_path / "store"
+    have(path)
+    names = {entry.name for entry in path.iterdir()}
+    before = list(content_of(path))
+    status, said, told = run("generations", "--back-to", FIRST, "-s", path)
+    assert (status, said) == (2, "")
+    assert f"{path} has views that are not installed: own 1. Install the package" in re.sub(r"\s+", " ", told)
+    with pytest.raises(MissingViewError, match="own 1"):
+        ClosedStore(path).roll_back(FIRST)
+    assert list(content_of(path)) == before
+    assert {entry.name for entry in path.iterdir()} == names
+
+
+@pytest.mark.parametrize("have", [only_the_kept_one, both])
+def test_with_the_view_it_is_made_live_and_has_its_rows_of_later_posts(
+    have: Callable[[Path], None], tmp_path: Path
+) -> None:
+    path = tmp_path / "store"
+    have(path)
+    assert ClosedStore(path, catalog=EXTENDED).roll_back(FIRST).arrived_since == 1
+    with CableStore.open(path, catalog=EXTENDED) as store:
+        of_posts = [post.hash for post in store.posts_by(ANN.key)]
+        assert len(of_posts) == (2 if have is both else 1)
+        assert sorted(value for key, value in store.dump() if key.startswith(b"!x!own!")) == sorted(of_posts)
+        assert store.check().is_clean
