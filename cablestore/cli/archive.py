@@ -43,7 +43,10 @@ class _ArchiveGroup(click.Group):
 
 @click.group(cls=_ArchiveGroup)
 def archive() -> None:
-    """Create, seed, fetch and import weekly archives of a community (pip install 'cablestore[archive]')."""
+    """Make, give and fetch weekly archives of a community.
+
+    Archives need an extra: pip install 'cablestore[archive]'.
+    """
 
 
 offered_later(_commands)

@@ -32,7 +32,7 @@ from cablestore.cli.archive_options import (
 )
 from cablestore.cli.archive_run import seeding_now
 from cablestore.cli.options import json_option, with_store
-from cablestore.cli.output import Output, when
+from cablestore.cli.output import Output
 from cablestore.cli.remote import offered
 from cablestore.cli.values import duration
 from cablestore.errors import ArchiveError
@@ -196,7 +196,7 @@ def status(store: CableStore, out: Output, folder: Path, control: str, cabal_key
     fields: dict[str, Any] = {
         "link": link_text(announced[1].link) if announced else None,
         "announced_ms": announced[0] if announced else None,
-        "announced": when(announced[0]) if announced else None,
+        "announced": out.when(announced[0]) if announced else None,
         "is_control": store.identity.public_key == control_key,
         "imported": len(imported),
     }

@@ -10,54 +10,58 @@ from typing import Any, Final
 
 import click
 
-_MODULES: Final = {
-    "write": {
-        "init": "Create a new store, or show an existing one.",
-        "identity": "Show your public key and name, or export the secret key.",
-        "post": "Post TEXT, or the text on standard input, to CHANNEL.",
-        "topic": "Set the topic of CHANNEL to TEXT, or clear it without TEXT.",
-        "join": "Join CHANNEL.",
-        "leave": "Leave CHANNEL.",
-        "name": "Change your name to NAME.",
-        "delete": "Delete posts of your own, named by their hashes or the first digits of these.",
+from cablestore.cli.sections import write_sections
+
+_SECTIONS: Final = {
+    "Write": {
+        "init": ("write", "Create a new store, or show an existing one."),
+        "identity": ("write", "Show your public key and name, or export the secret key."),
+        "keygen": ("write", "Write a new secret key to a file."),
+        "name": ("write", "Change your name to NAME."),
+        "join": ("write", "Join CHANNEL."),
+        "leave": ("write", "Leave CHANNEL."),
+        "post": ("write", "Post TEXT, or the text on standard input, to CHANNEL."),
+        "topic": ("write", "Set the topic of CHANNEL to TEXT."),
+        "delete": ("write", "Delete posts of your own."),
     },
-    "read": {
-        "log": "Show the messages of CHANNEL, the newest last.",
-        "channels": "List the channels.",
-        "users": "List all users who wrote, or the members of a channel.",
-        "show": "Show a post.",
-        "stats": "Show counts, the size of each view, and how many posts each period has.",
+    "Read": {
+        "log": ("read", "Show the messages of CHANNEL, the newest last."),
+        "channels": ("read", "List the channels."),
+        "users": ("read", "List all users who wrote, or the members of a channel."),
+        "show": ("read", "Show a post, or who deleted it."),
+        "stats": ("read", "Show counts, sizes of views, and posts of each period."),
     },
-    "serve": {
-        "serve": "Run a peer until SIGTERM or Ctrl-C: answer other peers and follow channels.",
-        "sync": "Fetch once what a peer has and this store lacks.",
+    "Peers": {
+        "serve": ("serve", "Run a peer until SIGTERM or Ctrl-C."),
+        "sync": ("serve", "Fetch once what a peer has and this store lacks."),
+        "reconcile": ("reconcile", "Exchange once with a store what either lacks."),
     },
-    "reconcile": {"reconcile": "Exchange once with another store the posts that either lacks."},
-    "maintain": {
-        "check": "Compare every row with the posts that it comes from.",
-        "rebuild": "Rebuild every view from the posts.",
-        "dump": "Print every row, to compare stores.",
-        "prune": "Discard posts from this store only, to save space.",
-        "compact": "Rewrite the database to take the least space.",
+    "Maintain": {
+        "check": ("maintain", "Compare every row with the posts that it comes from."),
+        "rebuild": ("maintain", "Rebuild every view from the posts."),
+        "reindex": ("reindex", "Rebuild all views on Spark from exports and archives."),
+        "generations": ("reindex", "List the databases of the store, or go back to one."),
+        "prune": ("maintain", "Discard posts from this store only, to save space."),
+        "compact": ("maintain", "Rewrite the database to take the least space."),
+        "dump": ("maintain", "Print every row, to compare stores."),
     },
-    "import_irc": {"import-irc": "Import IRC logs: files, folders, compressed files, or tar and zip archives."},
-    "export": {
-        "export": "Export the store's posts and deletions to a new folder, for other stores.",
-        "import": "Import exports into the store.",
-        "verify-export": "Verify every byte of an export.",
+    "Move": {
+        "export": ("export", "Export the posts to a new folder, for other stores."),
+        "import": ("export", "Import exports into the store."),
+        "verify-export": ("export", "Verify every byte of an export."),
+        "import-irc": ("import_irc", "Import IRC logs: files, folders, tar and zip archives."),
     },
-    "sds": {"sds": "Inspect causal logs, which keep the messages of a channel in the same order for all members."},
-    "archive": {
-        "archive": "Create, seed, fetch and import weekly archives of a community (pip install 'cablestore[archive]').",
+    "Communities": {
+        "archive": ("archive", "Make, give and fetch weekly archives of a community."),
+        "sds": ("sds", "Inspect causal logs, which order messages by cause."),
     },
-    "reindex": {
-        "reindex": "Rebuild all views on Spark from exports and history archives.",
-        "generations": "List the databases of the store: the live one, and those that reindexing kept to go back to.",
+    "Learn": {
+        "demo": ("demo", "Demonstrate every main feature on a conversation."),
+        "completion": ("completion", "Print a shell's script that completes commands."),
     },
-    "demo": {"demo": "Demonstrate every main feature on a conversation."},
 }
-"""Commands of each module and the first sentences of their help, from which `cablestore --help` makes its list."""
-_MODULE_OF: Final = {name: module for module, commands in _MODULES.items() for name in commands}
+"""Commands by what they are for: the module of each and the first sentence of its help. `cablestore --help` lists them."""
+_MODULE_OF: Final = {name: module for commands in _SECTIONS.values() for name, (module, _) in commands.items()}
 
 
 class LazyGroup(click.Group):
@@ -65,8 +69,8 @@ class LazyGroup(click.Group):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        for commands in _MODULES.values():
-            for name, summary in commands.items():
+        for commands in _SECTIONS.values():
+            for name, (_, summary) in commands.items():
                 self.add_command(click.Command(name, help=summary))
 
     def resolve_command(
@@ -75,6 +79,17 @@ class LazyGroup(click.Group):
         """Return the command that the arguments name, loaded."""
         name, _, rest = super().resolve_command(ctx, args)
         return name, None if name is None else load_command(name), rest
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, section by section."""
+        del ctx
+        write_sections(
+            formatter,
+            {
+                title: [(name, summary) for name, (_, summary) in commands.items()]
+                for title, commands in _SECTIONS.items()
+            },
+        )
 
 
 def load_command(name: str) -> click.Command:

@@ -67,10 +67,15 @@ class ControlRequest:
     """Colour system of the terminal: standard, 256, truecolor. None: neither colours nor bold."""
     no_colours: bool = False
     """Bold but no colours, as NO_COLOR asks."""
+    zone: str | None = None
+    """Name of the time zone for times on the terminal. None: that of the machine."""
 
     def encode(self) -> bytes:
         """Return the line to send."""
-        return json.dumps(asdict(self)).encode("ascii") + b"\n"
+        fields = asdict(self)
+        if self.zone is None:
+            del fields["zone"]  # which 0.8 does not know
+        return json.dumps(fields).encode("ascii") + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Self:
@@ -96,6 +101,7 @@ class ControlRequest:
             "terminal": isinstance(self.terminal, bool),
             "colours": self.colours in _COLOURS,
             "no_colours": isinstance(self.no_colours, bool),
+            "zone": self.zone is None or isinstance(self.zone, str),
         }
 
 

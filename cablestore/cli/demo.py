@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from cablestore.cli.import_irc import run_import, tell_import
-from cablestore.cli.output import Output, safe, size, when
+from cablestore.cli.output import Output, safe, size
 from cablestore.cli.read import histogram
 from cablestore.cli.reindex import tell_reindexed
 from cablestore.cli.stores import open_store
@@ -85,7 +85,7 @@ class _Demo:
     def _messages(self) -> str:
         page = self.store.messages(self._channel, 8).messages
         for message in reversed(page):
-            self.out.say(f"{when(message.timestamp_ms)}  {safe(message.name)}: {safe(message.text)}")
+            self.out.say(f"{self.out.when(message.timestamp_ms)}  {safe(message.name)}: {safe(message.text)}")
         return f"a page of {len(page)}"
 
     def _delete(self) -> str:

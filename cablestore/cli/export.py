@@ -36,9 +36,9 @@ def export(
     start_ms: int | None,
     end_ms: int | None,
 ) -> None:
-    """Export the store's posts and deletions to a new folder, for other stores.
+    """Export the posts to a new folder, for other stores.
 
-    Local-only posts are not exported. Views may be outdated, unless an option chooses posts. After an interruption the
+    Deletions are exported too. Local-only posts are not exported. Views may be outdated, unless an option chooses posts. After an interruption the
     same command continues where it ended; with a duration like 90d it starts from scratch.
     """
     filters = Filters(frozenset(channels), frozenset(authors), start_ms, end_ms)

@@ -51,10 +51,10 @@ def import_irc(
     day: datetime | None,
     zone: tzinfo,
 ) -> None:
-    """Import IRC logs: files, folders, compressed files, or tar and zip archives.
+    """Import IRC logs: files, folders, tar and zip archives.
 
-    Logs of any client that docs/how-to/import-logs.md names are understood. Give all logs of a channel at once. A second
-    run adds nothing.
+    Files may be compressed. Logs of any client that docs/how-to/import-logs.md names are understood. Give all logs of a
+    channel at once. A second run adds nothing.
     """
     with open_store(path) as store:
         logs = find_logs(files, channel=channel, day=_day(day), zone=zone)

@@ -82,8 +82,11 @@ def strict(command: click.Command) -> click.Command:
     return command
 
 
-def full_hash(store: CableStore, text: str) -> bytes:
-    """Return the hash that `text` names: all 64 hex digits, or the first few (at least 4) of a post in the store."""
+def full_hash(store: CableStore, text: str, *, with_deleted: bool = False) -> bytes:
+    """Return the hash that `text` names: all 64 hex digits, or the first few (at least 4) of a post in the store.
+
+    With `with_deleted`, a post that was deleted counts too.
+    """
     if len(text) == 64:
         return parse_hex(text, "a hash")
     prefix = text.lower()
@@ -91,7 +94,7 @@ def full_hash(store: CableStore, text: str) -> bytes:
         raise click.UsageError(
             f"{text!r} is not a hash: write 64 hex digits, or at least the first 4 of a post that is here"
         )
-    found = store.hashes_starting(prefix, 2)
+    found = store.hashes_starting(prefix, 2, with_deleted=with_deleted)
     if len(found) == 1:
         return found[0]
     raise click.UsageError(

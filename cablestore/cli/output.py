@@ -6,8 +6,9 @@ import json
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from cablestore.cli.terminal import (
     BarColumn,
@@ -33,9 +34,15 @@ _WIDTH_OF_FILES = 160
 class Output:
     """Printer for a person, or of one JSON value per line, or of nothing."""
 
-    def __init__(self, *, as_json: bool, quiet: bool = False, console: Console | None = None) -> None:
-        """Print to standard output, or to `console` if given. Notes go to standard error."""
+    def __init__(
+        self, *, as_json: bool, quiet: bool = False, console: Console | None = None, zone: tzinfo | None = None
+    ) -> None:
+        """Print to standard output, or to `console` if given. Notes go to standard error.
+
+        Times are those of `zone`, by default the machine's time zone.
+        """
         self.as_json = as_json
+        self.zone = zone
         self.console = console or Console(highlight=False, soft_wrap=True, quiet=quiet)
         self.notes = Console(stderr=True, highlight=False, quiet=quiet)
         if console is None and not self.console.is_terminal:
@@ -77,6 +84,11 @@ class Output:
         for row in found:
             table.add_row(*(_cell(row[name]) for name in columns))
         self.console.print(table)
+
+    def when(self, timestamp_ms: int, form: str = "%Y-%m-%d %H:%M") -> str:
+        """Return a time as text for a person."""
+        moment = local_time(timestamp_ms, self.zone)
+        return f"{timestamp_ms} ms" if moment is None else moment.strftime(form)
 
     @contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
@@ -133,12 +145,20 @@ def colour_of(public_key: bytes) -> str:
     return _COLOURS[public_key[0] % len(_COLOURS)]
 
 
-def when(timestamp_ms: int, form: str = "%Y-%m-%d %H:%M") -> str:
-    """Return a time as text for a person, in the local time zone."""
+def zone_named(name: str | None) -> tzinfo | None:
+    """Return a time zone by its name, as in $TZ. Return None without a name, or if the machine does not know it."""
     try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone().strftime(form)
+        return ZoneInfo(name.removeprefix(":")) if name else None
+    except (LookupError, ValueError, OSError):
+        return None
+
+
+def local_time(timestamp_ms: int, zone: tzinfo | None = None) -> datetime | None:
+    """Return a time in a time zone, by default the machine's. Return None if it is past the last year of the calendar."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone(zone)
     except (ValueError, OverflowError, OSError):
-        return f"{timestamp_ms} ms"
+        return None
 
 
 def size(size_bytes: float) -> str:

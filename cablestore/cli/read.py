@@ -12,16 +12,18 @@ from typing import Any, Final
 
 import click
 
+from cablestore.cli.channel_argument import channel_argument, complete_channel
+from cablestore.cli.messages import MessagePrinter
 from cablestore.cli.options import common_options, full_hash, with_store
-from cablestore.cli.output import Output, colour_of, safe, size, when
+from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import forward, offered
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.terminal import Text
 from cablestore.cli.values import Moment
 from cablestore.errors import StoreLockedError
 from cablestore.index.arrival_log import EventKind, next_sequence
-from cablestore.protocol.body import TEXT
-from cablestore.store.queries import Event, Message
+from cablestore.protocol.body import TEXT, TYPE_NAMES
+from cablestore.store.queries import Event
 from cablestore.store.store import CableStore
 
 _POLL_S: Final = 1.0
@@ -35,19 +37,20 @@ _BAR_WIDTH: Final = 50
 
 def _serve_log(store: CableStore, out: Output, *, follow: bool, **chosen: Any) -> None:
     """Run `log` in the process that has the store open."""
-    channel, after = _show_log(store, out, **chosen)
+    printer = MessagePrinter(out)
+    channel, after = _show_log(store, printer, **chosen)
     while follow and out.is_wanted():
         # A closed store has no next events, and raises if asked for them.
         for event in store.next_events(after, _LOOK_S) or store.events(after):
             after = event.sequence
-            _show_event(store, out, channel, event)
+            _show_event(store, printer, channel, event)
 
 
 @offered(_serve_log)
 @click.command()
-@click.argument("channel")
+@channel_argument
 @click.option("-n", "--number", type=click.IntRange(1, 1000), default=50, show_default=True, help="Number of messages.")
-@click.option("--since", type=Moment(), help="Only messages since this time: 2024-01-31, or 12h for 12 hours ago.")
+@click.option("--since", type=Moment(), help="Only messages since this time: 2024-01-31, today, 12h.")
 @click.option("--until", type=Moment(), help="Only messages before this time.")
 @click.option("--oldest", is_flag=True, help="Show the oldest messages instead of the newest.")
 @click.option("--causal", is_flag=True, help="Order by links between posts instead of by time.")
@@ -55,15 +58,19 @@ def _serve_log(store: CableStore, out: Output, *, follow: bool, **chosen: Any) -
 @click.option("--after", type=click.IntRange(0), hidden=True, help="Only what was stored after this sequence number.")
 @common_options
 def log(path: Path, out: Output, follow: bool, **chosen: Any) -> int | None:
-    """Show the messages of CHANNEL, the newest last."""
+    """Show the messages of CHANNEL, the newest last.
+
+    On a terminal, messages are listed by day. In a file or a pipe, each has one line with its date.
+    """
+    printer = MessagePrinter(out)
     with open_to_read(path) as store:
-        channel, after = _show_log(store, out, **chosen)
-    return _follow(path, out, channel, after, chosen) if follow else None
+        channel, after = _show_log(store, printer, **chosen)
+    return _follow(path, printer, channel, after, chosen) if follow else None
 
 
 def _show_log(
     store: CableStore,
-    out: Output,
+    printer: MessagePrinter,
     *,
     channel: str,
     number: int,
@@ -84,14 +91,13 @@ def _show_log(
             page = state.messages(channel, number, newest_first=not oldest, start_ms=since or 0, end_ms=until)
             messages = page.messages if oldest else page.messages[::-1]
         last_sequence = next_sequence(state.reader) - 1
-    for message in messages:
-        _show_message(out, message)
+    printer.show(messages)
     if not messages:
-        out.note(f"no messages in {safe(channel)}")
+        printer.out.note(f"no messages in {safe(channel)}")
     return channel, last_sequence
 
 
-def _follow(path: Path, out: Output, channel: str, after: int, chosen: dict[str, Any]) -> int:
+def _follow(path: Path, printer: MessagePrinter, channel: str, after: int, chosen: dict[str, Any]) -> int:
     """Print new messages. The store is opened only after a change, so that others can write to it in between."""
     seen = _changed_at(path)
     for poll in count(1):
@@ -102,10 +108,10 @@ def _follow(path: Path, out: Output, channel: str, after: int, chosen: dict[str,
             with open_to_read(path) as store:
                 for event in store.subscribe(after, timeout_s=0):
                     after = event.sequence
-                    _show_event(store, out, channel, event)
+                    _show_event(store, printer, channel, event)
         except StoreLockedError:
             # The other process either ends soon, or it stays and can follow the channel for us.
-            status = forward(path, "log", {**chosen, "follow": True, "after": after}, out)
+            status = forward(path, "log", {**chosen, "follow": True, "after": after}, printer.out)
             if status is not None:
                 return status
             continue
@@ -113,36 +119,15 @@ def _follow(path: Path, out: Output, channel: str, after: int, chosen: dict[str,
     raise AssertionError
 
 
-def _show_event(store: CableStore, out: Output, channel: str, event: Event) -> None:
+def _show_event(store: CableStore, printer: MessagePrinter, channel: str, event: Event) -> None:
     post = event.post
     if event.kind is EventKind.ACCEPTED and post and post.channel == channel and post.type == TEXT:
-        _show_message(out, store.resolve(post))
+        printer.show([store.resolve(post)])
 
 
 def _changed_at(path: Path) -> float:
     """Return the time of the last write to the store's database."""
     return max((file.stat().st_mtime for file in path.glob("generation-*/*")), default=0)
-
-
-def _show_message(out: Output, message: Message) -> None:
-    line = Text(when(message.timestamp_ms), style="dim")
-    line.append(f"  {safe(message.name)[:20]}", style=colour_of(message.author))
-    line.append(f"  {safe(message.text)}", style="default not dim")
-    line.append(f"  {message.hash.hex()[:8]}", style="dim")
-    out.say(line, **message_fields(message))
-
-
-def message_fields(message: Message) -> dict[str, Any]:
-    """Return the fields of a message for JSON."""
-    return {
-        "hash": message.hash.hex(),
-        "channel": message.channel,
-        "author": message.author.hex(),
-        "name": message.name,
-        "timestamp_ms": message.timestamp_ms,
-        "text": message.text,
-        "links": [link.hex() for link in message.links],
-    }
 
 
 @offered()
@@ -167,7 +152,7 @@ def channels(store: CableStore, out: Output) -> None:
 
 @offered()
 @click.command()
-@click.option("--channel", help="Only members of this channel.")
+@click.option("--channel", shell_complete=complete_channel, help="Only members of this channel.")
 @with_store
 def users(store: CableStore, out: Output, channel: str | None) -> None:
     """List all users who wrote, or the members of a channel."""
@@ -180,8 +165,8 @@ def users(store: CableStore, out: Output, channel: str | None) -> None:
 @click.argument("digest", metavar="HASH")
 @with_store
 def show(store: CableStore, out: Output, digest: str) -> None:
-    """Show a post. HASH is its 64 hex digits or the first few of them."""
-    found = full_hash(store, digest)
+    """Show a post, or who deleted it. HASH is its 64 hex digits or the first few of them."""
+    found = full_hash(store, digest, with_deleted=True)
     fields: dict[str, Any] = {"hash": found.hex()}
     post = store.post(found)
     stone = store.deletion(found)
@@ -190,7 +175,7 @@ def show(store: CableStore, out: Output, digest: str) -> None:
             "type": post.type_name,
             "author": post.author.hex(),
             "name": store.user(post.author).name,
-            "time": when(post.timestamp_ms),
+            "time": out.when(post.timestamp_ms),
             "timestamp_ms": post.timestamp_ms,
             "size_bytes": len(post.raw),
             "says": str(post.body),
@@ -198,9 +183,14 @@ def show(store: CableStore, out: Output, digest: str) -> None:
         }
     elif stone is not None and stone.skeleton is not None:
         fields |= {
-            "deleted_by": stone.deleted_by.hex(),
+            "type": TYPE_NAMES[stone.skeleton.type],
             "author": stone.author.hex(),
-            "deleted": when(stone.deleted_at_ms),
+            "name": store.user(stone.author).name,
+            "time": out.when(stone.skeleton.timestamp_ms),
+            "timestamp_ms": stone.skeleton.timestamp_ms,
+            "deleted": out.when(stone.deleted_at_ms),
+            "deleted_at_ms": stone.deleted_at_ms,
+            "deleted_by": stone.deleted_by.hex(),
         }
     else:
         raise click.UsageError(f"there is no post {found.hex()} here")
@@ -208,6 +198,8 @@ def show(store: CableStore, out: Output, digest: str) -> None:
     if out.as_json:
         out.say("", **fields, raw=post.raw.hex() if post else None)
     else:
+        if post is None and stone is not None:
+            out.say(f"deleted by {safe(fields['name'])}, its author, at {fields['deleted']}\n")
         rows = ({"field": key, "value": ", ".join(v) if isinstance(v, list) else str(v)} for key, v in fields.items())
         out.table(("field", "value"), rows)
 
@@ -216,7 +208,7 @@ def show(store: CableStore, out: Output, digest: str) -> None:
 @click.command()
 @with_store
 def stats(store: CableStore, out: Output) -> None:
-    """Show counts, the size of each view, and how many posts each period has."""
+    """Show counts, sizes of views, and posts of each period."""
     found = store.stats()
     disk = found.disk_size_bytes
     if out.as_json:

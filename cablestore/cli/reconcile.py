@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from cablestore.cli.options import common_options
-from cablestore.cli.output import Output, size, when
+from cablestore.cli.output import Output, size
 from cablestore.cli.serve_options import AddressType, peer_options, settings_of
 from cablestore.cli.service import run_on_loop
 from cablestore.cli.stores import open_store
@@ -38,9 +38,9 @@ def reconcile(
     create: bool,
     **chosen: Any,
 ) -> int:
-    """Exchange once with another store the posts that either lacks.
+    """Exchange once with a store what either lacks.
 
-    The cost depends on the difference of the stores, not on their sizes. Exit status 1 if an audit finds a difference.
+    The other store is a peer's. The cost depends on the difference of the stores, not on their sizes. Exit status 1 if an audit finds a difference.
     Options can also be set in the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so on.
     """
     settings = replace(settings_of(chosen), reconciles=True)
@@ -77,7 +77,7 @@ def _tell(out: Output, report: ReconcileReport) -> None:
 
 def _tell_audit(out: Output, report: ReconcileReport) -> int:
     for from_ms, until_ms in report.differing_ms:
-        out.say(f"✗ from {when(from_ms)} to {when(until_ms)}", from_ms=from_ms, until_ms=until_ms)
+        out.say(f"✗ from {out.when(from_ms)} to {out.when(until_ms)}", from_ms=from_ms, until_ms=until_ms)
     found = f"{report.here_only:,} posts are only here, {report.there_only:,} only there"
     if report.is_by_design:
         verdict = "posts of the times above were crafted so that no reconciliation finds their difference"

@@ -90,7 +90,7 @@ _spark_options = all_of(
 @json_option
 @_spark_options
 def reindex(exports: tuple[Path, ...], as_json: bool, **chosen: Any) -> int:
-    """Rebuild all views on Spark from exports and history archives.
+    """Rebuild all views on Spark from exports and archives.
 
     The store gets the union of all posts in them that nobody deleted: archives add posts and remove none. Duplicates,
     deletions across exports and posts to leave out are resolved. The new database is checked and then replaces the old
@@ -249,7 +249,9 @@ def tell_counts(out: Output, derived: DerivedRows) -> None:
 def generations(
     path: Path, out: Output, back_to: str | None, removed: str | None, recovered: str | None, dialect: str | None
 ) -> int:
-    """List the databases of the store: the live one, and those that reindexing kept to go back to.
+    """List the databases of the store, or go back to one.
+
+    They are the live one and those that reindexing kept.
 
     If the file STORE is lost, damaged, or names a missing database, --recover makes any of the databases live.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import click
 
 from cablestore.cli.commands import load_all
 from cablestore.cli.control_socket import MAX_WIDTH, ControlReply, ControlRequest, ControlServer, Param, ask, connect
-from cablestore.cli.output import Output
+from cablestore.cli.output import Output, zone_named
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.terminal import Console
 from cablestore.errors import CableStoreError, StorageError, StoreClosedError, StoreLockedError
@@ -98,6 +99,7 @@ def forward(
         terminal=console.is_terminal,
         colours=console.color_system,
         no_colours=console.no_color,
+        zone=os.environ.get("TZ") or None,
     )
     with connection:
         for kind, value in ask(connection, request):
@@ -226,7 +228,7 @@ class _RemoteOutput(Output):
             color_system=cast(Literal["standard", "256", "truecolor"] | None, request.colours),
             no_color=request.no_colours,
         )
-        super().__init__(as_json=request.json, console=console)
+        super().__init__(as_json=request.json, console=console, zone=zone_named(request.zone))
         self._reply = reply
 
     def note(self, text: str) -> None:

@@ -6,13 +6,14 @@ They import `cablestore.sds` when they run, because other commands start without
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from cablestore.cli.options import common_options
-from cablestore.cli.output import Output, size, when
+from cablestore.cli.output import Output, size
 from cablestore.cli.remote import offered
 from cablestore.errors import NotAStoreError
 from cablestore.index.folder import CAUSAL_LOGS, peek
@@ -37,7 +38,10 @@ _COLUMNS: Final = (
 
 @click.group()
 def sds() -> None:
-    """Inspect causal logs, which keep the messages of a channel in the same order for all members."""
+    """Inspect causal logs, which order messages by cause.
+
+    All members of a channel have the same order.
+    """
 
 
 def _serve_status(store: CableStore, out: Output) -> None:
@@ -76,11 +80,11 @@ def _show(path: Path, out: Output) -> None:
 def _tell(found: list[ChannelStatus], out: Output) -> None:
     if not found:
         out.note("no channels")
-    out.table(_COLUMNS, map(asdict if out.as_json else _row, found))
+    out.table(_COLUMNS, map(asdict if out.as_json else partial(_row, out), found))
 
 
-def _row(found: ChannelStatus) -> dict[str, Any]:
-    lamport = when(found.lamport_ms, "%Y-%m-%d %H:%M:%S")  # to the second, so that it can be compared with a clock
+def _row(out: Output, found: ChannelStatus) -> dict[str, Any]:
+    lamport = out.when(found.lamport_ms, "%Y-%m-%d %H:%M:%S")  # to the second, so that it can be compared with a clock
     return {**asdict(found), "lamport": lamport, "on_disk": size(found.disk_size_bytes)}
 
 

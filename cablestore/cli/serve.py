@@ -18,6 +18,7 @@ from cablestore import __version__
 from cablestore.cli.options import common_options
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.remote import control
+from cablestore.cli.sections import SectionedCommand
 from cablestore.cli.serve_options import (
     PREFIX,
     AddressType,
@@ -39,6 +40,40 @@ _LOG: Final = logging.getLogger("cablestore.node")
 _OTHER_FILES: Final = 512
 """Files that a process has open besides connections of peers: LevelDB's tables, the control socket, scrapes of
 metrics."""
+
+
+_SECTIONS: Final = {
+    "Addresses": ("listen", "connect", "reconcile_listen", "reconcile_connect", "metrics"),
+    "Cabal and channels": (
+        "cabal_key",
+        "channels",
+        "window",
+        "follow",
+        "list_every",
+        "prologue",
+        "separate_static_key",
+    ),
+    "What peers get": ("relay", "spare_cable_js"),
+    "Reconciliation": (
+        "reconcile",
+        "reconcile_every",
+        "reconcile_window",
+        "reconcile_delay",
+        "reconcile_all_every",
+    ),
+    "Limits": (
+        "max_peers",
+        "max_peers_per_address",
+        "max_handshakes",
+        "max_handshakes_per_address",
+        "idle_timeout",
+        "max_queued_size",
+        "rows_per_s",
+        "rows_in_advance",
+    ),
+    "Output and logs": ("log_format", "log_level", "quiet", "as_json"),
+}
+"""Options of `serve` by what they are for."""
 
 
 class ServePlan(NamedTuple):
@@ -153,7 +188,7 @@ def _safe_on_terminals(_: Any, __: str, fields: structlog.typing.EventDict) -> s
 # --- commands -------------------------------------------------------------------------------------
 
 
-@click.command(context_settings={"auto_envvar_prefix": PREFIX})
+@click.command(cls=SectionedCommand, sections=_SECTIONS, context_settings={"auto_envvar_prefix": PREFIX})
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
@@ -206,7 +241,7 @@ def serve(
     create: bool,
     **chosen: Any,
 ) -> int:
-    """Run a peer until SIGTERM or Ctrl-C: answer other peers and follow channels.
+    """Run a peer until SIGTERM or Ctrl-C. It answers other peers and follows channels.
 
     Every option can also be set in the environment, as CABLESTORE_SERVE_LISTEN and so on, with spaces between several
     values, or in a file. Options override the environment, and the environment overrides the file.

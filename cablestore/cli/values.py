@@ -6,7 +6,7 @@ import errno
 import os
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from zoneinfo import ZoneInfo
@@ -27,6 +27,7 @@ _UNITS = {
     "w": timedelta(weeks=1),
     "y": timedelta(days=365),
 }
+_DAYS_AGO = {"today": 0, "yesterday": 1}
 _SHOWN_PATH = 100
 T = TypeVar("T")
 
@@ -104,7 +105,7 @@ class PlainText(click.types.StringParamType):
 
 
 class Moment(click.ParamType[int]):
-    """A point in time: a date, a date and time, or a duration before now (90d, 12h)."""
+    """A point in time: a date, a date and time, `today` or `yesterday` at midnight, or a duration before now (90d)."""
 
     name = "time"
 
@@ -112,16 +113,22 @@ class Moment(click.ParamType[int]):
         """Return milliseconds since 1970."""
         if isinstance(value, int):
             return max(0, value)  # it was converted already
-        match = _DURATION.fullmatch(str(value).strip())
+        text = str(value).strip()
+        match = _DURATION.fullmatch(text)
         try:
-            if match is not None:
+            if text in _DAYS_AGO:
+                day = datetime.now(UTC).astimezone().date() - timedelta(days=_DAYS_AGO[text])
+                moment = datetime.combine(day, time.min).astimezone()
+            elif match is not None:
                 moment = datetime.now(UTC) - int(match[1]) * _UNITS[match[2]]
             else:
                 moment = datetime.fromisoformat(str(value)).astimezone()
             return max(0, int(moment.timestamp() * 1000))
         except (ValueError, OverflowError):
             self.fail(
-                f"{value!r} is not a time: write 2024-01-31, 2024-01-31T12:00, or 90d for 90 days ago", param, ctx
+                f"{value!r} is not a time: write 2024-01-31, 2024-01-31T12:00, today, yesterday, or 90d for 90 days ago",
+                param,
+                ctx,
             )
 
 

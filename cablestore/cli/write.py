@@ -1,4 +1,4 @@
-"""Commands that write: init, identity, post, topic, join, leave, name, delete."""
+"""Commands that write: init, identity, keygen, post, topic, join, leave, name, delete."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Final
 
 import click
 
-from cablestore.cli.options import common_options, full_hash, with_store
+from cablestore.cli.channel_argument import channel_argument
+from cablestore.cli.options import common_options, full_hash, json_option, with_store
 from cablestore.cli.output import Output, safe
 from cablestore.cli.remote import offered
 from cablestore.cli.stores import open_store
 from cablestore.protocol.body import Text, Topic
+from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.protocol.post import Post
 from cablestore.store.key_file import load_identity, save_identity
@@ -25,8 +27,10 @@ def _absolute(_: click.Context, __: click.Parameter, path: Path | None) -> Path 
     return path.absolute() if path is not None else None
 
 
-def _or_standard_input(_: click.Context, __: click.Parameter, text: tuple[str, ...]) -> tuple[str, ...]:
+def _or_standard_input(ctx: click.Context, _: click.Parameter, text: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words, or the text on standard input. It is read here, even if another process has the store open."""
+    if ctx.resilient_parsing:  # a shell completes the command, it does not run it
+        return text
     return text if " ".join(text) else (sys.stdin.read().rstrip("\n"),)
 
 
@@ -84,9 +88,28 @@ def identity(store: CableStore, out: Output, target: Path | None) -> None:
     out.say(f"{public_key.hex()}  {safe(name)}", public_key=public_key.hex(), name=name)
 
 
+@click.command()
+@click.argument("target", metavar="FILE", type=click.Path(path_type=Path, allow_dash=True))
+@json_option
+def keygen(target: Path, as_json: bool) -> None:
+    """Write a new secret key to a file.
+
+    FILE is new and gets mode 0600; - prints the key. `cablestore init --import-key FILE` makes a store that writes with it.
+    """
+    out, made = Output(as_json=as_json), Identity.generate()
+    public_key = made.public_key.hex()
+    if str(target) == "-":
+        out.say(made.seed.hex(), secret_key=made.seed.hex(), public_key=public_key)
+        out.note(f"the public key is {public_key}")
+    else:
+        save_identity(made, target)
+        out.say(f"{public_key}  {target}", public_key=public_key, path=str(target))
+        out.note(f"the secret key is in {target}: anyone who has it can write as you")
+
+
 @offered()
 @click.command()
-@click.argument("channel")
+@channel_argument
 @click.argument("text", nargs=-1, callback=_or_standard_input)
 @with_store
 def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
@@ -96,17 +119,17 @@ def post(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) ->
 
 @offered()
 @click.command()
-@click.argument("channel")
+@channel_argument
 @click.argument("text", nargs=-1)
 @with_store
 def topic(store: CableStore, out: Output, channel: str, text: tuple[str, ...]) -> None:
-    """Set the topic of CHANNEL to TEXT, or clear it without TEXT. Joins the channel first if you are not in it."""
+    """Set the topic of CHANNEL to TEXT. Without TEXT, clears it. Joins the channel first if you are not in it."""
     _write(store, out, Topic(channel, " ".join(text)), "topic set" if text else "topic cleared")
 
 
 @offered()
 @click.command()
-@click.argument("channel")
+@channel_argument
 @with_store
 def join(store: CableStore, out: Output, channel: str) -> None:
     """Join CHANNEL."""
@@ -115,7 +138,7 @@ def join(store: CableStore, out: Output, channel: str) -> None:
 
 @offered()
 @click.command()
-@click.argument("channel")
+@channel_argument
 @with_store
 def leave(store: CableStore, out: Output, channel: str) -> None:
     """Leave CHANNEL."""
@@ -138,9 +161,9 @@ def name(store: CableStore, out: Output, name: str) -> None:
 @click.argument("hashes", nargs=-1, required=True)
 @with_store
 def delete(store: CableStore, out: Output, hashes: tuple[str, ...]) -> None:
-    """Delete posts of your own, named by their hashes or the first digits of these."""
+    """Delete posts of your own. HASHES are their 64 hex digits or the first few of them."""
     for deletion in store.delete([full_hash(store, text) for text in hashes]):
         _tell(out, deletion, "deleted")
 
 
-COMMANDS: Final = (init, identity, post, topic, join, leave, name, delete)
+COMMANDS: Final = (init, identity, keygen, post, topic, join, leave, name, delete)

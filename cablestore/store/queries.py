@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple, Self
 
 import blake3
@@ -19,7 +20,7 @@ from cablestore.index.database import Row, SnapshotSource
 from cablestore.index.engine import Engine
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, Size, decode_sizes
-from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, Reader, data_key
+from cablestore.index.reader import PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, data_key, decode_tombstone, hash_part
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TYPE_NAMES, Info, Text
 from cablestore.protocol.dialect import RESERVED_CHANNELS
@@ -106,11 +107,18 @@ class Queries(ABC):
         with self._reading() as reader:
             return reader.post(digest)
 
-    def hashes_starting(self, hex_digits: str, limit: int = 10) -> list[bytes]:
-        """Return up to `limit` hashes of stored posts that start with these hex digits, for abbreviated input."""
+    def hashes_starting(self, hex_digits: str, limit: int = 10, *, with_deleted: bool = False) -> list[bytes]:
+        """Return up to `limit` hashes of stored posts that start with these hex digits, for abbreviated input.
+
+        `with_deleted` adds those of posts that were deleted.
+        """
+        digits = hex_digits.encode("ascii", "replace")
         with self._reading() as reader:
-            rows = zip(range(limit), reader.prefix(data_key(hex_digits.encode("ascii", "replace"))), strict=False)
-            return [bytes.fromhex(key[len(DATA_PREFIX) :].decode()) for _, (key, _) in rows]
+            found = [bytes.fromhex(hash_part(row).decode()) for row in islice(reader.prefix(data_key(digits)), limit)]
+            if with_deleted:
+                stones = map(decode_tombstone, reader.prefix(TOMBSTONE_PREFIX + digits))
+                found += islice(dict.fromkeys(stone.target for stone in stones if stone.is_effective), limit)
+        return found[:limit]
 
     def deletion(self, digest: bytes) -> Tombstone | None:
         """Return the tombstone of a deleted post, None if there is none. Another store may be its only source."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import shutil
 import signal
 import stat
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 from folders import SUPPORT
+from terminal import on_a_terminal
 from waiting import LIMIT_S
 
 from cablestore import CableStore
@@ -178,28 +178,12 @@ def test_a_day_is_the_same_on_both_sides(folder: Path, tmp_path: Path) -> None:
         assert one.stats().posts == other.stats().posts
 
 
-def on_a_terminal(words: list[str], store: Path, **more: str) -> bytes:
-    """Return what a command prints on a terminal."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "cablestore", *words]
-    settings = environment(store) | {"TERM": "xterm-256color", "COLUMNS": "60"} | more
-    child = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=settings)
-    os.close(theirs)
-    found = b""
-    with suppress(OSError):  # how Linux says that nobody has the terminal open any more
-        while part := os.read(ours, 65536):
-            found += part
-    os.close(ours)
-    assert child.wait(LIMIT_S) == 0
-    return found
-
-
-@pytest.mark.parametrize("more", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+@pytest.mark.parametrize("more", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TZ": "Asia/Tokyo"}], ids=str)
 def test_a_terminal_shows_the_same_colours_and_columns(folder: Path, more: dict[str, str]) -> None:
     commands = [["log", "default"], ["channels"], ["log", "nowhere"]]
-    alone = [on_a_terminal(words, folder, **more) for words in commands]
+    alone = [on_a_terminal(words, folder, columns=60, **more) for words in commands]
     with holding(folder):
-        served = [on_a_terminal(words, folder, **more) for words in commands]
+        served = [on_a_terminal(words, folder, columns=60, **more) for words in commands]
     assert served == alone
     assert (b"\x1b[" in b"".join(served)) is (more.get("TERM") != "dumb")
 

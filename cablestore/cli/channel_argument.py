@@ -1,0 +1,36 @@
+"""The argument CHANNEL, which a shell completes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from cablestore.cli.commands import load_command
+from cablestore.cli.options import default_store
+from cablestore.cli.remote import told_by
+from cablestore.errors import CableStoreError
+
+_ONE_WORD: Final = re.compile(r"[\w.,:@%+=/-]+")
+"""Names that need no quotes in any shell."""
+
+
+def complete_channel(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the channels of the store whose names begin like this, for a shell that completes a word.
+
+    Names that a shell would not read as one word are left out. Nothing is found where the store cannot be read.
+    """
+    del param
+    load_command("channels")
+    try:
+        found = told_by(Path(ctx.params.get("path") or default_store()), "channels")
+    except (CableStoreError, OSError):
+        return []
+    names = (str(channel["channel"]) for channel in found)
+    return [CompletionItem(name) for name in names if name.startswith(incomplete) and _ONE_WORD.fullmatch(name)]
+
+
+channel_argument = click.argument("channel", shell_complete=complete_channel)

@@ -1,0 +1,42 @@
+"""The command `completion`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+from click.shell_completion import get_completion_class
+
+from cablestore.cli.options import json_option
+from cablestore.cli.output import Output
+
+_PROGRAM: Final = "cablestore"
+_VARIABLE: Final = f"_{_PROGRAM.upper()}_COMPLETE"
+"""Environment variable by which a shell asks for completions."""
+
+
+_LINES: Final = """\b
+Put one of these lines into the shell's configuration:
+  bash: eval "$(cablestore completion bash)"    in ~/.bashrc
+  zsh:  eval "$(cablestore completion zsh)"     in ~/.zshrc
+  fish: cablestore completion fish | source     in ~/.config/fish/config.fish
+"""
+
+
+@click.command(epilog=_LINES)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@json_option
+@click.pass_context
+def completion(ctx: click.Context, shell: str, as_json: bool) -> None:
+    """Print a shell's script that completes commands.
+
+    It completes options and names of channels too.
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"click knows no completion for {shell}")
+    script = kind(ctx.find_root().command, {}, _PROGRAM, _VARIABLE).source()
+    Output(as_json=as_json).say(script, shell=shell, script=script)
+
+
+COMMANDS: Final = (completion,)

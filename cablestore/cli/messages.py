@@ -1,0 +1,78 @@
+"""Messages of a channel as `log` prints them: by day on a terminal, a line each in a file, or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from cablestore.cli.output import Output, colour_of, local_time, safe
+from cablestore.cli.terminal import Table, Text, cell_len
+from cablestore.store.queries import Message
+
+_NAME_CHARACTERS: Final = 20
+_HASH_DIGITS: Final = 8
+
+
+class MessagePrinter:
+    """Printer of messages in order. It remembers the day and the width of names from one call to the next."""
+
+    def __init__(self, out: Output) -> None:
+        self.out: Final = out
+        self._day = ""
+        self._name_width = 0
+
+    def show(self, messages: Sequence[Message]) -> None:
+        """Print messages after those of earlier calls."""
+        if self.out.as_json or not self.out.console.is_terminal:
+            for message in messages:
+                self.out.say(self._line(message), **message_fields(message))
+            return
+        self._name_width = max(self._name_width, *(cell_len(_name(message)) for message in messages), 0)
+        for message in messages:
+            self._show_day(message.timestamp_ms)
+            self.out.console.print(self._row(message), soft_wrap=False)
+
+    def _line(self, message: Message) -> str:
+        when, digest = self.out.when(message.timestamp_ms), message.hash.hex()[:_HASH_DIGITS]
+        return f"{when}  {_name(message)}  {safe(message.text)}  {digest}"
+
+    def _show_day(self, timestamp_ms: int) -> None:
+        """Print a heading if the message is of another day than the one before."""
+        moment = local_time(timestamp_ms, self.out.zone)
+        day = "after the year 9999" if moment is None else f"{moment:%A} {moment.day} {moment:%B %Y}"
+        if day != self._day:
+            self._day = day
+            self.out.console.rule(Text(day), align="left", style="dim")
+
+    def _row(self, message: Message) -> Table:
+        """Return a line of the message: time, name, text, hash. Further lines of the text begin below its first."""
+        row = Table.grid(padding=(0, 1), expand=True)
+        row.add_column(no_wrap=True, style="dim")
+        row.add_column(no_wrap=True, justify="right", width=self._name_width)
+        row.add_column(ratio=1, overflow="fold")
+        row.add_column(no_wrap=True, style="dim")
+        moment = local_time(message.timestamp_ms, self.out.zone)
+        row.add_row(
+            Text("--:--" if moment is None else f"{moment:%H:%M}"),
+            Text(_name(message), style=colour_of(message.author)),
+            Text("\n".join(map(safe, message.text.split("\n")))),
+            Text(message.hash.hex()[:_HASH_DIGITS]),
+        )
+        return row
+
+
+def _name(message: Message) -> str:
+    return safe(message.name)[:_NAME_CHARACTERS]
+
+
+def message_fields(message: Message) -> dict[str, Any]:
+    """Return the fields of a message for JSON."""
+    return {
+        "hash": message.hash.hex(),
+        "channel": message.channel,
+        "author": message.author.hex(),
+        "name": message.name,
+        "timestamp_ms": message.timestamp_ms,
+        "text": message.text,
+        "links": [link.hex() for link in message.links],
+    }

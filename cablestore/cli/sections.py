@@ -1,0 +1,43 @@
+"""Sections of help texts: commands and options listed by what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import click
+
+OTHER_OPTIONS: Final = "Options"
+"""Title of the options that no section names."""
+
+
+class SectionedCommand(click.Command):
+    """Command whose help lists options in sections."""
+
+    def __init__(self, *args: Any, sections: Mapping[str, Iterable[str]], **settings: Any) -> None:
+        """`sections` has titles, and the names of the options below each. All others come last, as "Options"."""
+        super().__init__(*args, **settings)
+        self._section_of: Final = {name: title for title, names in sections.items() for name in names}
+        self._titles: Final = (*sections, OTHER_OPTIONS)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, section by section."""
+        records: dict[str, list[tuple[str, str]]] = {title: [] for title in self._titles}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                records[self._section_of.get(param.name or "", OTHER_OPTIONS)].append(record)
+        write_sections(formatter, records)
+
+
+def write_sections(formatter: click.HelpFormatter, records: Mapping[str, list[tuple[str, str]]]) -> None:
+    """Write lists of terms and their meanings, each with a title, the meanings of all aligned."""
+    column = max((len(term) for rows in records.values() for term, _ in rows if len(term) <= _WIDEST_TERM), default=0)
+    for title, rows in records.items():
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl([(term.ljust(min(column, _WIDEST_TERM)), meaning) for term, meaning in rows])
+
+
+_WIDEST_TERM: Final = 30
+"""Longer terms have a line for themselves, as click writes them."""
