@@ -8,14 +8,12 @@ from typing import Any, Final
 
 import click
 
-from cablestore.cli.options import strict
+from cablestore.cli.options import extra_named, strict
 from cablestore.cli.remote import offered_later
-from cablestore.errors import ArchiveError
-
-_EXTRA: Final = frozenset({"aiohttp", "google", "Crypto", "libtorrent"})
 
 
 @cache
+@extra_named()
 def _commands() -> dict[str, click.Command]:
     from cablestore.cli import archive_fetch, archive_give, archive_local, archive_run  # noqa: PLC0415 - see above
     from cablestore.cli.reindex import make  # noqa: PLC0415 - as above
@@ -26,7 +24,7 @@ def _commands() -> dict[str, click.Command]:
 
 
 class _ArchiveGroup(click.Group):
-    """Group whose commands are imported when it is used. Names the extra that a command lacks."""
+    """Group whose commands are imported when it is used."""
 
     @property
     def commands(self) -> MutableMapping[str, click.Command]:
@@ -37,13 +35,10 @@ class _ArchiveGroup(click.Group):
     def commands(self, _: MutableMapping[str, click.Command]) -> None:
         """Ignore the empty table of the base class."""
 
-    def invoke(self, context: click.Context) -> Any:
-        try:
-            return super().invoke(context)
-        except ModuleNotFoundError as error:
-            if str(error.name).partition(".")[0] not in _EXTRA:
-                raise
-            raise ArchiveError(f"archives need {error.name}: run pip install 'cablestore[archive]'") from None
+    @extra_named()
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. Names the extra if the command lacks it."""
+        return super().invoke(ctx)
 
 
 @click.group(cls=_ArchiveGroup)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from platformdirs import user_data_path
@@ -14,8 +15,11 @@ from platformdirs import user_data_path
 from cablestore.cli.output import Output
 from cablestore.cli.stores import open_to_read
 from cablestore.cli.values import PathValue, PlainText
+from cablestore.errors import ArchiveError
 from cablestore.protocol.keys import parse_hex
 from cablestore.store.store import CableStore
+
+_EXTRA: Final = frozenset({"aiohttp", "google", "Crypto", "libtorrent"})
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -80,6 +84,17 @@ def strict(command: click.Command) -> click.Command:
         elif isinstance(param.type, click.IntRange) and param.type.max is None:
             param.type = click.IntRange(param.type.min, sys.maxsize)
     return command
+
+
+@contextmanager
+def extra_named() -> Iterator[None]:
+    """Turn the lack of a library of archives, in a `with` or a function, into an ArchiveError that names the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] not in _EXTRA:
+            raise
+        raise ArchiveError(f"archives need {error.name}: run pip install 'cablestore[archive]'") from None
 
 
 def full_hash(store: CableStore, text: str) -> bytes:

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from cablestore.cli.commands import load_all
 from cablestore.cli.control_socket import MAX_WIDTH, ControlReply, ControlRequest, ControlServer, Param, ask, connect
+from cablestore.cli.options import extra_named
 from cablestore.cli.output import Output
 from cablestore.cli.stores import open_to_read
 from cablestore.errors import CableStoreError, StorageError, StoreClosedError, StoreLockedError
@@ -161,9 +162,10 @@ def control(store: CableStore, folder: Path) -> ControlServer:
 def run_request(store: CableStore, request: ControlRequest, reply: ControlReply) -> int:
     """Run a command and send its output and errors to the client. Returns the exit status."""
     try:
-        offer = _offer(request.command)
-        params = _params(offer.command, request.params)
-        return int(offer.serve(store=store, out=_RemoteOutput(request, reply), **params) or 0)
+        with extra_named():
+            offer = _offer(request.command)
+            params = _params(offer.command, request.params)
+            return int(offer.serve(store=store, out=_RemoteOutput(request, reply), **params) or 0)
     except click.UsageError as error:
         reply.write("usage", error.format_message())
         return error.exit_code
