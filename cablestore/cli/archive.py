@@ -15,6 +15,7 @@ from cablestore.extras import naming_extras
 
 
 @cache
+@naming_extras("archives need", ArchiveError)
 def _commands() -> dict[str, click.Command]:
     from cablestore.cli import archive_fetch, archive_give, archive_local, archive_run  # noqa: PLC0415 - see above
     from cablestore.cli.reindex import make  # noqa: PLC0415 - as above
@@ -25,7 +26,7 @@ def _commands() -> dict[str, click.Command]:
 
 
 class _ArchiveGroup(click.Group):
-    """Group whose commands are imported when it is used. Names the extra that a command lacks."""
+    """Group whose commands are imported when it is used."""
 
     @property
     def commands(self) -> MutableMapping[str, click.Command]:

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from io import StringIO, TextIOBase
@@ -158,15 +159,17 @@ def control(store: CableStore, folder: Path) -> ControlServer:
     Raises StorageError if no socket can be created in the store's folder.
     """
     load_all()  # not later, when the files may be those of another version
+    with suppress(CableStoreError):  # an extra is missing: its commands say so when they are asked for
+        _load_offered_later()
     return ControlServer(folder, partial(run_request, store))
 
 
 def run_request(store: CableStore, request: ControlRequest, reply: ControlReply) -> int:
     """Run a command and send its output and errors to the client. Returns the exit status."""
     try:
-        offer = _offer(request.command)
-        params = _params(offer.command, request.params)
         with naming_extras():
+            offer = _offer(request.command)
+            params = _params(offer.command, request.params)
             return int(offer.serve(store=store, out=_RemoteOutput(request, reply), **params) or 0)
     except click.UsageError as error:
         reply.write("usage", error.format_message())
@@ -178,11 +181,15 @@ def run_request(store: CableStore, request: ControlRequest, reply: ControlReply)
         return error.exit_status
 
 
+def _load_offered_later() -> None:
+    for load in _LATER:
+        load()
+
+
 def _offer(command: str) -> _Offer:
     with _LOADING:  # a command is known before its module is whole
         if command not in _OFFERS:
-            for load in _LATER:
-                load()
+            _load_offered_later()
     offer = _OFFERS.get(command)
     if offer is None:
         raise CableStoreError(f"{command!r} cannot run while another process has the store open")

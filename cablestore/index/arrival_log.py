@@ -8,7 +8,6 @@ Numbers start at 1, increase by 1 and never repeat. No view and no `dump` contai
 
 from __future__ import annotations
 
-from binascii import unhexlify
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -44,12 +43,6 @@ class Arrival(NamedTuple):
 def log_row(first_sequence: int, entries: Iterable[tuple[EventKind, bytes]]) -> Row:
     """Return the row of a batch's entries."""
     return _key(first_sequence), b"".join([_KIND_BYTES[kind] + digest for kind, digest in entries])
-
-
-def accepted_row(first_sequence: int, hashes_hex: Iterable[bytes]) -> Row:
-    """Return the row of a batch of accepted posts, given their hashes in hex digits."""
-    mark = _KIND_BYTES[EventKind.ACCEPTED].hex().encode()
-    return _key(first_sequence), unhexlify(b"".join([mark + hash_hex for hash_hex in hashes_hex]))
 
 
 def next_sequence(reader: Reader) -> int:

@@ -154,7 +154,7 @@ class LevelDB:
         return snapshot
 
     def live(self) -> LevelSnapshot:
-        """Return the current state until the next write."""
+        """Return the current state until the next write, for the writer alone: `close` does not wait for its reads."""
         if self._db.closed:
             raise StoreClosedError("the store is closed")
         return self._live
@@ -270,7 +270,10 @@ class BulkWriter:
 
 
 class LevelSnapshot:
-    """A state of a LevelDB, or the database itself. Every call holds the snapshot's lock, so `close` waits for it."""
+    """A state of a LevelDB, or the database itself for its writer.
+
+    Every call holds the snapshot's lock, so `close` waits for it.
+    """
 
     def __init__(self, snapshot: plyvel._plyvel.Snapshot | plyvel.DB) -> None:
         self._snapshot = snapshot

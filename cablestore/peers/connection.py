@@ -331,10 +331,8 @@ class Connection(PeerLink):
         elif exchange.is_over:
             pass
         elif isinstance(exchange.request, PostRequest):
-            if self.session.dialect is not self._context.dialect:
-                part = [
-                    post for post in part if peek_type(post) != INFO
-                ]  # it has another form there, and may end the peer
+            if self.session.dialect is not self._context.dialect:  # post/info has another form there
+                part = [post for post in part if peek_type(post) != INFO]
             self.session.answer_posts(exchange, part)
         elif not isinstance(exchange.request, ListRequest):  # its names go out in one response only
             self.session.answer_hashes(exchange, self._owner.to_give(exchange, part))

@@ -141,6 +141,8 @@ class Sync:
         finally:
             peer.task.cancel()
             connection.end("synced")
+            if connection.closed.done():  # maybe before its sync began, and then nobody forgets it later
+                self.lost(connection)
         await asyncio.wait({connection.closed}, timeout=limits.HANDSHAKE_TIMEOUT_S)
         report = peer.report
         report.received_size_bytes = connection.received_size_bytes

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 from archive_network import CABAL_KEY, HERE, Seed, Wire, archive, digest, made_store, posts_of, started, told
 from archives import FIRST_MS, some_weeks
+from folders import SUPPORT
 from people import Person
 from serving import HERE as ANY_PORT
 from serving import Served, cablestore
@@ -499,9 +500,23 @@ def test_a_seed_ends_cleanly(made: Made) -> None:
 def test_without_the_extra_it_is_said_how_to_get_it(made: Made) -> None:
     """Every command that needs a library names it when it is not installed."""
     hide = "import sys; sys.modules['google'] = None; sys.modules['libtorrent'] = None; from cablestore.cli import main; main(sys.argv[1:])"
-    command = [sys.executable, "-c", hide, "archive", "list", str(made.folder), "--control", made.community]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (found.returncode, "pip install 'cablestore[archive]'" in found.stderr) == (2, True)
+    for words in (["list", str(made.folder), "--control", made.community], ["--help"], []):
+        command = [sys.executable, "-c", hide, "archive", *words]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        told = "cablestore: archives need google.protobuf: run pip install 'cablestore[archive]'\n"
+        assert (found.returncode, found.stderr) == (2, told)
+
+
+def test_without_the_extra_where_the_store_is_open_it_is_said_how_to_get_it(made: Made) -> None:
+    hide = f"import sys, runpy; sys.modules['google'] = None; runpy.run_path({str(SUPPORT / 'control_child.py')!r}, run_name='__main__')"
+    command = [sys.executable, "-c", hide, str(made.store)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"open\n"
+        found = archive("status", made.folder, "--control", made.community, store=made.store)
+        assert found.returncode == 2
+        assert found.stderr == "cablestore: archives need google.protobuf: run pip install 'cablestore[archive]'\n"
+        assert holder.communicate(timeout=LIMIT_S) == (b"", b"")
 
 
 def test_the_command_line_loads_archives_when_their_group_is_used() -> None:

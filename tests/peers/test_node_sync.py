@@ -38,7 +38,9 @@ from people import ANN, BOB, START_MS, Person, raws
 from stores import scratch_folder
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
+from cablestore.errors import NodeError
 from cablestore.peers import Address, Node, NodeSettings
+from cablestore.peers.connection import Connection
 from cablestore.peers.paging import SURELY_WHOLE, Paging
 from cablestore.protocol.body import INFO, TOPIC
 from cablestore.protocol.message import PostRequest, PostResponse, TimeRangeRequest
@@ -308,3 +310,19 @@ async def test_lost_peers_leave_nothing() -> None:
             assert not len(node.sync.fetches.wanted)
             assert not len(node.sync)
             assert not node.live.count
+
+
+@on_loop
+async def test_a_peer_that_is_lost_before_its_sync_begins_leaves_nothing() -> None:
+    async with network(memory("a"), memory("b")) as net:
+        one, other = net.nodes
+
+        async def connect(address: Address) -> Connection:
+            connection = await one.connect(address)
+            connection.close("lost")
+            await connection.closed
+            return connection
+
+        with pytest.raises(NodeError, match="ended the connection: lost"):
+            await one.sync.once(net.addresses[other], connect, None)
+        assert (len(one.sync), len(one.sync.fetches)) == (0, 0)

@@ -53,6 +53,7 @@ def state_of(node: Node, errors: Errors) -> dict[str, Any]:
         "tables": len(node._by_session)
         + len(node._listener._by_host)
         + len(node._routes)
+        + len(node._routes_of_forwarded)
         + len(node.sync)
         + len(node.sync.fetches),
         "live": node.live.count + len(node.live._alike),
