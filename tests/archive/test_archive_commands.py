@@ -503,7 +503,7 @@ def test_without_the_extra_it_is_said_how_to_get_it(made: Made) -> None:
     for words in (["list", str(made.folder), "--control", made.community], ["--help"], []):
         command = [sys.executable, "-c", hide, "archive", *words]
         found = subprocess.run(command, capture_output=True, text=True, check=False)
-        told = "cablestore: archives need google.protobuf: run pip install 'cablestore[archive]'\n"
+        told = "cablestore: archives need protobuf: pip install 'cablestore[archive]'\n"
         assert (found.returncode, found.stderr) == (2, told)
 
 
@@ -515,7 +515,7 @@ def test_without_the_extra_where_the_store_is_open_it_is_said_how_to_get_it(made
         assert holder.stdout.readline() == b"open\n"
         found = archive("status", made.folder, "--control", made.community, store=made.store)
         assert found.returncode == 2
-        assert found.stderr == "cablestore: archives need google.protobuf: run pip install 'cablestore[archive]'\n"
+        assert found.stderr == "cablestore: archives need protobuf: pip install 'cablestore[archive]'\n"
         assert holder.communicate(timeout=LIMIT_S) == (b"", b"")
 
 
