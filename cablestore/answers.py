@@ -1,4 +1,4 @@
-"""The old name of `cablestore.store.answers`, importable until 0.9."""
+"""The old name of `cablestore.store.answers`, importable until 0.10."""
 
 import sys
 import warnings

@@ -1,4 +1,4 @@
-"""The old name of `cablestore.peers`, importable until 0.9."""
+"""The old name of `cablestore.peers`, importable until 0.10."""
 
 import warnings
 
