@@ -1,11 +1,11 @@
 """Archives as inputs of a job. Unlike exports they may come from a stranger, so everything in them is verified.
 
-The driver verifies the index: the control node's signature, and the statements about each archive. The task that reads an
-archive verifies all of it: SHA-256, Merkle root, every message, and the signature of every post. A tombstone counts if
-the same archive has its post/delete, as when archives are imported.
+The driver verifies the index: the control node's signature, and the statements about each archive. The task that reads
+an archive verifies all of it: SHA-256, Merkle root, every message, and the signature of every post. A tombstone counts
+if the same archive has its post/delete, as when archives are imported.
 
-A job makes the union of all its inputs. Under RFC 61 an archive is canonical for its week and channels, so that an import
-removes posts that it lacks. That is done by `cablestore archive import` and does not apply here.
+A job makes the union of all its inputs. Under RFC 61 an archive is canonical for its week and channels, so that an
+import removes posts that it lacks. That is done by `cablestore archive import` and does not apply here.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _MS_PER_S: Final = 1000
 def read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
     """Verify a community's index. Returns its dialect and its archives as inputs.
 
-    If there are archives both from a torrent and by content id, those of the newer index are read. Raises ArchiveError if
-    there are none, or if an index is damaged, signed by another node, or encrypted and the key is missing.
+    If there are archives both from a torrent and by content id, those of the newer index are read. Raises ArchiveError
+    if there are none, or if an index is damaged, signed by another node, or encrypted and the key is missing.
     """
     community = (source.folder / source.control_key.hex()).absolute()
     torrent, by_cid = ArchiveFolder(community), CidFolder(community)
@@ -110,7 +110,10 @@ def _decoded(data: bytes, data_size_bytes: int | None, key: bytes | None) -> Ind
 
 
 def _dialect_of(index: Index, control_key: bytes) -> Dialect:
-    """Return the dialect that an index is signed for. An unsigned index is refused later, so its dialect does not matter."""
+    """Return the dialect that an index is signed for.
+
+    An unsigned index is refused later, so its dialect does not matter.
+    """
     name = open_statement(index.signed, control_key).dialect if index.signed else LEGACY.name
     if name not in DIALECTS:
         raise ArchiveError(f"the dialect {name!r} is not known, known are {', '.join(DIALECTS)}")
@@ -195,7 +198,10 @@ class ArchiveInput:
         return None
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the archive's posts, and the tombstones that its post/deletes confirm. Raises ArchiveError, StorageError."""
+        """Yield the archive's posts, and the tombstones that its post/deletes confirm.
+
+        Raises ArchiveError, StorageError.
+        """
         try:
             posts, stones = self._content()
         except ArchiveError as error:

@@ -2,7 +2,8 @@
 
 1. `inspect` and `read` of `tasks` move posts and tombstones to the partitions of their hashes.
 2. `derive` takes all blobs of a partition and writes live posts and tombstones of dead ones to a run, split into weeks.
-3. `archive` takes all posts of a week, sorted, and makes its archives. Archives also name the channels of earlier weeks,
+3. `archive` takes all posts of a week, sorted, and makes its archives. Archives also name the channels of earlier
+weeks,
    so this stage runs when the time of the first post of every channel is known.
 """
 
@@ -37,7 +38,7 @@ from cablestore.reindex.tasks import Batches, finish, leave, of_partition, repor
 
 @dataclass(frozen=True)
 class WeeksJob(ShuffledJob):
-    """Job that makes archives of exports. `weeks` are all past weeks from the first one on; `key` is the cabal key, if any.
+    """Job that makes archives of exports. `weeks` are all past weeks from the first on; `key` is a cabal key, if any.
 
     Each week is a bucket of the posts dated in it. One more bucket holds later posts: of those only deletions are
     archived, in the index.

@@ -1,7 +1,7 @@
 """Loader: several processes write segments of sorted rows to one LevelDB, read the rows back and compare them.
 
-LevelDB cannot ingest finished files. So each process writes one part, a range of keys, to a LevelDB of its own; the tables
-of all parts together are then one database. A finished part is not written again.
+LevelDB cannot ingest finished files. So each process writes one part, a range of keys, to a LevelDB of its own; the
+tables of all parts together are then one database. A finished part is not written again.
 """
 
 from __future__ import annotations
@@ -100,6 +100,6 @@ def _compare(database: LevelDB, segments: Sequence[RowSegment]) -> None:
                 digest.add(msgpack.packb(rows), len(rows))
             if (digest.rows, digest.hexdigest()) != (segment.rows, segment.digest):
                 raise ReindexError(
-                    f"the database does not hold the rows of {segment.file}: {digest.rows:,} rows were read back, {segment.rows:,} "
-                    "were expected, or they differ. Check the disk and run again"
+                    f"the database does not hold the rows of {segment.file}: {digest.rows:,} rows were read back, "
+                    f"{segment.rows:,} were expected, or they differ. Check the disk and run again"
                 )

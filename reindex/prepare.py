@@ -53,15 +53,15 @@ def read_sources(exports: Sequence[Path], archives: Sequence[ArchiveSource] = ()
         if other != dialect:
             kind = ExportError if number < len(exports) else ArchiveError
             raise kind(
-                f"{folder} is in the dialect {other.name}, {first} in {dialect.name}. A store has one dialect: reindex them "
-                "separately"
+                f"{folder} is in the dialect {other.name}, {first} in {dialect.name}. A store has one dialect: reindex "
+                "them separately"
             )
     return JobSources(dialect, manifests, tuple(each for _, _, inputs in found for each in inputs))
 
 
 def _read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
     with naming_extras("archives need", ArchiveError, "reindex"):
-        from cablestore.reindex.archive_input import read_archives  # noqa: PLC0415 - needs the extra cablestore[archive]
+        from cablestore.reindex.archive_input import read_archives  # noqa: PLC0415 - an extra, cablestore[archive]
     return read_archives(source)
 
 
@@ -110,7 +110,7 @@ def _sample(inputs: Sequence[Input], dialect: Dialect, catalog: Catalog) -> tupl
 
 
 def _edges(catalog: Catalog) -> set[bytes]:
-    """Return keys at which a bucket must begin: each view, and the ends of rows in order of hashes, which have own segments."""
+    """Return keys at which a bucket must begin: each view, and ends of rows in order of hashes, with own segments."""
     edges = {prefix for prefix, _ in catalog.prefixes}
     return edges | {after_prefix(prefix) for prefix in (DATA_PREFIX, REVERSE_PREFIX)}
 
@@ -125,5 +125,8 @@ def _wanted_prefixes(catalog: Catalog, views: frozenset[str]) -> list[bytes]:
 
 
 def _is_wanted(start: bytes, wanted: Sequence[bytes]) -> bool:
-    """Tell whether the bucket that begins at `start` is in a wanted range. The first one, before all views, is empty."""
+    """Tell whether the bucket that begins at `start` is in a wanted range.
+
+    The first one, before all views, is empty.
+    """
     return any(prefix <= start < after_prefix(prefix) for prefix in wanted)

@@ -2,8 +2,8 @@
 
     derive (Spark) -> load -> catch up with the live database -> check -> swap in by a rename
 
-Until the swap the live database is only read. After a kill at any instant the next run continues from the finished work.
-The previous generation stays, to go back to.
+Until the swap the live database is only read. After a kill at any instant the next run continues from the finished
+work. The previous generation stays, to go back to.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def reindex(
 
     It gets the union of all posts in them that nobody deleted. Archives are canonical for their weeks and channels
     (RFC 61) and remove posts only if they are imported, not here. An existing store must be among those exported; its
-    later posts are added. It must not be open when the new database replaces its own. `views` are those to rebuild; empty
-    means all. `work` is a folder that the workers share, by default beside `out`; it is removed at the end unless
+    later posts are added. It must not be open when the new database replaces its own. `views` are those to rebuild;
+    empty means all. `work` is a folder that the workers share, by default beside `out`; it is removed at the end unless
     `keep_work`.
 
-    Raises ExportError, ArchiveError, ReindexError, StorageError and OpenError; MissingViewError for a store that has views
-    which `catalog` lacks. After any error the store is unchanged.
+    Raises ExportError, ArchiveError, ReindexError, StorageError and OpenError; MissingViewError for a store that has
+    views which `catalog` lacks. After any error the store is unchanged.
     """
     out = out.absolute()
     work = (work or out.with_name(f"{out.name}.reindex")).absolute()
@@ -127,8 +127,8 @@ def covered(manifests: Sequence[Manifest], out: Path) -> int:
     ]
     if not found:
         raise ExportError(
-            f"none of the exports is a complete one of the store at {out}, so its posts would be lost. Export it first and "
-            "name that export too, or name a new folder"
+            f"none of the exports is a complete one of the store at {out}, so its posts would be lost. Export it first "
+            "and name that export too, or name a new folder"
         )
     return max(found)
 
@@ -194,8 +194,8 @@ class _NewGeneration:
         latest = arrival_log.next_sequence(live) - 1
         if latest != self.after:
             raise ExportError(
-                f"{latest - self.after:,} entries were added to the store's log after the export. Export it again: single views can "
-                "be rebuilt only if the store has not changed"
+                f"{latest - self.after:,} entries were added to the store's log after the export. Export it again: "
+                "single views can be rebuilt only if the store has not changed"
             )
 
     def _mix(self, live: Reader, target: LevelDB, views: frozenset[str]) -> int:
@@ -239,7 +239,8 @@ class _NewGeneration:
             )
         if not report.is_clean:
             raise ReindexError(
-                f"the new database is damaged, so the old one stays live: {report.problem_count:,} problems, the first: "
+                f"the new database is damaged, so the old one stays live: {report.problem_count:,} problems, the "
+                "first: "
                 f"{report.problems[0]}. Remove {self.derived.folder} and run again; if that does not help, report it"
             )
         return report

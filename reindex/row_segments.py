@@ -1,4 +1,4 @@
-"""Segments of rows, which a reindexing makes and a loader loads: sorted by key, with checksums of the file and of the rows."""
+"""Segments of rows, from a reindexing to a loader: sorted by key, with checksums of the file and of the rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ _ROW_FIELDS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class RowSegment:
-    """File of sorted rows. `first` and `last` are its outer keys; `digest` is the BLAKE3 of its rows, see `RowDigest`."""
+    """File of sorted rows.
+
+    `first` and `last` are its outer keys; `digest` is the BLAKE3 of its rows, see `RowDigest`.
+    """
 
     file: str
     first: bytes

@@ -107,9 +107,9 @@ def derive_rows(
 ) -> DerivedRows:
     """Derive all rows from the posts and tombstones of exports and archives, as segments in the folder `work`.
 
-    The driver and all workers must see `work`, exports and archives under the same paths. Finished work of an interrupted
-    run of the same job is used again. Raises ExportError or ArchiveError for sources that cannot be used, ReindexError if
-    Spark fails.
+    The driver and all workers must see `work`, exports and archives under the same paths. Finished work of an
+    interrupted run of the same job is used again. Raises ExportError or ArchiveError for sources that cannot be used,
+    ReindexError if Spark fails.
     """
     sources = read_sources(exports, archives)
     derived = DerivedRows(claim_folder(work.absolute()), sources.dialect)
@@ -174,7 +174,10 @@ class Stages:
     def inspect(
         self, inputs: tuple[Input, ...], *, skip_corrupt: bool, catalog: Catalog | None = None
     ) -> tuple[Input, ...]:
-        """Verify all inputs, and that workers share the job's folder and have the views. Returns the undamaged inputs."""
+        """Verify all inputs, and that workers share the job's folder and have the views.
+
+        Returns the undamaged inputs.
+        """
         from pyspark.cloudpickle import dumps  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
         views = None if catalog is None else dumps(catalog)  # type: ignore[no-untyped-call]
@@ -197,8 +200,8 @@ class Stages:
             (self.ran.folder / report["probe"]).unlink()
         except FileNotFoundError:
             raise ReindexError(
-                f"the driver does not see what the worker on {report['host']} writes to {self.ran.folder}. Name a folder with "
-                "--work that all machines share under the same path"
+                f"the driver does not see what the worker on {report['host']} writes to {self.ran.folder}. Name a "
+                "folder with --work that all machines share under the same path"
             ) from None
 
     def derive(self, job: ShuffledJob, task: Callable[[tasks.Batches], tasks.Batches]) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@
 4. `build` sorts and combines all pieces of a bucket to a segment of rows.
 5. `add_up` makes the segment of a summary (a tree, a census) from its rows in order of keys.
 
-Spark shuffles between `read` and `derive`. Between `derive` and `build` the pieces are in the job's folder, so that they
-survive a killed driver. Each finished partition and bucket leaves a report, and is not made again.
+Spark shuffles between `read` and `derive`. Between `derive` and `build` the pieces are in the job's folder, so that
+they survive a killed driver. Each finished partition and bucket leaves a report, and is not made again.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def inspect(inputs: tuple[Input, ...], folder: Path, views: bytes | None = None) -> Callable[[Batches], Batches]:
-    """Return the task that verifies inputs, given their numbers, and that this worker has the views of a pickled catalog."""
+    """Return the task that verifies inputs, given by number, and that this worker has a pickled catalog's views."""
 
     def check(index: int) -> dict[str, Any]:
         lacking = None if views is None else why_not_loaded(partial(pickle.loads, views))
         if lacking is not None:
             raise ReindexError(
-                f"the worker on {platform.node()} lacks a view of the store: {lacking}. Install the same packages with views (entry "
-                "points of the group cablestore.views) on all workers"
+                f"the worker on {platform.node()} lacks a view of the store: {lacking}. Install the same packages with "
+                "views (entry points of the group cablestore.views) on all workers"
             )
         problem = inputs[index].problem(folder)
         if problem is not None:
@@ -116,7 +116,7 @@ def derive(job: ReindexJob) -> Callable[[Batches], Batches]:
 def of_partition(
     work: Callable[[int, list[bytes], list[Tombstone]], dict[str, Any]],
 ) -> Callable[[Batches], Batches]:
-    """Return the task that unpacks all blobs of one partition and calls `work` with its number, posts and tombstones."""
+    """Return the task that unpacks all blobs of a partition and calls `work` with its number, posts and tombstones."""
 
     def task(batches: Batches) -> Batches:
         raws: list[bytes] = []
@@ -280,7 +280,8 @@ def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, A
 def settled(dialect: Dialect, raws: list[bytes], stones: list[Tombstone], counts: Counter[str]) -> Iterator[Settled]:
     """Yield for each hash, in order of hashes, the result of all inputs together.
 
-    `stones` are those that post/deletes set and those from exports and archives. The latter count only with a post/delete.
+    `stones` are those that post/deletes set and those from exports and archives. The latter count only with a
+    post/delete.
     """
     by_target: dict[bytes, list[Tombstone]] = {}
     for stone in stones:

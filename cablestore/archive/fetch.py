@@ -1,4 +1,4 @@
-"""Fetching a community's archives by a link of either kind: first the index, verified, then the archives that are wanted.
+"""Fetching a community's archives by a link of either kind: first the index, verified, then the wanted archives.
 
     with fetching(parse_link(link), folder, control_key, store.dialect, ArchiveSources(peers=peers)) as community:
         entries = wanted(community.verified, imported)
@@ -41,7 +41,7 @@ _INCOMING: Final = "incoming"
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSources:
-    """Sources of archives: for torrents `peers` (IP address and port), `trackers` and `dht`, for content ids `nodes` (URLs)."""
+    """Sources of archives: of torrents `peers` (address, port), `trackers` and `dht`, of content ids `nodes` (URLs)."""
 
     peers: tuple[tuple[str, int], ...] = ()
     trackers: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class _FetchTask:
 
     @contextmanager
     def by_torrent(self, magnet: Magnet) -> Iterator[RemoteArchives]:
-        """Fetch the index beside the community's folder, because libtorrent writes what it fetches before it is verified."""
+        """Fetch the index beside the community's folder, because libtorrent writes before anything is verified."""
         from cablestore.archive.torrent.engine import TorrentEngine, keep_torrent  # noqa: PLC0415 - as said above
 
         community = self.control_key.hex()
@@ -152,8 +152,8 @@ class _FetchTask:
             return
         if here is not None and verified.commitments.keys() < here.verified.commitments.keys():
             raise ArchiveError(
-                f"the index has {len(verified.commitments):,} of the {len(here.verified.commitments):,} archives of the one that "
-                "was fetched before, and no others: use the control node's newest link"
+                f"the index has {len(verified.commitments):,} of the {len(here.verified.commitments):,} archives of "
+                "the one that was fetched before, and no others: use the control node's newest link"
             )
 
     def _config(self, folder: Path) -> TorrentConfig:
@@ -164,7 +164,7 @@ class _FetchTask:
         return TorrentConfig(
             enabled=True,
             port=0,
-            listen_address="127.0.0.1" if is_inside else "0.0.0.0",  # noqa: S104 - the caller has named peers or trackers elsewhere
+            listen_address="127.0.0.1" if is_inside else "0.0.0.0",  # noqa: S104 - peers are elsewhere
             data_folder=folder,
             torrent_folder=folder,
             peers=sources.peers,

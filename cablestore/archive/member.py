@@ -47,7 +47,8 @@ def announce(store: CableStore, link: Link, *, clock: Callable[[], int] = system
     community = store.identity.public_key
     if isinstance(link, Magnet) and link.community != community.hex():
         raise ArchiveError(
-            f"the link is to archives of {link.community}, this store's control node is {community.hex()}: announce your own"
+            f"the link is to archives of {link.community}, this store's control node is {community.hex()}: announce "
+            "your own"
         )
     earlier = newest_announcement(store, community)
     least = earlier[1].clock + 1 if earlier else 0

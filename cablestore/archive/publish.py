@@ -49,7 +49,10 @@ class Target(Protocol):
         """Return the datasets that are there, by id. Raises ArchiveError."""
 
     def put(self, chunks: Iterable[bytes], *, filename: str, mimetype: str) -> DatasetManifest:
-        """Put a dataset there. Return its manifest, verified to be of these bytes. Raises ArchiveError, StorageError."""
+        """Put a dataset there.
+
+        Return its manifest, verified to be of these bytes. Raises ArchiveError, StorageError.
+        """
 
 
 class NodeTarget:
@@ -77,8 +80,8 @@ class NodeTarget:
         uploaded = self._runner.run(work)
         if uploaded.manifest is None:
             raise ArchiveError(
-                f"the node took {filename} under {uploaded.cid}, whose manifest is in no known format: members could not verify it. "
-                "Publish on another node"
+                f"the node took {filename} under {uploaded.cid}, whose manifest is in no known format: members could "
+                "not verify it. Publish on another node"
             )
         return uploaded.manifest
 

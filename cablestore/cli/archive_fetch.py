@@ -117,7 +117,7 @@ def fetch(
 
 
 def _link(store: CableStore, control_key: bytes, text: str, out: Output) -> Link:
-    """Return the link that `text` is, or for `newest` the announced one, after the time that members wait for a newer one."""
+    """Return the link in `text`, or for `newest` the announced one, after the time that members wait for another."""
     if text != "newest":
         return parse_link(text)
     found = settled_announcement(
@@ -187,7 +187,8 @@ def import_and_tell(
         more = f", {found.deleted_here:,} deleted here" if found.deleted_here else ""
         more += f", {len(found.removed):,} removed" if found.removed else ""
         out.say(
-            f"week of {entry.period.first_day}: {found.posts:,} new posts, {found.known:,} known, {found.deleted:,} deleted{more}",
+            f"week of {entry.period.first_day}: {found.posts:,} new posts, {found.known:,} known, {found.deleted:,} "
+            f"deleted{more}",
             **row(verified, entry, sizes[entry]),
             new=found.posts,
             known=found.known,

@@ -1,4 +1,7 @@
-"""Options and output that the `archive` commands share. Values are plain text, so that they can go to another process."""
+"""Options and output that the `archive` commands share.
+
+Values are plain text, so that they can go to another process.
+"""
 
 from __future__ import annotations
 
@@ -132,6 +135,7 @@ def tell_made(out: Output, told: dict[str, Any]) -> None:
     for digest in told["oversize"]:
         out.note(f"post {digest} is too large for any archive")
     out.say(
-        f"{told['archives']:,} new archives with {told['posts']:,} posts, {size(told['size_bytes'])}, of community {told['community']}",
+        f"{told['archives']:,} new archives with {told['posts']:,} posts, {size(told['size_bytes'])}, of community "
+        f"{told['community']}",
         **told,
     )

@@ -60,7 +60,8 @@ _SECTIONS: Final = {
         "completion": ("completion", "Print a shell's script that completes commands."),
     },
 }
-"""Commands by what they are for: the module of each and the first sentence of its help. `cablestore --help` lists them."""
+"""Commands by what they are for: the module of each and the first sentence of its help. `cablestore --help` lists
+them."""
 _MODULE_OF: Final = {name: module for commands in _SECTIONS.values() for name, (module, _) in commands.items()}
 
 

@@ -38,8 +38,9 @@ def export(
 ) -> None:
     """Export the posts to a new folder, for other stores.
 
-    Deletions are exported too. Local-only posts are not exported. Views may be outdated, unless an option chooses posts. After an interruption the
-    same command continues where it ended; with a duration like 90d it starts from scratch.
+    Deletions are exported too. Local-only posts are not exported. Views may be outdated, unless an option chooses
+    posts. After an interruption the same command continues where it ended; with a duration like 90d it starts from
+    scratch.
     """
     filters = Filters(frozenset(channels), frozenset(authors), start_ms, end_ms)
     with out.progress("exporting (each post twice: read, written)", None) as progress:

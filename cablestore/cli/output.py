@@ -154,7 +154,10 @@ def zone_named(name: str | None) -> tzinfo | None:
 
 
 def local_time(timestamp_ms: int, zone: tzinfo | None = None) -> datetime | None:
-    """Return a time in a time zone, by default the machine's. Return None if it is past the last year of the calendar."""
+    """Return a time in a time zone, by default the machine's.
+
+    Return None if it is past the last year of the calendar.
+    """
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, UTC).astimezone(zone)
     except (ValueError, OverflowError, OSError):

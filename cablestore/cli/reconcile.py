@@ -40,8 +40,9 @@ def reconcile(
 ) -> int:
     """Exchange once with a store what either lacks.
 
-    The other store is a peer's. The cost depends on the difference of the stores, not on their sizes. Exit status 1 if an audit finds a difference.
-    Options can also be set in the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so on.
+    The other store is a peer's. The cost depends on the difference of the stores, not on their sizes. Exit status 1 if
+    an audit finds a difference. Options can also be set in the environment, as CABLESTORE_RECONCILE_CABAL_KEY and so
+    on.
     """
     settings = replace(settings_of(chosen), reconciles=True)
     with open_store(path, create=create) as store, out.progress("reconciling", None) as progress:

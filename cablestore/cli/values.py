@@ -126,7 +126,8 @@ class Moment(click.ParamType[int]):
             return max(0, int(moment.timestamp() * 1000))
         except (ValueError, OverflowError):
             self.fail(
-                f"{value!r} is not a time: write 2024-01-31, 2024-01-31T12:00, today, yesterday, or 90d for 90 days ago",
+                f"{value!r} is not a time: write 2024-01-31, 2024-01-31T12:00, today, yesterday, or 90d for 90 days "
+                "ago",
                 param,
                 ctx,
             )

@@ -94,7 +94,8 @@ def identity(store: CableStore, out: Output, target: Path | None) -> None:
 def keygen(target: Path, as_json: bool) -> None:
     """Write a new secret key to a file.
 
-    FILE is new and gets mode 0600; - prints the key. `cablestore init --import-key FILE` makes a store that writes with it.
+    FILE is new and gets mode 0600; - prints the key. `cablestore init --import-key FILE` makes a store that writes with
+    it.
     """
     out, made = Output(as_json=as_json), Identity.generate()
     public_key = made.public_key.hex()

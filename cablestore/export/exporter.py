@@ -34,7 +34,8 @@ from cablestore.index.reader import Reader
 _AFTER: Final = b"\xff"
 """Sorts after every record of a place, because types are smaller."""
 _OWN: Final = re.compile(
-    r"((posts|tombstones)-\d{6,}\.seg(\.[0-9a-f]+\.tmp)?|run-\d{6,}(\.tmp)?|(unfinished|arrivals)\.json(\.tmp)?|manifest\.json\.tmp)"
+    r"((posts|tombstones)-\d{6,}\.seg(\.[0-9a-f]+\.tmp)?|run-\d{6,}(\.tmp)?"
+    r"|(unfinished|arrivals)\.json(\.tmp)?|manifest\.json\.tmp)"
 )
 """Names of files in the folder of an unfinished export."""
 

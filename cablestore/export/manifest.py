@@ -5,8 +5,8 @@
     tombstones-000000.seg   [target, author, value] of each tombstone, in key order
     arrivals.json           the store's id, and how far its arrival log went; the only file that depends on arrival
 
-Equal stores make equal bytes in all other files, in whatever order their posts arrived: docs/reference/FORMAT.md. Whatever a
-folder contains, reading raises only ExportError, or StorageError after an I/O error.
+Equal stores make equal bytes in all other files, in whatever order their posts arrived: docs/reference/FORMAT.md.
+Whatever a folder contains, reading raises only ExportError, or StorageError after an I/O error.
 """
 
 from __future__ import annotations
@@ -184,7 +184,8 @@ def read_manifest(folder: Path) -> Manifest:
     fields, found = _fields(path)
     if fields.get("format") != FORMAT:
         raise ExportError(
-            f"{path} has format {_shown(fields.get('format'))}, but this version of cablestore reads {FORMAT}: install another version"
+            f"{path} has format {_shown(fields.get('format'))}, but this version of cablestore reads {FORMAT}: install "
+            "another version"
         )
     dialect = DIALECTS.get(str(fields.get("dialect")))
     if dialect is None:

@@ -2,8 +2,8 @@
 
 The check does not use the code that stores posts one by one. It derives all rows from scratch and compares them with
 those in the database. Rows that follow from many posts are compared one by one. Of rows that follow from one post only
-the sums of their hashes are compared, which needs no sorting. If the sums differ, all rows are derived again and compared
-one by one, to name the wrong ones. The use of memory is bounded.
+the sums of their hashes are compared, which needs no sorting. If the sums differ, all rows are derived again and
+compared one by one, to name the wrong ones. The use of memory is bounded.
 """
 
 from __future__ import annotations
@@ -192,12 +192,13 @@ class Checker:
             + [(key, key + b"\x00", False) for key in _ROWS_LEFT_OUT]
             + [(prefix, after_prefix(prefix), True) for prefix in self._of_many]
         )
-        """(start, stop, whether rows are compared) of all keys except those of rows that follow from one post, in key order."""
+        """(start, stop, whether rows are compared) of all keys except those of rows that follow from one post, in key
+        order."""
 
     # --- rows that follow from posts and tombstones ---------------------------------------------
 
     def check_records(self, sorter: Sorter, start: bytes, stop: bytes, progress: Callable[[int], None]) -> None:
-        """Check the posts and tombstones of a range of hashes, in hex digits, and their rows of the reverse hash map."""
+        """Check posts and tombstones of a range of hashes, in hex digits, and their rows of the reverse hash map."""
         self._reverse_from = REVERSE_PREFIX + start
         for rows in batches(self._reader.records(start, stop), lambda row: len(row[1])):
             for key, value in rows:
@@ -272,7 +273,10 @@ class Checker:
         self._reverse_from = REVERSE_PREFIX + stop
 
     def check_rows(self, start: bytes, stop: bytes, expected: list[Row]) -> None:
-        """Check the rows of a range of keys, except those that are checked elsewhere. `expected` has the rows to compare."""
+        """Check the rows of a range of keys, except those that are checked elsewhere.
+
+        `expected` has the rows to compare.
+        """
         of_one = self._compare if self._is_exact else self._sum_found
         for span_start, span_stop, is_compared in (*self._spans, (stop, stop, False)):
             of_span = self._compare if is_compared else _pass_over
@@ -315,8 +319,8 @@ class Checker:
 def _sum(rows: Iterable[Row]) -> int:
     """Return the sum of a hash of each row.
 
-    Python's hash of bytes is a keyed SipHash, so only equal rows have equal sums. The hash of a tuple is not: if two rows
-    have each other's values, the sum is often the same.
+    Python's hash of bytes is a keyed SipHash, so only equal rows have equal sums. The hash of a tuple is not: if two
+    rows have each other's values, the sum is often the same.
     """
     return sum(map(hash, map(b"\x00".join, rows)))
 

@@ -8,13 +8,15 @@
              1. settle, derive         !count!x         ->  1          2. combine
 
 1. All that is known of one hash is brought together: copies of the post and tombstones of it. This settles whether the
-   post is live or dead (`settle`). A live post gives rows, parts of folds and counts of tallies; together they are called
+   post is live or dead (`settle`). A live post gives rows, parts of folds and counts of tallies; they are called
    pieces (`Derivation`). This step needs all of one hash together, and the hashes of a share in order.
-2. All pieces of one key are brought together: parts are merged, counts are added (`combine`). This step needs the pieces
+2. All pieces of one key are brought together: parts are merged, counts are added (`combine`). This step needs the
+pieces
    of a key together, sorted by key.
 
-Between the steps, pieces may be cut anywhere and may come in any order: merging and adding do not depend on it. So step 1
-can be shared out by hash and step 2 by key, among processes (`parallel`) or the workers of Spark (`cablestore.reindex`).
+Between the steps, pieces may be cut anywhere and may come in any order: merging and adding do not depend on it. So step
+1 can be shared out by hash and step 2 by key, among processes (`parallel`) or the workers of Spark
+(`cablestore.reindex`).
 
 The rows are, byte for byte, the same as after storing the posts one by one (`cablestore.index.plan`). Summaries are
 not derived here: they follow from rows (`cablestore.index.census`).
@@ -51,9 +53,10 @@ Settled = tuple[Post | None, list[Tombstone], Post | None]
 
 
 def settle(post: Post | None, stones: Iterable[Tombstone]) -> Settled:
-    """Settle one hash: return the post if it is live, one tombstone for each author in order, and the post if it is dead.
+    """Settle one hash: return the post if it is live, a tombstone for each author in order, and the post if it is dead.
 
-    `stones` may have several tombstones of one author, from any source. Their skeletons are ignored if the post is here.
+    `stones` may have several tombstones of one author, from any source. Their skeletons are ignored if the post is
+    here.
     """
     merged: dict[bytes, Tombstone] = {}
     for stone in stones:

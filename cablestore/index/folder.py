@@ -7,14 +7,15 @@
     peers.json          what a node remembers of its peers: `cablestore.peers.sync_state`
     identity            the key file of the store's own user, made when it is first needed
     generation-000002/  a LevelDB with everything else
-    generation-000001/  an earlier LevelDB that was kept, to go back to; or one that STORE does not name. That one is not
+    generation-000001/  an earlier LevelDB, kept to go back to; or one that STORE does not name. That one is not
                         touched, unless its file UNNAMED says that a rebuild or a reindexing left it
     sds/                causal logs and their lock: `cablestore.sds.log`
     scratch-*/          temporary files of a rebuild or a check
     damaged-000001/     a LevelDB that could not be read completely, kept when it was rebuilt
 
-STORE is replaced by rename, so at any time the store has one complete database, the old or the new. A new store gets its
-database before its STORE, so the database that STORE names must exist. If one of the two is missing, the store is not opened.
+STORE is replaced by rename, so at any time the store has one complete database, the old or the new. A new store gets
+its database before its STORE, so the database that STORE names must exist. If one of the two is missing, the store is
+not opened.
 """
 
 from __future__ import annotations
@@ -180,7 +181,10 @@ class Folder:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Yield an empty folder for temporary files. It is removed afterwards, at the latest when the store is next opened."""
+        """Yield an empty folder for temporary files.
+
+        It is removed afterwards, at the latest when the store is next opened.
+        """
         with storage_errors(f"{self.path} cannot be written"):
             path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=self.path))
         try:
@@ -189,7 +193,7 @@ class Folder:
             shutil.rmtree(path, ignore_errors=True)
 
     def activate(self, generation: str, *, keep: bool = False) -> None:
-        """Make another generation, complete and closed, the live one. When this has returned, power loss does not undo it.
+        """Make another generation, complete and closed, the live one. Power loss after the return does not undo it.
 
         With `keep` the previous generation joins those that are kept. Without it the caller removes that generation.
         """
@@ -204,7 +208,7 @@ class Folder:
             _unmark(self.path / generation)
 
     def adopt(self, database: Path) -> str:
-        """Move a complete and closed database on the same disk into the folder as a new generation, and return its name.
+        """Move a complete, closed database on the same disk into the folder as a new generation. Returns its name.
 
         It is not live or kept before `activate`.
         """
@@ -224,7 +228,10 @@ class Folder:
             self._discard(generation)
 
     def _discard(self, generation: str) -> None:
-        """Rename a generation, then remove it. If the process is killed in between, its remains are not taken for a database."""
+        """Rename a generation, then remove it.
+
+        If the process is killed in between, its remains are not taken for a database.
+        """
         scrap = self.path / f"{_SCRATCH}{generation}"
         shutil.rmtree(scrap, ignore_errors=True)
         with suppress(FileNotFoundError):
@@ -284,8 +291,8 @@ def _find(path: Path, dialect: Dialect | None, *, create: bool) -> Header | None
             header = _whole_header(path)
             if dialect is not None and dialect != header.dialect:
                 raise FormatError(
-                    f"the store at {path} is for the dialect {header.dialect.name}, not {dialect.name}. The dialect of a store "
-                    "cannot be changed"
+                    f"the store at {path} is for the dialect {header.dialect.name}, not {dialect.name}. The dialect of "
+                    "a store cannot be changed"
                 )
             return header
         _refuse_lost_header(path)
@@ -339,8 +346,8 @@ def _what_is_there(path: Path) -> str:
         )
     sizes = (f"{name} ({sum(f.stat().st_size for f in (path / name).iterdir()):,} bytes)" for name in found)
     return (
-        f"There is {', '.join(sizes)}. Restore what is missing, or run `cablestore generations --recover {found[-1]}` to "
-        "continue with that one"
+        f"There is {', '.join(sizes)}. Restore what is missing, or run `cablestore generations --recover {found[-1]}` "
+        "to continue with that one"
     )
 
 
@@ -406,7 +413,8 @@ def _read_header(path: Path) -> Header:
         store_id, kept = str(fields.get("store", "")), tuple(map(str, fields.get("kept", ())))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise NotAStoreError(
-            f"{path / _STORE} is not the header of a store: JSON with format, dialect, generation. {_what_is_there(path)}"
+            f"{path / _STORE} is not the header of a store: JSON with format, dialect, generation. "
+            f"{_what_is_there(path)}"
         ) from None
     if version != FORMAT:
         raise FormatError(

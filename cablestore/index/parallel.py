@@ -44,7 +44,8 @@ _ROWS_SIZE_BYTES: Final = 1_200
 """About the size of all rows of a post."""
 
 _EDGES: Final = [edge for prefix in (DATA_PREFIX, REVERSE_PREFIX) for edge in (prefix, after_prefix(prefix))]
-"""Boundaries of what the first step writes. No bucket contains one, or its table would overlap the tables of that step."""
+"""Boundaries of what the first step writes. No bucket contains one, or its table would overlap the tables of that
+step."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,10 @@ class SharedWork:
 
 
 def is_shared_out(size_bytes: int, processes: int | None) -> bool:
-    """Tell whether several processes share the work on a database of this size. `processes` is how many were requested."""
+    """Tell whether several processes share the work on a database of this size.
+
+    `processes` is how many were requested.
+    """
     return processes != 1 if processes is not None else size_bytes >= SHARED_OUT_FROM_SIZE_BYTES
 
 

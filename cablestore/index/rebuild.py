@@ -1,7 +1,7 @@
 """Building a new database from the rows that cannot be derived: posts, tombstones, local rows and the arrival log.
 
-The result is, byte for byte, the same as after storing the posts one by one. All rows are derived at once and written in
-key order, next to the old database. The caller swaps the two when the new one is complete.
+The result is, byte for byte, the same as after storing the posts one by one. All rows are derived at once and written
+in key order, next to the old database. The caller swaps the two when the new one is complete.
 """
 
 from __future__ import annotations
@@ -289,7 +289,10 @@ def lay(stones: Iterable[Tombstone], plan: Plan) -> None:
 
 
 def write_planned(target: Database, reader: Reader, catalog: Catalog, fill: Callable[[Plan], object]) -> None:
-    """Make a plan over the target's current state, let `fill` fill it, and write it. Posts are read like those of `reader`."""
+    """Make a plan over the target's current state, let `fill` fill it, and write it.
+
+    Posts are read like those of `reader`.
+    """
     with target.snapshot() as state:
         plan = Plan(reader.over(state), catalog, decode_sizes(state.get(SIZES_KEY)), None)
         fill(plan)

@@ -39,7 +39,8 @@ AFTER_ALL: Final = b"\xff"
 """Sorts after every key."""
 
 _LEVEL: Final = -3
-"""Compression level of zstd, a fast one: runs are read once and soon. Level 1 takes a third less space and twice the time."""
+"""Compression level of zstd, a fast one: runs are read once and soon. Level 1 takes a third less space and twice the
+time."""
 
 
 def cut(rows: list[Row], boundaries: Sequence[bytes]) -> list[list[Row]]:

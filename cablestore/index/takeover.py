@@ -47,8 +47,8 @@ def take_over(
 ) -> TakeoverReport:
     """Add to `target` what `live` has. It already has everything up to number `after` of the arrival log.
 
-    Posts for which `keeps` is false are left out. Without a live database only the log is written. A second call changes
-    nothing.
+    Posts for which `keeps` is false are left out. Without a live database only the log is written. A second call
+    changes nothing.
     """
     report = TakeoverReport()
     if live is not None:
@@ -80,7 +80,10 @@ def _add_own(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
 def _replay(
     target: Database, live: Reader, catalog: Catalog, hashes: Iterable[bytes], keeps: Callable[[Post], bool]
 ) -> None:
-    """Give each hash the same outcome in the target as in the live database: a post or none. Tombstones are laid before."""
+    """Give each hash the same outcome in the target as in the live database: a post or none.
+
+    Tombstones are laid before.
+    """
 
     def work(plan: Plan) -> None:
         for digest in hashes:
@@ -110,7 +113,7 @@ def _witness(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
 
 
 def _copy_local(live: Reader, target: Database) -> None:
-    """Make the local rows of the target the same as in the live database, except for posts that the target itself saw dead."""
+    """Make the target's local rows those of the live database, except for posts that the target itself saw dead."""
     witnessed = local_key(WITNESSED)
     with target.snapshot() as state:
         found = side_by_side(live.prefix(LOCAL_PREFIX), live.over(state).prefix(LOCAL_PREFIX))

@@ -52,8 +52,9 @@ class Skeleton:
 class Tombstone:
     """The deletion of `target` by `author`, both 32 bytes.
 
-    `deleted_by` is the hash of the earliest post/delete of the target, by (timestamp, hash), and `deleted_at_ms` its time.
-    `later` has the (time, hash) of the following ones in the same order. Together they are at most MAX_DELETIONS_LISTED.
+    `deleted_by` is the hash of the earliest post/delete of the target, by (timestamp, hash), and `deleted_at_ms` its
+    time. `later` has the (time, hash) of the following ones in the same order. Together they are at most
+    MAX_DELETIONS_LISTED.
     """
 
     target: bytes
@@ -70,7 +71,10 @@ class Tombstone:
 
     @property
     def is_effective(self) -> bool:
-        """Whether the target is known to be dead, because the store saw it or was told of it. Otherwise the tombstone waits."""
+        """Whether the target is known to be dead, because the store saw it or was told of it.
+
+        Otherwise the tombstone waits.
+        """
         return self.skeleton is not None
 
     @property
@@ -89,7 +93,10 @@ class Tombstone:
         return [(sort_time(at_ms, digest.hex().encode()), digest) for at_ms, digest in self.deletions]
 
     def told(self) -> Self:
-        """Return the tombstone as exports and archives have it: with the earliest deletion only. The others follow from posts."""
+        """Return the tombstone as exports and archives have it: with the earliest deletion only.
+
+        The others follow from posts.
+        """
         return replace(self, later=()) if self.later else self
 
     def merge(self, other: Self) -> Self:
@@ -103,7 +110,7 @@ class Tombstone:
         return replace(self, deleted_at_ms=at, deleted_by=by, skeleton=skeleton, later=tuple(later))
 
     def encode(self) -> bytes:
-        """Return the value of the row: msgpack [deleted_at_ms, deleted_by, skeleton or nil], then `later` if there are any."""
+        """Return the row's value: msgpack [deleted_at_ms, deleted_by, skeleton or nil], then `later`, if any."""
         skeleton = None if self.skeleton is None else self.skeleton.fields()
         later = [list(map(list, self.later))] if self.later else []
         return pack([self.deleted_at_ms, self.deleted_by, skeleton, *later])

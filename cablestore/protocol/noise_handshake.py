@@ -56,7 +56,10 @@ class CipherState:
 
 
 class NoiseHandshake:
-    """One side of a handshake (5.2, 5.3). The sides call `write` and `read` in turn until `is_done`, then `split` once."""
+    """One side of a handshake (5.2, 5.3).
+
+    The sides call `write` and `read` in turn until `is_done`, then `split` once.
+    """
 
     def __init__(
         self,
@@ -94,7 +97,8 @@ class NoiseHandshake:
         self._cipher: CipherState | None = None
         self._chaining_key = name.ljust(64, b"\0") if len(name) <= 64 else hashlib.blake2b(name).digest()
         self.hash = self._chaining_key
-        """BLAKE2b over all that both sides have said: at the end both have the same, or one of them has failed (11.2)."""
+        """BLAKE2b over all that both sides have said: at the end both have the same, or one of them has failed
+        (11.2)."""
         self._mix_hash(prologue)
 
     @property

@@ -1,8 +1,9 @@
 """Audit of two sets in which a reconciliation found no more differences. Our own protocol, `cablestore-audit/1`. Pure.
 
-A reconciliation compares XORs, and among any 257 hashes some have XOR 0. Somebody who gives such posts to only one of two
-peers makes them differ without either noticing. An audit compares counts and sums modulo 2**256 between random cuts. They
-are drawn when the audit begins, so nobody can have made ids for them. Only the side that requests the sums learns the result.
+A reconciliation compares XORs, and among any 257 hashes some have XOR 0. Somebody who gives such posts to only one of
+two peers makes them differ without either noticing. An audit compares counts and sums modulo 2**256 between random
+cuts. They are drawn when the audit begins, so nobody can have made ids for them. Only the side that requests the sums
+learns the result.
 
     request: 1 u8 | lower bound | number of upper bounds varint | upper bounds
     bound: difference to the time of the previous bound varint | size u8, that many bytes of a hash
@@ -37,8 +38,8 @@ class AuditResult(NamedTuple):
     """Result of an audit.
 
     `differing` are the ranges in which the sides hold different ids, `hidden` those of them with equal XOR, which no
-    fingerprint can find. `is_by_design` tells whether somebody made ids for that: there are hidden ranges, or some ranges
-    differ and the XOR of all ranges together is equal. That does not happen by chance.
+    fingerprint can find. `is_by_design` tells whether somebody made ids for that: there are hidden ranges, or some
+    ranges differ and the XOR of all ranges together is equal. That does not happen by chance.
     """
 
     differing: list[Range]
@@ -52,8 +53,8 @@ class Audit:
     def __init__(self, items: OrderedSet, *ranges: Range, seed: bytes, cuts: int = 64) -> None:
         """Audit these ranges (none: everything), cut at `cuts` places that `seed` decides.
 
-        `seed` must be at least 16 new random bytes. To narrow down what differs, audit `AuditResult.differing` again. Raises
-        ReconcileError if there are more than `limits.MAX_AUDIT_CUTS` bounds, or the seed is too short.
+        `seed` must be at least 16 new random bytes. To narrow down what differs, audit `AuditResult.differing` again.
+        Raises ReconcileError if there are more than `limits.MAX_AUDIT_CUTS` bounds, or the seed is too short.
         """
         if len(seed) < _MIN_SEED_SIZE_BYTES:
             raise ReconcileError(

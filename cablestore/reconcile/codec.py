@@ -5,8 +5,8 @@
     bound: difference to the time of the previous bound varint | only if that is 0: size u8, that many bytes of the hash
     item set: count varint | each: difference to the previous time varint, hash u8[32] | reconciled u8
 
-Reading is linear and total: any bytes give a Payload or a ReconcileError, and no number in them decides how much memory is
-allocated. A bound has a hash only after a bound of the same time, so a writer cuts at that time first.
+Reading is linear and total: any bytes give a Payload or a ReconcileError, and no number in them decides how much memory
+is allocated. A bound has a hash only after a bound of the same time, so a writer cuts at that time first.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _MIN_ITEM_SIZE_BYTES: Final = 1 + HASH_SIZE_BYTES
 
 
 def encode(payload: Payload, dialect: SyncDialect) -> bytes:
-    """Return a payload's bytes. Only the first lower bound is written; the others must equal the upper bounds before them.
+    """Return a payload's bytes. Only the first lower bound is written; the others must equal the upper bound before.
 
-    Raises ReconcileError if bounds do not increase, ids are out of order, the payload is too large, or a bound has a hash and
-    the bound before it another time, which no dialect can express.
+    Raises ReconcileError if bounds do not increase, ids are out of order, the payload is too large, or a bound has a
+    hash and the bound before it another time, which no dialect can express.
     """
     if not payload.parts and not dialect.cuts_hashes:
         return b"\x00"  # nwaku's payload without ranges
@@ -121,10 +121,14 @@ def _write_content(out: bytearray, content: Content) -> None:
 
 
 def write_item_set(out: bytearray, items: ItemSet) -> None:
-    """Append an item set to `out`. Raises ReconcileError for ids out of order or more than `limits.MAX_RECONCILE_ITEMS`."""
+    """Append an item set to `out`.
+
+    Raises ReconcileError for ids out of order or more than `limits.MAX_RECONCILE_ITEMS`.
+    """
     if len(items.elements) > MAX_RECONCILE_ITEMS:
         raise ReconcileError(
-            f"{len(items.elements)} ids cannot be sent at once, at most {MAX_RECONCILE_ITEMS} can: reconcile a shorter time"
+            f"{len(items.elements)} ids cannot be sent at once, at most {MAX_RECONCILE_ITEMS} can: reconcile a shorter "
+            "time"
         )
     out += encode_varint(len(items.elements))
     previous_ns = 0
@@ -219,7 +223,10 @@ class _PayloadReader:
         return timestamp_ns
 
     def _count(self, most: int, what: str, each_size_bytes: int) -> int:
-        """Read how many of something follow. Raises ReconcileError before anything is allocated if that many cannot follow."""
+        """Read how many of something follow.
+
+        Raises ReconcileError before anything is allocated if that many cannot follow.
+        """
         count = self._varint()
         left = len(self._data) - self._at
         if count > most or count * each_size_bytes > left:

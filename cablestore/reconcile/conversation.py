@@ -1,7 +1,7 @@
-"""One conversation with one store: compare, transfer, confirm, or audit. Frames and the time go in, frames come out. Pure.
+"""One conversation with one store: compare, transfer, confirm, or audit. Frames and the time in, frames out. Pure.
 
-The side that begins calls `begin`. Each frame that arrives goes into `receive`, which returns posts. The caller stores these
-and calls `stored`. It sends what `output` returns. Both sides go on until the conversation is finished:
+The side that begins calls `begin`. Each frame that arrives goes into `receive`, which returns posts. The caller stores
+these and calls `stored`. It sends what `output` returns. Both sides go on until the conversation is finished:
 
     initiator                                responder
     hello             ->                                     terms: which times and channels, whether it takes posts
@@ -14,12 +14,12 @@ and calls `stored`. It sends what `output` returns. Both sides go on until the c
     posts             ->              <-     posts           deletions
     done              ->              <-     done            all is sent and stored; after both it is finished
 
-Payloads and posts overlap: what a payload found is sent while the next one is computed. Frames are processed in order, and
-no more of them while too many posts wait to be sent. Deletions come last, because a deletion removes a post that the other
-side might still have to send (`outgoing`).
+Payloads and posts overlap: what a payload found is sent while the next one is computed. Frames are processed in order,
+and no more of them while too many posts wait to be sent. Deletions come last, because a deletion removes a post that
+the other side might still have to send (`outgoing`).
 
-An audit moves no posts. When the comparison finds no more, the initiator requests sums over random ranges (`audit`), then
-over those that differ, three times at most. Each error ends the conversation. What was stored stays, and the next
+An audit moves no posts. When the comparison finds no more, the initiator requests sums over random ranges (`audit`),
+then over those that differ, three times at most. Each error ends the conversation. What was stored stays, and the next
 conversation finds the rest.
 """
 
@@ -105,7 +105,10 @@ class FrameSizes:
 
 @dataclass(slots=True)
 class Findings:
-    """Result of a conversation so far. `here_only` and `there_only` count differences, `unasked` posts that were not expected."""
+    """Result of a conversation so far.
+
+    `here_only` and `there_only` count differences, `unasked` posts that were not expected.
+    """
 
     rounds: int = 0
     here_only: int = 0
@@ -204,8 +207,8 @@ class ReconcileConversation:
     def receive(self, frame: bytes, *, at_s: float) -> list[ArrivedPosts]:
         """Take a frame of the peer; return the posts that must be stored. `at_s` is the time of any clock.
 
-        Raises ReconcileError if the conversation cannot go on: ReconcileLimitError if it found as many differences as it may,
-        PeerRefusedError if the peer ended it.
+        Raises ReconcileError if the conversation cannot go on: ReconcileLimitError if it found as many differences as
+        it may, PeerRefusedError if the peer ended it.
         """
         number, message = decode_frame(frame)
         if self._number == _NO_NUMBER and isinstance(message, Hello):
@@ -311,8 +314,8 @@ class ReconcileConversation:
         findings = self.findings
         if findings.here_only + findings.there_only > self._limits.differences:
             raise ReconcileLimitError(
-                f"{findings.here_only + findings.there_only} differences were found, allowed are {self._limits.differences}: "
-                "reconcile again for the rest"
+                f"{findings.here_only + findings.there_only} differences were found, allowed are "
+                f"{self._limits.differences}: reconcile again for the rest"
             )
         step = session.receive(data, at_s=at_s)
         findings.rounds += 1
@@ -356,7 +359,8 @@ class ReconcileConversation:
     def _posts(self, message: PostsFrame) -> ArrivedPosts:
         if message.batch != self._batches or len(self._unstored) >= MAX_TALK_BATCHES:
             raise ReconcileError(
-                f"batch {message.batch} came: expected was {self._batches}, and at most {MAX_TALK_BATCHES} may be unconfirmed"
+                f"batch {message.batch} came: expected was {self._batches}, and at most {MAX_TALK_BATCHES} may be "
+                "unconfirmed"
             )
         self._batches += 1
         self._unstored.add(message.batch)

@@ -28,8 +28,8 @@ class SyncDialect:
 
     `header` is the class of its headers. With `cuts_hashes` bounds can lie between two ids of one time, as in the
     specification; in nwaku they cannot. With `is_strict` only minimal varints are read. Ranges shorter than
-    `min_fingerprint_ns` are never sent as fingerprints: deployed nodes cut them by time in eight and lose their ids. With
-    `accepts_skip` an equal item set may be answered with Skip, which the specification does not mention.
+    `min_fingerprint_ns` are never sent as fingerprints: deployed nodes cut them by time in eight and lose their ids.
+    With `accepts_skip` an equal item set may be answered with Skip, which the specification does not mention.
     """
 
     name: str

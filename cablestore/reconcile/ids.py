@@ -1,7 +1,8 @@
 """SyncIDs, which name posts in an order that all peers share, and ranges of them (WAKU-SYNC, "SyncID"). Pure.
 
-A range is cut by bounds. A bound is a time and the first bytes of a hash, because that is what travels. It lies before all
-ids of its time whose hash begins with these bytes or is greater. Ids and bounds are tuples that compare with each other.
+A range is cut by bounds. A bound is a time and the first bytes of a hash, because that is what travels. It lies before
+all ids of its time whose hash begins with these bytes or is greater. Ids and bounds are tuples that compare with each
+other.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class SyncID(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """Cut in the order of ids: a time in nanoseconds and the first 0 to 32 bytes of a hash, without zeros at the end."""
+    """Cut in the order of ids: a time in nanoseconds and the first 0 to 32 bytes of a hash, without final zeros."""
 
     timestamp_ns: int
     prefix: bytes = b""
@@ -48,10 +49,14 @@ EVERYTHING: Final = Range(Bound(0), Bound(END_NS))
 
 
 def of_times(from_ns: int, until_ns: int) -> Range:
-    """Return the range of all ids from one time, inclusive, to another, exclusive. Raises ReconcileError if it is empty."""
+    """Return the range of all ids from one time, inclusive, to another, exclusive.
+
+    Raises ReconcileError if it is empty.
+    """
     if not 0 <= from_ns < until_ns <= END_NS:
         raise ReconcileError(
-            f"no range goes from {from_ns} to {until_ns} ns: times are 0 to {END_NS}, and the first must be before the second"
+            f"no range goes from {from_ns} to {until_ns} ns: times are 0 to {END_NS}, and the first must be before the "
+            "second"
         )
     return Range(Bound(from_ns), Bound(until_ns))
 
@@ -60,8 +65,8 @@ def checked(sync_id: SyncID) -> SyncID:
     """Return the id. Raises ReconcileError if no range can hold it."""
     if not 0 <= sync_id.timestamp_ns < END_NS or len(sync_id.hash) != HASH_SIZE_BYTES:
         raise ReconcileError(
-            f"no id has the time {sync_id.timestamp_ns} ns and {len(sync_id.hash)} bytes of hash: times are 0 to {END_NS - 1}, "
-            f"hashes have {HASH_SIZE_BYTES} bytes"
+            f"no id has the time {sync_id.timestamp_ns} ns and {len(sync_id.hash)} bytes of hash: times are 0 to "
+            f"{END_NS - 1}, hashes have {HASH_SIZE_BYTES} bytes"
         )
     return sync_id
 

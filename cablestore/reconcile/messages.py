@@ -1,4 +1,4 @@
-"""Messages of two stores that reconcile, written to frames and read from them. Our own protocol, `cablestore-reconcile/1`. Pure.
+"""Messages of two stores that reconcile, to frames and back: our own protocol, `cablestore-reconcile/1`. Pure.
 
 A frame begins with its kind and the number of its conversation. The number tells apart frames that are left over from a
 conversation that broke off:
@@ -14,8 +14,8 @@ conversation that broke off:
     8 done:     number of posts sent varint
     9 sums request, 10 sums response: of an audit
 
-No conversation has the number 0. A payload with the number 0 says that the sender's store has a new channel. Stores that do
-not know this ignore it as left over.
+No conversation has the number 0. A payload with the number 0 says that the sender's store has a new channel. Stores
+that do not know this ignore it as left over.
 
     terms: takes posts u8 | from ms varint | until ms varint, 0 for no end | channels + 1 varint, 0 for all | each sized
 """
@@ -68,7 +68,7 @@ class EndReason(IntEnum):
 
 
 class Terms(NamedTuple):
-    """Terms of one side: whether it takes posts, times in milliseconds from inclusive to exclusive, channels (None: all)."""
+    """Terms of one side: whether it takes posts, milliseconds from inclusive to exclusive, channels (None: all)."""
 
     takes: bool = True
     from_ms: int = 0
@@ -168,7 +168,10 @@ TRANSFERRING: Final = (PostsFrame, Stored)
 
 
 def encode_frame(number: int, message: ConversationMessage) -> bytes:
-    """Return the frame of a message in the conversation with this number. Raises ReconcileError if it breaks a limit."""
+    """Return the frame of a message in the conversation with this number.
+
+    Raises ReconcileError if it breaks a limit.
+    """
     frame = bytes((_KINDS[type(message)],)) + encode_varint(number) + _body(message)
     if len(frame) > MAX_TALK_FRAME_SIZE_BYTES:
         raise ReconcileError(f"a frame has {len(frame)} bytes, allowed are {MAX_TALK_FRAME_SIZE_BYTES}")
@@ -288,7 +291,8 @@ class ReconcileFrameReader(FrameReader):
     def feed(self, data: bytes) -> list[bytes]:
         """Take the next bytes, return the contents of the frames that are whole now.
 
-        Raises ReconcileError for a size that is not a minimal varint or is above the limit. The stream cannot be read on then.
+        Raises ReconcileError for a size that is not a minimal varint or is above the limit. The stream cannot be read
+        on then.
         """
         try:
             return super().feed(data)

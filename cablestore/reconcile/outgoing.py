@@ -1,7 +1,7 @@
 """Posts that a conversation sends to its peer: in batches, a few of them unconfirmed at a time, deletions last. Pure.
 
-Deletions wait until both sides have all other posts. Otherwise a deletion could remove a post before it was sent, and the
-two sides would remember different things of it.
+Deletions wait until both sides have all other posts. Otherwise a deletion could remove a post before it was sent, and
+the two sides would remember different things of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from cablestore.reconcile.transfer import encode_message
 
 
 class OutgoingPosts:
-    """Posts for the peer: unsent, sent but not confirmed, deletions that wait. `read` finds a post in the present store."""
+    """Posts for the peer: unsent, sent but not confirmed, deletions that wait.
+
+    `read` finds a post in the present store.
+    """
 
     def __init__(self, read: Callable[[bytes], Post | None]) -> None:
         self._read = read

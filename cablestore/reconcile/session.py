@@ -1,9 +1,9 @@
 """The comparison of two sets of ids, from its first payload to its last (WAKU-SYNC, "Message Flow"). Pure.
 
 Two stores hold nearly the same posts. Each post has an id: its time and its hash. All ids have one order, so a *range*
-(the ids between two bounds) means the same on both sides. Its *fingerprint* (the XOR of the hashes in it) tells in 32 bytes
-whether both sides hold the same ids in it. Ranges that differ are cut into smaller ones, until so few ids are left that the
-ids themselves are sent. With parts of three ids, where only one side has `k`:
+(the ids between two bounds) means the same on both sides. Its *fingerprint* (the XOR of the hashes in it) tells in 32
+bytes whether both sides hold the same ids in it. Ranges that differ are cut into smaller ones, until so few ids are
+left that the ids themselves are sent. With parts of three ids, where only one side has `k`:
 
     our ids        |a b c|d e f|g h i|j k l|
     we send        the fingerprint of everything
@@ -11,17 +11,17 @@ ids themselves are sent. With parts of three ids, where only one side has `k`:
     we send        3 are equal: Skip; of the 4th all our ids
     the peer sends all its ids of the 4th, "reconciled"; both sides know the difference now
 
-Up to 16 ids are sent as ids; a larger range is cut into 8 parts with equally many ids (`splitting`). So the bytes grow with
-the number of differences, times the logarithm of the size of the sets. A million equal ids cost one fingerprint. The store
-keeps sums over ranges, so that a fingerprint needs few reads (`stored_set`).
+Up to 16 ids are sent as ids; a larger range is cut into 8 parts with equally many ids (`splitting`). So the bytes grow
+with the number of differences, times the logarithm of the size of the sets. A million equal ids cost one fingerprint.
+The store keeps sums over ranges, so that a fingerprint needs few reads (`stored_set`).
 
     payload in -> decode -> ReconcileSession -> Replier -> encode -> payload out
                                  |                 |
                            limits, ids found     OrderedSet
 
 Each side has a ReconcileSession over one state of its set. One side calls `initiate`. Each received payload goes into
-`receive`, and its `SessionStep` has the reply and the ids that only one side has. Both go on until they are done. Found ids
-remain valid if a session breaks off: transfer them, then a new session finds the rest.
+`receive`, and its `SessionStep` has the reply and the ids that only one side has. Both go on until they are done. Found
+ids remain valid if a session breaks off: transfer them, then a new session finds the rest.
 
 Fingerprints by XOR can be deceived by a peer that chooses hashes. See `audit`.
 """
@@ -52,8 +52,8 @@ from cablestore.reconcile.splitting import PayloadReply, Replier, Splitting
 class SessionStep(NamedTuple):
     """Result of one received payload.
 
-    `reply` goes to the peer; None if it expects none. `have` are the ids that we have and the peer lacks, `need` those that it
-    has and we lack. Each id comes once in a session.
+    `reply` goes to the peer; None if it expects none. `have` are the ids that we have and the peer lacks, `need` those
+    that it has and we lack. Each id comes once in a session.
     """
 
     reply: bytes | None
@@ -115,9 +115,9 @@ class ReconcileSession:
     def initiate(self, *ranges: Range, at_s: float, whole: bool = False) -> bytes:
         """Return the first payload. It is about these ranges, in order, or about the whole window.
 
-        With `whole` it has all ids of the ranges, which finds what fingerprints can hide. `at_s` is the time of any clock.
-        Raises ReconcileError for ranges that are out of order or that the dialect cannot express, and for more ids than fit
-        into a frame.
+        With `whole` it has all ids of the ranges, which finds what fingerprints can hide. `at_s` is the time of any
+        clock. Raises ReconcileError for ranges that are out of order or that the dialect cannot express, and for more
+        ids than fit into a frame.
         """
         ranges = ranges or (self._window,)
         if any(lower.upper > upper.lower for lower, upper in pairwise(ranges)):
@@ -198,7 +198,8 @@ class ReconcileSession:
             if spent > allowed:
                 self.is_done = True
                 raise ReconcileError(
-                    f"the session came to {spent} {what}, allowed are {allowed}. Transfer what was found and begin another session"
+                    f"the session came to {spent} {what}, allowed are {allowed}. Transfer what was found and begin "
+                    "another session"
                 )
 
     @staticmethod

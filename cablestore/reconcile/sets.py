@@ -3,8 +3,8 @@
 A session asks the same set from its first payload to its last. So an implementation is a snapshot: its answers stay the
 same when posts are stored meanwhile. `items` should cost as much as it returns, the other calls O(log n).
 
-`MemorySet` keeps its ids in chunks that never change: to add or discard an id replaces one chunk. So a snapshot is the list of
-the present chunks and the running sums over them, which are 30,000 numbers of each kind for a million ids.
+`MemorySet` keeps its ids in chunks that never change: to add or discard an id replaces one chunk. So a snapshot is the
+list of the present chunks and the running sums over them, which are 30,000 numbers of each kind for a million ids.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class OrderedSet(Protocol):
         """Return the id number k of the range, counted from 0. Raises IndexError if there is none."""
 
     def cut(self, within: Range, k: int, slack: int) -> Bound:
-        """Return a bound inside the range with k of its ids below, or up to `slack` more or fewer if that is found sooner.
+        """Return a bound inside the range with k of its ids below, or up to `slack` more or fewer if found sooner.
 
         `k` is at least 1 and less than the number of ids in the range.
         """
@@ -100,7 +100,10 @@ class SortedRecords:
         return [int.from_bytes(self._joined[at : at + HASH_SIZE_BYTES], "big") for at in starts]
 
     def sums_below(self, at: int) -> tuple[int, int]:
-        """Return XOR and sum of the first `at` hashes. They are computed when first needed: most chunks are never cut."""
+        """Return XOR and sum of the first `at` hashes.
+
+        They are computed when first needed: most chunks are never cut.
+        """
         if self._parts is None:
             hashes = self.hashes()
             # Tuples of numbers, because the garbage collector visits lists again and again.

@@ -1,7 +1,7 @@
-"""The reply to one payload: what is equal, what differs, what to ask next, and where ranges are cut (WAKU-SYNC, "Responding"). Pure.
+"""The reply to one payload: what is equal, what differs, what to ask, where to cut (WAKU-SYNC, "Responding"). Pure.
 
-A reply fills about one frame. What does not fit is postponed: one fingerprint over all that is left asks for it again in the
-next payload. So neither a large difference nor a hostile payload costs more than the work of one frame.
+A reply fills about one frame. What does not fit is postponed: one fingerprint over all that is left asks for it again
+in the next payload. So neither a large difference nor a hostile payload costs more than the work of one frame.
 
 Ranges are cut between equal numbers of ids. That takes a tenth to a hundredth of the bytes of cuts between equal times,
 because posts come in bursts, and it also works if thousands of ids share one time.
@@ -30,8 +30,8 @@ class Splitting:
     """Settings for cutting ranges.
 
     Up to `item_set_threshold` ids are sent as ids; more are cut into `fan_out` parts. A reply ends after about
-    `frame_size_bytes`. With `skip_equal_sets` an equal item set is answered with Skip. Peers that follow the specification may
-    want it back; ours and nwaku's do not.
+    `frame_size_bytes`. With `skip_equal_sets` an equal item set is answered with Skip. Peers that follow the
+    specification may want it back; ours and nwaku's do not.
     """
 
     fan_out: int = 8
@@ -84,7 +84,10 @@ class Replier:
         self._skips_equal = splitting.skip_equal_sets or dialect.accepts_skip
 
     def opening(self, ranges: Sequence[Range], *, whole: bool) -> PayloadReply:
-        """Return fingerprints of ranges, in order, or all their ids. Raises ReconcileError if those do not fit into a frame."""
+        """Return fingerprints of ranges, in order, or all their ids.
+
+        Raises ReconcileError if those do not fit into a frame.
+        """
         reply = PayloadReply()
         for within in ranges:
             for part in writable_ranges(within):
@@ -112,7 +115,7 @@ class Replier:
         return reply
 
     def _learn(self, reply: PayloadReply, parts: Sequence[PayloadPart]) -> None:
-        """Compare item sets that expect no answer even if the reply is full: the peer knows the difference and may act on it."""
+        """Compare item sets that expect no answer even if the reply is full: the peer may act on it."""
         for part in parts:
             within = part.range.within(self._window)
             if within is None or not isinstance(part.content, ItemSet):
@@ -121,7 +124,7 @@ class Replier:
                 self._compare(reply, within, part.content)
 
     def _is_learned(self, reply: PayloadReply, within: Range, theirs: ItemSet) -> bool:
-        """Tell whether to compare an item set whole: it expects no answer, and such sets cover at most a frame of our ids."""
+        """Tell whether to compare an item set whole: it expects no answer, such sets have at most a frame of ids."""
         if not theirs.reconciled:
             return False
         most = self._splitting.frame_size_bytes // _ITEM_SIZE_BYTES + 2 * self._splitting.item_set_threshold
@@ -187,7 +190,7 @@ class Replier:
             reply.add(left, self._items.fingerprint(left).wire)
 
     def _fitting(self, reply: PayloadReply, within: Range) -> tuple[list[Range], Range | None]:
-        """Return what part of the range fits into the frame, as ranges that the dialect can express, and what is left."""
+        """Return the part of the range that fits the frame, as ranges that the dialect can express, and the rest."""
         count, room = self._items.count(within), self._room(reply)
         if count <= max(room, self._splitting.item_set_threshold):
             return [within], None
@@ -197,8 +200,8 @@ class Replier:
         if count <= MAX_RECONCILE_ITEMS:
             return [within], None
         raise ReconcileError(
-            f"{count} ids share the time {within.lower.timestamp_ns} ns, at most {MAX_RECONCILE_ITEMS} can be sent at once, and "
-            f"{self._dialect.name} cannot cut them: reconcile in the dialect spec"
+            f"{count} ids share the time {within.lower.timestamp_ns} ns, at most {MAX_RECONCILE_ITEMS} can be sent at "
+            f"once, and {self._dialect.name} cannot cut them: reconcile in the dialect spec"
         )
 
     def _postpone(self, reply: PayloadReply, left: Range) -> None:
@@ -232,8 +235,8 @@ def cut_before(
 ) -> list[Bound]:
     """Return bounds above `after` that cut off the first k ids of a range, at least 1, as exactly as the dialect can.
 
-    The cut may be `slack` ids off. There are two bounds if one needs the other: a bound with a hash can only be written after
-    a bound of the same time.
+    The cut may be `slack` ids off. There are two bounds if one needs the other: a bound with a hash can only be written
+    after a bound of the same time.
     """
     if dialect.cuts_hashes:
         cut = items.cut(within, k, slack)

@@ -1,7 +1,8 @@
-"""The set of ids that a store holds: one state of it, read through the sums that the store keeps (`cablestore.views.sync`).
+"""The set of ids of one state of a store, read through the sums that the store keeps (`cablestore.views.sync`).
 
-The sums are a tree per set, and there is a set per channel. A node is named by the first digits of its posts' keys, so all trees
-have the same nodes, and the trees of several channels are read like one. A node is read when it is needed, then remembered.
+The sums are a tree per set, and there is a set per channel. A node is named by the first digits of its posts' keys, so
+all trees have the same nodes, and the trees of several channels are read like one. A node is read when it is needed,
+then remembered.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ class StoredSet:
         return self._id(rank)
 
     def cut(self, within: Range, k: int, slack: int) -> Bound:
-        """Return a bound with about k ids of the range below it: the beginning of a node if one is within `slack` ids."""
+        """Return a bound with about k ids of the range below it: a node's beginning if one is within `slack` ids."""
         rank = self._below(within.lower).ids + k
         node, start = self._root, 0
         while slack:

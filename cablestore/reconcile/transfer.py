@@ -1,11 +1,14 @@
 """Transfer of posts to a peer that lacks them: a Waku message and its topic (WAKU-SYNC, "Transfer Protocol"). Pure.
 
-A post travels as in archives, as the payload of a 14/WAKU2-MESSAGE. Deployed nodes write the two fields in the other order
-and require both. In WAKU-SYNC both are optional, and a missing topic is empty. The hash of an id depends on the peer:
+A post travels as in archives, as the payload of a 14/WAKU2-MESSAGE. Deployed nodes write the two fields in the other
+order and require both. In WAKU-SYNC both are optional, and a missing topic is empty. The hash of an id depends on the
+peer:
 
-* Between stores like this one it is the hash of the post (`post_id`). The post is stored under it, ingest computes it anyway,
+* Between stores like this one it is the hash of the post (`post_id`). The post is stored under it, ingest computes it
+anyway,
   it covers all that is signed, and it does not change if a topic is written in another way.
-* With Waku nodes it is the deterministic hash of the message (`waku_id`), because they compute it from what they receive.
+* With Waku nodes it is the deterministic hash of the message (`waku_id`), because they compute it from what they
+receive.
 """
 
 from __future__ import annotations
@@ -88,7 +91,10 @@ def wrap(waku_message: bytes, pubsub_topic: str, dialect: SyncDialect) -> bytes:
 
 
 def decode_message(content: bytes, dialect: SyncDialect) -> Transferred:
-    """Read a frame's content. In `spec` the topic may be missing. Raises ReconcileError if it is too large or malformed."""
+    """Read a frame's content.
+
+    In `spec` the topic may be missing. Raises ReconcileError if it is too large or malformed.
+    """
     form = FORMS[dialect.name]
     if len(content) > form.max_size_bytes:
         raise ReconcileError(f"a message takes {len(content)} bytes, {dialect.name} allows {form.max_size_bytes}")

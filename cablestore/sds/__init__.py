@@ -1,7 +1,7 @@
 """Causal logs (SDS): every member of a channel ends with the same messages in the same order.
 
-The transport may lose, repeat and reorder messages, as UDP and gossip do. Two chat clients, with direct calls in place of a
-transport:
+The transport may lose, repeat and reorder messages, as UDP and gossip do. Two chat clients, with direct calls in place
+of a transport:
 
     from cablestore.sds import CausalLog, Deliver, Send
 
@@ -18,8 +18,9 @@ transport:
             bob.confirm(number)
         ann.tick(now_ms, random.random)              # call each second: sends again, asks, gives up
 
-`causal_log(store)` opens the logs of a `CableStore` in its folder. The messages of a `PostChannel` are Cable posts, which it
-stores when they are delivered. `Settings` has what the members of a channel must agree on, and each member's times.
+`causal_log(store)` opens the logs of a `CableStore` in its folder. The messages of a `PostChannel` are Cable posts,
+which it stores when they are delivered. `Settings` has what the members of a channel must agree on, and each member's
+times.
 """
 
 import warnings

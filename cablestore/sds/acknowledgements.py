@@ -1,8 +1,8 @@
-"""Own messages until they are acknowledged by histories or filters; until then they are sent again (SDS, "Review ACK Status"). Pure.
+"""Own messages, sent again until histories or filters acknowledge them (SDS, "Review ACK Status"). Pure.
 
-A causal history acknowledges what it names and more: a member that names a message has delivered all its dependencies, so the
-own messages among these are acknowledged too. Own messages that messages of others depend on were acknowledged when those
-came, so only dependencies of own messages have to be followed.
+A causal history acknowledges what it names and more: a member that names a message has delivered all its dependencies,
+so the own messages among these are acknowledged too. Own messages that messages of others depend on were acknowledged
+when those came, so only dependencies of own messages have to be followed.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def _review_filter(state: ChannelState, foreign: ForeignFilter, sender_id: str, 
 def _reviewed(state: ChannelState, foreign: ForeignFilter) -> list[tuple[bytes, tuple[int, ...]]]:
     """Return own messages to compare with a filter, with the positions of their ids.
 
-    All filters of one write are compared with the same messages. If there are too many, the next write takes the next ones.
+    All filters of one write are compared with the same messages. If there are too many, the next write takes the next
+    ones.
     """
     counters = state.counters
     key = (counters.outgoing, foreign.bits, foreign.hashes)

@@ -1,7 +1,7 @@
-"""Bloom filters of message ids: parameters, bits, their bytes in either dialect, our own filter (SDS, "Participant state"). Pure.
+"""Bloom filters of message ids: parameters, bits, bytes in both dialects, our filter (SDS, "Participant state"). Pure.
 
-In memory bit p is in byte p // 8 with the value 1 << p % 8, in as many bytes as on the wire. On the wire they are words of
-eight bytes. `spec` reverses the bytes of each word. `nim` writes a document of the words and their parameters.
+In memory bit p is in byte p // 8 with the value 1 << p % 8, in as many bytes as on the wire. On the wire they are words
+of eight bytes. `spec` reverses the bytes of each word. `nim` writes a document of the words and their parameters.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _DESCRIPTION_FIELDS: Final = (2, 3, 4, 5)
 class FilterParameters:
     """Parameters of a filter for about `capacity` ids; `error` is its false positive rate at capacity.
 
-    `bits` and `hashes` are computed as in both deployed implementations. `size_bytes` is the size of the words. That is all on
-    the wire in `spec`; `nim` adds about 16 bytes of description. The defaults are those of both implementations. Raises
-    SdsError for values that are impossible or break a limit.
+    `bits` and `hashes` are computed as in both deployed implementations. `size_bytes` is the size of the words. That is
+    all on the wire in `spec`; `nim` adds about 16 bytes of description. The defaults are those of both implementations.
+    Raises SdsError for values that are impossible or break a limit.
     """
 
     capacity: int = 10_000
@@ -42,15 +42,16 @@ class FilterParameters:
     def __post_init__(self) -> None:
         if self.capacity < 1 or not 0.0 < self.error < 1.0:
             raise SdsError(
-                f"a filter must be for at least one id, with an error between 0 and 1, not {self.capacity} and {self.error}"
+                f"a filter must be for at least one id, with an error between 0 and 1, not {self.capacity} and "
+                f"{self.error}"
             )
         bits_per_id = math.ceil(-math.log(self.error) / math.log(2) ** 2)
         hashes = max(1, math.floor(math.log(2) * bits_per_id + 0.5))
         size_bytes = size_of(self.capacity * bits_per_id)
         if size_bytes > MAX_SDS_FILTER_SIZE_BYTES or hashes > MAX_SDS_FILTER_HASHES:
             raise SdsError(
-                f"a filter for {self.capacity} ids with an error of {self.error} has {size_bytes} bytes and {hashes} bits "
-                f"for each id, allowed are {MAX_SDS_FILTER_SIZE_BYTES} and {MAX_SDS_FILTER_HASHES}: take fewer ids"
+                f"a filter for {self.capacity} ids with an error of {self.error} has {size_bytes} bytes and {hashes} "
+                f"bits for each id, allowed are {MAX_SDS_FILTER_SIZE_BYTES} and {MAX_SDS_FILTER_HASHES}: take fewer ids"
             )
         object.__setattr__(self, "bits", self.capacity * bits_per_id)
         object.__setattr__(self, "hashes", hashes)
@@ -58,12 +59,18 @@ class FilterParameters:
 
 
 def size_of(bits: int) -> int:
-    """Return the size of the words for this many bits. There is one word more than needed if the bits fill all words."""
+    """Return the size of the words for this many bits.
+
+    There is one word more than needed if the bits fill all words.
+    """
     return (1 + bits // _WORD_BITS) * _WORD_SIZE_BYTES
 
 
 def positions(message_id: str, shape: FilterParameters | ForeignFilter, dialect: SdsDialect) -> tuple[int, ...]:
-    """Return the numbers of the bits that an id sets, `shape.hashes` of them, below `shape.bits`. Some may be the same."""
+    """Return the numbers of the bits that an id sets, `shape.hashes` of them, below `shape.bits`.
+
+    Some may be the same.
+    """
     bits = shape.bits
     first = abs(dialect.filter_hash(message_id)) % bits
     step = abs(dialect.filter_hash(message_id + " b")) % bits
@@ -84,8 +91,8 @@ def to_wire(bits: bytes, parameters: FilterParameters, dialect: SdsDialect) -> b
 class ForeignFilter:
     """Filter that came with a message.
 
-    It must be asked with positions of its own shape: `positions(message_id, foreign, dialect)`. In `spec` that is the shape
-    that it was read with, in `nim` the shape that the peer has chosen. `words` are as in this module.
+    It must be asked with positions of its own shape: `positions(message_id, foreign, dialect)`. In `spec` that is the
+    shape that it was read with, in `nim` the shape that the peer has chosen. `words` are as in this module.
     """
 
     words: bytes
@@ -96,8 +103,8 @@ class ForeignFilter:
     def read(cls, data: bytes | None, parameters: FilterParameters, dialect: SdsDialect) -> ForeignFilter | None:
         """Read a message's filter. Return None if there is none, its size is not ours, or it is malformed.
 
-        No bytes make it raise: the message is then taken without its filter. In `spec` a filter does not describe itself, so
-        only one of exactly our size is accepted.
+        No bytes make it raise: the message is then taken without its filter. In `spec` a filter does not describe
+        itself, so only one of exactly our size is accepted.
         """
         if not data or len(data) > MAX_SDS_FILTER_SIZE_BYTES + _WORD_BITS:
             return None
@@ -157,9 +164,10 @@ def block_part(slot: int, block: int) -> bytes:
 class RollingFilter:
     """Bloom filter of the newest ids that keeps one size (SDS, "Participant state": rolled over at capacity).
 
-    Two generations have the same shape. The newer one takes ids until it has half of the capacity. Then the older one is
-    discarded and the next one begins. The union of both goes on the wire. It has the last capacity / 2 to capacity ids: none of
-    them is missing, and there are never more than the parameters allow, so its false positive rate is at most theirs.
+    Two generations have the same shape. The newer one takes ids until it has half of the capacity. Then the older one
+    is discarded and the next one begins. The union of both goes on the wire. It has the last capacity / 2 to capacity
+    ids: none of them is missing, and there are never more than the parameters allow, so its false positive rate is at
+    most theirs.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Events of one channel: what is sent, received and due (SDS, "Protocol Steps", "SDS Repair"). Pure.
 
-A causal log orders the messages of a channel without a server. Each message names the newest messages that its sender had, its
-*causal history*. A receiver puts a message into its log when all that the message names is in the log. Until then the message
-waits and the named ones are missing, so gaps are noticed:
+A causal log orders the messages of a channel without a server. Each message names the newest messages that its sender
+had, its *causal history*. A receiver puts a message into its log when all that the message names is in the log. Until
+then the message waits and the named ones are missing, so gaps are noticed:
 
     m1 <--- m2 <--- m4 <--- m5      m2 and m3 name m1, m4 names both, m5 names m4
      ^               |              a member with m5 in its log has all five
@@ -11,16 +11,16 @@ waits and the named ones are missing, so gaps are noticed:
     received -> is all that it names in the log? -> yes -> log -> delivered; what waited for it follows
                                                  -> no  -> waits; missing: retrieve, request a repair, at last give up
 
-The log's order is (Lamport time, id). The Lamport time of a message is the present time, but later than each message that
-its sender had. So all members end with the same messages in the same order, in whatever order these arrive.
+The log's order is (Lamport time, id). The Lamport time of a message is the present time, but later than each message
+that its sender had. So all members end with the same messages in the same order, in whatever order these arrive.
 
-Own messages are sent again until they are acknowledged. A message that names an own message shows that its sender has that. A
-Bloom filter of the newest ids goes with each message and shows, with some doubt, what else its sender has. If nobody writes,
-sync messages without content carry histories and requests (`history`).
+Own messages are sent again until they are acknowledged. A message that names an own message shows that its sender has
+that. A Bloom filter of the newest ids goes with each message and shows, with some doubt, what else its sender has. If
+nobody writes, sync messages without content carry histories and requests (`history`).
 
-Everything is an event: send, receive, retrieved, met, tick. A ChannelTransaction is one or more events over one state of
-the database. The rows of its state are all their changes, for one atomic write; without that write nothing happened. What the
-application must do is in the outbox, in the same write, until it is confirmed.
+Everything is an event: send, receive, retrieved, met, tick. A ChannelTransaction is one or more events over one state
+of the database. The rows of its state are all their changes, for one atomic write; without that write nothing happened.
+What the application must do is in the outbox, in the same write, until it is confirmed.
 """
 
 from __future__ import annotations
@@ -105,7 +105,10 @@ class ChannelTransaction:
         return self._take(message, now_ms, hint, retrieved=retrieved)
 
     def met(self, message_ids: Iterable[str]) -> None:
-        """Treat dependencies as met that are stored elsewhere or cannot be retrieved. One that arrives is still delivered."""
+        """Treat dependencies as met that are stored elsewhere or cannot be retrieved.
+
+        One that arrives is still delivered.
+        """
         for message_id in message_ids:
             delivery.give_up(self.state, message_id)
 

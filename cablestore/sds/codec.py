@@ -1,7 +1,8 @@
 """Messages to bytes and back, in either dialect (SDS, "Wire protocol"; protobuf without groups). Pure.
 
-Reading is linear and total: any bytes give an SdsMessage or an SdsError, and no number in them decides how much memory is
-allocated. Unknown fields are skipped. If a field comes twice, the last counts. A malformed filter does not spoil the message.
+Reading is linear and total: any bytes give an SdsMessage or an SdsError, and no number in them decides how much memory
+is allocated. Unknown fields are skipped. If a field comes twice, the last counts. A malformed filter does not spoil the
+message.
 """
 
 from __future__ import annotations

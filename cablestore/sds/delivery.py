@@ -1,12 +1,14 @@
 """Delivery into the log: at once, or when all dependencies are there (SDS, "Receive Message", "Deliver Message"). Pure.
 
-A waiting message has a row for each dependency that is not in the log. A message that enters the log removes these rows of
-those that wait for it. Messages without such rows are delivered in the log's order, so none comes before its dependencies.
+A waiting message has a row for each dependency that is not in the log. A message that enters the log removes these rows
+of those that wait for it. Messages without such rows are delivered in the log's order, so none comes before its
+dependencies.
 
-An honest message is later than all that it names, because its sender's clock is. A dependency that is not earlier is ignored,
-so no circle of messages waits for itself.
+An honest message is later than all that it names, because its sender's clock is. A dependency that is not earlier is
+ignored, so no circle of messages waits for itself.
 
-When there is no room, messages of the sender with the most are dropped (`shares`). One that others wait for is missing again.
+When there is no room, messages of the sender with the most are dropped (`shares`). One that others wait for is missing
+again.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ def take(state: ChannelState, kept: KeptMessage, lamport_ms: int, now_ms: int) -
         return Received(
             ReceiveResult.REFUSED,
             message_id,
-            f"it depends on more than {MAX_SDS_UNMET} messages that are not here (MAX_SDS_UNMET): send it again after them",
+            f"it depends on more than {MAX_SDS_UNMET} messages that are not here (MAX_SDS_UNMET): send it again after "
+            "them",
         )
     place, row = place_of(lamport_ms, message_id), kept.packed()
     claim = Claim(place, shares.share_of(state, message.sender_id), len(row))
@@ -218,7 +221,10 @@ def _needs_of(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> 
 
 
 def _released(state: ChannelState, message_id: str, last_ms: int = _LAST_MS) -> list[bytes]:
-    """Remove a dependency from those that wait for it, up to a Lamport time. Return the places of those that now wait for nothing."""
+    """Remove a dependency from those that wait for it, up to a Lamport time.
+
+    Return the places of those that now wait for nothing.
+    """
     free = []
     for place in list(_needs_of(state, message_id, last_ms)):
         state.needs.delete(sized_prefix(message_id) + place)

@@ -40,10 +40,10 @@ class SdsDialect:
     """Dialect of SDS.
 
     `filter_hash` decides the bits of ids in filters, `repair_hash` who repairs and when. Both may be negative. With
-    `describes_filter` a filter is a document with its parameters and its words, low byte first; without, it is only the words,
-    high byte first. `needs_sender` and `needs_lamport` tell what each message must have. With `empty_is_unset` an empty field
-    means none, and each message must have a content field. With `logs_sync` members put sync messages into their logs and
-    name them in histories.
+    `describes_filter` a filter is a document with its parameters and its words, low byte first; without, it is only the
+    words, high byte first. `needs_sender` and `needs_lamport` tell what each message must have. With `empty_is_unset`
+    an empty field means none, and each message must have a content field. With `logs_sync` members put sync messages
+    into their logs and name them in histories.
     """
 
     name: str

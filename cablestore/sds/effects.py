@@ -33,7 +33,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Delivery of a member's message: it and all its dependencies are in the log. Own messages are there when they are sent.
+    """Delivery of a member's message: it and its dependencies are in the log. Own messages are there when sent.
 
     Its place is given by (Lamport time, id) and may be before messages that were delivered earlier.
     """
@@ -57,7 +57,10 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class PossiblyAcknowledged:
-    """Notice that the filters of this many members have this own message. `doubt` is the probability that none has it."""
+    """Notice that the filters of this many members have this own message.
+
+    `doubt` is the probability that none has it.
+    """
 
     message_id: str
     members: int
@@ -90,7 +93,10 @@ class Retrieve:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Notice that a missing message was given up. What depends on it is delivered without it. It is delivered if it comes."""
+    """Notice that a missing message was given up.
+
+    What depends on it is delivered without it. It is delivered if it comes.
+    """
 
     entry: HistoryEntry
 

@@ -1,9 +1,9 @@
 """Causal histories, and sync messages that carry them when nothing else does (SDS, "Periodic Sync Message"). Pure.
 
-A history names the newest messages of the log. When many write at once, some messages are never among the newest of the next
-writer, and a member that missed one would never notice. So a history also names *loose ends*: messages of the log that no
-message of the log names. All messages of a log can be reached from its loose ends, and equal logs have equal loose ends. Sync
-messages name a loose end until a member other than its sender has named it within the last interval.
+A history names the newest messages of the log. When many write at once, some messages are never among the newest of the
+next writer, and a member that missed one would never notice. So a history also names *loose ends*: messages of the log
+that no message of the log names. All messages of a log can be reached from its loose ends, and equal logs have equal
+loose ends. Sync messages name a loose end until a member other than its sender has named it within the last interval.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def entries(state: ChannelState, places: Iterable[bytes]) -> tuple[HistoryEntry,
 
 
 def logged(state: ChannelState, place: bytes, message: SdsMessage, *, is_named: bool) -> None:
-    """Note a message that entered the log: it is a loose end unless `is_named`, and those that it names are none any more."""
+    """Note a message that entered the log: a loose end unless `is_named`, and those that it names no longer are."""
     for entry in message.causal_history:
         known = state.known(entry.message_id)
         if known is None:
@@ -129,8 +129,8 @@ def _sync(state: ChannelState, unnamed: list[bytes], now_ms: int) -> None:
 def remember_sync(state: ChannelState, message: SdsMessage) -> None:
     """Remember the id of a sync message, own or received. If its share has too many, forget the oldest.
 
-    In a dialect whose members log and name sync messages, nothing waits for one whose id is remembered. The newest ids of each
-    share are kept, so that a flood from one sender does not displace those of others.
+    In a dialect whose members log and name sync messages, nothing waits for one whose id is remembered. The newest ids
+    of each share are kept, so that a flood from one sender does not displace those of others.
     """
     prefix = sized_prefix(share_of(state, message.sender_id))
     kept = state.sync_ids.some(prefix, after_prefix(prefix), MAX_SDS_SYNC_IDS)

@@ -1,8 +1,8 @@
-"""The causal logs of a store: channels in a LevelDB of their own, in its folder `sds`, with one atomic write for each event.
+"""The causal logs of a store: channels in a LevelDB of their own, in its folder `sds`, one atomic write an event.
 
-The application calls `send`, `receive` and, every second, `tick`. It takes effects out of the outbox, does what they say and
-confirms them. An effect gets into the outbox in the same write as the event that caused it. So after a crash none is lost,
-and only those come again that were handled and not confirmed.
+The application calls `send`, `receive` and, every second, `tick`. It takes effects out of the outbox, does what they
+say and confirms them. An effect gets into the outbox in the same write as the event that caused it. So after a crash
+none is lost, and only those come again that were handled and not confirmed.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class CausalLog:
     def open(cls, store_folder: Path | str, *, create: bool = True, tuning: Tuning | None = None) -> Self:
         """Open the causal logs of the store in a folder. With `create` they are made if there are none.
 
-        The store itself need not be open. Raises StoreLockedError if they are open already, NotAStoreError if there are none,
-        StorageError if reading or writing fails.
+        The store itself need not be open. Raises StoreLockedError if they are open already, NotAStoreError if there are
+        none, StorageError if reading or writing fails.
         """
         path = _path_of(store_folder)
         if not create and not path.is_dir():
@@ -135,8 +135,8 @@ class CausalLog:
     def batch(self, *, sync: bool = True) -> Iterator[None]:
         """Write all events of this thread inside the `with`, in any channels, at once: all of them or none.
 
-        With `sync` they are on disk at the end of the `with`. If its body raises, nothing is written. A batch inside a batch is
-        part of it.
+        With `sync` they are on disk at the end of the `with`. If its body raises, nothing is written. A batch inside a
+        batch is part of it.
         """
         with self._writing:
             if self._batch is not None:
@@ -179,7 +179,10 @@ class CausalLog:
 
     @contextmanager
     def _reading(self, channel: LogChannel) -> Iterator[ChannelTransaction]:
-        """Yield a transaction over what was last written. Raises SdsError inside a batch, which may never be written."""
+        """Yield a transaction over what was last written.
+
+        Raises SdsError inside a batch, which may never be written.
+        """
         with self._writing:
             if self._batch is not None:
                 raise SdsError("the channel cannot be read inside a batch: read it before or after")
@@ -306,7 +309,8 @@ class LogChannel:
     def log(self, after: SdsMessage | None = None) -> Iterator[SdsMessage]:
         """Yield the log in its order, from the first message or after `after`.
 
-        A thousand messages are read at a time. Those that enter the log meanwhile, after the last yielded one, are yielded too.
+        A thousand messages are read at a time. Those that enter the log meanwhile, after the last yielded one, are
+        yielded too.
         """
         yield from self._paged(lambda transaction, last: transaction.log(last), after)
 

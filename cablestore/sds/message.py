@@ -31,8 +31,8 @@ class MessageKind(Enum):
 class HistoryEntry(NamedTuple):
     """Name of a message in a causal history or a repair request.
 
-    `retrieval_hint` helps to fetch it, in a way that the application defines. `sender_id` is its author, which a repair needs
-    (SDS-R).
+    `retrieval_hint` helps to fetch it, in a way that the application defines. `sender_id` is its author, which a repair
+    needs (SDS-R).
     """
 
     message_id: str
@@ -44,8 +44,8 @@ class HistoryEntry(NamedTuple):
 class SdsMessage:
     """Message of a causal log.
 
-    `lamport_ms` is its Lamport time, close to milliseconds since 1970; None for an ephemeral message. `causal_history` are the
-    messages that it depends on, oldest first. `bloom_filter` has the ids that its sender has, as on the wire.
+    `lamport_ms` is its Lamport time, close to milliseconds since 1970; None for an ephemeral message. `causal_history`
+    are the messages that it depends on, oldest first. `bloom_filter` has the ids that its sender has, as on the wire.
     `repair_request` is what its sender misses. A sync message has a Lamport time and no content: None or empty.
     """
 
@@ -72,8 +72,9 @@ def message_id_of(sender_id: str, channel_id: str, lamport_ms: int | None, conte
     The characters are 0 to 9 and a to v (RFC 4648's base32hex in lower case). They sort like their bytes, also in
     implementations that sort ids as text. 160 bits make equal ids by chance impossible in practice.
 
-    The same content by two senders, or twice by one sender, has different ids. `lamport_ms` is None for an ephemeral message:
-    equal ones of one sender share an id. Raises SdsError for text that UTF-8 cannot encode and for a time beyond 64 bits.
+    The same content by two senders, or twice by one sender, has different ids. `lamport_ms` is None for an ephemeral
+    message: equal ones of one sender share an id. Raises SdsError for text that UTF-8 cannot encode and for a time
+    beyond 64 bits.
     """
     digest = hashlib.blake2b(digest_size=_DIGEST_SIZE_BYTES, person=_PERSON)
     try:

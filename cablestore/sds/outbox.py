@@ -1,7 +1,7 @@
 """Effects as rows of the outbox, and back. Pure.
 
-The outbox repeats no bytes of the log. It names a message of the log by its place, and adds the filter when the effect is read,
-so that the filter is that of the moment of sending.
+The outbox repeats no bytes of the log. It names a message of the log by its place, and adds the filter when the effect
+is read, so that the filter is that of the moment of sending.
 """
 
 from __future__ import annotations
@@ -102,7 +102,10 @@ def effect_of(state: ChannelState, row: bytes) -> Effect:
 
 
 def _send(state: ChannelState, message: SdsMessage, reason: Reason) -> Send:
-    """Return the effect with its bytes. Messages of others have no filter: theirs is gone, ours would be taken for theirs."""
+    """Return the effect with its bytes.
+
+    Messages of others have no filter: theirs is gone, ours would be taken for theirs.
+    """
     if message.sender_id == state.sender_id and reason is not Reason.EPHEMERAL:
         message = replace(message, bloom_filter=state.filter.wire())
     return Send(message.message_id, reason, encode(message, state.settings.dialect))

@@ -1,10 +1,11 @@
 """A causal log whose messages are posts of a store: the id of a message is its post's hash in hex, delivery is ingest.
 
-The hash of a post does not depend on the sender, so any member that has the post may send it for a repair. What surrounds the
-post in a message (its place in the log, what it names) is not signed. A channel is for members who trust each other that far.
+The hash of a post does not depend on the sender, so any member that has the post may send it for a repair. What
+surrounds the post in a message (its place in the log, what it names) is not signed. A channel is for members who trust
+each other that far.
 
-A member that was away for long gets the posts by reconciliation or from archives. Then it gets their places in the log from any
-member, as *outlines*: messages without their posts. Nothing is broadcast again.
+A member that was away for long gets the posts by reconciliation or from archives. Then it gets their places in the log
+from any member, as *outlines*: messages without their posts. Nothing is broadcast again.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class PostChannel:
     def send(self, post: Post, now_ms: int, *, retrieval_hint: bytes | None = None) -> bool:
         """Send a post of the store. Return False if the log has it, so that an interrupted send can be repeated.
 
-        A text or topic links to the post/join of its author. If the log does not have the join, it is sent first, in the same
-        write. Raises SdsError for a post that must not leave its author's store.
+        A text or topic links to the post/join of its author. If the log does not have the join, it is sent first, in
+        the same write. Raises SdsError for a post that must not leave its author's store.
         """
         if post.is_local_only:
             raise SdsError(f"post {post.hash.hex()} is local-only: it must not be sent")
@@ -96,9 +97,9 @@ class PostChannel:
     def outbox(self, most: int = MAX_SDS_EFFECTS_READ) -> list[tuple[int, Effect]]:
         """Store the posts that were delivered, and return the effects as `LogChannel.outbox` does.
 
-        The posts are in the store, on disk, when this returns, so before their effects are confirmed. After a crash in between
-        they are stored again, which changes nothing. A missing message whose post is in the store already, from a
-        reconciliation or an archive, is treated as met, so that nobody has to send it again.
+        The posts are in the store, on disk, when this returns, so before their effects are confirmed. After a crash in
+        between they are stored again, which changes nothing. A missing message whose post is in the store already, from
+        a reconciliation or an archive, is treated as met, so that nobody has to send it again.
         """
         effects = self.channel.outbox(most=most)
         posts = [effect.message.content or b"" for _, effect in effects if isinstance(effect, Deliver)]
@@ -127,8 +128,8 @@ class PostChannel:
     def outlines(self, from_ms: int = 0, after: bytes | None = None, most: int = MAX_SDS_BATCH) -> list[bytes]:
         """Return messages of the log without their posts, in its order, for a member that has most of the posts.
 
-        They begin at a Lamport time in milliseconds, or after `after`, the last outline of the previous page. The bytes are those
-        of a message in the channel's dialect, without content and filter.
+        They begin at a Lamport time in milliseconds, or after `after`, the last outline of the previous page. The bytes
+        are those of a message in the channel's dialect, without content and filter.
         """
         dialect = self.channel.settings.dialect
         found = self.channel.log_from(from_ms) if after is None else self.channel.log(decode(after, dialect))
@@ -137,8 +138,8 @@ class PostChannel:
     def take_outlines(self, outlines: Iterable[bytes], now_ms: int) -> CaughtUp:
         """Put posts of the store into the log at the places in a member's outlines, up to a thousand in one write.
 
-        Messages that are here already stay as they are. Those without a post here are left out: the log requests them when a
-        message names them. Raises SdsError if an outline is malformed, before anything of its page changes.
+        Messages that are here already stay as they are. Those without a post here are left out: the log requests them
+        when a message names them. Raises SdsError if an outline is malformed, before anything of its page changes.
         """
         taken = without_post = 0
         pending = iter(outlines)

@@ -37,8 +37,8 @@ _STATES: Final = {state.value: state for state in MessageState}
 class Known(NamedTuple):
     """State of one message id.
 
-    `unmet` counts what a waiting message still waits for. `is_named`: a message of the log named it before it came, which is
-    possible after it was given up. `is_lost`: it was given up because it could not be retrieved.
+    `unmet` counts what a waiting message still waits for. `is_named`: a message of the log named it before it came,
+    which is possible after it was given up. `is_lost`: it was given up because it could not be retrieved.
     """
 
     state: MessageState
@@ -72,7 +72,7 @@ def entries_of(parts: Iterable[list[Any]]) -> tuple[HistoryEntry, ...]:
 
 
 class KeptMessage(NamedTuple):
-    """Message in the log or waiting, with its retrieval hint, without its filter and requests, which are out of date."""
+    """Message in the log or waiting, with its retrieval hint, without its outdated filter and requests."""
 
     message: SdsMessage
     retrieval_hint: bytes | None = None

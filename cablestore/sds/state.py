@@ -20,8 +20,8 @@ _ONLY: Final = b""
 class ChannelState:
     """State of one channel, over one state of the database.
 
-    `rolling` is the channel's filter after the last write of the same writer. Without it the filter is read. Events change it:
-    a caller that does not write the rows must not use it again.
+    `rolling` is the channel's filter after the last write of the same writer. Without it the filter is read. Events
+    change it: a caller that does not write the rows must not use it again.
     """
 
     def __init__(
@@ -86,7 +86,10 @@ class ChannelState:
 
     @property
     def filter(self) -> RollingFilter:
-        """The filter of received ids. If its parameters have changed, it is made again from the newest messages of the log."""
+        """The filter of received ids.
+
+        If its parameters have changed, it is made again from the newest messages of the log.
+        """
         if self.kept_filter is None:
             counters, settings = self.counters, self.settings
             shape = (settings.dialect.name, settings.filter.bits, settings.filter.hashes)
@@ -186,7 +189,10 @@ class ChannelState:
     # --- the write -------------------------------------------------------------------------------------
 
     def rows(self) -> dict[bytes, bytes | None]:
-        """Return all changes, None for deleted rows, with the filter's blocks. Write them all at once, or not at all."""
+        """Return all changes, None for deleted rows, with the filter's blocks.
+
+        Write them all at once, or not at all.
+        """
         if self.kept_filter is not None:
             self.counters.newer_slot = self.kept_filter.newer_slot
             self.counters.newer_count = self.kept_filter.newer_count

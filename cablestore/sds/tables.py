@@ -1,6 +1,7 @@
 """The rows of one channel: their keys, and changes over a state of the database until they are written. Pure.
 
-A key is `!`, the escaped id of the channel, `!`, the table, `!`, and a part that sorts in the order in which the table is read.
+A key is `!`, the escaped id of the channel, `!`, the table, `!`, and a part that sorts in the order in which the table
+is read.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ TIME_SIZE_BYTES: Final = 8
 STATE: Final = b"state"
 """One row: counters, the Lamport clock, and the sender and the filter with which the channel was opened."""
 LOG: Final = b"sorted"
-"""place -> message: the log in its order. It is read from its end, which LevelDB finds from the row after it, always STATE. If
-rows of the next table were deleted, each read would scan thousands of deleted rows."""
+"""place -> message: the log in its order. It is read from its end, which LevelDB finds from the row after it, always
+STATE. If rows of the next table were deleted, each read would scan thousands of deleted rows."""
 IDS: Final = b"ids"
 """id -> its state: logged, waiting or given up."""
 OUTGOING: Final = b"outgoing"
@@ -57,7 +58,7 @@ def time_part(time_ms: int) -> bytes:
 
 
 def place_of(lamport_ms: int, message_id: str) -> bytes:
-    """Return the place of a message in the log: its Lamport time, then the bytes of its id (SDS, "Resolve Conflicts")."""
+    """Return the place of a message in the log: Lamport time, then the bytes of its id (SDS, "Resolve Conflicts")."""
     return lamport_ms.to_bytes(TIME_SIZE_BYTES, "big") + message_id.encode()
 
 
@@ -72,7 +73,7 @@ def id_of(place: bytes) -> str:
 
 
 def sized_prefix(name: str) -> bytes:
-    """Return the prefix of the keys of one id or sender: its length and the name, so that none is the prefix of another."""
+    """Return the prefix of the keys of one id or sender: its length and name, so that none is another's prefix."""
     encoded = name.encode()
     return len(encoded).to_bytes(2, "big") + encoded
 
@@ -129,7 +130,10 @@ class Table:
     def rows(
         self, start: bytes = b"", stop: bytes | None = None, *, reverse: bool = False, most: int = 0
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield parts and rows from `start` to below `stop`. `most` is a hint. Do not change the table while iterating."""
+        """Yield parts and rows from `start` to below `stop`.
+
+        `most` is a hint. Do not change the table while iterating.
+        """
         prefix, size = self._prefix, len(self._prefix)
         last = self._stop if stop is None else prefix + stop
         for key, value in self._scan(prefix + start, last, reverse=reverse, at_once=most):

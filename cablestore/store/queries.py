@@ -339,7 +339,8 @@ def _must_have(reader: Reader, digest: bytes) -> Post:
     post = reader.post(digest)
     if post is None:
         raise CorruptStoreError(
-            f"a view names the post {digest.hex()}, which is not stored. Run `cablestore check`, then `cablestore rebuild`"
+            f"a view names the post {digest.hex()}, which is not stored. Run `cablestore check`, then `cablestore "
+            "rebuild`"
         )
     return post
 
@@ -347,8 +348,8 @@ def _must_have(reader: Reader, digest: bytes) -> Post:
 def _message(reader: Reader, post: Post, names: dict[bytes, str]) -> Message:
     if not isinstance(post.body, Text):
         raise CorruptStoreError(
-            f"a view lists the post {post.hash.hex()} as a message, but it is a post/{post.type_name}. Run `cablestore check`, then "
-            "`cablestore rebuild`"
+            f"a view lists the post {post.hash.hex()} as a message, but it is a post/{post.type_name}. Run `cablestore "
+            "check`, then `cablestore rebuild`"
         )
     name = names.get(post.author)
     if name is None:

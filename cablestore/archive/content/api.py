@@ -92,8 +92,8 @@ def read_item(item: Any) -> tuple[Cid, DatasetManifest]:
         raise ArchiveError(f"the node answered something else than a dataset: {str(item)[:80]}") from None
     if type(size_bytes) is not int or block_size_bytes != BLOCK_SIZE_BYTES:
         raise ArchiveError(
-            f"the node listed a dataset of {size_bytes!r:.40} bytes in blocks of {block_size_bytes!r:.40}: expected are whole "
-            f"numbers, and blocks of {BLOCK_SIZE_BYTES}"
+            f"the node listed a dataset of {size_bytes!r:.40} bytes in blocks of {block_size_bytes!r:.40}: expected "
+            f"are whole numbers, and blocks of {BLOCK_SIZE_BYTES}"
         )
     manifest = manifest_of(cid, tree, size_bytes, filename, mimetype)
     if manifest is None:

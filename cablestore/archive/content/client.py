@@ -165,8 +165,8 @@ class ContentClient:
         found = told.get("manifest") if isinstance(told, dict) else None
         if not isinstance(found, dict) or (found.get("treeCid"), found.get("datasetSize")) != (str(tree), size_bytes):
             raise ArchiveError(
-                f"{self.url} took {size_bytes} bytes with the tree {tree} and answered with {cid}, which is something else. Use "
-                "another node"
+                f"{self.url} took {size_bytes} bytes with the tree {tree} and answered with {cid}, which is something "
+                "else. Use another node"
             )
         try:
             return UploadReport(cid, tree, size_bytes, read_item(told)[1])

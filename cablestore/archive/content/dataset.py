@@ -161,8 +161,8 @@ def check_disk(folder: Path, size_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < size_bytes + limits.MIN_FREE_DISK_SIZE_BYTES:
         raise NoRoomError(
-            f"the disk of {folder} has {free} bytes free, {size_bytes} and {limits.MIN_FREE_DISK_SIZE_BYTES} in reserve are "
-            "needed: make room"
+            f"the disk of {folder} has {free} bytes free, {size_bytes} and {limits.MIN_FREE_DISK_SIZE_BYTES} in "
+            "reserve are needed: make room"
         )
 
 

@@ -32,14 +32,15 @@ _LOCK: Final = "lock"
 def lock_folder(folder: Path) -> int:
     """Lock the folder of a content store, or make a store in a new or empty folder. Return the descriptor of the lock.
 
-    The lock ends with its process, even after a kill. Raises StoreLockedError if another process has it, ArchiveError for a folder of something else, OSError.
+    The lock ends with its process, even after a kill. Raises StoreLockedError if another process has it, ArchiveError
+    for a folder of something else, OSError.
     """
     _inspect(folder)
     descriptor = lock(
         folder / _LOCK,
         lambda owner: StoreLockedError(
-            f"the content store at {folder} is open in process {owner}. One process at a time can have it open: close it "
-            "there first"
+            f"the content store at {folder} is open in process {owner}. One process at a time can have it open: close "
+            "it there first"
         ),
     )
     try:
@@ -72,6 +73,6 @@ def _inspect(folder: Path) -> None:
         raise ArchiveError(f"{header} is not the header of a content store: expected is JSON with its format") from None
     if version != FORMAT:
         raise ArchiveError(
-            f"the content store at {folder} has format {version}, this version of cablestore reads {FORMAT}: install the version "
-            "that wrote it"
+            f"the content store at {folder} has format {version}, this version of cablestore reads {FORMAT}: install "
+            "the version that wrote it"
         )

@@ -128,7 +128,8 @@ class PartialDownload:
         at = self._hasher.size_bytes
         if at + len(data) > self._manifest.dataset_size_bytes:
             raise ArchiveError(
-                f"the node gave more than the {self._manifest.dataset_size_bytes} bytes of {self._manifest.tree}. Use another node"
+                f"the node gave more than the {self._manifest.dataset_size_bytes} bytes of {self._manifest.tree}. Use "
+                "another node"
             )
         leaves = self._hasher.update(data)
         if not self._are_right(leaves, at // BLOCK_SIZE_BYTES):
@@ -144,7 +145,8 @@ class PartialDownload:
         found, expected = self._hasher.size_bytes, self._manifest.dataset_size_bytes
         if found != expected:
             raise ArchiveError(
-                f"the node gave {found} of the {expected} bytes of {self._manifest.tree} and ended. Try again, or use another node"
+                f"the node gave {found} of the {expected} bytes of {self._manifest.tree} and ended. Try again, or use "
+                "another node"
             )
         if self._hasher.finish()[0] != self._manifest.tree:
             raise ArchiveError(

@@ -170,8 +170,8 @@ class ContentStore:
             taken = self._used_size_bytes + self._reserved_size_bytes
             if size_bytes > 0 and taken + size_bytes > self.quota_size_bytes:
                 raise NoRoomError(
-                    f"the content store holds {taken} of {self.quota_size_bytes} bytes and {size_bytes} more do not fit: delete "
-                    "datasets or raise the quota"
+                    f"the content store holds {taken} of {self.quota_size_bytes} bytes and {size_bytes} more do not "
+                    "fit: delete datasets or raise the quota"
                 )
             if size_bytes > 0:
                 check_disk(self.folder, size_bytes)
@@ -204,8 +204,8 @@ class ContentStore:
         blocks = 0 if self._users[manifest.tree] else manifest.block_count
         if self._used_size_bytes + blocks * BLOCK_SIZE_BYTES + manifest_size_bytes > self.quota_size_bytes:
             raise NoRoomError(
-                f"the content store holds {self._used_size_bytes} of {self.quota_size_bytes} bytes and {blocks} blocks of 64 KiB "
-                "more do not fit: delete datasets or raise the quota"
+                f"the content store holds {self._used_size_bytes} of {self.quota_size_bytes} bytes and {blocks} blocks "
+                "of 64 KiB more do not fit: delete datasets or raise the quota"
             )
 
     def _know(self, cid: Cid, manifest: DatasetManifest) -> None:
@@ -359,8 +359,8 @@ class IncomingDataset:
             tree, size_bytes = self._finish()
             if (tree, size_bytes) != (manifest.tree, manifest.dataset_size_bytes):
                 raise ArchiveError(
-                    f"{size_bytes} bytes with the tree {tree} came for a dataset of {manifest.dataset_size_bytes} bytes with the "
-                    f"tree {manifest.tree}: do not believe the node that sent them"
+                    f"{size_bytes} bytes with the tree {tree} came for a dataset of {manifest.dataset_size_bytes} "
+                    f"bytes with the tree {manifest.tree}: do not believe the node that sent them"
                 )
             self._store._adopt(self._name, manifest)  # noqa: SLF001 - a part of the store
 

@@ -46,7 +46,8 @@ class Announcement:
         text = f"archives {self.clock} {link_text(self.link)}"
         if len(text.encode()) > MAX_TEXT_SIZE_BYTES:
             raise ArchiveError(
-                f"the announcement has {len(text.encode())} bytes, a post's text at most {MAX_TEXT_SIZE_BYTES}. Use fewer trackers"
+                f"the announcement has {len(text.encode())} bytes, a post's text at most {MAX_TEXT_SIZE_BYTES}. Use "
+                "fewer trackers"
             )
         return text
 

@@ -86,7 +86,8 @@ def encode_archive(
     stored = document + bytes(padding_bytes)
     if len(stored) > MAX_STORED_ARCHIVE_SIZE_BYTES:
         raise ArchiveError(
-            f"the archive has {len(stored)} bytes, readers take at most {MAX_STORED_ARCHIVE_SIZE_BYTES}. Cut its messages into chunks"
+            f"the archive has {len(stored)} bytes, readers take at most {MAX_STORED_ARCHIVE_SIZE_BYTES}. Cut its "
+            "messages into chunks"
         )
     return Archive(period, topics, stored, padding_bytes, tree.size, tree.root())
 
@@ -194,7 +195,7 @@ def verified_posts(
 
 
 def _written(tombstones: Sequence[Tombstone]) -> bytes:
-    """Return the field of tombstones, msgpack [[target, author, the row's value], ...], or nothing if there are none."""
+    """Return the field of tombstones, msgpack [[target, author, the row's value], ...]; nothing if there is none."""
     if not tombstones:
         return b""
     packed = pack([[stone.target, stone.author, stone.told().encode()] for stone in tombstones])

@@ -1,9 +1,10 @@
-"""Codex content ids: of blocks, of datasets by the Merkle tree over their blocks, and of the manifests that describe datasets.
+"""Codex content ids: of blocks, of datasets by the Merkle tree over their blocks, and of manifests of datasets.
 
 Pure. The rules are those of deployed nim-codex. They differ from the text of its specification in places (the key of a
 node comes last); tests check each against ids of real nodes. Two things to know:
 
-* The id of a tree does not fix the dataset's size: the last block is padded with zeros, so `a` and `a` followed by a zero
+* The id of a tree does not fix the dataset's size: the last block is padded with zeros, so `a` and `a` followed by a
+  zero
   byte have the same tree. The manifest has the size.
 * The same bytes with another filename, media type or manifest format have another manifest, and so another id.
 """
@@ -55,7 +56,8 @@ class Cid:
     def __post_init__(self) -> None:
         if self.codec not in _CODECS or len(self.digest) != LEAF_SIZE_BYTES:
             raise ArchiveError(
-                f"a content id with codec {self.codec:#x} and a digest of {len(self.digest)} bytes: expected is a codec of Codex and 32 bytes"
+                f"a content id with codec {self.codec:#x} and a digest of {len(self.digest)} bytes: expected is a "
+                "codec of Codex and 32 bytes"
             )
 
     def encode(self) -> bytes:
@@ -70,7 +72,8 @@ class Cid:
             if data.startswith(head) and len(data) == len(head) + LEAF_SIZE_BYTES:
                 return cls(codec, data[len(head) :])
         raise ArchiveError(
-            f"{data[:40].hex()} is not a content id of Codex: expected is CIDv1 of a manifest, block or tree with SHA-256"
+            f"{data[:40].hex()} is not a content id of Codex: expected is CIDv1 of a manifest, block or tree with "
+            "SHA-256"
         )
 
     def __str__(self) -> str:
@@ -247,7 +250,7 @@ class DatasetManifest:
         return block_count_of(self.dataset_size_bytes)
 
     def encode(self) -> bytes:
-        """Return the bytes whose SHA-256 is in the id: a protobuf message in field 1 of another (nim-codex: coders.nim)."""
+        """Return the bytes whose SHA-256 the id has: one protobuf message in field 1 of another (nim-codex coders)."""
         fields: list[int | bytes | None] = [
             self.tree.encode(),
             BLOCK_SIZE_BYTES,
@@ -328,7 +331,8 @@ def check_filename(filename: str) -> None:
         raise ArchiveError(f"a filename has 1 to {limits.MAX_FILENAME_SIZE_BYTES} bytes, not {size_bytes}")
     if _NOT_IN_FILENAMES.search(filename) or filename[0] == " " or filename[-1] in " .":
         raise ArchiveError(
-            f'{filename!r} is no filename: expected is one without folder, without \\ : * ? " < > | and without control characters'
+            f'{filename!r} is no filename: expected is one without folder, without \\ : * ? " < > | and without '
+            "control characters"
         )
 
 

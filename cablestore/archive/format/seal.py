@@ -45,7 +45,8 @@ def unseal(sealed: bytes, key: bytes, *, purpose: bytes) -> bytes:
     """
     if not is_sealed(sealed):
         raise ArchiveError(
-            "these bytes are not encrypted, expected are encrypted ones. Ask the control node whether its archives are public"
+            "these bytes are not encrypted, expected are encrypted ones. Ask the control node whether its archives are "
+            "public"
         )
     nonce = sealed[len(MAGIC) : _HEAD_SIZE_BYTES]
     try:

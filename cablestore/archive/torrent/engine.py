@@ -118,7 +118,7 @@ class TorrentEngine:
         return str(metainfo.magnet(self.config.trackers))
 
     def check_seed(self, community: str) -> None:
-        """Raise an error if a folder is no longer seeded: StorageError because of the disk, ArchiveError of the network."""
+        """Raise an error if a folder is no longer seeded: StorageError for the disk, ArchiveError for the network."""
         self._running().check()
         swarm = self._seeds.get(community)
         if swarm is None:
@@ -126,7 +126,8 @@ class TorrentEngine:
         if swarm.is_lost_to_disk or len(swarm.have) < self._hashes[community].pieces:
             lost = swarm.ended or "the files are not what they were when they were hashed"
             raise StorageError(
-                f"{self.config.data_folder / community} cannot be given any more: {lost}. Check the disk, then seed again"
+                f"{self.config.data_folder / community} cannot be given any more: {lost}. Check the disk, then seed "
+                "again"
             )
         if swarm.ended:
             raise ArchiveError(swarm.ended)
@@ -205,8 +206,8 @@ class TorrentEngine:
             missing = frozenset() if is_verified else metainfo.pieces_of_zeros
         if missing:
             raise IncompleteError(
-                f"{len(missing):,} of {metainfo.data_pieces:,} pieces of {metainfo.community} are not in {self.config.data_folder}, or damaged: "
-                "fetch its archives, all of them, before you seed it"
+                f"{len(missing):,} of {metainfo.data_pieces:,} pieces of {metainfo.community} are not in "
+                f"{self.config.data_folder}, or damaged: fetch its archives, all of them, before you seed it"
             )
         return metainfo
 
@@ -223,8 +224,8 @@ class TorrentEngine:
         known = self._torrent_of(community)
         if known and known.info_hash == magnet.info_hash:
             return known
-        # In a folder of its own, so that foreign metadata cannot affect our files. The name is fixed, so that the next call
-        # removes the folder of a process that was killed.
+        # In a folder of its own, so that foreign metadata cannot affect our files. The name is fixed, so that the next
+        # call removes the folder of a process that was killed.
         scratch = self.config.torrent_folder / f"{community}.metadata"
         try:
             return read_info(self._fetch_metadata(magnet, peers, str(scratch)), community)
@@ -232,7 +233,7 @@ class TorrentEngine:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _fetch_metadata(self, magnet: Magnet, peers: tuple[Peer, ...], scratch: str) -> bytes:
-        """Return the info dictionary of a link from peers. libtorrent checked its info-hash; nothing else is checked."""
+        """Return the info dictionary of a link from peers. libtorrent checked its info-hash and nothing else."""
         session = self._running()
         params: Any = lt.parse_magnet_uri(f"magnet:?xt=urn:btih:{magnet.info_hash}")
         params = private_params(self.config, params)
@@ -242,8 +243,8 @@ class TorrentEngine:
         swarm = session.add(params)
         timeout_s = self.config.metadata_timeout_s
         otherwise = (
-            f"no peer gave the metadata of {magnet.community} in {timeout_s:g} seconds ({len(params.peers)} peers named): "
-            "check that the control node can be reached, or name other peers"
+            f"no peer gave the metadata of {magnet.community} in {timeout_s:g} seconds ({len(params.peers)} peers "
+            "named): check that the control node can be reached, or name other peers"
         )
         try:
             session.until(swarm, lambda: swarm.metadata is not None, timeout_s, otherwise)

@@ -179,7 +179,8 @@ def _read_files(files: object) -> tuple[int, int]:
             if not more_of_data and not more_of_index:
                 return data_size_bytes, index_size_bytes
     raise ArchiveError(
-        f"a torrent of the files {_shown(files)}: expected data and index in this order, each with a length and nothing more"
+        f"a torrent of the files {_shown(files)}: expected data and index in this order, each with a length and "
+        "nothing more"
     )
 
 
@@ -191,12 +192,13 @@ def _check_sizes(data_size_bytes: int, index_size_bytes: int) -> None:
         )
     if not 0 < index_size_bytes <= limits.MAX_INDEX_SIZE_BYTES:
         raise ArchiveError(
-            f"an index of {index_size_bytes:,} bytes: expected 1 to {limits.MAX_INDEX_SIZE_BYTES:,} (MAX_INDEX_SIZE_BYTES)"
+            f"an index of {index_size_bytes:,} bytes: expected 1 to {limits.MAX_INDEX_SIZE_BYTES:,} "
+            "(MAX_INDEX_SIZE_BYTES)"
         )
     if data_size_bytes + index_size_bytes > limits.MAX_TORRENT_SIZE_BYTES:
         raise ArchiveError(
-            f"a torrent of {data_size_bytes + index_size_bytes:,} bytes: at most {limits.MAX_TORRENT_SIZE_BYTES:,} are taken "
-            "(MAX_TORRENT_SIZE_BYTES)"
+            f"a torrent of {data_size_bytes + index_size_bytes:,} bytes: at most {limits.MAX_TORRENT_SIZE_BYTES:,} are "
+            "taken (MAX_TORRENT_SIZE_BYTES)"
         )
 
 
@@ -238,7 +240,8 @@ def _decoded(raw: bytes) -> object:
     """Decode a document in its only encoding: sorted keys, each once, plain numbers, and no bytes after it."""
     if len(raw) > limits.MAX_METAINFO_SIZE_BYTES:
         raise ArchiveError(
-            f"metadata of {len(raw):,} bytes: at most {limits.MAX_METAINFO_SIZE_BYTES:,} are read (MAX_METAINFO_SIZE_BYTES)"
+            f"metadata of {len(raw):,} bytes: at most {limits.MAX_METAINFO_SIZE_BYTES:,} are read "
+            "(MAX_METAINFO_SIZE_BYTES)"
         )
     try:
         document = lt.bdecode(raw)

@@ -132,7 +132,8 @@ class TorrentRemote:
     def _stalled(self, peers: int) -> str:
         refused = self.swarm.pieces_refused
         return (
-            f"no piece of {self.metainfo.community} came for {self._config.stall_timeout_s:g} seconds from {peers} peers"
+            f"no piece of {self.metainfo.community} came for {self._config.stall_timeout_s:g} seconds from {peers} "
+            "peers"
             + (
                 f"; {refused} pieces that came were not what the torrent says, and their senders are banned"
                 if refused
@@ -173,7 +174,8 @@ class TorrentRemote:
         end_bytes = span.offset_bytes + span.size_bytes
         if span.offset_bytes < 0 or not 0 < span.size_bytes <= limits.MAX_STORED_ARCHIVE_SIZE_BYTES:
             raise ArchiveError(
-                f"{span}: an archive has 1 to {limits.MAX_STORED_ARCHIVE_SIZE_BYTES:,} bytes (MAX_STORED_ARCHIVE_SIZE_BYTES)"
+                f"{span}: an archive has 1 to {limits.MAX_STORED_ARCHIVE_SIZE_BYTES:,} bytes "
+                "(MAX_STORED_ARCHIVE_SIZE_BYTES)"
             )
         if end_bytes > self.metainfo.data_size_bytes:
             raise ArchiveError(f"{span} ends after the data, which has {self.metainfo.data_size_bytes:,} bytes")
@@ -183,8 +185,8 @@ class TorrentRemote:
         available_bytes = shutil.disk_usage(self._config.data_folder).free
         if needed_bytes > available_bytes:
             raise ArchiveError(
-                f"fetching needs {needed_bytes:,} bytes in {self._config.data_folder}, {available_bytes:,} are available: "
-                "make room, or fetch fewer archives"
+                f"fetching needs {needed_bytes:,} bytes in {self._config.data_folder}, {available_bytes:,} are "
+                "available: make room, or fetch fewer archives"
             )
 
     # --- the torrent in its session --------------------------------------------------------------

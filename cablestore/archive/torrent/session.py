@@ -214,13 +214,13 @@ def _settings(config: TorrentConfig) -> dict[str, Any]:
         "enable_natpmp": False,
         "webtorrent_stun_server": "",  # by default a public one
         "allow_multiple_connections_per_ip": True,  # members may share a router
-        "allow_multiple_connections_per_pid": True,  # else a peer that reconnects before its old connection ended is refused
+        "allow_multiple_connections_per_pid": True,  # else a peer that reconnects before its old end is refused
         "close_redundant_connections": False,  # else the seed is dropped for a minute when the first archive is whole
         "min_reconnect_time": 5,  # seconds
         "initial_picker_threshold": 0,  # by default the first pieces are random, regardless of priority
         "tick_interval": 100,  # ms; peers are accepted at ticks: by default an index of some kB took half a second
         "request_queue_time": 1,  # second; requested pieces come even if they are not wanted any more
-        "enable_outgoing_utp": False,  # between busy processes on one machine it sometimes fell from 80 to 1 MB/s; TCP never did
+        "enable_outgoing_utp": False,  # between busy processes it sometimes fell from 80 to 1 MB/s; TCP never did
         "upload_rate_limit": config.upload_rate_bytes_per_s,
         "download_rate_limit": config.download_rate_bytes_per_s,
         "max_metadata_size": limits.MAX_METAINFO_SIZE_BYTES,
@@ -239,6 +239,6 @@ def _settings(config: TorrentConfig) -> dict[str, Any]:
 def _hold_all_peers_to_the_rates(session: Any) -> None:
     """Apply the rate limits to all peers. By default libtorrent exempts peers in local networks."""
     everyone = lt.ip_filter()
-    everyone.add_rule("0.0.0.0", "255.255.255.255", 1 << lt.session.global_peer_class_id)  # noqa: S104 a range of peers, nothing listens
+    everyone.add_rule("0.0.0.0", "255.255.255.255", 1 << lt.session.global_peer_class_id)  # noqa: S104 - of peers
     everyone.add_rule("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 1 << lt.session.global_peer_class_id)
     session.set_peer_class_filter(everyone)
