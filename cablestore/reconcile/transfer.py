@@ -5,10 +5,9 @@ order and require both. In WAKU-SYNC both are optional, and a missing topic is e
 peer:
 
 * Between stores like this one it is the hash of the post (`post_id`). The post is stored under it, ingest computes it
-anyway,
-  it covers all that is signed, and it does not change if a topic is written in another way.
+  anyway, it covers all that is signed, and it does not change if a topic is written in another way.
 * With Waku nodes it is the deterministic hash of the message (`waku_id`), because they compute it from what they
-receive.
+  receive.
 """
 
 from __future__ import annotations

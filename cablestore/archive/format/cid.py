@@ -4,8 +4,7 @@ Pure. The rules are those of deployed nim-codex. They differ from the text of it
 node comes last); tests check each against ids of real nodes. Two things to know:
 
 * The id of a tree does not fix the dataset's size: the last block is padded with zeros, so `a` and `a` followed by a
-  zero
-  byte have the same tree. The manifest has the size.
+  zero byte have the same tree. The manifest has the size.
 * The same bytes with another filename, media type or manifest format have another manifest, and so another id.
 """
 
