@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -13,7 +12,7 @@ from platformdirs import user_data_path
 
 from cablestore.cli.output import Output
 from cablestore.cli.stores import open_to_read
-from cablestore.cli.values import PathValue, PlainText
+from cablestore.cli.values import PathValue, PlainText, WholeNumber
 from cablestore.protocol.keys import parse_hex
 from cablestore.store.store import CableStore
 
@@ -78,7 +77,7 @@ def strict(command: click.Command) -> click.Command:
         if param.type is click.STRING:
             param.type = PlainText()
         elif isinstance(param.type, click.IntRange) and param.type.max is None:
-            param.type = click.IntRange(param.type.min, sys.maxsize)
+            param.type = WholeNumber(param.type.min)
     return command
 
 

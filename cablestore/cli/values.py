@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from pathlib import Path
@@ -99,6 +100,17 @@ class PlainText(click.types.StringParamType):
         if any("\ud800" <= character <= "\udfff" for character in text):
             self.fail(f"{text[:80]!r} is not UTF-8", param, ctx)
         return text
+
+
+class WholeNumber(click.IntRange):
+    """Number of at least `min` that the machine's integers can hold."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if number > sys.maxsize:
+            self.fail(f"{number} is too large: the largest number is {sys.maxsize}", param, ctx)
+        return number
 
 
 # --- times ----------------------------------------------------------------------------------------
