@@ -99,7 +99,7 @@ def __getattr__(name: str) -> Any:
 def _moved(old: str, module: str, name: str) -> Any:
     """Return what an old name means now, with a warning."""
     warnings.warn(
-        f"{__name__}.{old} is {module}.{name} now, and goes in the next release", DeprecationWarning, stacklevel=3
+        f"{__name__}.{old} is {module}.{name} now; the old name goes in 1.0", DeprecationWarning, stacklevel=3
     )
     return getattr(import_module(module), name)
 

@@ -1,4 +1,4 @@
-"""The old name of `cablestore.peers`, importable until 0.10."""
+"""The old name of `cablestore.peers`, importable until 1.0."""
 
 import warnings
 
