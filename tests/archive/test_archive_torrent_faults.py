@@ -170,6 +170,22 @@ def test_a_peer_that_goes_away_is_waited_for_and_comes_back(tmp_path: Path) -> N
             assert dict(remote.fetch(spans)) == {span: content(tmp_path / "a", span) for span in spans}
 
 
+def test_a_peer_that_hangs_up_is_asked_again_before_a_fetch_gives_up(tmp_path: Path) -> None:
+    """Many clients refuse a connection while they still have one with the same address, as a torrent leaves it here."""
+    fill(tmp_path / "a", [2, 3])
+    metainfo = metainfo_of(tmp_path / "a")
+    with (
+        serving(metainfo.torrent(), tmp_path / "a") as port,
+        engine(tmp_path / "b", stall_timeout_s=15.0) as member,
+        Wire(port) as wire,
+    ):
+        opened(member, str(metainfo.magnet()), wire.endpoint[1]).close()
+        wire.hang_ups = 5
+        remote = opened(member, tmp_path / "b t" / f"{COMMUNITY}.torrent", wire.endpoint[1])
+        assert remote.index() == index_of(tmp_path / "a")
+        assert wire.hang_ups == 0
+
+
 def test_a_giver_whose_files_changed_gives_nothing_wrong(tmp_path: Path) -> None:
     spans = fill(tmp_path / "a", [1, 1])
     with engine(tmp_path / "a") as giver, engine(tmp_path / "b", stall_timeout_s=6.0) as member:

@@ -98,6 +98,8 @@ class Wire:
     def __init__(self, seed_port: int, rate_bytes_per_s: int = 0) -> None:
         self.to_members_bytes = 0
         self.rate_bytes_per_s = rate_bytes_per_s
+        self.hang_ups = 0
+        """How many of the next connections are closed at once."""
         self._seed_port = seed_port
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -143,6 +145,10 @@ class Wire:
         with suppress(OSError):  # it is closed
             while True:
                 member, _ = self._listener.accept()
+                if self.hang_ups:
+                    self.hang_ups -= 1
+                    member.close()
+                    continue
                 try:
                     seed = socket.create_connection((HERE, self._seed_port))
                 except OSError:

@@ -216,7 +216,8 @@ def _settings(config: TorrentConfig) -> dict[str, Any]:
         "allow_multiple_connections_per_ip": True,  # members may share a router
         "allow_multiple_connections_per_pid": True,  # else a peer that reconnects before its old end is refused
         "close_redundant_connections": False,  # else the seed is dropped for a minute when the first archive is whole
-        "min_reconnect_time": 5,  # seconds
+        "min_reconnect_time": 1,  # second; more after each failure
+        "max_failcount": 30,  # by default a peer that failed three times is not asked again
         "initial_picker_threshold": 0,  # by default the first pieces are random, regardless of priority
         "tick_interval": 100,  # ms; peers are accepted at ticks: by default an index of some kB took half a second
         "request_queue_time": 1,  # second; requested pieces come even if they are not wanted any more
