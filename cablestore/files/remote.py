@@ -1,8 +1,8 @@
 """A folder in an object store, by pyarrow's file systems: S3, Google Cloud Storage, Azure, Hadoop.
 
 A stream of pyarrow completes its object when it is closed or forgotten, even after an exception in the middle. So a file
-is first written to a nameless file of this disk, and sent by one call when it is whole: what is interrupted or fails
-before leaves no object. For the same reason a failed upload can be repeated.
+is first written to a nameless file of this disk, and sent when it is whole: what is interrupted or fails before leaves
+no object. For the same reason a failed upload can be repeated. A stream completes nothing after a part that failed.
 """
 
 from __future__ import annotations
@@ -114,10 +114,9 @@ class RemoteFolder(ObjectFolder):
         with storage_errors(f"{where} in {tempfile.gettempdir()}"):
             spool = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
         with spool:
-            yield spool
             with storage_errors(f"{where} in {tempfile.gettempdir()}"):
-                spool.flush()
-                size_bytes = spool.tell()
+                yield spool
+                size_bytes = spool.seek(0, os.SEEK_END)
             content = mmap.mmap(spool.fileno(), size_bytes, access=mmap.ACCESS_READ) if size_bytes else b""
         self._send(name, content)
 
@@ -220,7 +219,8 @@ def _quoted(uri: str) -> str:
 def _s3(uri: str, found: Any) -> Any:
     """Return the S3 client that pyarrow found for a URI, with the settings that a URI cannot have.
 
-    Nothing is copied to be sent in the background, and a small object takes one request instead of three.
+    Parts must be written in the background: a stream that writes them itself completes an object that lacks a part.
+    A small object takes one request instead of three.
     """
     from pyarrow.fs import S3FileSystem  # noqa: PLC0415 - an extra
 
@@ -231,7 +231,7 @@ def _s3(uri: str, found: Any) -> Any:
     }
     return S3FileSystem(
         region=found.region,
-        background_writes=False,
+        background_writes=True,
         allow_delayed_open=True,
         connect_timeout=limits.STORAGE_CONNECT_S,
         **options,
@@ -239,12 +239,18 @@ def _s3(uri: str, found: Any) -> Any:
 
 
 def _written(system: Any, path: str, content: bytes | mmap.mmap) -> None:
+    """Write an object. Memory stays bounded on S3; elsewhere a flush could show what is not whole."""
+    window_bytes = limits.STORAGE_WINDOW_SIZE_BYTES if system.type_name == "s3" else max(len(content), 1)
+    view = memoryview(content)
     with system.open_output_stream(path, compression=None) as stream:
-        stream.write(content)
+        for start in range(0, len(view), window_bytes):
+            stream.write(view[start : start + window_bytes])
+            if start + window_bytes < len(view):
+                stream.flush()
 
 
 def _interruptible(work: Callable[[], None]) -> None:
-    """Do work in a thread, so that Ctrl-C need not wait for it. What it sends is whole even then."""
+    """Do work in a thread, which Ctrl-C does not interrupt in the middle: what it sends is whole even then."""
     failure: list[BaseException] = []
 
     def run() -> None:

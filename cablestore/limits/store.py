@@ -110,5 +110,8 @@ STORAGE_RETRY_S: Final = 0.5
 STORAGE_PART_SIZE_BYTES: Final = 4_194_304
 """What one request to an object store reads of a stream."""
 
+STORAGE_WINDOW_SIZE_BYTES: Final = 31_457_280
+"""Bytes of a file that are under way to S3 at once, in memory. They are three parts of 10 MB."""
+
 STORAGE_CONNECT_S: Final = 10
 """How long connecting to S3 may take."""

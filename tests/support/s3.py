@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,10 +31,10 @@ class S3Server:
         return f"s3://{BUCKET}/{path}"
 
     def objects(self, prefix: str = "") -> dict[str, bytes]:
-        """Return all objects below a prefix, by what follows it."""
+        """Return all objects below a prefix, by what follows it, without those by which pyarrow marks a folder."""
         client = self._client()
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
-        keys = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+        keys = [entry["Key"] for page in pages for entry in page.get("Contents", ()) if not entry["Key"].endswith("/")]
         return {key.removeprefix(prefix): client.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
 
     def put(self, key: str, data: bytes) -> None:
@@ -88,8 +88,3 @@ def s3_server() -> Iterator[S3Server]:
         finally:
             child.stdin.close()
             child.wait()
-
-
-def set_environment(variables: Mapping[str, str], monkeypatch: Any) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
