@@ -1,6 +1,6 @@
 """Files: whole ones on this disk, locks, and folders of whole files wherever a path or URI leads."""
 
-from cablestore.files.folder import LocalFolder, ObjectFolder
+from cablestore.files.folder import LocalFolder, ObjectFile, ObjectFolder, file_of
 from cablestore.files.local import (
     lock,
     open_folder,
@@ -12,12 +12,16 @@ from cablestore.files.local import (
     whole_file,
     write_whole,
 )
-from cablestore.files.location import folder_of
+from cablestore.files.location import Location, folder_of, is_uri
 
 __all__ = [
     "LocalFolder",
+    "Location",
+    "ObjectFile",
     "ObjectFolder",
+    "file_of",
     "folder_of",
+    "is_uri",
     "lock",
     "open_folder",
     "sign_lock",
