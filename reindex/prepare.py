@@ -44,8 +44,8 @@ def read_sources(exports: Sequence[Path], archives: Sequence[ArchiveSource] = ()
         raise ExportError("a reindexing needs an export to start from: `cablestore export` makes one")
     manifests = [read_manifest(folder) for folder in exports]
     found: list[tuple[Path, Dialect, Sequence[Input]]] = [
-        (each.folder, each.dialect, [SegmentInput(each.folder.absolute(), segment) for segment in each.segments])
-        for each in manifests
+        (path, each.dialect, [SegmentInput(path.absolute(), segment) for segment in each.segments])
+        for each, path in ((each, each.source.path) for each in manifests)
     ]
     found += [(source.folder, *_read_archives(source)) for source in archives]
     first, dialect, _ = found[0]

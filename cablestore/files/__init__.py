@@ -1,0 +1,34 @@
+"""Files: whole ones on this disk, locks, and folders of whole files wherever a path or URI leads."""
+
+from cablestore.files.folder import LocalFolder, ObjectFile, ObjectFolder, file_of
+from cablestore.files.local import (
+    lock,
+    open_folder,
+    sign_lock,
+    storage_errors,
+    sync_folder,
+    try_lock,
+    unique_suffix,
+    whole_file,
+    write_whole,
+)
+from cablestore.files.location import Location, folder_of, is_uri
+
+__all__ = [
+    "LocalFolder",
+    "Location",
+    "ObjectFile",
+    "ObjectFolder",
+    "file_of",
+    "folder_of",
+    "is_uri",
+    "lock",
+    "open_folder",
+    "sign_lock",
+    "storage_errors",
+    "sync_folder",
+    "try_lock",
+    "unique_suffix",
+    "whole_file",
+    "write_whole",
+]
