@@ -29,6 +29,9 @@ from cablestore.reindex.shipping import send_package
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CONNECT_TIMEOUT_S: Final = 30
+"""Timeout for the connection to a Spark Connect server."""
+
 STOP_TIMEOUT_S: Final = 30
 """Time that Java has to remove its temporary files and end before it is killed."""
 
@@ -119,9 +122,18 @@ def session(
 @contextmanager
 def _remote_session(remote: str) -> Iterator[SparkSession]:
     with naming_extras("Spark Connect needs", ReindexError):
-        import grpc_status  # noqa: F401, PLC0415 - an extra
+        import grpc  # noqa: PLC0415 - an extra
+        import grpc_status  # noqa: F401, PLC0415 - as above
+    from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415 - as above
     from pyspark.sql.connect.session import SparkSession  # noqa: PLC0415 - as above
 
+    with DefaultChannelBuilder(remote).toChannel() as channel:  # PySpark would try for ten minutes
+        try:
+            grpc.channel_ready_future(channel).result(CONNECT_TIMEOUT_S)
+        except grpc.FutureTimeoutError:
+            raise ReindexError(
+                f"there is no Spark Connect server at {remote}: nothing answered for {CONNECT_TIMEOUT_S} s"
+            ) from None
     spark = SparkSession.builder.remote(remote).create()
     try:
         yield spark  # type: ignore[misc] # PySpark has no type that is both

@@ -187,6 +187,20 @@ with session(scratch, cores=2, log=log, options={"spark.ui.enabled": "true"}) as
     assert spark.conf.get("spark.sql.shuffle.partitions") == partitions
     assert not Path("other").exists() and not Path("other.log").exists()
     assert spark.range(3).count() == 3
+    def wait(batches):
+        Path("working").touch()
+        time.sleep(LIMIT_S)
+        yield from batches
+    def interrupt():
+        while not Path("working").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+    try:
+        with session(Path("other"), log=Path("other.log")) as same:
+            threading.Thread(target=interrupt).start()
+            run_query(same, "waiting", same.range(0, 2, 1, 2).mapInArrow(wait, "id long").collect)
+    except KeyboardInterrupt:
+        assert spark.range(0, 4, 1, 2).mapInArrow(lambda batches: batches, "id long").count() == 4  # both cores are free
     spark.sql("SELECT 1 AS one").createOrReplaceTempView("ones")
     try:
         spark.sql("SELECT one / 0 FROM ones").collect()
@@ -239,8 +253,28 @@ except ReindexError as error:
 """
 )
 
+STOPPED = (
+    BEGIN
+    + """
+from pyspark.sql import SparkSession
+theirs = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+theirs.stop()
+with session(scratch, log=log) as spark:
+    assert spark.range(3).count() == 3
+    one_java = marked()
+assert not log.exists()
+theirs = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+assert theirs.range(3).count() == 3
+assert marked() <= one_java
+with session(scratch, log=log) as spark:
+    assert spark.range(3).count() == 3
+assert theirs.range(3).count() == 3
+print("ran")
+"""
+)
 
-def run_child(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
+
+def run_child(folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a script where the only Java and python3 are those of the packages, as after `pip install`."""
     for tool in TOOLS:
         found = shutil.which(tool)
@@ -248,7 +282,7 @@ def run_child(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
         (folder / "bin").mkdir(exist_ok=True)
         (folder / "bin" / tool).symlink_to(found)
     (folder / "child.py").write_text(script)
-    environ = {"PATH": str(folder / "bin"), "HOME": str(folder), "CABLESTORE_TEST_MARK": str(folder)}
+    environ = {"PATH": str(folder / "bin"), "HOME": str(folder), "CABLESTORE_TEST_MARK": str(folder), **environment}
     environ |= {name: os.environ[name] for name in ("COVERAGE_PROCESS_START", "PYTHONPATH") if name in os.environ}
     command = [sys.executable, "child.py"]
     done = subprocess.run(
@@ -273,7 +307,7 @@ def test_spark_runs_from_pip_alone_and_says_nothing(tmp_path: Path) -> None:
     assert "INFO SparkContext: Successfully stopped" in said
     assert "DIVIDE_BY_ZERO" in said
     assert left_behind(tmp_path) == []
-    assert {path.name for path in tmp_path.iterdir()} == {"bin", "child.py", "scratch", "seen", "spark.log"}
+    assert {path.name for path in tmp_path.iterdir()} == {"bin", "child.py", "scratch", "seen", "spark.log", "working"}
     assert list((tmp_path / "scratch" / "tmp").iterdir()) == []
 
 
@@ -283,6 +317,11 @@ def test_ctrl_c_ends_all_and_the_next_session_has_settings_of_its_own(tmp_path: 
     assert done.stdout.endswith("spark.log\n")
     assert done.stderr == ""
     assert left_behind(tmp_path) == []
+
+
+def test_java_that_the_program_started_before_is_used_and_left(tmp_path: Path) -> None:
+    """Also if no session is open: PySpark keeps Java, and takes no other."""
+    assert run_child(tmp_path, STOPPED, JAVA_HOME=str(find_java(tmp_path / "java").home)).stdout == "ran\n"
 
 
 def test_ctrl_c_is_not_hidden_by_a_call_to_java_that_fails_after_it(tmp_path: Path) -> None:
