@@ -42,10 +42,17 @@ def run_query(
     tag = f"cablestore-{name.replace(' ', '-')}-{uuid.uuid4().hex}"
 
     def tagged() -> T:
-        spark.addTag(tag)
-        if not is_connect(spark):  # a Connect server names jobs after their plans
-            spark.sparkContext.setJobGroup(tag, f"cablestore: {name}")
+        if is_connect(spark):  # the server names jobs after their plans
+            spark.addTag(tag)
+        else:
+            spark.sparkContext.setJobGroup(tag, f"cablestore: {name}", interruptOnCancel=True)
         return query()
+
+    def cancel() -> None:
+        if is_connect(spark):
+            spark.interruptTag(tag)
+        else:  # where a tag is known to its own thread alone
+            spark.sparkContext.cancelJobGroup(tag)
 
     with _watching(spark, tag, progress):
         answer = in_thread(tagged)
@@ -53,7 +60,7 @@ def run_query(
             return answer.result()
         except BaseException:
             if not answer.done():
-                cancelled = in_thread(lambda: spark.interruptTag(tag))
+                cancelled = in_thread(cancel)
                 with suppress(Exception):
                     cancelled.result(CANCEL_TIMEOUT_S)
                     answer.exception(CANCEL_TIMEOUT_S)
