@@ -118,7 +118,9 @@ def derive_rows(
         job = make_job(whole, derived.folder, sources.dialect, catalog, drops or Drops(), views)
         begin(job)
         partitions = run.derive(job, tasks.derive(job))
-        segments = _segments([*partitions, *_build(run, job, partitions)])
+        buckets = _build(run, job, partitions)
+        tasks.check_pieces(partitions, buckets, derived.folder)
+        segments = _segments([*partitions, *buckets])
         derived.segments = in_order(
             segments + _segments(run.each("add up", "added", job.summaries, tasks.add_up(job, in_order(segments))))
         )

@@ -19,9 +19,10 @@ import platform
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any, Final
 
@@ -139,11 +140,26 @@ def build(job: ReindexJob, runs: tuple[str, ...]) -> Callable[[Batches], Batches
     paths = [job.folder / run for run in runs]
 
     def bucket(index: int) -> dict[str, Any]:
-        rows = finished(read_bucket(paths, index, len(job.wanted)), job.catalog)
+        hashes: list[int] = []
+        rows = finished(read_bucket(paths, index, len(job.wanted), hashes.append), job.catalog)
         segments = _write_rows(job, f"rows-{index:06d}.seg", rows)
-        return finish(job.folder / f"built-{index:06d}.json", {"bucket": index, "segments": segments})
+        report = {"bucket": index, "segments": segments, "pieces": f"{sum(hashes):x}"}
+        return finish(job.folder / f"built-{index:06d}.json", report)
 
     return reporting(bucket)
+
+
+def check_pieces(derived: Iterable[dict[str, Any]], built: Iterable[dict[str, Any]], folder: Path) -> None:
+    """Compare the pieces that `derive` wrote with those that `build` read, by sums of hashes in their reports.
+
+    Raises ReindexError if they differ.
+    """
+    written, read = (sum(int(report["pieces"], 16) for report in reports) for reports in (derived, built))
+    if written != read:
+        raise ReindexError(
+            f"the runs in {folder} were damaged or exchanged: buckets were not built of the pieces that were derived. "
+            "Check the disk, remove the folder and run again"
+        )
 
 
 def add_up(job: ReindexJob, segments: Sequence[RowSegment]) -> Callable[[Batches], Batches]:
@@ -260,12 +276,13 @@ def _derive(job: ReindexJob, partition: int, raws: list[bytes], stones: list[Tom
         records.append(derivation.post(post))
     reverse, derivation.reverse = derivation.reverse, []
     run = f"run-{partition:06d}"
-    write_run(job.folder / run, cut(derivation.take(), job.boundaries))
+    hashes = write_run(job.folder / run, cut(derivation.take(), job.boundaries))
+    pieces = sum(compress(hashes, job.wanted))
     segments = _write_rows(job, f"posts-{partition:06d}.seg", records) if job.wants_records else []
     segments += _write_rows(job, f"reverse-{partition:06d}.seg", reverse)
     by_name = {TYPE_NAMES[kind]: count for kind, count in types.items()}
     report = {"partition": partition, "run": run, "segments": segments, "posts": by_name, "counts": counts}
-    return finish(job.folder / f"derived-{partition:06d}.json", report)
+    return finish(job.folder / f"derived-{partition:06d}.json", {**report, "pieces": f"{pieces:x}"})
 
 
 def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, Any]]:
