@@ -27,8 +27,10 @@ from cablestore.index.database import Database, Row
 from cablestore.index.leveldb import LevelDB, join_tables
 from cablestore.index.memory import MemoryDB
 from cablestore.index.runs import AFTER_ALL
+from cablestore.index.takeover import take_over as real_take_over
 from cablestore.reindex import load, prepare, reindex, tasks
 from cablestore.reindex.job import Drops
+from cablestore.reindex.load import load as real_load
 from cablestore.reindex.prepare import make_job, read_sources
 from cablestore.reindex.read_back import RecordedDatabase, compare_range
 from cablestore.reindex.row_segments import RowDigest, RowRange, RowSegment, RowSegmentWriter, read_rows
@@ -121,7 +123,6 @@ def test_a_wrong_row_is_found(
     when: str,
 ) -> None:
     before = digest_of(tmp_path / "store")
-    real_load, real_take_over = reindex.load, reindex.take_over
 
     def damaged(database: LevelDB) -> None:
         with database.snapshot() as state:
@@ -156,10 +157,8 @@ def test_a_wrong_row_is_found(
 def test_an_entry_that_catching_up_added_and_lost_is_found(
     derived: DerivedRows, exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = reindex.take_over
-
     def take_over(live: object, target: RecordedDatabase, *rest: object) -> object:
-        report = real(live, target, *rest)  # type: ignore[arg-type]
+        report = real_take_over(live, target, *rest)  # type: ignore[arg-type]
         target._database.write({b"!data!" + LATE[0].hash_hex: None}, sync=False)
         return report
 
@@ -172,16 +171,13 @@ def test_an_entry_that_catching_up_added_and_lost_is_found(
 def test_a_part_in_the_place_of_another_is_found(
     derived: DerivedRows, exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = load.join_tables
-
     def join(parts: list[Path], path: Path) -> None:
-        real([parts[0], *parts[:-1]] if len(parts) > 1 else parts, path)
+        join_tables([parts[0], *parts[:-1]] if len(parts) > 1 else parts, path)
 
     monkeypatch.setattr(load, "join_tables", join)
     with pytest.raises(ReindexError, match="does not hold"):
         run(exports, tmp_path)
     assert len(load.share_out(derived.segments)) > 1
-    assert join_tables is real
 
 
 # --- damage to files between the steps ---------------------------------------------------------------
