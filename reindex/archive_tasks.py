@@ -33,7 +33,7 @@ from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.waku import EVERYONE_TOPIC, content_topic
 from cablestore.reindex.job import ShuffledJob
-from cablestore.reindex.tasks import Batches, finish, leave, of_partition, reporting, settled
+from cablestore.reindex.tasks import Batches, Hashed, finish, leave, of_partition, reporting, settled
 
 
 @dataclass(frozen=True)
@@ -95,12 +95,12 @@ def derive(job: WeeksJob) -> Callable[[Batches], Batches]:
     return of_partition(partial(_derive, job))
 
 
-def _derive(job: WeeksJob, partition: int, raws: list[bytes], stones: list[Tombstone]) -> dict[str, Any]:
+def _derive(job: WeeksJob, partition: int, hashed: list[Hashed], stones: list[Tombstone]) -> dict[str, Any]:
     """Settle every hash of a partition. Write a run of what to archive, and report when each topic begins."""
     counts: Counter[str] = Counter()
     first_posts_ms: dict[str, int] = {}
     rows: list[Row] = []
-    for post, laid, _ in settled(job.dialect, raws, stones, counts):
+    for post, laid, _ in settled(job.dialect, hashed, stones, counts):
         rows += [_stone_row(stone) for stone in laid if stone.is_effective]
         if post is None or post.channel == ARCHIVES_CHANNEL:
             continue

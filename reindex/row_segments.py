@@ -116,7 +116,7 @@ class RowSegmentWriter(SegmentWriter):
     """Writer of one segment of rows."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, _LEVEL)
+        super().__init__(path, _LEVEL, sync=False)
         self._digest = RowDigest()
         self._first = self._last = b""
 
@@ -147,7 +147,7 @@ class RowSegmentWriter(SegmentWriter):
 def read_rows(folder: Path, segment: RowSegment) -> Iterator[list[Row]]:
     """Yield the rows of a segment in blocks, after verifying the checksum of the file."""
     for block in read_segment(folder / segment.file, segment.blake3):
-        if any(type(row) is not tuple or len(row) != _ROW_FIELDS for row in block):
+        if {*map(type, block)} - {tuple} or {*map(len, block)} - {_ROW_FIELDS}:
             raise CorruptExportError(f"{folder / segment.file} does not hold rows. Remove the folder and run again")
         yield list(block)
 

@@ -59,7 +59,7 @@ from cablestore.views.installed import why_not_loaded
 BLOBS: Final = pa.schema(
     [pa.field("partition", pa.int32(), nullable=False), pa.field("blob", pa.binary(), nullable=False)]
 )
-"""Output of `read`: msgpack [[post, ...], [[target, author, value], ...]] of one partition."""
+"""Output of `read`: msgpack [[[hash, post], ...], [[target, author, value], ...]] of one partition."""
 
 REPORTS: Final = pa.schema([pa.field("report", pa.string(), nullable=False)])
 """Output of the other tasks: JSON, one object per segment, partition or bucket; {"error": ...} if it failed."""
@@ -73,6 +73,9 @@ _BUFFERED_SIZE_BYTES: Final = 2**25
 _OVERHEAD_BYTES: Final = 64
 
 Batches = Iterator[pa.RecordBatch]
+
+Hashed = tuple[bytes, bytes]
+"""The hash of a post, and the post."""
 
 
 def inspect(inputs: tuple[Input, ...], folder: Path, views: bytes | None = None) -> Callable[[Batches], Batches]:
@@ -115,22 +118,22 @@ def derive(job: ReindexJob) -> Callable[[Batches], Batches]:
 
 
 def of_partition(
-    work: Callable[[int, list[bytes], list[Tombstone]], dict[str, Any]],
+    work: Callable[[int, list[Hashed], list[Tombstone]], dict[str, Any]],
 ) -> Callable[[Batches], Batches]:
     """Return the task that unpacks all blobs of a partition and calls `work` with its number, posts and tombstones."""
 
     def task(batches: Batches) -> Batches:
-        raws: list[bytes] = []
+        hashed: list[Hashed] = []
         stones: list[Tombstone] = []
         partition = -1
         for batch in batches:
             for number, blob in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
                 partition = number
                 posts, tombs = msgpack.unpackb(blob, use_list=False)
-                raws += posts
+                hashed += posts
                 stones += [Tombstone.decode(*fields) for fields in tombs]
         if partition >= 0:
-            yield _report(lambda: work(partition, raws, stones))
+            yield _report(lambda: work(partition, hashed, stones))
 
     return task
 
@@ -202,7 +205,7 @@ class _Blobs:
 
     def __init__(self, job: ShuffledJob, partitions: frozenset[int]) -> None:
         self._job = job
-        self._posts: dict[int, list[bytes]] = {number: [] for number in partitions}
+        self._posts: dict[int, list[Hashed]] = {number: [] for number in partitions}
         self._stones: dict[int, list[tuple[bytes, bytes, bytes]]] = {number: [] for number in partitions}
         self._size_bytes = 0
 
@@ -210,9 +213,10 @@ class _Blobs:
         """Add posts, and the tombstones that deletions among them set."""
         partition_of, buffers = self._job.partition_of, self._posts
         for raw in raws:
-            buffer = buffers.get(partition_of(post_hash(raw)))
+            digest = post_hash(raw)
+            buffer = buffers.get(partition_of(digest))
             if buffer is not None:
-                buffer.append(raw)
+                buffer.append((digest, raw))
             if peek_type(raw) == DELETE:
                 self._lay_deletions(raw)
         self._size_bytes += sum(map(len, raws)) + _OVERHEAD_BYTES * len(raws)
@@ -255,13 +259,13 @@ def _read(source: Input, blobs: _Blobs) -> Batches:
 # --- deriving ------------------------------------------------------------------------------------
 
 
-def _derive(job: ReindexJob, partition: int, raws: list[bytes], stones: list[Tombstone]) -> dict[str, Any]:
+def _derive(job: ReindexJob, partition: int, hashed: list[Hashed], stones: list[Tombstone]) -> dict[str, Any]:
     """Settle every hash of a partition. Write the rows that are already in order, and a run of all other pieces."""
     counts: Counter[str] = Counter()
     types: Counter[int] = Counter()
     derivation = Derivation(job.catalog)
     records: list[Row] = []
-    for post, laid, dead in settled(job.dialect, raws, stones, counts):
+    for post, laid, dead in settled(job.dialect, hashed, stones, counts):
         for stone in laid:
             derivation.tombstone(stone)
         if dead is not None and job.wants_records:
@@ -294,7 +298,7 @@ def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, A
         return [writer.finish(measure(rows, job.catalog))]
 
 
-def settled(dialect: Dialect, raws: list[bytes], stones: list[Tombstone], counts: Counter[str]) -> Iterator[Settled]:
+def settled(dialect: Dialect, hashed: list[Hashed], stones: list[Tombstone], counts: Counter[str]) -> Iterator[Settled]:
     """Yield for each hash, in order of hashes, the result of all inputs together.
 
     `stones` are those that post/deletes set and those from exports and archives. The latter count only with a
@@ -303,9 +307,9 @@ def settled(dialect: Dialect, raws: list[bytes], stones: list[Tombstone], counts
     by_target: dict[bytes, list[Tombstone]] = {}
     for stone in stones:
         by_target.setdefault(stone.target, []).append(stone)
-    by_hash = {post_hash(raw): raw for raw in raws}
-    counts["posts read"] += len(raws)
-    counts["duplicates"] += len(raws) - len(by_hash)
+    by_hash = dict(hashed)
+    counts["posts read"] += len(hashed)
+    counts["duplicates"] += len(hashed) - len(by_hash)
     for digest in sorted(by_hash.keys() | by_target.keys()):
         post = None
         raw = by_hash.get(digest)

@@ -38,9 +38,10 @@ class Written:
 class SegmentWriter:
     """Writer of one segment, under another name until `close`. A `with` removes an unfinished one."""
 
-    def __init__(self, path: Path, level: int) -> None:
-        """Begin the segment at `path`; `level` is zstd's."""
+    def __init__(self, path: Path, level: int, *, sync: bool = True) -> None:
+        """Begin the segment at `path`; `level` is zstd's. Without `sync` it may be lost or damaged if power fails."""
         self._path = path
+        self._sync = sync
         self._unfinished = path.with_name(path.name + unique_suffix())
         self._compressor = zstd.ZstdCompressor(level=level)
         self._hasher = blake3.blake3()
@@ -66,10 +67,11 @@ class SegmentWriter:
             self._file.write(data)
 
     def close(self) -> Written:
-        """Sync the segment to the disk and rename it."""
+        """Sync the segment to the disk, unless told otherwise, and rename it."""
         with storage_errors(self._path):
             self._file.flush()
-            os.fsync(self._file.fileno())
+            if self._sync:
+                os.fsync(self._file.fileno())
             self._file.close()
             self._unfinished.replace(self._path)
         return Written(self.size_bytes, self._hasher.hexdigest(), self._content_hasher.hexdigest())
