@@ -92,7 +92,7 @@ class WeekContent(NamedTuple):
 
 def derive(job: WeeksJob) -> Callable[[Batches], Batches]:
     """Return the task that takes all blobs of one partition."""
-    return of_partition(partial(_derive, job))
+    return of_partition(job, partial(_derive, job))
 
 
 def _derive(job: WeeksJob, partition: int, hashed: list[Hashed], stones: list[Tombstone]) -> dict[str, Any]:
@@ -111,14 +111,13 @@ def _derive(job: WeeksJob, partition: int, hashed: list[Hashed], stones: list[To
     buckets = cut(rows, job.boundaries)
     run = f"run-{partition:06d}"
     write_run(job.folder / run, buckets)
-    report = {
+    return {
         "partition": partition,
         "run": run,
         "weeks": [index for index, bucket in enumerate(buckets) if bucket],
         "first_posts_ms": first_posts_ms,
         "counts": counts,
     }
-    return finish(job.folder / f"derived-{partition:06d}.json", report)
 
 
 def _stone_row(stone: Tombstone) -> Row:

@@ -1,7 +1,8 @@
 """Tasks of a reindexing, which run on the workers: functions over Arrow batches that do not depend on Spark.
 
-1. `inspect` verifies an input, a segment of an export or an archive, and that this worker sees the job's folder.
-2. `read` yields posts and tombstones of an input in blobs, by the partition of their hashes.
+1. `inspect` verifies an archive, looks for the segments of exports, and tries if this worker sees the job's folder.
+2. `read` yields posts and tombstones of an input in blobs, by the partition of their hashes. It verifies the checksum
+   of a segment. If that is wrong, every partition gets the problem in place of the content, and reports it.
 3. `derive` takes all blobs of a partition, drops duplicates and deleted posts, and makes pieces of rows of the live
    posts (`cablestore.index.derive`).
 4. `build` sorts and combines all pieces of a bucket to a segment of rows.
@@ -59,7 +60,7 @@ from cablestore.views.installed import why_not_loaded
 BLOBS: Final = pa.schema(
     [pa.field("partition", pa.int32(), nullable=False), pa.field("blob", pa.binary(), nullable=False)]
 )
-"""Output of `read`: msgpack [[[hash, post], ...], [[target, author, value], ...]] of one partition."""
+"""Output of `read`: msgpack [[[hash, post], ...], [[target, author, value], ...], [problem, ...]] of one partition."""
 
 REPORTS: Final = pa.schema([pa.field("report", pa.string(), nullable=False)])
 """Output of the other tasks: JSON, one object per segment, partition or bucket; {"error": ...} if it failed."""
@@ -88,7 +89,7 @@ def inspect(inputs: tuple[Input, ...], folder: Path, views: bytes | None = None)
                 f"the worker on {platform.node()} lacks a view of the store: {lacking}. Install the same packages with "
                 "views (entry points of the group cablestore.views) on all workers"
             )
-        problem = inputs[index].problem(folder)
+        problem = inputs[index].glance(folder)
         if problem is not None:
             return {"input": index, "problem": problem}
         probe = f"probe-{uuid.uuid4().hex}"
@@ -106,7 +107,7 @@ def read(job: ShuffledJob, partitions: frozenset[int]) -> Callable[[Batches], Ba
         blobs = _Blobs(job, partitions)
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield from _read(job.inputs[index], blobs)
+                yield from _read(job, index, blobs, partitions)
         yield from blobs.flush()
 
     return task
@@ -114,26 +115,39 @@ def read(job: ShuffledJob, partitions: frozenset[int]) -> Callable[[Batches], Ba
 
 def derive(job: ReindexJob) -> Callable[[Batches], Batches]:
     """Return the task that takes all blobs of one partition."""
-    return of_partition(partial(_derive, job))
+    return of_partition(job, partial(_derive, job))
 
 
 def of_partition(
+    job: ShuffledJob,
     work: Callable[[int, list[Hashed], list[Tombstone]], dict[str, Any]],
 ) -> Callable[[Batches], Batches]:
-    """Return the task that unpacks all blobs of a partition and calls `work` with its number, posts and tombstones."""
+    """Return the task that unpacks all blobs of a partition and calls `work` with its number, posts and tombstones.
+
+    `work` returns a report, which is left with the problems of inputs that are left out of the partition.
+    """
+
+    def settle_all(
+        partition: int, hashed: list[Hashed], stones: list[Tombstone], problems: list[str]
+    ) -> dict[str, Any]:
+        told = [json.loads(problem) for problem in sorted(set(problems))]
+        report = {**work(partition, hashed, stones), "problems": told}
+        return finish(job.folder / f"derived-{partition:06d}.json", report)
 
     def task(batches: Batches) -> Batches:
         hashed: list[Hashed] = []
         stones: list[Tombstone] = []
+        problems: list[str] = []
         partition = -1
         for batch in batches:
             for number, blob in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
                 partition = number
-                posts, tombs = msgpack.unpackb(blob, use_list=False)
+                posts, tombs, told = msgpack.unpackb(blob, use_list=False)
                 hashed += posts
                 stones += [Tombstone.decode(*fields) for fields in tombs]
+                problems += told
         if partition >= 0:
-            yield _report(lambda: work(partition, hashed, stones))
+            yield _report(lambda: settle_all(partition, hashed, stones, problems))
 
     return task
 
@@ -150,6 +164,22 @@ def build(job: ReindexJob, runs: tuple[str, ...]) -> Callable[[Batches], Batches
         return finish(job.folder / f"built-{index:06d}.json", report)
 
     return reporting(bucket)
+
+
+def problems_of(job: ShuffledJob, derived: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the problems of inputs that are left out of all partitions, from the reports of these.
+
+    Raises the error of an input of which only a part was read, and ReindexError if an input is left out of some
+    partitions only: then it changed meanwhile.
+    """
+    found: list[dict[str, Any]] = derived[0]["problems"] if derived else []
+    numbers = [problem["input"] for problem in found]
+    if any([problem["input"] for problem in report["problems"]] != numbers for report in derived):
+        raise ReindexError(f"exports or archives changed while they were read to {job.folder}. Run again")
+    for problem in found:
+        if problem["is_partly_read"]:
+            raise job.inputs[problem["input"]].error(problem["problem"])
+    return found
 
 
 def check_pieces(derived: Iterable[dict[str, Any]], built: Iterable[dict[str, Any]], folder: Path) -> None:
@@ -236,8 +266,7 @@ class _Blobs:
         """Yield everything in the buffer."""
         found = [number for number in self._posts if self._posts[number] or self._stones[number]]
         if found:
-            blobs = [msgpack.packb((self._posts[number], self._stones[number])) for number in found]
-            yield pa.RecordBatch.from_arrays([pa.array(found, pa.int32()), pa.array(blobs, pa.binary())], schema=BLOBS)
+            yield _batch(found, [msgpack.packb((self._posts[number], self._stones[number], ())) for number in found])
         for number in found:
             self._posts[number], self._stones[number] = [], []
         self._size_bytes = 0
@@ -249,11 +278,24 @@ class _Blobs:
             return  # `derive` counts it as malformed
 
 
-def _read(source: Input, blobs: _Blobs) -> Batches:
-    for raws, stones in source.blocks():
-        # The others come with their post/deletes.
-        blobs.add_tombstones([stone for stone in stones if stone.is_effective])
-        yield from blobs.add_posts(raws)
+def _batch(partitions: Sequence[int], blobs: list[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32()), pa.array(blobs, pa.binary())], schema=BLOBS)
+
+
+def _read(job: ShuffledJob, index: int, blobs: _Blobs, partitions: frozenset[int]) -> Batches:
+    """Yield the content of an input, or to each of the partitions what is wrong with it."""
+    source = job.inputs[index]
+    is_begun = False
+    try:
+        for raws, stones in source.blocks():
+            is_begun = True
+            # The others come with their post/deletes.
+            blobs.add_tombstones([stone for stone in stones if stone.is_effective])
+            yield from blobs.add_posts(raws)
+    except CableStoreError as error:
+        found = {"input": index, "problem": source.problem(job.folder) or str(error), "is_partly_read": is_begun}
+        blob = msgpack.packb(((), (), (json.dumps(found),)))
+        yield _batch(sorted(partitions), [blob] * len(partitions))
 
 
 # --- deriving ------------------------------------------------------------------------------------
@@ -286,7 +328,7 @@ def _derive(job: ReindexJob, partition: int, hashed: list[Hashed], stones: list[
     segments += _write_rows(job, f"reverse-{partition:06d}.seg", reverse)
     by_name = {TYPE_NAMES[kind]: count for kind, count in types.items()}
     report = {"partition": partition, "run": run, "segments": segments, "posts": by_name, "counts": counts}
-    return finish(job.folder / f"derived-{partition:06d}.json", {**report, "pieces": f"{pieces:x}"})
+    return {**report, "pieces": f"{pieces:x}"}
 
 
 def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, Any]]:
