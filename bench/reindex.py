@@ -56,6 +56,8 @@ class Memory:
 
     peak: dict[str, float] = field(default_factory=dict)
     own: dict[str, float] = field(default_factory=dict)
+    cpu_s: dict[str, dict[int, float]] = field(default_factory=dict)
+    """Processor time of each process, by part. Other work on the machine changes it less than what a clock shows."""
 
     def sample(self) -> None:
         """Take one sample."""
@@ -64,6 +66,7 @@ class Memory:
         for pid, fields in processes.items():
             part = _part(pid, processes)
             if part is not None:
+                self.cpu_s.setdefault(part, {})[pid] = _cpu_s(pid) or self.cpu_s.get(part, {}).get(pid, 0)
                 own[part] = own.get(part, 0) + _mb(fields, "RssAnon")
                 self.peak[part] = max(self.peak.get(part, 0), _mb(fields, "VmHWM"))
         for part, size_mb in own.items():
@@ -91,6 +94,15 @@ def _part(pid: int, processes: Mapping[int, Mapping[str, str]]) -> str | None:
             return "java" if is_java else "workers" if has_java_above else "others"
         has_java_above |= pid in processes and processes[pid]["Name"] == "java"
     return None
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the seconds that a process ran, 0 if it has just ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _mb(fields: Mapping[str, str], name: str) -> float:
@@ -142,6 +154,8 @@ def measure_reindex(exports: Sequence[Path], store: Path, work: Path) -> Found:
         "rows": report.rows,
         "peak_mb": memory.peak,
         "own_mb": memory.own,
+        "cpu_s": {part: sum(found.values()) for part, found in memory.cpu_s.items()},
+        "files": sum(1 for path in work.rglob("*") if path.is_file()),
         "work_size_bytes": size_bytes(work),
         "store_size_bytes": size_bytes(store),
     }
@@ -223,7 +237,9 @@ def tell_reindex(posts: int, found: Found) -> None:
         "others": "what loads and checks",
     }
     tell_memory(found, names)
-    tell("  work folder at the end", f"{found['work_size_bytes'] / 1e6:,.0f} MB", "")
+    for part, elapsed in found["cpu_s"].items():
+        tell(f"  processor time of {names[part]}", f"{elapsed:.1f} s", f"{1e6 * elapsed / posts:.1f} us a post")
+    tell("  work folder at the end", f"{found['work_size_bytes'] / 1e6:,.0f} MB", f"{found['files']:,} files")
     per_post = found["store_size_bytes"] / found["live_posts"]
     tell("  store", f"{found['store_size_bytes'] / 1e6:,.0f} MB", f"{per_post:,.0f} bytes a post")
 

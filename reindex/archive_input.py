@@ -176,6 +176,10 @@ class ArchiveInput:
         """Number of posts according to the commitment."""
         return self.commitment.num_posts
 
+    def glance(self, work: Path) -> str | None:
+        """Return `problem`: `blocks` verifies no signatures."""
+        return self.problem(work)
+
     def problem(self, work: Path) -> str | None:
         """Verify everything, and return what is wrong with the archive.
 
@@ -253,6 +257,10 @@ class DeletionsInput:
     def posts(self) -> int:
         """Number of deletions."""
         return len(self.deletions)
+
+    def glance(self, work: Path) -> str | None:
+        """Return None: the driver verified them."""
+        return self.problem(work)
 
     def problem(self, work: Path) -> str | None:  # noqa: ARG002 - a parameter of `Input`
         """Return None: the driver verified them."""

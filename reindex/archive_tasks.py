@@ -33,7 +33,7 @@ from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.waku import EVERYONE_TOPIC, content_topic
 from cablestore.reindex.job import ShuffledJob
-from cablestore.reindex.tasks import Batches, finish, leave, of_partition, reporting, settled
+from cablestore.reindex.tasks import Batches, Hashed, finish, leave, of_partition, reporting, settled
 
 
 @dataclass(frozen=True)
@@ -92,15 +92,15 @@ class WeekContent(NamedTuple):
 
 def derive(job: WeeksJob) -> Callable[[Batches], Batches]:
     """Return the task that takes all blobs of one partition."""
-    return of_partition(partial(_derive, job))
+    return of_partition(job, partial(_derive, job))
 
 
-def _derive(job: WeeksJob, partition: int, raws: list[bytes], stones: list[Tombstone]) -> dict[str, Any]:
+def _derive(job: WeeksJob, partition: int, hashed: list[Hashed], stones: list[Tombstone]) -> dict[str, Any]:
     """Settle every hash of a partition. Write a run of what to archive, and report when each topic begins."""
     counts: Counter[str] = Counter()
     first_posts_ms: dict[str, int] = {}
     rows: list[Row] = []
-    for post, laid, _ in settled(job.dialect, raws, stones, counts):
+    for post, laid, _ in settled(job.dialect, hashed, stones, counts):
         rows += [_stone_row(stone) for stone in laid if stone.is_effective]
         if post is None or post.channel == ARCHIVES_CHANNEL:
             continue
@@ -111,14 +111,13 @@ def _derive(job: WeeksJob, partition: int, raws: list[bytes], stones: list[Tombs
     buckets = cut(rows, job.boundaries)
     run = f"run-{partition:06d}"
     write_run(job.folder / run, buckets)
-    report = {
+    return {
         "partition": partition,
         "run": run,
         "weeks": [index for index, bucket in enumerate(buckets) if bucket],
         "first_posts_ms": first_posts_ms,
         "counts": counts,
     }
-    return finish(job.folder / f"derived-{partition:06d}.json", report)
 
 
 def _stone_row(stone: Tombstone) -> Row:

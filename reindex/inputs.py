@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -38,11 +39,22 @@ class Input(Protocol):
     def posts(self) -> int:
         """Number of posts in it."""
 
+    def glance(self, work: Path) -> str | None:
+        """Return what is wrong with it as far as can be told without reading what `blocks` verifies. See `problem`."""
+
     def problem(self, work: Path) -> str | None:
         """Return what is wrong with it, None if it is good. `work` is the job's folder. Raises no CableStoreError."""
 
     def blocks(self) -> Iterator[Block]:
-        """Yield its content. Raises CableStoreError if it changed after `problem` verified it."""
+        """Yield its content. Raises CableStoreError, before anything is yielded, if what `glance` leaves out is wrong.
+
+        Raises it at any time if the input changed after `glance`.
+        """
+
+
+def refusal(source: Input, problem: str) -> CableStoreError:
+    """Return the error for a damaged input that is not to be left out."""
+    return source.error(f"{problem}. Copy it again, or leave it out with --skip-corrupt")
 
 
 def posts_of(inputs: Iterable[Input]) -> int:
@@ -77,6 +89,13 @@ class SegmentInput:
     def posts(self) -> int:
         """Number of posts according to the manifest."""
         return self.segment.items if self.segment.kind == "posts" else 0
+
+    def glance(self, work: Path) -> str | None:
+        """Return an error if the segment is missing or has another size. Its checksum is verified while it is read."""
+        with suppress(OSError):
+            if self.path.stat().st_size == self.segment.size_bytes:
+                return None
+        return self.problem(work)
 
     def problem(self, work: Path) -> str | None:  # noqa: ARG002 - only archives write there
         """Return an error if the checksum of the segment is wrong."""

@@ -16,6 +16,8 @@ from cablestore.protocol.post import Post
 from cablestore.reindex.inputs import Input
 
 _MARK: Final = "cablestore-work"
+_REPORT_VERSION: Final = 2
+"""Version of the reports of tasks. Work of a version without sums of pieces is not used."""
 
 
 def claim_folder(path: Path) -> Path:
@@ -109,6 +111,7 @@ class ReindexJob(ShuffledJob):
     def parts(self) -> list[Any]:
         """Return everything that the rows depend on."""
         return [
+            _REPORT_VERSION,
             sorted(self.catalog.versions.items()),
             [boundary.hex() for boundary in self.boundaries],
             self.wanted,

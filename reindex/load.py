@@ -1,4 +1,4 @@
-"""Loader: several processes write segments of sorted rows to one LevelDB, read the rows back and compare them.
+"""Loader: several processes write segments of sorted rows to one LevelDB. `read_back` compares them later.
 
 LevelDB cannot ingest finished files. So each process writes one part, a range of keys, to a LevelDB of its own; the
 tables of all parts together are then one database. A finished part is not written again.
@@ -15,14 +15,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-import msgpack
-
-from cablestore.errors import ReindexError
 from cablestore.index.leveldb import LevelDB, join_tables
 from cablestore.index.processes import process_pool
-from cablestore.index.runs import AFTER_ALL
 from cablestore.limits import PART_ROWS
-from cablestore.reindex.row_segments import RowDigest, RowSegment, read_rows
+from cablestore.reindex.row_segments import RowSegment, read_rows
 
 _ROWS_WRITTEN: Final = 1_000
 
@@ -36,8 +32,8 @@ def load(
 ) -> Path:
     """Load the segments in `folder`, which are in order of keys, into a LevelDB in `scratch`. Returns its path.
 
-    `progress` is called with the number of rows loaded and compared since the last call. Raises StorageError if writing
-    fails, CorruptExportError for a damaged segment, ReindexError if the database does not hold what was written.
+    `progress` is called with the number of rows loaded since the last call. Raises StorageError if writing fails,
+    CorruptExportError for a damaged segment.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     parts = share_out(segments)
@@ -71,7 +67,7 @@ def share_out(segments: Sequence[RowSegment]) -> list[list[RowSegment]]:
 
 
 def load_part(path: Path, folder: Path, segments: tuple[RowSegment, ...]) -> int:
-    """Write segments to a LevelDB at `path`, read them back and compare. Returns the number of rows."""
+    """Write segments to a LevelDB at `path`. Returns the number of rows."""
     rows = sum(segment.rows for segment in segments)
     mark = path.with_suffix(".loaded")
     content = json.dumps([segment.blake3 for segment in segments])
@@ -84,22 +80,5 @@ def load_part(path: Path, folder: Path, segments: tuple[RowSegment, ...]) -> int
             for block in read_rows(folder, segment):
                 for at in range(0, len(block), _ROWS_WRITTEN):
                     database.write(dict(block[at : at + _ROWS_WRITTEN]), sync=False)
-        _compare(database, segments)
     mark.write_text(content, encoding="utf-8")
     return rows
-
-
-def _compare(database: LevelDB, segments: Sequence[RowSegment]) -> None:
-    """Read the rows of each segment back and compare their number and BLAKE3."""
-    with database.snapshot() as state:
-        starts = [segment.first for segment in segments[1:]]
-        for segment, stop in zip(segments, [*starts, AFTER_ALL], strict=True):
-            digest = RowDigest()
-            # Rows missing at the end of the range show in their number.
-            for rows in state.blocks(segment.first, stop):
-                digest.add(msgpack.packb(rows), len(rows))
-            if (digest.rows, digest.hexdigest()) != (segment.rows, segment.digest):
-                raise ReindexError(
-                    f"the database does not hold the rows of {segment.file}: {digest.rows:,} rows were read back, "
-                    f"{segment.rows:,} were expected, or they differ. Check the disk and run again"
-                )

@@ -87,7 +87,7 @@ def _archive(
             key=plan.key,
         )
         begin(job)
-        partitions = run.derive(job, archive_tasks.derive(job))
+        partitions = run.derive(job, archive_tasks.derive(job), skip_corrupt=False)
         runs = [report["run"] for report in partitions]
         first_posts_ms = first_of_all(report["first_posts_ms"] for report in partitions)
         found = sorted({index for report in partitions for index in report["weeks"]})

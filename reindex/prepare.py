@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cablestore.errors import ArchiveError, DecodeError, ExportError
+from cablestore.errors import ArchiveError, CableStoreError, DecodeError, ExportError
 from cablestore.export.manifest import Manifest, read_manifest
 from cablestore.extras import naming_extras
 from cablestore.index.census import summaries
@@ -22,7 +22,7 @@ from cablestore.limits import MAX_BUCKET_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post, decode_post
-from cablestore.reindex.inputs import ArchiveSource, Input, SegmentInput, posts_of
+from cablestore.reindex.inputs import ArchiveSource, Input, SegmentInput, posts_of, refusal
 from cablestore.reindex.job import Drops, ReindexJob
 
 _SAMPLED_INPUTS: Final = 6
@@ -66,12 +66,21 @@ def _read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
 
 
 def make_job(
-    inputs: Sequence[Input], folder: Path, dialect: Dialect, catalog: Catalog, drops: Drops, views: frozenset[str]
+    inputs: Sequence[Input],
+    folder: Path,
+    dialect: Dialect,
+    catalog: Catalog,
+    drops: Drops,
+    views: frozenset[str],
+    skip_corrupt: bool = False,
 ) -> ReindexJob:
-    """Split the work into partitions of hashes and buckets of keys. `views` are those to build; empty means all."""
+    """Split the work into partitions of hashes and buckets of keys. `views` are those to build; empty means all.
+
+    Some inputs are read. Raises the error of a damaged one unless `skip_corrupt`.
+    """
     wanted = _wanted_prefixes(catalog, views)
     posts = posts_of(inputs)
-    sample, sampled = _sample(inputs, dialect, catalog)
+    sample, sampled = _sample(inputs, folder, dialect, catalog, skip_corrupt=skip_corrupt)
     size_bytes = sum(len(key) + len(value) for key, value in sample) * posts / max(sampled, 1)
     buckets = 1 + int(size_bytes / MAX_BUCKET_SIZE_BYTES)
     boundaries = choose_boundaries(sample, buckets, _edges(catalog))
@@ -89,19 +98,25 @@ def make_job(
     )
 
 
-def _sample(inputs: Sequence[Input], dialect: Dialect, catalog: Catalog) -> tuple[list[Row], int]:
+def _sample(
+    inputs: Sequence[Input], folder: Path, dialect: Dialect, catalog: Catalog, *, skip_corrupt: bool
+) -> tuple[list[Row], int]:
     """Return the sorted pieces of a sample of posts from all inputs, and the number of sampled posts."""
     having = [source for source in inputs if source.posts]
     chosen = having[:: 1 + len(having) // _SAMPLED_INPUTS]
     step = 1 + sum(source.posts for source in chosen) // _SAMPLED_POSTS
     posts: dict[bytes, Post] = {}
     for source in chosen:
-        for raws, _ in source.blocks():
-            for raw in raws[::step]:
-                with suppress(DecodeError):
-                    post = decode_post(raw, dialect)
-                    if not post.is_local_only:
-                        posts[post.hash] = post
+        try:
+            for raws, _ in source.blocks():
+                for raw in raws[::step]:
+                    with suppress(DecodeError):
+                        post = decode_post(raw, dialect)
+                        if not post.is_local_only:
+                            posts[post.hash] = post
+        except CableStoreError as error:
+            if not skip_corrupt:
+                raise refusal(source, source.problem(folder) or str(error)) from None
     derivation = Derivation(catalog)
     for digest in sorted(posts):
         derivation.post(posts[digest])

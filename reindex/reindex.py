@@ -1,6 +1,6 @@
 """Reindexing: Spark derives a new generation of a store from exports and archives.
 
-    derive (Spark) -> load -> catch up with the live database -> check -> swap in by a rename
+    derive (Spark) -> load -> catch up with the live database -> read back -> swap in by a rename
 
 Until the swap the live database is only read. After a kill at any instant the next run continues from the finished
 work. The previous generation stays, to go back to.
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from heapq import merge
 from itertools import chain
 from pathlib import Path
 
@@ -21,10 +22,10 @@ from cablestore.errors import ExportError, ReindexError, StoreLockedError
 from cablestore.export.manifest import Manifest, read_arrivals
 from cablestore.index import arrival_log
 from cablestore.index.batches import batches
-from cablestore.index.census import summaries
+from cablestore.index.census import Summary, summaries
 from cablestore.index.check import CheckReport
-from cablestore.index.database import Row
-from cablestore.index.derive import measure
+from cablestore.index.database import Database, Row
+from cablestore.index.derive import key_of, measure
 from cablestore.index.folder import FORMAT, IDENTITY_FILE, Folder, peek
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.meta import META_KEY, SIZES_KEY, Sizes, add_sizes, decode_sizes, meta_row, require_views
@@ -39,7 +40,8 @@ from cablestore.reindex.inputs import ArchiveSource
 from cablestore.reindex.job import Drops, claim_folder
 from cablestore.reindex.load import load
 from cablestore.reindex.prepare import read_sources
-from cablestore.reindex.row_segments import read_rows, with_local_only
+from cablestore.reindex.read_back import RecordedDatabase, read_back
+from cablestore.reindex.row_segments import RowRange, WrittenRanges, read_rows, with_local_only
 from cablestore.reindex.stages import DerivedRows, Progress, SparkOptions, derive_rows
 from cablestore.store.closed import locked_folder, open_reader
 from cablestore.store.key_file import unseal_with
@@ -48,7 +50,7 @@ from cablestore.views import CATALOG
 
 @dataclass(slots=True)
 class ReindexReport:
-    """Result of a reindexing. `seconds` are by stage."""
+    """Result of a reindexing. `seconds` are by stage. Only a full check counts the tombstones of `checked`."""
 
     derived: DerivedRows
     generation: str
@@ -70,6 +72,7 @@ def reindex(
     spark: SparkOptions | None = None,
     catalog: Catalog = CATALOG,
     keep_work: bool = False,
+    check: bool = False,
     progress: Progress = lambda *_: None,
 ) -> ReindexReport:
     """Rebuild the store at `out` from exports and archives, or create it.
@@ -79,6 +82,10 @@ def reindex(
     later posts are added. It must not be open when the new database replaces its own. `views` are those to rebuild;
     empty means all. `work` is a folder that the workers share, by default beside `out`; it is removed at the end unless
     `keep_work`.
+
+    The new database is read back completely: each row is compared with what the job derived and what was added since.
+    With `check` all rows are also derived from its posts a second time, as by `CableStore.check_closed`: that finds a
+    wrong derivation too.
 
     Raises ExportError, ArchiveError, ReindexError, StorageError and OpenError; MissingViewError for a store that has
     views which `catalog` lacks. After any error the store is unchanged.
@@ -104,7 +111,7 @@ def reindex(
     if derived.left_out:
         after = 0  # their posts may be only in the live database
     claim_folder(scratch)
-    new = _NewGeneration(out, scratch, derived, catalog, after, progress, dict(derived.seconds))
+    new = _NewGeneration(out, scratch, derived, catalog, after, progress, check, dict(derived.seconds))
     report = new.replace_views(views) if views else new.replace_all(drops)
     shutil.rmtree(scratch, ignore_errors=True)
     if not keep_work:
@@ -142,7 +149,10 @@ def _require_views(out: Path, catalog: Catalog) -> None:
 
 @dataclass(slots=True)
 class _NewGeneration:
-    """Database that becomes the next generation. `after` is how far the exports cover the arrival log."""
+    """Database that becomes the next generation. `after` is how far the exports cover the arrival log.
+
+    With `is_checked` all rows are derived a second time.
+    """
 
     out: Path
     scratch: Path
@@ -150,6 +160,7 @@ class _NewGeneration:
     catalog: Catalog
     after: int
     progress: Progress
+    is_checked: bool
     seconds: dict[str, float]
 
     def replace_all(self, drops: Drops) -> ReindexReport:
@@ -163,7 +174,7 @@ class _NewGeneration:
             locked_folder(self.out, create=True, dialect=self.derived.dialect) as folder,
             _live(folder, self.catalog) as live,
         ):
-            with closing(LevelDB(path)) as target:
+            with self._recorded(LevelDB(path)) as target:
                 self._write_head(target, self.derived.sizes)
                 with self._timed("catch up"):
 
@@ -171,7 +182,7 @@ class _NewGeneration:
                         return drops.reason(post) is None
 
                     succession = take_over(live, target, self.derived.dialect, self.catalog, self.after, keeps)
-            checked = self._check(path, folder)
+            checked = self._check(path, folder, [segment.range for segment in self.derived.segments])
             return self._swap(folder, path, total, succession, checked)
 
     def replace_views(self, views: frozenset[str]) -> ReindexReport:
@@ -186,8 +197,12 @@ class _NewGeneration:
                 raise ExportError(f"there is no store at {self.out} whose views could be rebuilt: run without --views")
             self._refuse_later_posts(live)
             with closing(LevelDB(path, create=True)) as target, self._timed("load"):
-                rows = self._mix(live, target, views)
-            checked = self._check(path, folder)
+                written, sizes = self._mix(live, target, views)
+            with self._recorded(LevelDB(path)) as target:
+                added = add_summaries(live, target, self.catalog, self._outdated(live, views))
+                self._write_head(target, add_sizes(sizes, added))
+            checked = self._check(path, folder, written)
+            rows = sum(each.rows for each in written) + sum(count for count, _ in added.values())
             return self._swap(folder, path, rows, TakeoverReport(), checked)
 
     def _refuse_later_posts(self, live: Reader) -> None:
@@ -198,37 +213,65 @@ class _NewGeneration:
                 "single views can be rebuilt only if the store has not changed"
             )
 
-    def _mix(self, live: Reader, target: LevelDB, views: frozenset[str]) -> int:
-        """Write the rows of the rebuilt views from the segments, and all others from the live database."""
+    def _outdated(self, live: Reader, views: frozenset[str]) -> list[Summary]:
+        """Return the summaries of the rebuilt views if local-only posts add to them: those in the segments lack that."""
+        has_own = next(live.prefix(PRIVATE_PREFIX), None) is not None
+        return [each for each in summaries(self.catalog) if has_own and self.catalog.view_of(each.prefix) in views]
+
+    def _mix(self, live: Reader, target: LevelDB, views: frozenset[str]) -> tuple[list[RowRange], Sizes]:
+        """Write the rows of the rebuilt views from the segments, and all others from the live database.
+
+        Returns what was written, and the sizes of all views.
+        """
         rebuilt = views | {REVERSE_NAME}
         segments = [read_rows(self.derived.folder, segment) for segment in self.derived.segments]
         own = [live.unseal(sealed) for _, sealed in live.prefix(PRIVATE_PREFIX)]
-        # Summaries in the segments lack what local-only posts add.
-        again = [each for each in summaries(self.catalog) if own and self.catalog.view_of(each.prefix) in rebuilt]
-        left_out = tuple(each.prefix for each in again)
+        left_out = tuple(each.prefix for each in self._outdated(live, views))
         made = (row for row in chain.from_iterable(chain.from_iterable(segments)) if not row[0].startswith(left_out))
         kept = (row for row in live.scan(b"", AFTER_ALL) if self.catalog.view_of(row[0]) not in rebuilt)
+        rows = merge(with_local_only(made, own, self.catalog, rebuilt), kept, key=key_of)
         sizes: Sizes = {name: size for name, size in decode_sizes(live.get(SIZES_KEY)).items() if name not in rebuilt}
-        rows = 0
+        written = WrittenRanges("the rebuilt and the other views")
         with target.bulk_writer() as writer:
-            for batch in batches(with_local_only(made, own, self.catalog, rebuilt), _row_size_bytes):
+            for batch in batches(rows, _row_size_bytes):
                 writer.put(batch)
-                sizes = add_sizes(sizes, measure(batch, self.catalog))
-                rows += len(batch)
-            for batch in batches(kept, _row_size_bytes):
-                writer.put(batch)
-                rows += len(batch)
-        added = add_summaries(live, target, self.catalog, again)
-        self._write_head(target, add_sizes(sizes, added))
-        return rows + sum(count for count, _ in added.values())
+                written.add(batch)
+                measured = measure(batch, self.catalog)
+                sizes = add_sizes(sizes, {name: measured[name] for name in measured.keys() & rebuilt})
+        return written.ranges(), sizes
 
-    def _write_head(self, target: LevelDB, sizes: Sizes) -> None:
+    @contextmanager
+    def _recorded(self, database: LevelDB) -> Iterator[RecordedDatabase]:
+        """Record the changes that the body makes to a database. Closes it."""
+        shutil.rmtree(self._changes, ignore_errors=True)
+        with closing(database), closing(LevelDB(self._changes, create=True)) as changes:
+            yield RecordedDatabase(database, changes)
+
+    @property
+    def _changes(self) -> Path:
+        return self.scratch / "changes"
+
+    def _write_head(self, target: Database, sizes: Sizes) -> None:
         write_head(target, meta_row(self.catalog, self.derived.dialect, FORMAT), sizes)
 
-    def _check(self, path: Path, folder: Folder) -> CheckReport:
-        """Check the new database like any other. Raises ReindexError if anything is wrong."""
+    def _check(self, path: Path, folder: Folder, written: Sequence[RowRange]) -> CheckReport:
+        """Read the new database back, and check it like any other on request.
+
+        Raises ReindexError if anything is wrong.
+        """
         posts = sum(self.derived.posts.values())
         with self._timed("check"):
+            counting = self._counting("check", sum(each.rows for each in written))
+            copies = self.scratch / "copies"
+            shutil.rmtree(copies, ignore_errors=True)
+            try:
+                rows = read_back(path, self._changes, copies, written, progress=counting)
+            except ReindexError:
+                shutil.rmtree(self.scratch, ignore_errors=True)  # the next run must not use the loaded parts again
+                raise
+            shutil.rmtree(copies, ignore_errors=True)
+            if not self.is_checked:
+                return CheckReport(posts=posts, rows=rows)
             report = check_in_parts(
                 Origin(path, self.derived.dialect, partial(unseal_with, folder.path / IDENTITY_FILE)),
                 self.catalog,

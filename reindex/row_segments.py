@@ -18,7 +18,7 @@ from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, combine, key_of
 from cablestore.index.meta import Sizes
 from cablestore.index.view import Catalog
-from cablestore.limits import SEGMENT_BLOCK_SIZE_BYTES
+from cablestore.limits import PART_ROWS, SEGMENT_BLOCK_SIZE_BYTES
 from cablestore.protocol.post import Post
 
 _LEVEL: Final = -3
@@ -26,6 +26,19 @@ _LEVEL: Final = -3
 
 _ROW_FIELDS: Final = 2
 """Number of fields of a row: a key and its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """Rows that were written to a database, from the key `first` on: their number and `RowDigest`.
+
+    `source` names what has them, in messages.
+    """
+
+    first: bytes
+    rows: int
+    digest: str
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,11 @@ class RowSegment:
     digest: str
     sizes: dict[str, tuple[int, int]]
     """Rows and bytes of each view."""
+
+    @property
+    def range(self) -> RowRange:
+        """The rows of this segment in a database."""
+        return RowRange(self.first, self.rows, self.digest, self.file)
 
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Self:
@@ -70,11 +88,35 @@ class RowDigest:
         return self._hasher.hexdigest()
 
 
+class WrittenRanges:
+    """Collector of the ranges of rows that are written to a database in order of keys."""
+
+    def __init__(self, source: str) -> None:
+        """Begin; `source` names what has the rows, in messages."""
+        self._source = source
+        self._ended: list[RowRange] = []
+        self._first = b""
+        self._digest = RowDigest()
+
+    def add(self, rows: list[Row]) -> None:
+        """Add sorted rows. A range ends when it has `limits.PART_ROWS`."""
+        if self._digest.rows >= PART_ROWS:
+            self._ended = self.ranges()
+            self._digest = RowDigest()
+        if not self._digest.rows:
+            self._first = rows[0][0]
+        self._digest.add(msgpack.packb(rows), len(rows))
+
+    def ranges(self) -> list[RowRange]:
+        """Return the ranges so far."""
+        return [*self._ended, RowRange(self._first, self._digest.rows, self._digest.hexdigest(), self._source)]
+
+
 class RowSegmentWriter(SegmentWriter):
     """Writer of one segment of rows."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, _LEVEL)
+        super().__init__(path, _LEVEL, sync=False)
         self._digest = RowDigest()
         self._first = self._last = b""
 
@@ -105,7 +147,7 @@ class RowSegmentWriter(SegmentWriter):
 def read_rows(folder: Path, segment: RowSegment) -> Iterator[list[Row]]:
     """Yield the rows of a segment in blocks, after verifying the checksum of the file."""
     for block in read_segment(folder / segment.file, segment.blake3):
-        if any(type(row) is not tuple or len(row) != _ROW_FIELDS for row in block):
+        if {*map(type, block)} - {tuple} or {*map(len, block)} - {_ROW_FIELDS}:
             raise CorruptExportError(f"{folder / segment.file} does not hold rows. Remove the folder and run again")
         yield list(block)
 

@@ -18,13 +18,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from cablestore.errors import ReindexError
+from cablestore.errors import CableStoreError, ReindexError
 from cablestore.index.meta import Sizes, add_sizes
 from cablestore.index.parallel import partitions_for
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 from cablestore.reindex import tasks
-from cablestore.reindex.inputs import ArchiveSource, Input, posts_of
+from cablestore.reindex.inputs import ArchiveSource, Input, posts_of, refusal
 from cablestore.reindex.job import Drops, ReindexJob, ShuffledJob, claim_folder
 from cablestore.reindex.prepare import make_job, read_sources
 from cablestore.reindex.queries import run_query
@@ -119,10 +119,12 @@ def derive_rows(
     derived = DerivedRows(claim_folder(work.absolute()), sources.dialect)
     with stages(derived, spark, progress) as run:
         whole = run.inspect(sources.inputs, skip_corrupt=skip_corrupt, catalog=catalog)
-        job = make_job(whole, derived.folder, sources.dialect, catalog, drops or Drops(), views)
+        job = make_job(whole, derived.folder, sources.dialect, catalog, drops or Drops(), views, skip_corrupt)
         begin(job)
-        partitions = run.derive(job, tasks.derive(job))
-        segments = _segments([*partitions, *_build(run, job, partitions)])
+        partitions = run.derive(job, tasks.derive(job), skip_corrupt=skip_corrupt)
+        buckets = _build(run, job, partitions)
+        tasks.check_pieces(partitions, buckets, derived.folder)
+        segments = _segments([*partitions, *buckets])
         derived.segments = in_order(
             segments + _segments(run.each("add up", "added", job.summaries, tasks.add_up(job, in_order(segments))))
         )
@@ -179,9 +181,9 @@ class Stages:
     def inspect(
         self, inputs: tuple[Input, ...], *, skip_corrupt: bool, catalog: Catalog | None = None
     ) -> tuple[Input, ...]:
-        """Verify all inputs, and that workers share the job's folder and have the views.
+        """Verify archives, and that workers see segments, share the job's folder and have the views.
 
-        Returns the undamaged inputs.
+        Returns the inputs without those that are known to be damaged. `derive` verifies the checksums of segments.
         """
         from pyspark.cloudpickle import dumps  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
@@ -197,7 +199,7 @@ class Stages:
             elif skip_corrupt:
                 self.ran.left_out[source.name] = report["problem"]
             else:
-                raise source.error(f"{report['problem']}. Copy it again, or leave it out with --skip-corrupt")
+                raise refusal(source, report["problem"])
         return tuple(whole)
 
     def _find_probe(self, report: dict[str, Any]) -> None:
@@ -209,8 +211,15 @@ class Stages:
                 "folder with --work that all machines share under the same path"
             ) from None
 
-    def derive(self, job: ShuffledJob, task: Callable[[tasks.Batches], tasks.Batches]) -> list[dict[str, Any]]:
-        """Run `task`, which settles every hash of a partition. Returns the reports of all partitions with content."""
+    def derive(
+        self, job: ShuffledJob, task: Callable[[tasks.Batches], tasks.Batches], *, skip_corrupt: bool
+    ) -> list[dict[str, Any]]:
+        """Run `task`, which settles every hash of a partition. Returns the reports of all partitions with content.
+
+        Damaged inputs are left out, or raise their error.
+        """
+        if not skip_corrupt and any(report["problems"] for report in _reports(self.ran.folder, "derived")):
+            discard(self.ran.folder)  # of a run that was interrupted; perhaps the input is good now
         done = self.ran.folder / "derived.done"
         missing = frozenset(range(job.partitions)) - _reported(self.ran.folder, "derived")
         if missing and not done.exists():
@@ -220,9 +229,21 @@ class Stages:
             self._stage("derive", by_hash.mapInArrow(task, "report string not null"))
             done.touch()
         reports = _reports(self.ran.folder, "derived")
+        try:
+            self._leave_out(job, reports, skip_corrupt=skip_corrupt)
+        except CableStoreError:
+            discard(self.ran.folder)
+            raise
         for report in reports:
             self.ran.counts.update(report["counts"])
         return reports
+
+    def _leave_out(self, job: ShuffledJob, reports: list[dict[str, Any]], *, skip_corrupt: bool) -> None:
+        for report in tasks.problems_of(job, reports):
+            source = job.inputs[report["input"]]
+            if not skip_corrupt:
+                raise refusal(source, report["problem"])
+            self.ran.left_out[source.name] = report["problem"]
 
     def each(
         self,
@@ -289,10 +310,15 @@ def begin(job: ShuffledJob) -> None:
     fingerprint = job.fingerprint()
     if path.exists() and path.read_text(encoding="utf-8") == fingerprint:
         return
-    for found in job.folder.iterdir():
-        if (found.is_file() and found.suffix in _MADE) or found.name.startswith("run-"):
-            found.unlink()
+    discard(job.folder)
     path.write_text(fingerprint, encoding="utf-8")
+
+
+def discard(work: Path) -> None:
+    """Remove what tasks made."""
+    for found in work.iterdir():
+        if (found.is_file() and found.suffix in _MADE and found.name != _JOB) or found.name.startswith("run-"):
+            found.unlink()
 
 
 def _reports(work: Path, stage: str) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Tasks of a reindexing, which run on the workers: functions over Arrow batches that do not depend on Spark.
 
-1. `inspect` verifies an input, a segment of an export or an archive, and that this worker sees the job's folder.
-2. `read` yields posts and tombstones of an input in blobs, by the partition of their hashes.
+1. `inspect` verifies an archive, looks for the segments of exports, and tries if this worker sees the job's folder.
+2. `read` yields posts and tombstones of an input in blobs, by the partition of their hashes. It verifies the checksum
+   of a segment. If that is wrong, every partition gets the problem in place of the content, and reports it.
 3. `derive` takes all blobs of a partition, drops duplicates and deleted posts, and makes pieces of rows of the live
    posts (`cablestore.index.derive`).
 4. `build` sorts and combines all pieces of a bucket to a segment of rows.
@@ -19,9 +20,10 @@ import platform
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,7 +60,7 @@ from cablestore.views.installed import why_not_loaded
 BLOBS: Final = pa.schema(
     [pa.field("partition", pa.int32(), nullable=False), pa.field("blob", pa.binary(), nullable=False)]
 )
-"""Output of `read`: msgpack [[post, ...], [[target, author, value], ...]] of one partition."""
+"""Output of `read`: msgpack [[[hash, post], ...], [[target, author, value], ...], [problem, ...]] of one partition."""
 
 REPORTS: Final = pa.schema([pa.field("report", pa.string(), nullable=False)])
 """Output of the other tasks: JSON, one object per segment, partition or bucket; {"error": ...} if it failed."""
@@ -73,6 +75,9 @@ _OVERHEAD_BYTES: Final = 64
 
 Batches = Iterator[pa.RecordBatch]
 
+Hashed = tuple[bytes, bytes]
+"""The hash of a post, and the post."""
+
 
 def inspect(inputs: tuple[Input, ...], folder: Path, views: bytes | None = None) -> Callable[[Batches], Batches]:
     """Return the task that verifies inputs, given by number, and that this worker has a pickled catalog's views."""
@@ -84,7 +89,7 @@ def inspect(inputs: tuple[Input, ...], folder: Path, views: bytes | None = None)
                 f"the worker on {platform.node()} lacks a view of the store: {lacking}. Install the same packages with "
                 "views (entry points of the group cablestore.views) on all workers"
             )
-        problem = inputs[index].problem(folder)
+        problem = inputs[index].glance(folder)
         if problem is not None:
             return {"input": index, "problem": problem}
         probe = f"probe-{uuid.uuid4().hex}"
@@ -102,7 +107,7 @@ def read(job: ShuffledJob, partitions: frozenset[int]) -> Callable[[Batches], Ba
         blobs = _Blobs(job, partitions)
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield from _read(job.inputs[index], blobs)
+                yield from _read(job, index, blobs, partitions)
         yield from blobs.flush()
 
     return task
@@ -110,26 +115,39 @@ def read(job: ShuffledJob, partitions: frozenset[int]) -> Callable[[Batches], Ba
 
 def derive(job: ReindexJob) -> Callable[[Batches], Batches]:
     """Return the task that takes all blobs of one partition."""
-    return of_partition(partial(_derive, job))
+    return of_partition(job, partial(_derive, job))
 
 
 def of_partition(
-    work: Callable[[int, list[bytes], list[Tombstone]], dict[str, Any]],
+    job: ShuffledJob,
+    work: Callable[[int, list[Hashed], list[Tombstone]], dict[str, Any]],
 ) -> Callable[[Batches], Batches]:
-    """Return the task that unpacks all blobs of a partition and calls `work` with its number, posts and tombstones."""
+    """Return the task that unpacks all blobs of a partition and calls `work` with its number, posts and tombstones.
+
+    `work` returns a report, which is left with the problems of inputs that are left out of the partition.
+    """
+
+    def settle_all(
+        partition: int, hashed: list[Hashed], stones: list[Tombstone], problems: list[str]
+    ) -> dict[str, Any]:
+        told = [json.loads(problem) for problem in sorted(set(problems))]
+        report = {**work(partition, hashed, stones), "problems": told}
+        return finish(job.folder / f"derived-{partition:06d}.json", report)
 
     def task(batches: Batches) -> Batches:
-        raws: list[bytes] = []
+        hashed: list[Hashed] = []
         stones: list[Tombstone] = []
+        problems: list[str] = []
         partition = -1
         for batch in batches:
             for number, blob in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
                 partition = number
-                posts, tombs = msgpack.unpackb(blob, use_list=False)
-                raws += posts
+                posts, tombs, told = msgpack.unpackb(blob, use_list=False)
+                hashed += posts
                 stones += [Tombstone.decode(*fields) for fields in tombs]
+                problems += told
         if partition >= 0:
-            yield _report(lambda: work(partition, raws, stones))
+            yield _report(lambda: settle_all(partition, hashed, stones, problems))
 
     return task
 
@@ -139,11 +157,42 @@ def build(job: ReindexJob, runs: tuple[str, ...]) -> Callable[[Batches], Batches
     paths = [job.folder / run for run in runs]
 
     def bucket(index: int) -> dict[str, Any]:
-        rows = finished(read_bucket(paths, index, len(job.wanted)), job.catalog)
+        hashes: list[int] = []
+        rows = finished(read_bucket(paths, index, len(job.wanted), hashes.append), job.catalog)
         segments = _write_rows(job, f"rows-{index:06d}.seg", rows)
-        return finish(job.folder / f"built-{index:06d}.json", {"bucket": index, "segments": segments})
+        report = {"bucket": index, "segments": segments, "pieces": f"{sum(hashes):x}"}
+        return finish(job.folder / f"built-{index:06d}.json", report)
 
     return reporting(bucket)
+
+
+def problems_of(job: ShuffledJob, derived: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the problems of inputs that are left out of all partitions, from the reports of these.
+
+    Raises the error of an input of which only a part was read, and ReindexError if an input is left out of some
+    partitions only: then it changed meanwhile.
+    """
+    found: list[dict[str, Any]] = derived[0]["problems"] if derived else []
+    numbers = [problem["input"] for problem in found]
+    if any([problem["input"] for problem in report["problems"]] != numbers for report in derived):
+        raise ReindexError(f"exports or archives changed while they were read to {job.folder}. Run again")
+    for problem in found:
+        if problem["is_partly_read"]:
+            raise job.inputs[problem["input"]].error(problem["problem"])
+    return found
+
+
+def check_pieces(derived: Iterable[dict[str, Any]], built: Iterable[dict[str, Any]], folder: Path) -> None:
+    """Compare the pieces that `derive` wrote with those that `build` read, by sums of hashes in their reports.
+
+    Raises ReindexError if they differ.
+    """
+    written, read = (sum(int(report["pieces"], 16) for report in reports) for reports in (derived, built))
+    if written != read:
+        raise ReindexError(
+            f"the runs in {folder} were damaged or exchanged: buckets were not built of the pieces that were derived. "
+            "Check the disk, remove the folder and run again"
+        )
 
 
 def add_up(job: ReindexJob, segments: Sequence[RowSegment]) -> Callable[[Batches], Batches]:
@@ -186,7 +235,7 @@ class _Blobs:
 
     def __init__(self, job: ShuffledJob, partitions: frozenset[int]) -> None:
         self._job = job
-        self._posts: dict[int, list[bytes]] = {number: [] for number in partitions}
+        self._posts: dict[int, list[Hashed]] = {number: [] for number in partitions}
         self._stones: dict[int, list[tuple[bytes, bytes, bytes]]] = {number: [] for number in partitions}
         self._size_bytes = 0
 
@@ -194,9 +243,10 @@ class _Blobs:
         """Add posts, and the tombstones that deletions among them set."""
         partition_of, buffers = self._job.partition_of, self._posts
         for raw in raws:
-            buffer = buffers.get(partition_of(post_hash(raw)))
+            digest = post_hash(raw)
+            buffer = buffers.get(partition_of(digest))
             if buffer is not None:
-                buffer.append(raw)
+                buffer.append((digest, raw))
             if peek_type(raw) == DELETE:
                 self._lay_deletions(raw)
         self._size_bytes += sum(map(len, raws)) + _OVERHEAD_BYTES * len(raws)
@@ -216,8 +266,7 @@ class _Blobs:
         """Yield everything in the buffer."""
         found = [number for number in self._posts if self._posts[number] or self._stones[number]]
         if found:
-            blobs = [msgpack.packb((self._posts[number], self._stones[number])) for number in found]
-            yield pa.RecordBatch.from_arrays([pa.array(found, pa.int32()), pa.array(blobs, pa.binary())], schema=BLOBS)
+            yield _batch(found, [msgpack.packb((self._posts[number], self._stones[number], ())) for number in found])
         for number in found:
             self._posts[number], self._stones[number] = [], []
         self._size_bytes = 0
@@ -229,23 +278,36 @@ class _Blobs:
             return  # `derive` counts it as malformed
 
 
-def _read(source: Input, blobs: _Blobs) -> Batches:
-    for raws, stones in source.blocks():
-        # The others come with their post/deletes.
-        blobs.add_tombstones([stone for stone in stones if stone.is_effective])
-        yield from blobs.add_posts(raws)
+def _batch(partitions: Sequence[int], blobs: list[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(partitions, pa.int32()), pa.array(blobs, pa.binary())], schema=BLOBS)
+
+
+def _read(job: ShuffledJob, index: int, blobs: _Blobs, partitions: frozenset[int]) -> Batches:
+    """Yield the content of an input, or to each of the partitions what is wrong with it."""
+    source = job.inputs[index]
+    is_begun = False
+    try:
+        for raws, stones in source.blocks():
+            is_begun = True
+            # The others come with their post/deletes.
+            blobs.add_tombstones([stone for stone in stones if stone.is_effective])
+            yield from blobs.add_posts(raws)
+    except CableStoreError as error:
+        found = {"input": index, "problem": source.problem(job.folder) or str(error), "is_partly_read": is_begun}
+        blob = msgpack.packb(((), (), (json.dumps(found),)))
+        yield _batch(sorted(partitions), [blob] * len(partitions))
 
 
 # --- deriving ------------------------------------------------------------------------------------
 
 
-def _derive(job: ReindexJob, partition: int, raws: list[bytes], stones: list[Tombstone]) -> dict[str, Any]:
+def _derive(job: ReindexJob, partition: int, hashed: list[Hashed], stones: list[Tombstone]) -> dict[str, Any]:
     """Settle every hash of a partition. Write the rows that are already in order, and a run of all other pieces."""
     counts: Counter[str] = Counter()
     types: Counter[int] = Counter()
     derivation = Derivation(job.catalog)
     records: list[Row] = []
-    for post, laid, dead in settled(job.dialect, raws, stones, counts):
+    for post, laid, dead in settled(job.dialect, hashed, stones, counts):
         for stone in laid:
             derivation.tombstone(stone)
         if dead is not None and job.wants_records:
@@ -260,12 +322,13 @@ def _derive(job: ReindexJob, partition: int, raws: list[bytes], stones: list[Tom
         records.append(derivation.post(post))
     reverse, derivation.reverse = derivation.reverse, []
     run = f"run-{partition:06d}"
-    write_run(job.folder / run, cut(derivation.take(), job.boundaries))
+    hashes = write_run(job.folder / run, cut(derivation.take(), job.boundaries))
+    pieces = sum(compress(hashes, job.wanted))
     segments = _write_rows(job, f"posts-{partition:06d}.seg", records) if job.wants_records else []
     segments += _write_rows(job, f"reverse-{partition:06d}.seg", reverse)
     by_name = {TYPE_NAMES[kind]: count for kind, count in types.items()}
     report = {"partition": partition, "run": run, "segments": segments, "posts": by_name, "counts": counts}
-    return finish(job.folder / f"derived-{partition:06d}.json", report)
+    return {**report, "pieces": f"{pieces:x}"}
 
 
 def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, Any]]:
@@ -277,7 +340,7 @@ def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, A
         return [writer.finish(measure(rows, job.catalog))]
 
 
-def settled(dialect: Dialect, raws: list[bytes], stones: list[Tombstone], counts: Counter[str]) -> Iterator[Settled]:
+def settled(dialect: Dialect, hashed: list[Hashed], stones: list[Tombstone], counts: Counter[str]) -> Iterator[Settled]:
     """Yield for each hash, in order of hashes, the result of all inputs together.
 
     `stones` are those that post/deletes set and those from exports and archives. The latter count only with a
@@ -286,9 +349,9 @@ def settled(dialect: Dialect, raws: list[bytes], stones: list[Tombstone], counts
     by_target: dict[bytes, list[Tombstone]] = {}
     for stone in stones:
         by_target.setdefault(stone.target, []).append(stone)
-    by_hash = {post_hash(raw): raw for raw in raws}
-    counts["posts read"] += len(raws)
-    counts["duplicates"] += len(raws) - len(by_hash)
+    by_hash = dict(hashed)
+    counts["posts read"] += len(hashed)
+    counts["duplicates"] += len(hashed) - len(by_hash)
     for digest in sorted(by_hash.keys() | by_target.keys()):
         post = None
         raw = by_hash.get(digest)

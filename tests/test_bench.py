@@ -17,6 +17,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "archive.py": (),
     "channels.py": (),
     "content.py": (),
+    "cost.py": (),
     "export.py": (),
     "fairness.py": (),
     "importing.py": (),
@@ -50,3 +51,9 @@ def test_a_benchmark_runs(tmp_path: Path, script: str) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert done.stdout
+
+
+def test_the_documents_have_the_table_of_costs() -> None:
+    done = subprocess.run([sys.executable, str(BENCH / "cost.py")], capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 5, "a head, a rule, three sizes"
+    assert done.stdout.strip() in (BENCH.parent / "docs" / "explanation" / "COST.md").read_text(encoding="utf-8")

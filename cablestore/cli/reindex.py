@@ -88,14 +88,19 @@ _spark_options = all_of(
     "--skip-corrupt", is_flag=True, help="Leave out damaged segments and archives and list them, instead of stopping."
 )
 @click.option("--keep-work", is_flag=True, help="Keep the work folder with the rows of every view.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Derive all rows of the new database a second time too, and compare. Without it they are read back.",
+)
 @json_option
 @_spark_options
 def reindex(exports: tuple[Path, ...], as_json: bool, **chosen: Any) -> int:
     """Rebuild all views on Spark from exports and archives.
 
     The store gets the union of all posts in them that nobody deleted: archives add posts and remove none. Duplicates,
-    deletions across exports and posts to leave out are resolved. The new database is checked and then replaces the old
-    one in one step; `cablestore generations` goes back. After an interruption the same command continues.
+    deletions across exports and posts to leave out are resolved. The new database is read back and then replaces the
+    old one in one step; `cablestore generations` goes back. After an interruption the same command continues.
     """
     out = Output(as_json=as_json)
     if (chosen["store"] is None) == (chosen["verified"] is None):
@@ -125,6 +130,7 @@ def _reindex(out: Output, exports: tuple[Path, ...], chosen: dict[str, Any]) -> 
             catalog=installed_catalog(),
             spark=_spark(chosen),
             keep_work=chosen["keep_work"],
+            check=chosen["check"],
             progress=progress,
         )
     tell_reindexed(out, report, chosen["store"])

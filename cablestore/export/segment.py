@@ -38,14 +38,14 @@ class Written:
 class SegmentWriter:
     """Writer of one segment, which gets its name with `close`. A `with` removes an unfinished one."""
 
-    def __init__(self, file: Path | ObjectFile, level: int) -> None:
-        """Begin a segment; `level` is zstd's."""
+    def __init__(self, file: Path | ObjectFile, level: int, *, sync: bool = True) -> None:
+        """Begin a segment; `level` is zstd's. Without `sync` it may be lost or damaged if power fails."""
         self._path = file_of(file)
         self._compressor = zstd.ZstdCompressor(level=level)
         self._hasher = blake3.blake3()
         self._content_hasher = blake3.blake3()
         self.size_bytes = 0
-        self._writing = self._path.folder.writing(self._path.name)
+        self._writing = self._path.folder.writing(self._path.name, sync=sync)
         self._file = self._writing.__enter__()
         self._is_open = True
 
@@ -71,7 +71,7 @@ class SegmentWriter:
         self._file.write(data)
 
     def close(self) -> Written:
-        """Give the segment its name. What was written is on the disk, or in the object store."""
+        """Give the segment its name. What was written is on the disk, unless told otherwise, or in the object store."""
         self._is_open = False
         self._writing.__exit__(None, None, None)
         return Written(self.size_bytes, self._hasher.hexdigest(), self._content_hasher.hexdigest())

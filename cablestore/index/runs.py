@@ -19,6 +19,7 @@ from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import ClassVar, Final
 
+import blake3
 import msgpack
 
 from cablestore import zstd
@@ -34,6 +35,7 @@ from cablestore.protocol.post import decode_post
 _OFFSET: Final = struct.Struct(">Q")
 _SAMPLED_RANGES: Final = 256
 _SAMPLED_POSTS: Final = 10_240
+_HASH_SIZE_BYTES: Final = 16
 
 AFTER_ALL: Final = b"\xff"
 """Sorts after every key."""
@@ -49,8 +51,8 @@ def cut(rows: list[Row], boundaries: Sequence[bytes]) -> list[list[Row]]:
     return [rows[start:stop] for start, stop in pairwise(places)]
 
 
-def write_run(path: Path, buckets: Sequence[list[Row]]) -> None:
-    """Write one run. The file gets its name when it is complete."""
+def write_run(path: Path, buckets: Sequence[list[Row]]) -> list[int]:
+    """Write one run. The file gets its name when it is complete. Returns a hash of each bucket, see `bucket_hash`."""
     blobs = [zstd.compress(msgpack.packb(rows), level=_LEVEL) if rows else b"" for rows in buckets]
     ends = accumulate((len(blob) for blob in blobs), initial=_OFFSET.size * len(blobs))
     next(ends)
@@ -60,13 +62,30 @@ def write_run(path: Path, buckets: Sequence[list[Row]]) -> None:
             file.writelines(blobs)
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error.strerror}. Check free space, then run again") from None
+    return [bucket_hash(path, index, blob) for index, blob in enumerate(blobs)]
 
 
-def read_bucket(paths: Iterable[Path], index: int, buckets: int) -> list[Row]:
-    """Return the pieces of one bucket from all runs, sorted by key."""
+def bucket_hash(path: Path, index: int, blob: bytes) -> int:
+    """Return a hash of a run's part of one bucket, 0 for no pieces. It depends on the names of both.
+
+    The sum of those that are written equals the sum of those that are read if no run is damaged or in another's place.
+    """
+    if not blob:
+        return 0
+    return int.from_bytes(blake3.blake3(b"%s %d " % (path.name.encode(), index) + blob).digest(length=_HASH_SIZE_BYTES))
+
+
+def read_bucket(
+    paths: Iterable[Path], index: int, buckets: int, tell_hash: Callable[[int], object] = lambda _: None
+) -> list[Row]:
+    """Return the pieces of one bucket from all runs, sorted by key.
+
+    `tell_hash` is called with the hash of each run's part.
+    """
     pieces: list[Row] = []
     for path in paths:
         blob = _blob(path, index, buckets)
+        tell_hash(bucket_hash(path, index, blob))
         if blob:
             try:
                 pieces += msgpack.unpackb(zstd.decompress(blob), use_list=False)

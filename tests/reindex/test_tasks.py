@@ -241,6 +241,39 @@ def test_a_segment_that_is_damaged_after_the_inspection_is_named(export: Path, t
             run_tasks(job, Random(1))
 
 
+def test_a_segment_whose_checksum_is_wrong_is_left_out_of_all_partitions(export: Path, tmp_path: Path) -> None:
+    """Its size is right, so that only reading it tells. Nothing of it is in the result, its deletions neither."""
+    with job_of([export], tmp_path / "job", ONE) as job:
+        assert len(job.inputs) > 3
+        damaged = job.inputs[1]
+        data = bytearray(damaged.path.read_bytes())
+        data[len(data) // 2] ^= 1
+        damaged.path.write_bytes(data)
+        assert damaged.glance(job.folder) is None
+        rows, reports, _ = run_tasks(job, Random("left out"), skip_corrupt=True)
+        derived = [report for report in reports if "run" in report]
+        assert len(derived) == job.partitions
+        (problem,) = tasks.problems_of(job, derived)
+        assert problem["problem"] == damaged.problem(job.folder)
+        assert f"{damaged.path} is damaged: its BLAKE3 is " in problem["problem"]
+        (tmp_path / "others").mkdir()
+        others = tuple(each for each in job.inputs if each != damaged)
+        assert rows == run_tasks(replace(job, folder=tmp_path / "others", inputs=others), Random("others"))[0]
+
+
+def test_an_input_that_changes_while_it_is_read_is_not_left_out_in_part(export: Path, tmp_path: Path) -> None:
+    with job_of([export], tmp_path / "job", ONE) as job:
+        found = {"input": 1, "problem": "x.seg is damaged", "is_partly_read": False}
+        whole: dict[str, Any] = {"problems": []}
+        lacking = {"problems": [found]}
+        assert tasks.problems_of(job, [whole, whole]) == []
+        assert tasks.problems_of(job, [lacking, lacking]) == [found]
+        with pytest.raises(ReindexError, match="changed while they were read"):
+            tasks.problems_of(job, [whole, lacking])
+        with pytest.raises(CorruptExportError, match=r"x\.seg is damaged"):
+            tasks.problems_of(job, [{"problems": [{**found, "is_partly_read": True}]}])
+
+
 @pytest.mark.parametrize("damage", ["cut", "garbled", "gone"])
 def test_a_damaged_run_is_an_error_that_names_it(tmp_path: Path, damage: str) -> None:
     rows = [(b"%03d" % number, bytes(50)) for number in range(100)]

@@ -21,6 +21,7 @@ from cablestore.index.database import Row
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import META_KEY, SIZES_KEY, Sizes, add_sizes
 from cablestore.reindex import tasks
+from cablestore.reindex.inputs import refusal
 from cablestore.reindex.job import ReindexJob
 from cablestore.reindex.row_segments import RowSegment, read_rows
 from cablestore.reindex.stages import in_order
@@ -78,7 +79,9 @@ def write_plain(dialect: Dialect, posts: Iterable[Post], export: Path, segment_s
     writer.finish()
 
 
-def run_tasks(job: ReindexJob, random: Random) -> tuple[list[Row], list[dict[str, Any]], Sizes]:
+def run_tasks(
+    job: ReindexJob, random: Random, *, skip_corrupt: bool = False
+) -> tuple[list[Row], list[dict[str, Any]], Sizes]:
     """Do what Spark does: assign numbers, move blobs to their partitions in any order. Return rows, reports, sizes."""
     partitions = frozenset(range(job.partitions))
     blobs = defaultdict(list)
@@ -93,6 +96,8 @@ def run_tasks(job: ReindexJob, random: Random) -> tuple[list[Row], list[dict[str
         columns = [pa.array([partition] * len(blobs[partition]), pa.int32()), pa.array(blobs[partition], pa.binary())]
         batch = pa.RecordBatch.from_arrays(columns, schema=tasks.BLOBS)
         reports += reports_of(tasks.derive(job)(iter(batch.slice(at, 2) for at in range(0, len(blobs[partition]), 2))))
+    for problem in () if skip_corrupt else tasks.problems_of(job, reports):
+        raise refusal(job.inputs[problem["input"]], problem["problem"])
     runs = tuple(str(report["run"]) for report in random.sample(reports, len(reports)))
     wanted = [index for index, is_wanted in enumerate(job.wanted) if is_wanted]
     for numbers in shares_of(wanted, random):

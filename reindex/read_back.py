@@ -1,0 +1,204 @@
+"""Reading back: every row of a new database is compared with what was written to it, by digests and recorded changes.
+
+The job gives number and digest of the rows of each segment. What is written to the loaded database later is recorded.
+So one reading of the finished database tells that it has these rows, with these changes, and no other row.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from itertools import chain, starmap
+from pathlib import Path
+from typing import Final, Self
+
+import blake3
+import msgpack
+
+from cablestore.errors import ReindexError
+from cablestore.index.database import Database, Row, SnapshotSource, Source
+from cablestore.index.leveldb import LevelDB, link_database
+from cablestore.index.packing import pack, unpack
+from cablestore.index.processes import in_order, process_pool
+from cablestore.index.runs import AFTER_ALL
+from cablestore.limits import PART_ROWS
+from cablestore.reindex.row_segments import RowDigest, RowRange
+
+_HASH_SIZE_BYTES: Final = 16
+
+_Work = Sequence[tuple[RowRange, bytes]]
+"""Ranges to compare, each with the key at which the next one begins."""
+
+
+class RecordedDatabase:
+    """Database whose changes are recorded in another: key -> msgpack [value before all of them, hash of the last value].
+
+    Either is nil where there was or is no row.
+    """
+
+    def __init__(self, database: Database, changes: Database) -> None:
+        """Record what is written to `database` in `changes`, which is empty."""
+        self._database = database
+        self._changes = changes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+    def snapshot(self) -> SnapshotSource:
+        """Return the current state."""
+        return self._database.snapshot()
+
+    def live(self) -> Source:
+        """Return the current state for the writer."""
+        return self._database.live()
+
+    def write(self, rows: Mapping[bytes, bytes | None], *, sync: bool) -> None:
+        """Put and delete (None) all of these rows, and record the changes."""
+        present, known = self._database.live(), self._changes.live()
+        changes: dict[bytes, bytes | None] = {}
+        for key, value in rows.items():
+            change = known.get(key)
+            before = present.get(key) if change is None else unpack(change)[0]
+            changes[key] = pack([before, _hash_of(value)])
+        self._changes.write(changes, sync=False)
+        self._database.write(rows, sync=sync)
+
+    def bulk_writer(self) -> Self:
+        """Return a writer for many rows, this object."""
+        return self
+
+    def put(self, rows: Iterable[Row]) -> None:
+        """Write rows."""
+        self.write(dict(rows), sync=False)
+
+    def flush(self) -> None:
+        """Keep the rows written so far apart from those that follow."""
+        self._database.flush()
+
+    def compact(self) -> None:
+        """Rewrite the database so that it takes the least space."""
+        self._database.compact()
+
+    def approximate_size_bytes(self, start: bytes, stop: bytes) -> int:
+        """Return about how many bytes a range takes on disk."""
+        return self._database.approximate_size_bytes(start, stop)
+
+    def close(self) -> None:
+        """Close the database. The caller closes that of the changes."""
+        self._database.close()
+
+
+def read_back(
+    path: Path,
+    changes: Path,
+    scratch: Path,
+    ranges: Sequence[RowRange],
+    *,
+    progress: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Read the closed database at `path` completely and compare it with `ranges` and the recorded changes at `changes`.
+
+    `ranges` are in order of keys. A large database is shared out among one process for each core, with links in the
+    folder `scratch`. Returns the number of rows. `progress` is called with the number of rows read since the last call.
+    Raises ReindexError if a row is missing, differs or is one too many, StorageError if reading fails.
+    """
+    every = [RowRange(b"", 0, RowDigest().hexdigest(), "nothing"), *ranges]
+    work = list(zip(every, [*(each.first for each in ranges), AFTER_ALL], strict=True))
+    processes = min(os.cpu_count() or 1, 1 + sum(each.rows for each in ranges) // PART_ROWS)
+    with _comparing(path, changes, scratch, processes) as compare:
+        total = 0
+        for (written, _), rows in zip(work, compare(work), strict=True):
+            total += rows
+            progress(written.rows)
+    return total
+
+
+@contextmanager
+def _comparing(path: Path, changes: Path, scratch: Path, processes: int) -> Iterator[Callable[[_Work], Iterator[int]]]:
+    """Yield a function that compares ranges in order, in this process or several."""
+    if processes > 1:
+        with process_pool(processes, _Copies.open, (path, changes, scratch)) as pool:
+            yield partial(in_order, pool, _compare_copies)
+        return
+    with (
+        closing(LevelDB(path)) as database,
+        closing(LevelDB(changes)) as recorded,
+        database.snapshot() as state,
+        recorded.snapshot() as changed,
+    ):
+        yield partial(starmap, partial(compare_range, state, changed))
+
+
+def compare_range(database: Source, changes: Source, written: RowRange, stop: bytes) -> int:
+    """Compare the rows from the first one of a range to `stop`. Returns how many the database has.
+
+    Raises ReindexError if they are not those that were written, with the changes.
+    """
+    found = 0
+
+    def blocks() -> Iterator[list[Row]]:
+        nonlocal found
+        for rows in database.blocks(written.first, stop):
+            found += len(rows)
+            yield rows
+
+    digest = RowDigest()
+    # Rows missing at the end of the range show in their number.
+    for rows in _before(blocks(), changes.scan(written.first, stop)):
+        digest.add(msgpack.packb(rows), len(rows))
+    if (digest.rows, digest.hexdigest()) != (written.rows, written.digest):
+        raise ReindexError(
+            f"the new database does not hold the rows of {written.source}: {digest.rows:,} rows were read back, "
+            f"{written.rows:,} were expected, or they differ. The old database stays live. Check the disk and run again"
+        )
+    return found
+
+
+def _before(blocks: Iterator[list[Row]], changes: Iterator[Row]) -> Iterator[list[Row]]:
+    """Yield rows as they were before the changes. Raises ReindexError if a change is not there."""
+    change = next(changes, None)
+    for rows in chain(blocks, [[]]):
+        last = rows[-1][0] if rows else AFTER_ALL
+        if rows and (change is None or change[0] > last):
+            yield rows
+            continue
+        by_key = dict(rows)
+        while change is not None and change[0] <= last:
+            key, (before, due) = change[0], unpack(change[1])
+            if _hash_of(by_key.pop(key, None)) != due:
+                raise ReindexError(
+                    f"the new database does not hold what was written last to {key.decode(errors='backslashreplace')}. "
+                    "The old database stays live. Check the disk and run again"
+                )
+            if before is not None:
+                by_key[key] = before
+            change = next(changes, None)
+        if by_key:
+            yield sorted(by_key.items())
+
+
+def _hash_of(value: bytes | None) -> bytes | None:
+    return None if value is None else blake3.blake3(value).digest(length=_HASH_SIZE_BYTES)
+
+
+class _Copies:
+    """The copies of the database and of its changes that this process has open."""
+
+    states: tuple[Source, Source]
+
+    @classmethod
+    def open(cls, path: Path, changes: Path, scratch: Path) -> None:
+        """Link both into `scratch` and open the links."""
+        copies = [scratch / f"{of.name}-{os.getpid()}" for of in (path, changes)]
+        for of, copy in zip((path, changes), copies, strict=True):
+            link_database(of, copy)
+        cls.states = (LevelDB(copies[0]).snapshot(), LevelDB(copies[1]).snapshot())
+
+
+def _compare_copies(work: tuple[RowRange, bytes]) -> int:
+    return compare_range(*_Copies.states, *work)

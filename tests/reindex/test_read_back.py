@@ -1,0 +1,291 @@
+"""Damage between deriving and swapping: reading back finds it, and a full check finds a wrong derivation too."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import msgpack
+import pytest
+from history import Model
+from hypothesis import given
+from hypothesis import strategies as st
+from people import ANN
+from reindex_tasks import run_tasks, segments_of
+from reindexing import conversation, digest_of, digest_of_all, export_of, store_at
+
+pytest.importorskip("pyarrow")
+
+from cablestore import CableStore
+from cablestore.errors import CorruptExportError, ReindexError
+from cablestore.index.database import Database, Row
+from cablestore.index.leveldb import LevelDB, join_tables
+from cablestore.index.memory import MemoryDB
+from cablestore.index.runs import AFTER_ALL
+from cablestore.index.takeover import take_over as real_take_over
+from cablestore.reindex import load, prepare, reindex, tasks
+from cablestore.reindex.job import Drops
+from cablestore.reindex.load import load as real_load
+from cablestore.reindex.prepare import make_job, read_sources
+from cablestore.reindex.read_back import RecordedDatabase, compare_range
+from cablestore.reindex.row_segments import RowDigest, RowRange, RowSegment, RowSegmentWriter, read_rows
+from cablestore.reindex.stages import DerivedRows
+from cablestore.views import CATALOG
+
+POSTS = conversation(60)
+LATE = [ANN.text("default", f"late {number}") for number in range(5)]
+
+
+@pytest.fixture
+def exports(tmp_path: Path) -> list[Path]:
+    """Make a store and its export; later the store gets more posts."""
+    store_at(tmp_path / "store", POSTS)
+    with CableStore.open(tmp_path / "store") as store:
+        store.export(tmp_path / "export", segment_size_bytes=5_000)
+    store_at(tmp_path / "store", LATE)
+    return [tmp_path / "export"]
+
+
+@pytest.fixture
+def derived(exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DerivedRows:
+    """Derive all rows in this process, without Spark. Reindexing uses them."""
+    monkeypatch.setattr(prepare, "MAX_BUCKET_SIZE_BYTES", 20_000)
+    monkeypatch.setattr(load, "PART_ROWS", 300)
+    (tmp_path / "work").mkdir()
+    sources = read_sources(exports)
+    job = make_job(sources.inputs, tmp_path / "work", sources.dialect, CATALOG, Drops(), frozenset())
+    _, reports, _ = run_tasks(job, Random("derived"))
+    found = DerivedRows(job.folder, job.dialect, segments=segments_of(reports), posts=Counter(Model(POSTS).counts()))
+    monkeypatch.setattr(reindex, "derive_rows", lambda *_, **__: found)
+    return found
+
+
+def run(exports: list[Path], path: Path, *, check: bool = False) -> reindex.ReindexReport:
+    return reindex.reindex(exports, path / "store", work=path / "work", keep_work=True, check=check)
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_an_undamaged_database_takes_the_place(
+    derived: DerivedRows, exports: list[Path], tmp_path: Path, check: bool
+) -> None:
+    report = run(exports, tmp_path, check=check)
+    assert report.succession.arrived_since == len(LATE)
+    with CableStore.open(tmp_path / "store") as store:
+        rows = sum(1 for _ in store.dump())
+    assert report.rows <= report.checked.rows >= rows
+    assert digest_of(tmp_path / "store") == digest_of_all([*POSTS, *LATE])
+    assert derived.sizes
+
+
+# --- damage to the loaded database -----------------------------------------------------------------
+
+
+def lose(rows: list[Row]) -> dict[bytes, bytes | None]:
+    return {rows[0][0]: None}
+
+
+def change(rows: list[Row]) -> dict[bytes, bytes | None]:
+    key, value = rows[0]
+    return {key: value[:-1] + bytes([value[-1] ^ 1])}
+
+
+def exchange(rows: list[Row]) -> dict[bytes, bytes | None]:
+    """Exchange the values of two rows."""
+    one = rows[0]
+    other = next(row for row in rows if row[1] != one[1])
+    return {one[0]: other[1], other[0]: one[1]}
+
+
+def double(rows: list[Row]) -> dict[bytes, bytes | None]:
+    key, value = rows[0]
+    return {key + b"0": value}
+
+
+def misplace(rows: list[Row]) -> dict[bytes, bytes | None]:
+    """Move a row to another view."""
+    key, value = rows[0]
+    return {key: None, b"!zzz" + key: value}
+
+
+@pytest.mark.parametrize("damage", [lose, change, exchange, double, misplace])
+@pytest.mark.parametrize("when", ["loaded", "caught up"])
+def test_a_wrong_row_is_found(
+    derived: DerivedRows,
+    exports: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[list[Row]], dict[bytes, bytes | None]],
+    when: str,
+) -> None:
+    before = digest_of(tmp_path / "store")
+
+    def damaged(database: LevelDB) -> None:
+        with database.snapshot() as state:
+            rows = [row for row in state.scan(b"", AFTER_ALL) if row[1]]
+        database.write(damage(rows[len(rows) // 2 :]), sync=False)
+
+    def load_damaged(*arguments: object, **named: object) -> Path:
+        path = real_load(*arguments, **named)  # type: ignore[arg-type]
+        if when == "loaded":
+            with closing(LevelDB(path)) as database:
+                damaged(database)
+        return path
+
+    def take_over_damaged(live: object, target: RecordedDatabase, *rest: object) -> object:
+        report = real_take_over(live, target, *rest)  # type: ignore[arg-type]
+        if when == "caught up":
+            damaged(target._database)  # type: ignore[arg-type]
+        return report
+
+    monkeypatch.setattr(reindex, "load", load_damaged)
+    monkeypatch.setattr(reindex, "take_over", take_over_damaged)
+    with pytest.raises(ReindexError, match="does not hold"):
+        run(exports, tmp_path)
+    assert digest_of(tmp_path / "store") == before
+    monkeypatch.setattr(reindex, "load", real_load)
+    monkeypatch.setattr(reindex, "take_over", real_take_over)
+    run(exports, tmp_path)
+    assert digest_of(tmp_path / "store") == before
+    assert derived.segments
+
+
+def test_an_entry_that_catching_up_added_and_lost_is_found(
+    derived: DerivedRows, exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take_over(live: object, target: RecordedDatabase, *rest: object) -> object:
+        report = real_take_over(live, target, *rest)  # type: ignore[arg-type]
+        target._database.write({b"!data!" + LATE[0].hash_hex: None}, sync=False)
+        return report
+
+    monkeypatch.setattr(reindex, "take_over", take_over)
+    with pytest.raises(ReindexError, match="written last to !data!" + LATE[0].hash_hex.decode()):
+        run(exports, tmp_path)
+    assert derived.segments
+
+
+def test_a_part_in_the_place_of_another_is_found(
+    derived: DerivedRows, exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def join(parts: list[Path], path: Path) -> None:
+        join_tables([parts[0], *parts[:-1]] if len(parts) > 1 else parts, path)
+
+    monkeypatch.setattr(load, "join_tables", join)
+    with pytest.raises(ReindexError, match="does not hold"):
+        run(exports, tmp_path)
+    assert len(load.share_out(derived.segments)) > 1
+
+
+# --- damage to files between the steps ---------------------------------------------------------------
+
+
+def exchange_files(one: Path, other: Path) -> None:
+    shutil.move(one, one.with_suffix(".moved"))
+    shutil.move(other, one)
+    shutil.move(one.with_suffix(".moved"), other)
+
+
+def test_a_segment_in_the_place_of_another_is_found(derived: DerivedRows, exports: list[Path], tmp_path: Path) -> None:
+    one, other = derived.segments[1:3]
+    exchange_files(derived.folder / one.file, derived.folder / other.file)
+    with pytest.raises(CorruptExportError, match="is damaged"):
+        run(exports, tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["none", "exchanged", "of another bucket", "empty"])
+def test_a_run_in_the_place_of_another_is_found(tmp_path: Path, damage: str) -> None:
+    export = export_of(POSTS, tmp_path / "export", segment_size_bytes=5_000)
+    (tmp_path / "job").mkdir()
+    sources = read_sources([export])
+    job = make_job(sources.inputs, tmp_path / "job", sources.dialect, CATALOG, Drops(), frozenset())
+    real_build = tasks.build
+
+    def build(job_: object, runs: tuple[str, ...]) -> object:
+        paths = sorted(job.folder / run for run in runs)
+        if damage == "exchanged":
+            exchange_files(paths[0], paths[1])
+        elif damage == "of another bucket":
+            shutil.copy(paths[0], paths[1])
+        elif damage == "empty":
+            paths[1].write_bytes(_empty_run(len(job.wanted)))
+        return real_build(job_, runs)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks, "build", build)
+        _, reports, _ = run_tasks(replace(job, partitions=3), Random(damage))
+    written = [report for report in reports if "run" in report]
+    built = [report for report in reports if "bucket" in report]
+    assert len(written) == 3
+    if damage == "none":
+        tasks.check_pieces(written, built, job.folder)
+    else:
+        with pytest.raises(ReindexError, match="were damaged or exchanged"):
+            tasks.check_pieces(written, built, job.folder)
+
+
+def _empty_run(buckets: int) -> bytes:
+    """Return a run without pieces."""
+    return (8 * buckets).to_bytes(8) * buckets
+
+
+# --- a wrong derivation ------------------------------------------------------------------------------
+
+
+def test_only_a_full_check_finds_a_wrong_derivation(derived: DerivedRows, exports: list[Path], tmp_path: Path) -> None:
+    """The row was never derived, so that digests and sizes agree."""
+    place = next(at for at, each in enumerate(derived.segments) if "author" in each.sizes)
+    old = derived.segments[place]
+    rows = [row for block in read_rows(derived.folder, old) for row in block]
+    name, (count, size_bytes) = next((name, size) for name, size in old.sizes.items() if name == "author")
+    left_out = len(rows[5][0]) + len(rows[5][1])
+    del rows[5]
+    with RowSegmentWriter(derived.folder / old.file) as writer:
+        writer.write(rows)
+        fields = writer.finish({**old.sizes, name: (count - 1, size_bytes - left_out)})
+    derived.segments[place] = RowSegment.of(fields)
+    with pytest.raises(ReindexError, match=r"1 problems, the first: author: a missing row"):
+        run(exports, tmp_path, check=True)
+    run(exports, tmp_path)
+    with CableStore.open(tmp_path / "store") as store:
+        assert [problem.view for problem in store.check().problems] == ["author"]
+
+
+# --- the comparison itself -----------------------------------------------------------------------------
+
+_keys = st.sampled_from([b"!a!%d" % number for number in range(12)])
+_rows = st.dictionaries(_keys, st.binary(max_size=3))
+_changes = st.lists(st.dictionaries(_keys, st.none() | st.binary(max_size=3), min_size=1), max_size=4)
+
+
+@given(_rows, _changes, st.dictionaries(_keys, st.none() | st.binary(max_size=3), max_size=1))
+def test_a_range_is_what_was_written_with_the_recorded_changes_and_nothing_else(
+    rows: dict[bytes, bytes], changes: list[dict[bytes, bytes | None]], damage: dict[bytes, bytes | None]
+) -> None:
+    database, recorded = MemoryDB(), MemoryDB()
+    database.write(rows, sync=False)
+    target = RecordedDatabase(database, recorded)
+    for each in changes:
+        target.write(each, sync=False)
+    before = dict(scan(database))
+    database.write(damage, sync=False)
+    is_same = dict(scan(database)) == before
+    packed = sorted(rows.items())
+    digest = RowDigest()
+    if packed:
+        digest.add(msgpack.packb(packed), len(packed))
+    written = RowRange(b"", len(rows), digest.hexdigest(), "rows.seg")
+    with database.snapshot() as state, recorded.snapshot() as changed:
+        if is_same:
+            assert compare_range(state, changed, written, AFTER_ALL) == len(before)
+        else:
+            with pytest.raises(ReindexError):
+                compare_range(state, changed, written, AFTER_ALL)
+
+
+def scan(database: Database) -> Iterator[Row]:
+    with database.snapshot() as state:
+        yield from state.scan(b"", AFTER_ALL)
