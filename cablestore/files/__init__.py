@@ -13,6 +13,7 @@ from cablestore.files.local import (
     write_whole,
 )
 from cablestore.files.location import Location, folder_of, is_uri
+from cablestore.files.remote import is_request_under_way
 
 __all__ = [
     "LocalFolder",
@@ -21,6 +22,7 @@ __all__ = [
     "ObjectFolder",
     "file_of",
     "folder_of",
+    "is_request_under_way",
     "is_uri",
     "lock",
     "open_folder",
