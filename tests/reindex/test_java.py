@@ -256,6 +256,7 @@ except ReindexError as error:
 STOPPED = (
     BEGIN
     + """
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 theirs = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 theirs.stop()
@@ -263,12 +264,11 @@ with session(scratch, log=log) as spark:
     assert spark.range(3).count() == 3
     one_java = marked()
 assert not log.exists()
-theirs = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-assert theirs.range(3).count() == 3
+theirs = SparkContext(conf=SparkConf().setMaster("local[1]").set("spark.ui.enabled", "false"))
 assert marked() <= one_java
 with session(scratch, log=log) as spark:
     assert spark.range(3).count() == 3
-assert theirs.range(3).count() == 3
+assert theirs.parallelize([1, 2, 3]).count() == 3
 print("ran")
 """
 )

@@ -28,10 +28,13 @@ from waiting import LIMIT_S
 pytest.importorskip("pyspark")
 
 import pyspark
+from connect_server import python_without_cablestore
 from standalone import QUICK_JAVA, standalone_cluster
 
 from cablestore import Post
 from cablestore.reindex.java import find_java
+from cablestore.reindex.spark import session
+from cablestore.reindex.tasks import Batches
 
 EXECUTORS = [
     *("--conf", "spark.executor.memory=512m"),
@@ -167,6 +170,29 @@ def test_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
     _, small_kb, large_kb = peaks_kb = [int(peak) for peak in found.stdout.split()]
     print(f"driver's peaks: {peaks_kb} kB")
     assert large_kb < small_kb + 8000
+
+
+def test_workers_that_lack_the_package_get_it(
+    master: str, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def origins(batches: Batches) -> Batches:
+        import pyarrow as pa
+
+        from cablestore.reindex import tasks  # which needs much of the package, and of what it depends on
+
+        for batch in batches:
+            yield pa.record_batch({"origin": [tasks.__file__] * batch.num_rows})
+
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python_without_cablestore(tmp_path / "python")))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    settings = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK_JAVA}
+    with session(
+        tmp_path / "scratch", log=tmp_path / "spark.log", master=master, driver_memory="600m", options=settings
+    ) as spark:
+        found = spark.range(0, 4, 1, 4).mapInArrow(origins, "origin string").collect()
+    folders = {Path(row.origin).parents[2] for row in found}
+    assert {path.suffix for path in folders} == {".zip"}, folders
+    assert all(path.is_relative_to(scratch) for path in folders), "not on a worker of the cluster"
 
 
 def test_spark_submit_to_a_standalone_cluster(master: str, scratch: Path, tmp_path: Path) -> None:
