@@ -134,7 +134,8 @@ def _open_session() -> Iterator[SparkSession]:
 
         # A program may have a context alone. Public calls tell of sessions, or make a context.
         is_theirs = SparkContext._active_spark_context is not None  # noqa: SLF001
-    spark = SparkSession.builder.appName("cablestore").getOrCreate()
+    builder = SparkSession.builder if is_theirs else SparkSession.builder.appName("cablestore")
+    spark = builder.getOrCreate()
     try:
         yield spark
     finally:
