@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,6 +43,9 @@ EXECUTORS = [
     *("--conf", f"spark.executor.extraJavaOptions={QUICK_JAVA}"),
 ]
 
+SENT = r"cablestore-[0-9a-f]{16}\.zip"
+"""The file in which workers get this package."""
+
 
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -59,6 +63,10 @@ def master(scratch: Path) -> Iterator[str]:
 def executors_of(scratch: Path) -> set[Path]:
     """Return the folders of the executors that the cluster's workers were asked to run so far."""
     return set(scratch.glob("worker-*/app-*/*"))
+
+
+def outputs_of(executors: set[Path]) -> list[str]:
+    return [(folder / "stderr").read_text() for folder in executors]
 
 
 def hot_posts(count: int) -> list[Post]:
@@ -183,6 +191,7 @@ def test_workers_that_lack_the_package_get_it(
         for batch in batches:
             yield pa.record_batch({"origin": [tasks.__file__] * batch.num_rows})
 
+    before = executors_of(scratch)
     monkeypatch.setenv("PYSPARK_PYTHON", str(python_without_cablestore(tmp_path / "python")))
     monkeypatch.delenv("PYTHONPATH", raising=False)
     settings = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK_JAVA}
@@ -190,9 +199,9 @@ def test_workers_that_lack_the_package_get_it(
         tmp_path / "scratch", log=tmp_path / "spark.log", master=master, driver_memory="600m", options=settings
     ) as spark:
         found = spark.range(0, 4, 1, 4).mapInArrow(origins, "origin string").collect()
-    folders = {Path(row.origin).parents[2] for row in found}
-    assert {path.suffix for path in folders} == {".zip"}, folders
-    assert all(path.is_relative_to(scratch) for path in folders), "not on a worker of the cluster"
+    [sent] = {Path(row.origin).parents[2].name for row in found}
+    assert re.fullmatch(SENT, sent)
+    assert all(re.search(SENT, said) for said in outputs_of(executors_of(scratch) - before))
 
 
 def test_spark_submit_to_a_standalone_cluster(master: str, scratch: Path, tmp_path: Path) -> None:
@@ -218,5 +227,7 @@ def test_spark_submit_to_a_standalone_cluster(master: str, scratch: Path, tmp_pa
     before = executors_of(scratch)
     found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=LIMIT_S)
     assert found.returncode == 0, found.stderr
-    assert executors_of(scratch) - before, "no worker took part"
+    [*said] = outputs_of(executors_of(scratch) - before)
+    assert said, "no worker took part"
+    assert not any(re.search(SENT, text) for text in said), "workers have the package already"
     assert digest_of(tmp_path / "store") == digest_of_all(posts)
