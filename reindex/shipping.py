@@ -77,7 +77,9 @@ def _probe() -> Any:
         # Not imported: Spark uses the process again, for tasks that shall import the package that was sent.
         spec = find_spec("cablestore")
         loader: Any = spec and spec.loader  # of a folder or of a zip file
-        version = re.search(r'^__version__ = "(.+)"', loader.get_source("cablestore") if loader else "", re.MULTILINE)
+        version = re.search(
+            r'^__version__\b.* = "(.+)"$', loader.get_source("cablestore") if loader else "", re.MULTILINE
+        )
         for batch in batches:
             yield pa.record_batch({"version": [version[1] if version else ""] * batch.num_rows})
 

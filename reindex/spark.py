@@ -65,10 +65,14 @@ def session(
     with naming_extras("Spark jobs need", ReindexError):
         import pyspark  # noqa: F401, PLC0415 - an extra, and half a second to import: only where it is used
     with ExitStack() as stack:
+        is_open = _is_open()
+        if not is_open and not master:
+            remote = remote or os.environ.get("SPARK_REMOTE")
         if remote:
-            stack.enter_context(explained(f"Its log is that of {remote}"))
-            spark = stack.enter_context(_remote_session(remote))
-        elif _is_open(master):
+            server = remote.partition(";")[0].rstrip("/")  # without a token
+            stack.enter_context(explained(f"Its log is that of {server}"))
+            spark = stack.enter_context(_remote_session(remote, server))
+        elif is_open:
             stack.enter_context(explained("Spark's log has the rest"))
             spark = stack.enter_context(_open_session())
         else:
@@ -86,7 +90,7 @@ def session(
 
 
 @contextmanager
-def _remote_session(remote: str) -> Iterator[SparkSession]:
+def _remote_session(remote: str, server: str) -> Iterator[SparkSession]:
     with naming_extras("Spark Connect needs", ReindexError):
         import grpc  # noqa: PLC0415 - an extra
         import grpc_status  # noqa: F401, PLC0415 - as above
@@ -98,7 +102,7 @@ def _remote_session(remote: str) -> Iterator[SparkSession]:
             grpc.channel_ready_future(channel).result(CONNECT_TIMEOUT_S)
         except grpc.FutureTimeoutError:
             raise ReindexError(
-                f"there is no Spark Connect server at {remote}: nothing answered for {CONNECT_TIMEOUT_S} s"
+                f"there is no Spark Connect server at {server}: nothing answered for {CONNECT_TIMEOUT_S} s"
             ) from None
     spark = SparkSession.builder.remote(remote).create()
     try:
@@ -107,11 +111,11 @@ def _remote_session(remote: str) -> Iterator[SparkSession]:
         in_thread(spark.stop).exception(STOP_TIMEOUT_S)
 
 
-def _is_open(master: str | None) -> bool:
-    """Tell whether this process has a client of Spark, or is told by its environment to be one."""
+def _is_open() -> bool:
+    """Tell whether this process is a client of Spark already."""
     from pyspark.sql import is_remote  # noqa: PLC0415 - as above
 
-    if is_remote() or ("SPARK_REMOTE" in os.environ and not master):
+    if is_remote():
         return True
     from pyspark import SparkContext  # noqa: PLC0415 - as above
 
@@ -122,16 +126,21 @@ def _is_open(master: str | None) -> bool:
 @contextmanager
 def _open_session() -> Iterator[SparkSession]:
     """Use the session of this process. End it only if it begins here, as under spark-submit."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
+    from pyspark.sql import SparkSession, is_remote  # noqa: PLC0415 - as above
 
-    with ExitStack() as stack:
-        try:
-            spark = SparkSession.active()
-        except PySparkException:
-            spark = SparkSession.builder.appName("cablestore").getOrCreate()
-            stack.callback(spark.stop)
+    is_theirs = is_remote()
+    if not is_theirs:
+        from pyspark import SparkContext  # noqa: PLC0415 - as above
+
+        # A program may have a context alone. Public calls tell of sessions, or make a context.
+        is_theirs = SparkContext._active_spark_context is not None  # noqa: SLF001
+    builder = SparkSession.builder if is_theirs else SparkSession.builder.appName("cablestore")
+    spark = builder.getOrCreate()
+    try:
         yield spark
+    finally:
+        if not is_theirs:
+            spark.stop()
 
 
 @contextmanager

@@ -82,6 +82,8 @@ MEMORY = ["lots", "", "1", "-1g", "10m", "1.5g", "999999999t", "1g -Xmx9g", "1\u
         *(["--cores", cores] for cores in ("0", "many", "99999999999999999999")),
         *(["--conf", setting] for setting in ("spark.x", "=x", "", "spark.executor.memory=lots", "spark.x=\n")),
         *(["--master", master] for master in ("lots", "", "http://x")),
+        *(["--remote", remote] for remote in ("lots", "", "sc://", "spark://x:7077", "sc://x y")),
+        ["--remote", "sc://x", "--master", "local"],
         ["--work", "FILE/work"],
         ["--before", "someday"],
         ["--drop-author", "me"],

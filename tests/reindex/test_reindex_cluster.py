@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,16 +29,22 @@ from waiting import LIMIT_S
 pytest.importorskip("pyspark")
 
 import pyspark
+from connect_server import python_without_cablestore
 from standalone import QUICK_JAVA, standalone_cluster
 
 from cablestore import Post
 from cablestore.reindex.java import find_java
+from cablestore.reindex.spark import session
+from cablestore.reindex.tasks import Batches
 
 EXECUTORS = [
     *("--conf", "spark.executor.memory=512m"),
     *("--conf", "spark.executor.cores=1"),
     *("--conf", f"spark.executor.extraJavaOptions={QUICK_JAVA}"),
 ]
+
+SENT = r"cablestore-[0-9a-f]{16}\.zip"
+"""The file in which workers get this package."""
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +63,10 @@ def master(scratch: Path) -> Iterator[str]:
 def executors_of(scratch: Path) -> set[Path]:
     """Return the folders of the executors that the cluster's workers were asked to run so far."""
     return set(scratch.glob("worker-*/app-*/*"))
+
+
+def outputs_of(executors: set[Path]) -> list[str]:
+    return [(folder / "stderr").read_text() for folder in executors]
 
 
 def hot_posts(count: int) -> list[Post]:
@@ -169,6 +180,30 @@ def test_the_driver_does_not_grow_with_the_export(tmp_path: Path) -> None:
     assert large_kb < small_kb + 8000
 
 
+def test_workers_that_lack_the_package_get_it(
+    master: str, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def origins(batches: Batches) -> Batches:
+        import pyarrow as pa
+
+        from cablestore.reindex import tasks  # which needs much of the package, and of what it depends on
+
+        for batch in batches:
+            yield pa.record_batch({"origin": [tasks.__file__] * batch.num_rows})
+
+    before = executors_of(scratch)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python_without_cablestore(tmp_path / "python")))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    settings = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICK_JAVA}
+    with session(
+        tmp_path / "scratch", log=tmp_path / "spark.log", master=master, driver_memory="600m", options=settings
+    ) as spark:
+        found = spark.range(0, 4, 1, 4).mapInArrow(origins, "origin string").collect()
+    [sent] = {Path(row.origin).parents[2].name for row in found}
+    assert re.fullmatch(SENT, sent)
+    assert all(re.search(SENT, said) for said in outputs_of(executors_of(scratch) - before))
+
+
 def test_spark_submit_to_a_standalone_cluster(master: str, scratch: Path, tmp_path: Path) -> None:
     """The same job, started as on clusters, with the words of the documents."""
     posts = conversation(300)
@@ -192,5 +227,7 @@ def test_spark_submit_to_a_standalone_cluster(master: str, scratch: Path, tmp_pa
     before = executors_of(scratch)
     found = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=LIMIT_S)
     assert found.returncode == 0, found.stderr
-    assert executors_of(scratch) - before, "no worker took part"
+    [*said] = outputs_of(executors_of(scratch) - before)
+    assert said, "no worker took part"
+    assert not any(re.search(SENT, text) for text in said), "workers have the package already"
     assert digest_of(tmp_path / "store") == digest_of_all(posts)
