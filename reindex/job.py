@@ -17,7 +17,7 @@ from cablestore.reindex.inputs import Input
 
 _MARK: Final = "cablestore-work"
 _REPORT_VERSION: Final = 2
-"""Version of the reports of tasks. Work of a version without sums of pieces is not used."""
+"""Version of the reports of tasks. Work of a version without sums of pieces and problems of inputs is not used."""
 
 
 def claim_folder(path: Path) -> Path:
@@ -82,6 +82,7 @@ class ShuffledJob:
     def fingerprint(self) -> str:
         """Return a hash that identifies this job. Finished work of a job with the same fingerprint is used again."""
         parts = [
+            _REPORT_VERSION,
             self.kind,
             self.dialect.name,
             [source.digest for source in self.inputs],
@@ -111,7 +112,6 @@ class ReindexJob(ShuffledJob):
     def parts(self) -> list[Any]:
         """Return everything that the rows depend on."""
         return [
-            _REPORT_VERSION,
             sorted(self.catalog.versions.items()),
             [boundary.hex() for boundary in self.boundaries],
             self.wanted,

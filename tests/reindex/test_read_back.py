@@ -28,12 +28,12 @@ from cablestore.index.leveldb import LevelDB, join_tables
 from cablestore.index.memory import MemoryDB
 from cablestore.index.runs import AFTER_ALL
 from cablestore.index.takeover import take_over as real_take_over
-from cablestore.reindex import load, prepare, reindex, tasks
+from cablestore.reindex import load, prepare, read_back, reindex, row_segments, tasks
 from cablestore.reindex.job import Drops
 from cablestore.reindex.load import load as real_load
 from cablestore.reindex.prepare import make_job, read_sources
 from cablestore.reindex.read_back import RecordedDatabase, compare_range
-from cablestore.reindex.row_segments import RowDigest, RowRange, RowSegment, RowSegmentWriter, read_rows
+from cablestore.reindex.row_segments import RowDigest, RowRange, RowSegment, RowSegmentWriter, WrittenRanges, read_rows
 from cablestore.reindex.stages import DerivedRows
 from cablestore.views import CATALOG
 
@@ -180,6 +180,25 @@ def test_a_part_in_the_place_of_another_is_found(
     assert len(load.share_out(derived.segments)) > 1
 
 
+def test_several_processes_find_a_wrong_row(
+    derived: DerivedRows, exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_back, "PART_ROWS", 100)
+
+    def load_damaged(*arguments: object, **named: object) -> Path:
+        path = real_load(*arguments, **named)  # type: ignore[arg-type]
+        with closing(LevelDB(path)) as database:
+            database.write({derived.segments[-1].last: None}, sync=False)
+        return path
+
+    monkeypatch.setattr(reindex, "load", load_damaged)
+    with pytest.raises(ReindexError, match=f"does not hold the rows of {derived.segments[-1].file}"):
+        run(exports, tmp_path)
+    monkeypatch.setattr(reindex, "load", real_load)
+    run(exports, tmp_path)
+    assert digest_of(tmp_path / "store") == digest_of_all([*POSTS, *LATE])
+
+
 # --- damage to files between the steps ---------------------------------------------------------------
 
 
@@ -284,6 +303,27 @@ def test_a_range_is_what_was_written_with_the_recorded_changes_and_nothing_else(
         else:
             with pytest.raises(ReindexError):
                 compare_range(state, changed, written, AFTER_ALL)
+
+
+@given(_rows, st.integers(1, 4), st.integers(1, 5))
+def test_ranges_are_those_of_the_rows_that_were_written(rows: dict[bytes, bytes], size: int, most: int) -> None:
+    """However they come in batches. Each range ends with the batch that fills it."""
+    ordered = sorted(rows.items())
+    database = MemoryDB()
+    database.write(rows, sync=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_segments, "PART_ROWS", most)
+        written = WrittenRanges("rows")
+        for at in range(0, len(ordered), size):
+            written.add(ordered[at : at + size])
+        ranges = written.ranges()
+    assert sum(each.rows for each in ranges) == len(rows)
+    assert all(each.rows >= most for each in ranges[:-1])
+    stops = [*(each.first for each in ranges[1:]), AFTER_ALL]
+    with database.snapshot() as state, MemoryDB().snapshot() as changed:
+        assert [compare_range(state, changed, *each) for each in zip(ranges, stops, strict=True)] == [
+            each.rows for each in ranges
+        ]
 
 
 def scan(database: Database) -> Iterator[Row]:

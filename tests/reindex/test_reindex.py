@@ -31,8 +31,10 @@ from cablestore import DRAFT8, Block, CableStore, Dialect, Post, Skeleton, Tombs
 from cablestore.cli import main
 from cablestore.errors import CorruptExportError, ExportError
 from cablestore.export import Filters
+from cablestore.index.check import CheckReport
 from cablestore.index.leveldb import LevelDB
 from cablestore.index.local import WITNESSED
+from cablestore.index.parallel import check_in_parts
 from cablestore.index.view import Catalog
 from cablestore.reindex.compare import verify_store
 from cablestore.reindex.job import Drops
@@ -99,6 +101,28 @@ def add_local_only(store: CableStore) -> None:
     )
     assert block.is_local_only
     assert [outcome.verdict for outcome in store.ingest([block.raw])] == [Verdict.ACCEPTED]
+
+
+# --- what is checked -------------------------------------------------------------------------------
+
+
+def test_all_rows_are_derived_a_second_time_on_request(
+    run: Run, exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected: str
+) -> None:
+    reports: list[CheckReport] = []
+
+    def check(*arguments: Any, **named: Any) -> CheckReport:
+        reports.append(check_in_parts(*arguments, **named))
+        return reports[-1]
+
+    monkeypatch.setattr("cablestore.reindex.reindex.check_in_parts", check)
+    run("reindex", *exports, "--out", tmp_path / "plain")
+    assert not reports
+    run("reindex", *exports, "--out", tmp_path / "checked", "--check")
+    (report,) = reports
+    assert report.is_clean
+    assert report.tombstones > 10
+    assert digest_of(tmp_path / "plain") == digest_of(tmp_path / "checked") == expected
 
 
 # --- equality --------------------------------------------------------------------------------------
