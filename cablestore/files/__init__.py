@@ -12,14 +12,18 @@ from cablestore.files.local import (
     whole_file,
     write_whole,
 )
-from cablestore.files.location import folder_of
+from cablestore.files.location import Location, folder_of
+from cablestore.files.many import for_each, remove
 
 __all__ = [
     "LocalFolder",
+    "Location",
     "ObjectFolder",
     "folder_of",
+    "for_each",
     "lock",
     "open_folder",
+    "remove",
     "sign_lock",
     "storage_errors",
     "sync_folder",

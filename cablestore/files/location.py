@@ -11,6 +11,9 @@ from cablestore.errors import LocationError
 from cablestore.files.folder import LocalFolder, ObjectFolder
 from cablestore.files.remote import RemoteFolder
 
+Location = str | Path | ObjectFolder
+"""A path, a URI, or the folder that one of them names."""
+
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SECRET: Final = re.compile(r"key|secret|token|password|passwd|credential|signature|^sig$|^sas", re.IGNORECASE)
 """Names of options that are credentials."""
@@ -24,7 +27,7 @@ _VARIABLES: Final = {
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
 
 
-def folder_of(location: str | Path | ObjectFolder) -> ObjectFolder:
+def folder_of(location: Location) -> ObjectFolder:
     """Return the folder that a path or URI names. `file://` and text without a scheme are local paths.
 
     Raises LocationError for a malformed URI, an unknown scheme, or a URI with credentials; MissingExtraError if the
