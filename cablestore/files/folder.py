@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -43,12 +43,16 @@ class ObjectFolder(ABC):
         """The path of a local folder. Raises StorageError for any other."""
         raise StorageError(f"{self.uri} is not on this disk: choose a local folder")
 
-    def file(self, name: str) -> str:
-        """Return the path or URI of a file, as messages show it."""
-        return f"{self.uri.rstrip('/')}/{name}"
+    def file(self, name: str) -> ObjectFile:
+        """Return a file of this folder. `str` of it is its path or URI, as messages show it."""
+        return ObjectFile(self, name)
 
     def __str__(self) -> str:
         return self.uri
+
+    @abstractmethod
+    def make(self) -> None:
+        """Make the folder with those above it. Object stores have no empty folders, so there nothing is done."""
 
     @abstractmethod
     def child(self, name: str) -> ObjectFolder:
@@ -65,6 +69,10 @@ class ObjectFolder(ABC):
     @abstractmethod
     def sizes(self, glob: str = "*") -> dict[str, int]:
         """Return the size in bytes of each file directly in this folder, by one listing."""
+
+    @abstractmethod
+    def folders(self) -> list[str]:
+        """Return the sorted names of the folders directly in this folder."""
 
     @abstractmethod
     def size(self, name: str) -> int:
@@ -111,6 +119,22 @@ class ObjectFolder(ABC):
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectFile:
+    """A file in such a folder, which need not exist."""
+
+    folder: ObjectFolder
+    name: str
+
+    def __str__(self) -> str:
+        return str(self.folder.path / self.name) if self.folder.is_local else f"{self.folder.uri}/{self.name}"
+
+
+def file_of(file: Path | ObjectFile) -> ObjectFile:
+    """Return a file that is given as such, or by its path on this disk."""
+    return file if isinstance(file, ObjectFile) else LocalFolder(file.parent).file(file.name)
+
+
+@dataclass(frozen=True, slots=True)
 class LocalFolder(ObjectFolder):
     """A folder on this disk. A file is written under another name, synced and renamed."""
 
@@ -131,10 +155,6 @@ class LocalFolder(ObjectFolder):
         """The path."""
         return self.folder
 
-    def file(self, name: str) -> str:
-        """Return the path of a file."""
-        return str(self.folder / name)
-
     def __str__(self) -> str:
         return self.uri
 
@@ -152,15 +172,24 @@ class LocalFolder(ObjectFolder):
 
     def sizes(self, glob: str = "*") -> dict[str, int]:
         """Return the sizes of the files."""
+        found = {}
         with storage_errors(self.folder):
-            try:
-                return {
-                    entry.name: entry.stat().st_size
-                    for entry in self.folder.iterdir()
-                    if fnmatchcase(entry.name, glob) and entry.is_file()
-                }
-            except FileNotFoundError:
-                return {}
+            for entry in self._entries():
+                with suppress(FileNotFoundError):  # another process may remove files meanwhile
+                    if fnmatchcase(entry.name, glob) and entry.is_file():
+                        found[entry.name] = entry.stat().st_size
+        return found
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders in it."""
+        with storage_errors(self.folder):
+            return sorted(entry.name for entry in self._entries() if entry.is_dir())
+
+    def _entries(self) -> list[Path]:
+        try:
+            return list(self.folder.iterdir())
+        except FileNotFoundError:
+            return []
 
     def size(self, name: str) -> int:
         """Return the size of a file."""
@@ -207,9 +236,13 @@ class LocalFolder(ObjectFolder):
             if self.folder.exists():
                 shutil.rmtree(self.folder)
 
-    def _made(self) -> Path:
+    def make(self) -> None:
+        """Make it."""
         with storage_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+
+    def _made(self) -> Path:
+        self.make()
         return self.folder
 
     @contextmanager

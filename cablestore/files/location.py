@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
 from cablestore.errors import LocationError
 from cablestore.files.folder import LocalFolder, ObjectFolder
 from cablestore.files.remote import RemoteFolder
-
-Location = str | Path | ObjectFolder
-"""A path, a URI, or the folder that one of them names."""
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SECRET: Final = re.compile(r"key|secret|token|password|passwd|credential|signature|^sig$|^sas", re.IGNORECASE)
@@ -27,6 +24,15 @@ _VARIABLES: Final = {
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
 
 
+Location: TypeAlias = str | Path | ObjectFolder
+"""What names a folder: a path, a URI as text, or the folder itself."""
+
+
+def is_uri(text: str) -> bool:
+    """Tell whether text is a URI. All other text is a path."""
+    return _SCHEME.match(text) is not None
+
+
 def folder_of(location: Location) -> ObjectFolder:
     """Return the folder that a path or URI names. `file://` and text without a scheme are local paths.
 
@@ -35,7 +41,7 @@ def folder_of(location: Location) -> ObjectFolder:
     """
     if isinstance(location, ObjectFolder):
         return location
-    if isinstance(location, Path) or not _SCHEME.match(location):
+    if isinstance(location, Path) or not is_uri(location):
         return LocalFolder(Path(location))
     try:
         parts = urlsplit(location)

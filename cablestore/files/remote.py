@@ -70,6 +70,9 @@ class RemoteFolder(ObjectFolder):
         self._open()
         return self
 
+    def make(self) -> None:
+        """Do nothing: a folder is there when it has an object."""
+
     def child(self, name: str) -> RemoteFolder:
         """Return a folder in this one, which shares its connection."""
         parts = urlsplit(self._uri)
@@ -87,18 +90,23 @@ class RemoteFolder(ObjectFolder):
 
     def sizes(self, glob: str = "*") -> dict[str, int]:
         """Return the sizes of the objects."""
+        entries = (entry for entry in self._entries() if entry.is_file and fnmatchcase(entry.base_name, glob))
+        return {entry.base_name: int(entry.size) for entry in entries}
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders in it."""
+        return sorted(entry.base_name for entry in self._entries() if not entry.is_file)
+
+    def _entries(self) -> list[Any]:
         system, root = self._open()
         from pyarrow.fs import FileSelector  # noqa: PLC0415 - an extra; opening has imported it
 
-        entries = _retried(self.uri, lambda: system.get_file_info(FileSelector(root, allow_not_found=True)))
-        return {
-            entry.base_name: entry.size for entry in entries if entry.is_file and fnmatchcase(entry.base_name, glob)
-        }
+        return _retried(self.uri, lambda: list(system.get_file_info(FileSelector(root, allow_not_found=True))))
 
     def size(self, name: str) -> int:
         """Return the size of an object."""
         system, root = self._open()
-        found = _retried(self.file(name), lambda: system.get_file_info(f"{root}/{name}"))
+        found = _retried(str(self.file(name)), lambda: system.get_file_info(f"{root}/{name}"))
         if not found.is_file:
             raise MissingFileError(f"{self.file(name)} is missing")
         return int(found.size)
@@ -111,21 +119,21 @@ class RemoteFolder(ObjectFolder):
     def open(self, name: str) -> BinaryIO:
         """Open an object; parts of it are requested as they are read, each again if that fails."""
         system, root = self._open()
-        where = self.file(name)
+        where = str(self.file(name))
         file = _retried(where, lambda: system.open_input_file(f"{root}/{name}"))
         return io.BufferedReader(_Parts(where, file), limits.STORAGE_PART_SIZE_BYTES)
 
     def open_parts(self, name: str) -> BinaryIO:
         """Open an object. A part is one request, and so is its size."""
         system, root = self._open()
-        where = self.file(name)
+        where = str(self.file(name))
         file = _retried(where, lambda: system.open_input_file(f"{root}/{name}"))
         return io.BufferedReader(_Parts(where, file), 1)
 
     @contextmanager
     def writing(self, name: str, *, sync: bool = True) -> Iterator[BinaryIO]:  # noqa: ARG002 - what is sent is kept
         """Write an object: to this disk, and then as a whole to its place."""
-        where = self.file(name)
+        where = str(self.file(name))
         with storage_errors(f"{where} in {tempfile.gettempdir()}"):
             spool = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
         with spool:
@@ -143,7 +151,7 @@ class RemoteFolder(ObjectFolder):
         """Remove an object."""
         system, root = self._open()
         with suppress(FileNotFoundError):
-            _retried(self.file(name), lambda: system.delete_file(f"{root}/{name}"))
+            _retried(str(self.file(name)), lambda: system.delete_file(f"{root}/{name}"))
 
     def remove_all(self) -> None:
         """Remove all objects below this folder."""
@@ -169,7 +177,7 @@ class RemoteFolder(ObjectFolder):
             _written(system, unfinished, content)
             system.move(unfinished, path)
 
-        _retried(self.file(name), lambda: _interruptible(send))
+        _retried(str(self.file(name)), lambda: _interruptible(send))
 
 
 class _Parts(io.RawIOBase):
