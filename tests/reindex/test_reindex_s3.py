@@ -18,17 +18,15 @@ LOCAL_CLUSTER = ("--master", "local-cluster[2,1,1024]", "--conf", "spark.executo
 def test_an_export_on_s3_by_a_local_cluster(s3: S3Server, tmp_path: Path) -> None:
     """Nothing of it is on a disk that workers share: exports and work are objects, and these are gone at the end."""
     posts = conversation(300)
-    for path in export_of(posts, tmp_path / "export", segment_size_bytes=20_000).iterdir():
-        s3.put(f"export/{path.name}", path.read_bytes())
+    export_of(posts, s3.uri("export"), segment_size_bytes=20_000)
     store = tmp_path / "store"
-    job = start_job(
-        tmp_path / "job.py", s3.uri("export"), "--out", store, "--work", s3.uri("work"), "--json", *LOCAL_CLUSTER
-    )
+    places = (s3.uri("export"), "--out", store, "--work", s3.uri("work"))
+    job = start_job(tmp_path / "job.py", *places, "--json", *LOCAL_CLUSTER)
     output, errors = job.communicate(timeout=LIMIT_S)
     wait_until(lambda: not processes_of(tmp_path / "job.py"), "a process outlives the job")
     assert job.returncode == 0, errors
     assert digest_of(store) == digest_of_all(posts)
     assert not s3.objects("work")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["export", "job.py", "store"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.py", "store"]
     assert KEY not in output + errors
     assert SECRET not in output + errors

@@ -262,7 +262,7 @@ def test_a_damaged_run_is_an_error_that_names_it(place: ObjectFolder, damage: st
 def test_an_attempt_that_is_repeated_writes_the_same_bytes(export: ObjectFolder, place: ObjectFolder) -> None:
     """Spark may repeat a task, or run it twice at once: whichever of the two writes last, nothing changes."""
     work = place.child("job")
-    with job_of([export], work, ONE) as job:
+    with job_of([export], work, replace(ONE, bucket_size_bytes=10_000)) as job:
         found = []
         for seed in range(2):
             rows, _, _ = run_tasks(job, Random(seed))
