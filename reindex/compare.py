@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
@@ -16,7 +15,7 @@ from cablestore.index.derive import side_by_side
 from cablestore.index.meta import SIZES_KEY
 from cablestore.index.view import Catalog
 from cablestore.protocol.post import Post
-from cablestore.reindex.job import claim_folder, claim_work
+from cablestore.reindex.job import claim_folder, claim_work, remove_work
 from cablestore.reindex.row_segments import read_rows, with_local_only
 from cablestore.reindex.stages import DerivedRows, Progress, SparkOptions, derive_rows
 from cablestore.store.store import CableStore
@@ -79,8 +78,7 @@ def verify_store(
             derived = derive_rows([export], rows, catalog, local=local / "rows", spark=spark, progress=progress)
             return compare(store.dump(), derived, store.local_only(), catalog)
     finally:
-        folder.remove_all()
-        shutil.rmtree(local, ignore_errors=True)
+        remove_work(folder, local)
 
 
 def compare(dump: Iterable[Row], derived: DerivedRows, local_only: Iterable[Post], catalog: Catalog) -> Comparison:

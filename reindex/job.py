@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from cablestore.errors import ReindexError
+from cablestore.errors import ReindexError, StorageError
 from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import DELETE
@@ -48,6 +50,13 @@ def claim_work(work: Location, local: Path | None) -> tuple[ObjectFolder, Path]:
         raise ReindexError(f"{folder} is not on this machine: name a folder that is, for Spark's own files")
     claim_folder(folder_of(local))
     return folder, local
+
+
+def remove_work(folder: ObjectFolder, local: Path) -> None:
+    """Remove what `claim_work` claimed. What cannot be removed is left: the work itself is done."""
+    with suppress(StorageError):
+        folder.remove_all()
+    shutil.rmtree(local, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input, posts_of
-from cablestore.reindex.job import Drops, ReindexJob, ShuffledJob, claim_work
+from cablestore.reindex.job import Drops, ReindexJob, ShuffledJob, claim_work, remove_work
 from cablestore.reindex.prepare import make_job, read_sources
 from cablestore.reindex.row_segments import RowSegment
 from cablestore.reindex.spark import session, stage_progress
@@ -82,8 +82,7 @@ class JobReport:
 
     def remove_work(self) -> None:
         """Remove the work folder, and the folder on this machine."""
-        self.folder.remove_all()
-        shutil.rmtree(self.local, ignore_errors=True)
+        remove_work(self.folder, self.local)
 
 
 @dataclass(slots=True)

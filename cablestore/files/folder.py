@@ -163,12 +163,14 @@ class LocalFolder(ObjectFolder):
         return LocalFolder(self.folder / name)
 
     def is_empty(self) -> bool:
-        """Tell whether there is nothing in this folder, or no such folder. Raises StorageError if it is a file."""
+        """Tell whether there is nothing in this folder, or no such folder. A file is not empty."""
         with storage_errors(self.folder):
             try:
                 return not any(self.folder.iterdir())
             except FileNotFoundError:
                 return True
+            except NotADirectoryError:
+                return False
 
     def sizes(self, glob: str = "*") -> dict[str, int]:
         """Return the sizes of the files."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import click
 import kubernetes_validate
 import yaml
 from folders import ROOT
 
 from cablestore.cli.reindex import reindex
+from cablestore.files import is_uri
 
 MANIFEST = ROOT / "deploy" / "reindex.yaml"
 
@@ -30,9 +33,10 @@ def test_its_parts_fit_together() -> None:
     (container,) = pod["spec"]["containers"]
     assert container["command"] == ["cablestore"]
     name, *arguments = container["args"]
-    context = reindex.make_context(name, list(arguments))
-    assert context.params["store"].is_relative_to(container["volumeMounts"][0]["mountPath"])
-    settings = dict(setting.split("=", 1) for setting in context.params["settings"])
+    options, exports, _ = reindex.make_parser(click.Context(reindex, info_name=name)).parse_args(list(arguments))
+    assert Path(options["store"]).is_relative_to(container["volumeMounts"][0]["mountPath"])
+    assert {is_uri(location) for location in (*exports, options["work"])} == {True}
+    settings = dict(setting.split("=", 1) for setting in options["settings"])
     assert settings["spark.kubernetes.container.image"] == container["image"]
     ports = {str(port["port"]) for port in found["Service"]["spec"]["ports"]}
     assert ports == {settings["spark.driver.port"], settings["spark.driver.blockManager.port"]}
