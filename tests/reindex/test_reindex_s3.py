@@ -27,6 +27,6 @@ def test_an_export_on_s3_by_a_local_cluster(s3: S3Server, tmp_path: Path) -> Non
     assert job.returncode == 0, errors
     assert digest_of(store) == digest_of_all(posts)
     assert not s3.objects("work")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.py", "store"]
+    assert {path.name for path in tmp_path.glob("store*")} == {"store"}
     assert KEY not in output + errors
     assert SECRET not in output + errors
