@@ -54,13 +54,22 @@ class _Work:
     """The last hash, in hex, of the finished runs."""
     is_read: bool = False
     is_merged: bool = False
+    is_saved: bool = False
     segments: list[Segment] = field(default_factory=list)
 
     def save(self) -> None:
-        """Write down what is done. All files that it names are on the disk already."""
+        """Write down what is done. All files that it names are there already."""
+        if self.is_saved:
+            self.refuse_changes()
         fields = {name: getattr(self, name) for name in ("identity", "runs", "read_to", "is_read", "is_merged")}
         fields["segments"] = [segment.fields() for segment in sorted(self.segments, key=lambda s: s.kind)]
         self.out.write(UNFINISHED, json.dumps(fields, indent=1).encode() + b"\n")
+        self.is_saved = True
+
+    def refuse_changes(self) -> None:
+        """Raise ExportError if another machine exports to the same URI. No lock keeps them apart."""
+        if not self.out.is_local and self.continued() is None:
+            raise ExportError(f"another export into {self.out} changed its files. Choose a new or empty folder")
 
     def continued(self) -> _Work | None:
         """Return what an earlier call wrote down, None if that was another export, or if files are missing."""
@@ -189,10 +198,7 @@ def _finish(work: _Work, writer: ExportWriter, store_id: str | None, through: in
     if store_id is not None:
         fields = {"store": store_id, "through": through}
         work.out.write(ARRIVALS, json.dumps(fields).encode() + b"\n")
-    if (
-        not work.out.is_local and work.continued() is None
-    ):  # two machines can write to one URI, and no lock keeps them apart
-        raise ExportError(f"another export into {work.out} changed its files. Choose a new or empty folder")
+    work.refuse_changes()
     manifest = writer.finish()
     work.out.remove(UNFINISHED)
     return manifest

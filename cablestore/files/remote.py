@@ -177,7 +177,7 @@ class RemoteFolder(ObjectFolder):
             _written(system, unfinished, content)
             system.move(unfinished, path)
 
-        _retried(str(self.file(name)), lambda: _interruptible(send))
+        _retried(str(self.file(name)), send)
 
 
 class _Parts(io.RawIOBase):
@@ -272,21 +272,35 @@ def _written(system: Any, path: str, content: bytes | mmap.mmap) -> None:
                 stream.flush()
 
 
-def _interruptible(work: Callable[[], None]) -> None:
-    """Do work in a thread, which Ctrl-C does not interrupt in the middle: what it sends is whole even then."""
-    failure: list[BaseException] = []
+def _interruptible(work: Callable[[], T]) -> T:
+    """Return what work returns, done in a thread: Ctrl-C ends the waiting, not the work, so what is sent stays whole."""
+    done: list[T] = []
+    failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            work()
+            done.append(work())
         except BaseException as error:  # noqa: BLE001 - raised by the caller
-            failure.append(error)
+            failed.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
+    try:
+        thread.join()
+    except BaseException:
+        _given_up.append(thread)
+        raise
+    if failed:
+        raise failed[0]
+    return done[0]
+
+
+_given_up: Final[list[threading.Thread]] = []
+
+
+def is_request_under_way() -> bool:
+    """Tell whether a request that nobody waits for any more is under way. The end of Python would wait for it."""
+    return any(thread.is_alive() for thread in _given_up)
 
 
 def _retried(where: str, work: Callable[[], T]) -> T:
@@ -296,7 +310,7 @@ def _retried(where: str, work: Callable[[], T]) -> T:
     """
     for attempt in range(1, limits.STORAGE_ATTEMPTS + 1):
         try:
-            return work()
+            return _interruptible(work)
         except FileNotFoundError:
             raise MissingFileError(f"{where} is missing") from None
         except OSError as error:
