@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+from cablestore.files import ObjectFolder
 from cablestore.index.leveldb import LevelDB, join_tables
 from cablestore.index.processes import process_pool
 from cablestore.limits import PART_ROWS
@@ -25,7 +26,7 @@ _ROWS_WRITTEN: Final = 1_000
 
 def load(
     segments: Sequence[RowSegment],
-    folder: Path,
+    folder: ObjectFolder,
     scratch: Path,
     *,
     progress: Callable[[int], None] = lambda _: None,
@@ -66,7 +67,7 @@ def share_out(segments: Sequence[RowSegment]) -> list[list[RowSegment]]:
     return parts
 
 
-def load_part(path: Path, folder: Path, segments: tuple[RowSegment, ...]) -> int:
+def load_part(path: Path, folder: ObjectFolder, segments: tuple[RowSegment, ...]) -> int:
     """Write segments to a LevelDB at `path`. Returns the number of rows."""
     rows = sum(segment.rows for segment in segments)
     mark = path.with_suffix(".loaded")

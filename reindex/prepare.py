@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from cablestore.errors import ArchiveError, CableStoreError, DecodeError, ExportError
 from cablestore.export.manifest import Manifest, read_manifest
 from cablestore.extras import naming_extras
+from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.index.census import summaries
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation
@@ -23,7 +23,7 @@ from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post, decode_post
 from cablestore.reindex.inputs import ArchiveSource, Input, SegmentInput, posts_of, refusal
-from cablestore.reindex.job import Drops, ReindexJob
+from cablestore.reindex.job import Drops, ReindexJob, shared
 
 _SAMPLED_INPUTS: Final = 6
 _SAMPLED_POSTS: Final = 15_000
@@ -38,16 +38,16 @@ class JobSources:
     inputs: tuple[Input, ...]
 
 
-def read_sources(exports: Sequence[Path], archives: Sequence[ArchiveSource] = ()) -> JobSources:
+def read_sources(exports: Sequence[Location], archives: Sequence[ArchiveSource] = ()) -> JobSources:
     """Read manifests of exports and verify indexes of archives. Raises ExportError, ArchiveError."""
     if not exports and not archives:
         raise ExportError("a reindexing needs an export to start from: `cablestore export` makes one")
-    manifests = [read_manifest(folder) for folder in exports]
-    found: list[tuple[Path, Dialect, Sequence[Input]]] = [
-        (path, each.dialect, [SegmentInput(path.absolute(), segment) for segment in each.segments])
-        for each, path in ((each, each.source.path) for each in manifests)
+    manifests = [read_manifest(shared(export)) for export in exports]
+    found: list[tuple[ObjectFolder, Dialect, Sequence[Input]]] = [
+        (each.source, each.dialect, [SegmentInput(each.source, segment) for segment in each.segments])
+        for each in manifests
     ]
-    found += [(source.folder, *_read_archives(source)) for source in archives]
+    found += [(folder_of(source.folder), *_read_archives(source)) for source in archives]
     first, dialect, _ = found[0]
     for number, (folder, other, _) in enumerate(found):
         if other != dialect:
@@ -67,7 +67,7 @@ def _read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
 
 def make_job(
     inputs: Sequence[Input],
-    folder: Path,
+    folder: ObjectFolder,
     dialect: Dialect,
     catalog: Catalog,
     drops: Drops,
@@ -99,7 +99,7 @@ def make_job(
 
 
 def _sample(
-    inputs: Sequence[Input], folder: Path, dialect: Dialect, catalog: Catalog, *, skip_corrupt: bool
+    inputs: Sequence[Input], folder: ObjectFolder, dialect: Dialect, catalog: Catalog, *, skip_corrupt: bool
 ) -> tuple[list[Row], int]:
     """Return the sorted pieces of a sample of posts from all inputs, and the number of sampled posts."""
     having = [source for source in inputs if source.posts]

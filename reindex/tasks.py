@@ -21,10 +21,9 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import compress
-from pathlib import Path
 from typing import Any, Final
 
 import msgpack
@@ -40,7 +39,7 @@ from cablestore.errors import (
     ReindexError,
     StorageError,
 )
-from cablestore.files import storage_errors, unique_suffix, whole_file
+from cablestore.files import ObjectFolder
 from cablestore.index.batches import batches, gc_paused
 from cablestore.index.census import summaries
 from cablestore.index.database import Row
@@ -79,7 +78,9 @@ Hashed = tuple[bytes, bytes]
 """The hash of a post, and the post."""
 
 
-def inspect(inputs: tuple[Input, ...], folder: Path, views: bytes | None = None) -> Callable[[Batches], Batches]:
+def inspect(
+    inputs: tuple[Input, ...], folder: ObjectFolder, views: bytes | None = None
+) -> Callable[[Batches], Batches]:
     """Return the task that verifies inputs, given by number, and that this worker has a pickled catalog's views."""
 
     def check(index: int) -> dict[str, Any]:
@@ -93,8 +94,8 @@ def inspect(inputs: tuple[Input, ...], folder: Path, views: bytes | None = None)
         if problem is not None:
             return {"input": index, "problem": problem}
         probe = f"probe-{uuid.uuid4().hex}"
-        with suppress(OSError):  # the driver reports a folder that is not shared
-            (folder / probe).touch()
+        with suppress(StorageError) if folder.is_local else nullcontext():  # the driver reports one that is not shared
+            folder.write(probe, b"", sync=False)
         return {"input": index, "probe": probe, "host": platform.node()}
 
     return reporting(check)
@@ -132,7 +133,7 @@ def of_partition(
     ) -> dict[str, Any]:
         told = [json.loads(problem) for problem in sorted(set(problems))]
         report = {**work(partition, hashed, stones), "problems": told}
-        return finish(job.folder / f"derived-{partition:06d}.json", report)
+        return finish(job, f"derived-{partition:06d}.json", report)
 
     def task(batches: Batches) -> Batches:
         hashed: list[Hashed] = []
@@ -154,14 +155,13 @@ def of_partition(
 
 def build(job: ReindexJob, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
     """Return the task that builds buckets, given their numbers, from these runs."""
-    paths = [job.folder / run for run in runs]
 
     def bucket(index: int) -> dict[str, Any]:
         hashes: list[int] = []
-        rows = finished(read_bucket(paths, index, len(job.wanted), hashes.append), job.catalog)
+        rows = finished(read_bucket(job.folder, runs, index, len(job.wanted), hashes.append), job.catalog)
         segments = _write_rows(job, f"rows-{index:06d}.seg", rows)
         report = {"bucket": index, "segments": segments, "pieces": f"{sum(hashes):x}"}
-        return finish(job.folder / f"built-{index:06d}.json", report)
+        return finish(job, f"built-{index:06d}.json", report)
 
     return reporting(bucket)
 
@@ -182,7 +182,7 @@ def problems_of(job: ShuffledJob, derived: Sequence[dict[str, Any]]) -> list[dic
     return found
 
 
-def check_pieces(derived: Iterable[dict[str, Any]], built: Iterable[dict[str, Any]], folder: Path) -> None:
+def check_pieces(derived: Iterable[dict[str, Any]], built: Iterable[dict[str, Any]], folder: ObjectFolder) -> None:
     """Compare the pieces that `derive` wrote with those that `build` read, by sums of hashes in their reports.
 
     Raises ReindexError if they differ.
@@ -202,13 +202,13 @@ def add_up(job: ReindexJob, segments: Sequence[RowSegment]) -> Callable[[Batches
         rows = summaries(job.catalog)[index].made_of(partial(_blocks, job, segments))
         made: list[dict[str, Any]] = []
         sizes: Sizes = {}
-        with RowSegmentWriter(job.folder / f"summary-{index:06d}.seg") as writer:
+        with RowSegmentWriter(job.folder, f"summary-{index:06d}.seg") as writer:
             for batch in batches(rows, lambda row: len(row[1])):
                 writer.write(batch)
                 sizes = add_sizes(sizes, measure(batch, job.catalog))
             if sizes:
                 made.append(writer.finish(sizes))
-        return finish(job.folder / f"added-{index:06d}.json", {"summary": index, "segments": made})
+        return finish(job, f"added-{index:06d}.json", {"summary": index, "segments": made})
 
     return reporting(make)
 
@@ -293,7 +293,10 @@ def _read(job: ShuffledJob, index: int, blobs: _Blobs, partitions: frozenset[int
             blobs.add_tombstones([stone for stone in stones if stone.is_effective])
             yield from blobs.add_posts(raws)
     except CableStoreError as error:
-        found = {"input": index, "problem": source.problem(job.folder) or str(error), "is_partly_read": is_begun}
+        problem = source.problem(job.folder)
+        if problem is None and isinstance(error, StorageError):
+            raise  # it can be read now: Spark repeats the task
+        found = {"input": index, "problem": problem or str(error), "is_partly_read": is_begun}
         blob = msgpack.packb(((), (), (json.dumps(found),)))
         yield _batch(sorted(partitions), [blob] * len(partitions))
 
@@ -322,7 +325,7 @@ def _derive(job: ReindexJob, partition: int, hashed: list[Hashed], stones: list[
         records.append(derivation.post(post))
     reverse, derivation.reverse = derivation.reverse, []
     run = f"run-{partition:06d}"
-    hashes = write_run(job.folder / run, cut(derivation.take(), job.boundaries))
+    hashes = write_run(job.folder, run, cut(derivation.take(), job.boundaries))
     pieces = sum(compress(hashes, job.wanted))
     segments = _write_rows(job, f"posts-{partition:06d}.seg", records) if job.wants_records else []
     segments += _write_rows(job, f"reverse-{partition:06d}.seg", reverse)
@@ -335,7 +338,7 @@ def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, A
     """Write a segment of sorted rows, if there are any. Returns its description in a list."""
     if not rows:
         return []
-    with RowSegmentWriter(job.folder / file) as writer:
+    with RowSegmentWriter(job.folder, file) as writer:
         writer.write(rows)
         return [writer.finish(measure(rows, job.catalog))]
 
@@ -429,13 +432,7 @@ def error_of(report: dict[str, Any]) -> CableStoreError:
     )
 
 
-def finish(path: Path, report: dict[str, Any]) -> dict[str, Any]:
-    """Write the report beside the work that it is about. Returns the report."""
-    leave(path, json.dumps(report).encode())
+def finish(job: ShuffledJob, name: str, report: dict[str, Any]) -> dict[str, Any]:
+    """Write the report beside the work that it is about. Returns the report. Raises StorageError if writing fails."""
+    job.folder.write(name, json.dumps(report).encode(), sync=False)
     return report
-
-
-def leave(path: Path, data: bytes) -> None:
-    """Write a file to the job's folder, whole or not at all. Raises StorageError if writing fails."""
-    with storage_errors(path), whole_file(path, unique_suffix(), sync=False) as file:
-        file.write(data)

@@ -13,6 +13,7 @@ from cablestore.files.local import (
     write_whole,
 )
 from cablestore.files.location import Location, folder_of, is_uri
+from cablestore.files.many import for_each, remove
 from cablestore.files.remote import is_request_under_way
 
 __all__ = [
@@ -22,10 +23,12 @@ __all__ = [
     "ObjectFolder",
     "file_of",
     "folder_of",
+    "for_each",
     "is_request_under_way",
     "is_uri",
     "lock",
     "open_folder",
+    "remove",
     "sign_lock",
     "storage_errors",
     "sync_folder",

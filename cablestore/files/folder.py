@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cablestore.errors import MissingFileError, StorageError
-from cablestore.files.local import storage_errors, sync_folder, unique_suffix, whole_file, write_whole
+from cablestore.files.local import storage_errors, sync_folder, unique_suffix, whole_file
 
 
 class ObjectFolder(ABC):
@@ -63,6 +63,10 @@ class ObjectFolder(ABC):
         return sorted(self.sizes(glob))
 
     @abstractmethod
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing in this folder, or no such folder."""
+
+    @abstractmethod
     def sizes(self, glob: str = "*") -> dict[str, int]:
         """Return the size in bytes of each file directly in this folder, by one listing."""
 
@@ -91,6 +95,10 @@ class ObjectFolder(ABC):
         """Open a file to be read as a stream, in bounded memory. Reading from the stream raises OSError."""
 
     @abstractmethod
+    def open_parts(self, name: str) -> BinaryIO:
+        """Open a file of which some parts are read: nothing more is requested than what is read."""
+
+    @abstractmethod
     def writing(self, name: str, *, sync: bool = True) -> AbstractContextManager[BinaryIO]:
         """Write a file as a stream. It gets its name after the `with`; after an exception there is no such file.
 
@@ -98,8 +106,8 @@ class ObjectFolder(ABC):
         """
 
     @abstractmethod
-    def write(self, name: str, data: bytes) -> None:
-        """Write a small file as a whole."""
+    def write(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        """Write a small file as a whole, with `sync` as in `writing`."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
@@ -154,6 +162,16 @@ class LocalFolder(ObjectFolder):
         """Return a folder in this one."""
         return LocalFolder(self.folder / name)
 
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing in this folder, or no such folder. A file is not empty."""
+        with storage_errors(self.folder):
+            try:
+                return not any(self.folder.iterdir())
+            except FileNotFoundError:
+                return True
+            except NotADirectoryError:
+                return False
+
     def sizes(self, glob: str = "*") -> dict[str, int]:
         """Return the sizes of the files."""
         found = {}
@@ -190,6 +208,10 @@ class LocalFolder(ObjectFolder):
         with self._reading(name) as path:
             return path.open("rb")
 
+    def open_parts(self, name: str) -> BinaryIO:
+        """Open a file to be read."""
+        return self.open(name)
+
     @contextmanager
     def writing(self, name: str, *, sync: bool = True) -> Iterator[BinaryIO]:
         """Write a file under a name that no other process uses, sync it and rename it."""
@@ -200,9 +222,10 @@ class LocalFolder(ObjectFolder):
             if sync:
                 sync_folder(path.parent)
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write a small file."""
-        write_whole(self._made() / name, data)
+    def write(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        """Write a small file. Several processes may do that at once."""
+        with self.writing(name, sync=sync) as file:
+            file.write(data)
 
     def remove(self, name: str) -> None:
         """Remove a file."""

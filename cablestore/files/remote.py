@@ -80,6 +80,14 @@ class RemoteFolder(ObjectFolder):
         connection = self._connection
         return RemoteFolder(uri, None if connection is None else (connection[0], f"{connection[1]}/{name}"))
 
+    def is_empty(self) -> bool:
+        """Tell whether there is no object below this folder."""
+        system, root = self._open()
+        from pyarrow.fs import FileSelector  # noqa: PLC0415 - an extra; opening has imported it
+
+        selector = FileSelector(root, allow_not_found=True, recursive=True)
+        return not any(entry.is_file for entry in _retried(self.uri, lambda: system.get_file_info(selector)))
+
     def sizes(self, glob: str = "*") -> dict[str, int]:
         """Return the sizes of the objects."""
         entries = (entry for entry in self._entries() if entry.is_file and fnmatchcase(entry.base_name, glob))
@@ -115,6 +123,13 @@ class RemoteFolder(ObjectFolder):
         file = _retried(where, lambda: system.open_input_file(f"{root}/{name}"))
         return io.BufferedReader(_Parts(where, file), limits.STORAGE_PART_SIZE_BYTES)
 
+    def open_parts(self, name: str) -> BinaryIO:
+        """Open an object. A part is one request, and so is its size."""
+        system, root = self._open()
+        where = str(self.file(name))
+        file = _retried(where, lambda: system.open_input_file(f"{root}/{name}"))
+        return io.BufferedReader(_Parts(where, file), 1)
+
     @contextmanager
     def writing(self, name: str, *, sync: bool = True) -> Iterator[BinaryIO]:  # noqa: ARG002 - what is sent is kept
         """Write an object: to this disk, and then as a whole to its place."""
@@ -128,7 +143,7 @@ class RemoteFolder(ObjectFolder):
             content = mmap.mmap(spool.fileno(), size_bytes, access=mmap.ACCESS_READ) if size_bytes else b""
         self._send(name, content)
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, *, sync: bool = True) -> None:  # noqa: ARG002 - as above
         """Write a small object."""
         self._send(name, data)
 

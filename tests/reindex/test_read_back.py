@@ -23,6 +23,7 @@ pytest.importorskip("pyarrow")
 
 from cablestore import CableStore
 from cablestore.errors import CorruptExportError, ReindexError
+from cablestore.files import folder_of
 from cablestore.index.database import Database, Row
 from cablestore.index.leveldb import LevelDB, join_tables
 from cablestore.index.memory import MemoryDB
@@ -58,9 +59,11 @@ def derived(exports: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(load, "PART_ROWS", 300)
     (tmp_path / "work").mkdir()
     sources = read_sources(exports)
-    job = make_job(sources.inputs, tmp_path / "work", sources.dialect, CATALOG, Drops(), frozenset())
+    job = make_job(sources.inputs, folder_of(tmp_path / "work"), sources.dialect, CATALOG, Drops(), frozenset())
     _, reports, _ = run_tasks(job, Random("derived"))
-    found = DerivedRows(job.folder, job.dialect, segments=segments_of(reports), posts=Counter(Model(POSTS).counts()))
+    found = DerivedRows(
+        job.folder, tmp_path / "work", job.dialect, segments=segments_of(reports), posts=Counter(Model(POSTS).counts())
+    )
     monkeypatch.setattr(reindex, "derive_rows", lambda *_, **__: found)
     return found
 
@@ -210,7 +213,7 @@ def exchange_files(one: Path, other: Path) -> None:
 
 def test_a_segment_in_the_place_of_another_is_found(derived: DerivedRows, exports: list[Path], tmp_path: Path) -> None:
     one, other = derived.segments[1:3]
-    exchange_files(derived.folder / one.file, derived.folder / other.file)
+    exchange_files(derived.local / one.file, derived.local / other.file)
     with pytest.raises(CorruptExportError, match="is damaged"):
         run(exports, tmp_path)
 
@@ -220,11 +223,11 @@ def test_a_run_in_the_place_of_another_is_found(tmp_path: Path, damage: str) -> 
     export = export_of(POSTS, tmp_path / "export", segment_size_bytes=5_000)
     (tmp_path / "job").mkdir()
     sources = read_sources([export])
-    job = make_job(sources.inputs, tmp_path / "job", sources.dialect, CATALOG, Drops(), frozenset())
+    job = make_job(sources.inputs, folder_of(tmp_path / "job"), sources.dialect, CATALOG, Drops(), frozenset())
     real_build = tasks.build
 
     def build(job_: object, runs: tuple[str, ...]) -> object:
-        paths = sorted(job.folder / run for run in runs)
+        paths = sorted(tmp_path / "job" / run for run in runs)
         if damage == "exchanged":
             exchange_files(paths[0], paths[1])
         elif damage == "of another bucket":
@@ -262,7 +265,7 @@ def test_only_a_full_check_finds_a_wrong_derivation(derived: DerivedRows, export
     name, (count, size_bytes) = next((name, size) for name, size in old.sizes.items() if name == "author")
     left_out = len(rows[5][0]) + len(rows[5][1])
     del rows[5]
-    with RowSegmentWriter(derived.folder / old.file) as writer:
+    with RowSegmentWriter(derived.folder, old.file) as writer:
         writer.write(rows)
         fields = writer.finish({**old.sizes, name: (count - 1, size_bytes - left_out)})
     derived.segments[place] = RowSegment.of(fields)
