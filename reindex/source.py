@@ -1,0 +1,228 @@
+"""Data source of Spark: what the files of exports and archives say, as rows, before anything of it is settled.
+
+    spark.read.format("cablestore").load("s3://bucket/export")                               # posts
+    spark.read.format("cablestore").option("table", "deletions").load("s3://bucket/export")
+
+`posts` has each post that a file holds, deleted or not, as often as files hold it. `deletions` has each hash that a
+post/delete names, whoever wrote the post, and what tombstones tell of posts that are gone. `cablestore.reindex.tables`
+settles both. Posts that do not decode and local-only ones are left out, as they are by every job.
+
+A partition is a segment or an archive. A filter on time or type skips segments by their entry in the manifest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from cablestore.errors import DecodeError, ExportError, StorageError
+from cablestore.files import storage_errors
+from cablestore.index.batches import gc_paused
+from cablestore.index.tombstone import Tombstone
+from cablestore.limits import MAX_TIMESTAMP_MS
+from cablestore.protocol.body import DELETE, TYPE_NAMES
+from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.keys import parse_hex
+from cablestore.protocol.post import Post, decode_post, peek_type
+from cablestore.reindex.columns import DELETIONS, POSTS, Column, Deletion, batch_of
+from cablestore.reindex.inputs import ArchiveSource, Input, SegmentInput
+from cablestore.reindex.prepare import read_sources
+
+NAME: Final = "cablestore"
+"""Name of the format for `spark.read.format`."""
+
+TABLES: Final[Mapping[str, Mapping[str, Column]]] = {"posts": POSTS, "deletions": DELETIONS}
+
+_TYPES: Final = {name: post_type for post_type, name in TYPE_NAMES.items()}
+_BETWEEN: Final[dict[type[Filter], Callable[[int], tuple[int, int]]]] = {
+    EqualTo: lambda value: (value, value),
+    GreaterThan: lambda value: (value + 1, MAX_TIMESTAMP_MS),
+    GreaterThanOrEqual: lambda value: (value, MAX_TIMESTAMP_MS),
+    LessThan: lambda value: (0, value - 1),
+    LessThanOrEqual: lambda value: (0, value),
+}
+"""The first and the last time that a comparison with a time lets through."""
+_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format "cablestore" known to a session, and let Spark pass filters to it."""
+    spark.conf.set(_PUSHDOWN, "true")
+    spark.dataSource.register(CableSource)
+
+
+class CableSource(DataSource):
+    """Data source of exports and archives. Its options are those of `Wanted.of`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return NAME
+
+    def schema(self) -> str:
+        """Return the columns that the options choose."""
+        return ", ".join(f"{name} {column.ddl}" for name, column in Wanted.of(self.options).columns.items())
+
+    def reader(self, schema: StructType) -> CableReader:
+        """Return the reader of these columns."""
+        return CableReader(Wanted.of({**self.options, "columns": ",".join(schema.fieldNames())}))
+
+
+class Wanted(NamedTuple):
+    """What to read: sources, a table and its columns."""
+
+    exports: tuple[Path, ...]
+    archives: tuple[ArchiveSource, ...]
+    table: str
+    columns: dict[str, Column]
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Wanted:
+        """Read the options of a data source. Raises ExportError for those that cannot be.
+
+        `path` or `paths` (a JSON list) is what `load` was given. `table` is posts or deletions, `columns` names columns
+        with commas between, all by default. With `control_key`, 64 hex digits, paths are folders of archives that this
+        node signed; `cabal_key_file` is a file with the key that decrypts them.
+        """
+        table = options.get("table", "posts")
+        if table not in TABLES:
+            raise ExportError(f"there is no table {table!r}: the option `table` is {' or '.join(TABLES)}")
+        known = TABLES[table]
+        names = [name.strip() for name in options.get("columns", ",".join(known)).split(",")]
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ExportError(f"{table} has no column {unknown[0]!r}: it has {', '.join(known)}")
+        paths = json.loads(options["paths"]) if "paths" in options else [options[n] for n in ("path",) if n in options]
+        if not paths:
+            raise ExportError("there is nothing to read: name an export, as in load('s3://bucket/export')")
+        columns = {name: known[name] for name in names}
+        if "control_key" not in options:
+            return cls(tuple(map(Path, paths)), (), table, columns)
+        node, key = parse_hex(options["control_key"], "a public key"), _key_in(options.get("cabal_key_file"))
+        return cls((), tuple(ArchiveSource(Path(path), node, key) for path in paths), table, columns)
+
+
+def _key_in(name: str | None) -> bytes | None:
+    """Return the key in a file. It is no option itself, because Spark shows options."""
+    if name is None:
+        return None
+    path = Path(name)
+    with storage_errors(path):
+        text = path.read_text(encoding="ascii", errors="replace").strip()
+    try:
+        return parse_hex(text, "a cabal key")
+    except ValueError:
+        raise StorageError(f"{path} does not hold a cabal key of {2 * KEY_SIZE_BYTES} hex digits") from None
+
+
+class Bounds(NamedTuple):
+    """Bounds that filters set: first <= timestamp <= last, and types by number, None for all."""
+
+    first_ms: int = 0
+    last_ms: int = MAX_TIMESTAMP_MS
+    types: frozenset[int] | None = None
+
+    def narrowed(self, each: Filter) -> Bounds:
+        """Return the bounds with one more filter. Filters that set no bounds change nothing."""
+        match each:
+            case EqualTo(("type",), str(value)):
+                return self._of_types([value])
+            case In(("type",), values):
+                return self._of_types(values)
+            case EqualTo() | GreaterThan() | GreaterThanOrEqual() | LessThan() | LessThanOrEqual():
+                if each.attribute == ("timestamp",):
+                    return self._between(*_BETWEEN[type(each)](each.value))
+        return self
+
+    def _between(self, first_ms: int, last_ms: int) -> Bounds:
+        return self._replace(first_ms=max(self.first_ms, first_ms), last_ms=min(self.last_ms, last_ms))
+
+    def _of_types(self, names: Iterable[Any]) -> Bounds:
+        types = frozenset(_TYPES[name] for name in names if name in _TYPES)
+        return self._replace(types=types if self.types is None else self.types & types)
+
+    def may_hold(self, source: Input) -> bool:
+        """Tell whether an input may have posts within the bounds. Only exports tell without being read."""
+        if not isinstance(source, SegmentInput) or source.segment.first is None or source.segment.last is None:
+            return True
+        segment = source.segment
+        is_in_time = segment.first[0] <= self.last_ms and segment.last[0] >= self.first_ms
+        return is_in_time and (self.types is None or any(TYPE_NAMES[kind] in segment.posts for kind in self.types))
+
+
+class CableReader(DataSourceReader):
+    """Reader of one table. It travels to every task, so it holds no list of inputs."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.bounds = Bounds(types=frozenset({DELETE}) if wanted.table == "deletions" else None)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take bounds from filters. Spark still evaluates all of them: a segment has other posts too."""
+        for each in filters:
+            # The type in `deletions` is that of the target, of which no manifest tells.
+            if self.wanted.table == "posts" or each.attribute == ("timestamp",):
+                self.bounds = self.bounds.narrowed(each)
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        """Return a partition for each segment and archive that may have rows. Raises ExportError, ArchiveError."""
+        sources = read_sources(self.wanted.exports, self.wanted.archives)
+        return [InputPartition((sources.dialect, source)) for source in sources.inputs if self._has_rows(source)]
+
+    def _has_rows(self, source: Input) -> bool:
+        if self.wanted.table == "posts" and isinstance(source, SegmentInput) and source.segment.kind != "posts":
+            return False
+        return self.bounds.may_hold(source)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one input. Raises CorruptExportError, ArchiveError, StorageError."""
+        if partition.value is None:  # Spark asks for one partition where there is none
+            return
+        dialect, source = partition.value
+        if not isinstance(source, SegmentInput) and (problem := source.problem(Path("/nonexistent"))):
+            raise source.error(problem)
+        for raws, stones in source.blocks():
+            with gc_paused():
+                rows = self._rows(dialect, raws, stones)
+                if rows:
+                    yield batch_of(self.wanted.columns, rows)
+
+    def _rows(self, dialect: Dialect, raws: list[bytes], stones: list[Tombstone]) -> list[Any]:
+        types = self.bounds.types
+        posts = _decoded(dialect, raws if types is None else [raw for raw in raws if peek_type(raw) in types])
+        if self.wanted.table == "posts":
+            return posts
+        told = [Deletion.told(stone) for stone in stones if stone.is_effective]
+        return [each for post in posts for each in Deletion.signed(post)] + told
+
+
+def _decoded(dialect: Dialect, raws: list[bytes]) -> list[Post]:
+    posts = []
+    for raw in raws:
+        try:
+            post = decode_post(raw, dialect)
+        except DecodeError:
+            continue
+        if not post.is_local_only:
+            posts.append(post)
+    return posts
