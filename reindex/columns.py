@@ -47,13 +47,18 @@ class Deletion(NamedTuple):
         return cls(stone.target, stone.author, stone.deleted_by, stone.deleted_at_ms, stone.skeleton)
 
 
+def no_values(_rows: Sequence[Any]) -> pa.Array:
+    """Raise TypeError: Spark makes this column."""
+    raise TypeError("this column is computed, not read")
+
+
 class Column(NamedTuple):
     """Column of a table: its type in Spark's DDL and in Arrow, what it holds, and its values of some rows."""
 
     ddl: str
     arrow: pa.DataType
     meaning: str
-    values: Callable[[Sequence[Any]], pa.Array]
+    values: Callable[[Sequence[Any]], pa.Array] = no_values
 
 
 def batch_of(columns: Mapping[str, Column], rows: Sequence[Any]) -> pa.RecordBatch:
@@ -64,6 +69,11 @@ def batch_of(columns: Mapping[str, Column], rows: Sequence[Any]) -> pa.RecordBat
 def schema_of(columns: Mapping[str, Column]) -> pa.Schema:
     """Return the Arrow schema of some columns."""
     return pa.schema([pa.field(name, of.arrow, nullable="NOT NULL" not in of.ddl) for name, of in columns.items()])
+
+
+def ddl_of(columns: Mapping[str, Column]) -> str:
+    """Return the schema of some columns as Spark reads it."""
+    return ", ".join(f"{name} {column.ddl}" for name, column in columns.items())
 
 
 # --- arrays --------------------------------------------------------------------------------------
@@ -178,24 +188,98 @@ DELETIONS: Final[Mapping[str, Column]] = {
     "type": Column(
         *_TEXT,
         "type of the deleted post, from a tombstone",
-        lambda rows: _types([bones and bones.type for bones in _skeletons(rows)]),
+        lambda rows: _types([None if bones is None else bones.type for bones in _skeletons(rows)]),
     ),
     "channel": Column(
         *_TEXT,
         "channel of the deleted post, from a tombstone",
-        lambda rows: _texts([bones and bones.channel for bones in _skeletons(rows)]),
+        lambda rows: _texts([None if bones is None else bones.channel for bones in _skeletons(rows)]),
     ),
     "target_timestamp": Column(
         "BIGINT",
         pa.int64(),
         "time of the deleted post, from a tombstone, milliseconds since 1970",
-        lambda rows: pa.array([bones and bones.timestamp_ms for bones in _skeletons(rows)], pa.int64()),
+        lambda rows: pa.array(
+            [None if bones is None else bones.timestamp_ms for bones in _skeletons(rows)], pa.int64()
+        ),
     ),
     "skeleton": Column(
         "BINARY",
         pa.binary(),
         "all that the tombstone tells: msgpack [type, timestamp, channel, links]",
-        lambda rows: pa.array([bones and pack(bones.fields()) for bones in _skeletons(rows)], pa.binary()),
+        lambda rows: pa.array(
+            [None if bones is None else pack(bones.fields()) for bones in _skeletons(rows)], pa.binary()
+        ),
     ),
 }
 """Columns of `deletions`, from lists of `Deletion`."""
+
+
+# --- settled tables, which Spark computes ----------------------------------------------------------
+
+_NAME: Final = Column("STRING", pa.string(), "present name of the author; its public key if it chose none")
+_CHANNEL: Final = Column("STRING", pa.string(), "name of the channel")
+_COUNT: Final = ("BIGINT", pa.int64())
+
+
+def _of_posts(*names: str) -> dict[str, Column]:
+    return {name: POSTS[name]._replace(ddl=POSTS[name].ddl.removesuffix(" NOT NULL")) for name in names}
+
+
+SETTLED: Final[Mapping[str, Mapping[str, Column]]] = {
+    "posts": _of_posts(*(name for name in POSTS if name != "raw")),
+    "messages": {
+        **_of_posts("hash"),
+        "channel": _CHANNEL,
+        **_of_posts("author"),
+        "name": _NAME,
+        **_of_posts("timestamp", "time", "text", "links"),
+    },
+    "topics": {
+        **_of_posts("hash"),
+        "channel": _CHANNEL,
+        **_of_posts("author"),
+        "name": _NAME,
+        **_of_posts("timestamp", "time", "topic"),
+        "is_current": Column("BOOLEAN", pa.bool_(), "whether it is the channel's topic now"),
+    },
+    "members": {
+        "channel": _CHANNEL,
+        "author": Column("STRING", pa.string(), "public key of the member"),
+        "name": _NAME,
+        "type": Column("STRING", pa.string(), "type of its latest join, text or topic in the channel"),
+        "timestamp": Column(*_COUNT, "time of that post, milliseconds since 1970"),
+        "time": Column(*_TIME, "the same in UTC; null after the year 9999"),
+        "hash": Column("STRING", pa.string(), "hash of that post"),
+    },
+    "users": {
+        "author": Column("STRING", pa.string(), "public key of the user"),
+        "name": _NAME,
+        "posts": Column(*_COUNT, "number of its posts of all types"),
+        "first_post": Column(*_TIME, "time of the first of them, in UTC"),
+        "last_post": Column(*_TIME, "time of the last of them, in UTC"),
+    },
+    "channels": {
+        "channel": _CHANNEL,
+        "topic": Column("STRING", pa.string(), "its topic now; empty if it has none"),
+        "members": Column(*_COUNT, "number of its members"),
+        **{f"{kind}s": Column(*_COUNT, f"number of post/{kind} in it") for kind in ("text", "topic", "join", "leave")},
+        "first_post": Column(*_TIME, "time of the first of these posts, in UTC"),
+        "last_post": Column(*_TIME, "time of the last of them, in UTC"),
+    },
+    "deletions": {
+        "target": Column("STRING", pa.string(), "hash of the deleted post"),
+        "author": Column("STRING", pa.string(), "public key of its author, who deleted it"),
+        "name": _NAME,
+        "hash": Column("STRING", pa.string(), "hash of the post/delete, the first one by (timestamp, hash)"),
+        "timestamp": Column(*_COUNT, "time of that post/delete, milliseconds since 1970"),
+        "time": Column(*_TIME, "the same in UTC; null after the year 9999"),
+        "type": Column("STRING", pa.string(), "type of the deleted post"),
+        "channel": Column("STRING", pa.string(), "channel of the deleted post; null for types without a channel"),
+        "target_timestamp": Column(*_COUNT, "time of the deleted post, milliseconds since 1970"),
+    },
+}
+"""Columns of each settled table. All may be null as far as their types tell: Spark computes them."""
+
+BY_MONTH: Final = ("posts", "messages", "deletions")
+"""Tables that grow with the history. Their files lie by the month of `time`."""

@@ -13,7 +13,8 @@ A partition is a segment or an archive. A filter on time or type skips segments 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -36,14 +37,13 @@ from pyspark.sql.types import StructType
 from cablestore.errors import DecodeError, ExportError, StorageError
 from cablestore.files import storage_errors
 from cablestore.index.batches import gc_paused
-from cablestore.index.tombstone import Tombstone
 from cablestore.limits import MAX_TIMESTAMP_MS
 from cablestore.protocol.body import DELETE, TYPE_NAMES
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import parse_hex
 from cablestore.protocol.post import Post, decode_post, peek_type
-from cablestore.reindex.columns import DELETIONS, POSTS, Column, Deletion, batch_of
+from cablestore.reindex.columns import DELETIONS, POSTS, Column, Deletion, batch_of, ddl_of
 from cablestore.reindex.inputs import ArchiveSource, Input, SegmentInput
 from cablestore.reindex.prepare import read_sources
 
@@ -53,6 +53,8 @@ NAME: Final = "cablestore"
 TABLES: Final[Mapping[str, Mapping[str, Column]]] = {"posts": POSTS, "deletions": DELETIONS}
 
 _TYPES: Final = {name: post_type for post_type, name in TYPE_NAMES.items()}
+_NOWHERE: Final = Path("/nonexistent")
+"""Where a task would note that an archive was verified: this one has no folder of its own."""
 _BETWEEN: Final[dict[type[Filter], Callable[[int], tuple[int, int]]]] = {
     EqualTo: lambda value: (value, value),
     GreaterThan: lambda value: (value + 1, MAX_TIMESTAMP_MS),
@@ -80,7 +82,7 @@ class CableSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns that the options choose."""
-        return ", ".join(f"{name} {column.ddl}" for name, column in Wanted.of(self.options).columns.items())
+        return ddl_of(Wanted.of(self.options).columns)
 
     def reader(self, schema: StructType) -> CableReader:
         """Return the reader of these columns."""
@@ -148,9 +150,10 @@ class Bounds(NamedTuple):
                 return self._of_types([value])
             case In(("type",), values):
                 return self._of_types(values)
-            case EqualTo() | GreaterThan() | GreaterThanOrEqual() | LessThan() | LessThanOrEqual():
-                if each.attribute == ("timestamp",):
-                    return self._between(*_BETWEEN[type(each)](each.value))
+            case EqualTo(at) | GreaterThan(at) | GreaterThanOrEqual(at) | LessThan(at) | LessThanOrEqual(at) if (
+                at == ("timestamp",) and each.value is not None
+            ):
+                return self._between(*_BETWEEN[type(each)](each.value))
         return self
 
     def _between(self, first_ms: int, last_ms: int) -> Bounds:
@@ -162,11 +165,13 @@ class Bounds(NamedTuple):
 
     def may_hold(self, source: Input) -> bool:
         """Tell whether an input may have posts within the bounds. Only exports tell without being read."""
-        if not isinstance(source, SegmentInput) or source.segment.first is None or source.segment.last is None:
+        if not isinstance(source, SegmentInput):
             return True
-        segment = source.segment
-        is_in_time = segment.first[0] <= self.last_ms and segment.last[0] >= self.first_ms
-        return is_in_time and (self.types is None or any(TYPE_NAMES[kind] in segment.posts for kind in self.types))
+        first, last, posts = source.segment.first, source.segment.last, source.segment.posts
+        if first is None or last is None:
+            return True  # tombstones
+        is_in_time = first[0] <= self.last_ms and last[0] >= self.first_ms
+        return is_in_time and (self.types is None or any(TYPE_NAMES[kind] in posts for kind in self.types))
 
 
 class CableReader(DataSourceReader):
@@ -179,9 +184,9 @@ class CableReader(DataSourceReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take bounds from filters. Spark still evaluates all of them: a segment has other posts too."""
         for each in filters:
+            bounds = self.bounds.narrowed(each)
             # The type in `deletions` is that of the target, of which no manifest tells.
-            if self.wanted.table == "posts" or each.attribute == ("timestamp",):
-                self.bounds = self.bounds.narrowed(each)
+            self.bounds = bounds if self.wanted.table == "posts" else bounds._replace(types=self.bounds.types)
         return filters
 
     def partitions(self) -> list[InputPartition]:
@@ -199,21 +204,33 @@ class CableReader(DataSourceReader):
         if partition.value is None:  # Spark asks for one partition where there is none
             return
         dialect, source = partition.value
-        if not isinstance(source, SegmentInput) and (problem := source.problem(Path("/nonexistent"))):
-            raise source.error(problem)
-        for raws, stones in source.blocks():
-            with gc_paused():
-                rows = self._rows(dialect, raws, stones)
-                if rows:
-                    yield batch_of(self.wanted.columns, rows)
+        yield from rows_of(dialect, source, self.wanted.table, self.wanted.columns, self.bounds.types)
 
-    def _rows(self, dialect: Dialect, raws: list[bytes], stones: list[Tombstone]) -> list[Any]:
-        types = self.bounds.types
-        posts = _decoded(dialect, raws if types is None else [raw for raw in raws if peek_type(raw) in types])
-        if self.wanted.table == "posts":
-            return posts
-        told = [Deletion.told(stone) for stone in stones if stone.is_effective]
-        return [each for post in posts for each in Deletion.signed(post)] + told
+
+def rows_of(
+    dialect: Dialect,
+    source: Input,
+    table: str,
+    columns: Mapping[str, Column],
+    types: frozenset[int] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one input: its posts, those of some types alone, or its deletions.
+
+    Raises CorruptExportError, ArchiveError, StorageError. Archives are verified, signatures included.
+    """
+    if not isinstance(source, SegmentInput) and (problem := source.problem(_NOWHERE)):
+        raise source.error(problem)
+    if table == "deletions":
+        types = frozenset({DELETE})
+    for raws, stones in source.blocks():
+        with gc_paused():
+            posts = _decoded(dialect, raws if types is None else [raw for raw in raws if peek_type(raw) in types])
+            rows: Sequence[Any] = posts
+            if table == "deletions":
+                told = [Deletion.told(stone) for stone in stones if stone.is_effective]
+                rows = [*chain.from_iterable(map(Deletion.signed, posts)), *told]
+            if rows:
+                yield batch_of(columns, rows)
 
 
 def _decoded(dialect: Dialect, raws: list[bytes]) -> list[Post]:

@@ -32,7 +32,7 @@ from cablestore.reindex.row_segments import RowSegment
 from cablestore.reindex.spark import session, stage_progress
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 _JOB: Final = "job.json"
 _MADE: Final = frozenset({".seg", ".archives", ".json", ".tmp", ".done"})
@@ -249,17 +249,22 @@ class Stages:
 
     def _stage(self, name: str, table: DataFrame) -> list[dict[str, Any]]:
         """Run a stage and return its reports. Raises the first error among them."""
-        started = time.perf_counter()
-        self.spark.sparkContext.setJobDescription(name)
-        with self._watching(name):
-            rows = table.collect()  # a line of JSON for each task
+        rows = self.collect(name, table)  # a line of JSON for each task
         reports: list[dict[str, Any]] = [json.loads(row.report) for row in rows]
-        self.ran.seconds[name] = round(time.perf_counter() - started, 2)
         self.ran.task_seconds[name] = [report["seconds"] for report in reports]
         for report in reports:
             if "error" in report:
                 raise tasks.error_of(report)
         return reports
+
+    def collect(self, name: str, table: DataFrame) -> list[Row]:
+        """Run a stage, with progress under its name, and return its rows, which must be few."""
+        started = time.perf_counter()
+        self.spark.sparkContext.setJobDescription(name)
+        with self._watching(name):
+            rows = table.collect()
+        self.ran.seconds[name] = round(time.perf_counter() - started, 2)
+        return rows
 
     @contextmanager
     def _watching(self, name: str) -> Iterator[None]:
