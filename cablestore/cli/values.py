@@ -258,3 +258,11 @@ def spark_master(text: str) -> str:
             "k8s://https://HOST:PORT"
         )
     return text
+
+
+@text_value("remote", str)
+def spark_remote(text: str) -> str:
+    """Return the URL of a Spark Connect server unchanged, if Spark knows its form."""
+    if not re.fullmatch(r"sc://[^/\s]+(/[^\s]*)?", text):
+        raise ValueError(f'"{safe(text[:100])}" is not a Spark Connect server: write sc://HOST:PORT')
+    return text

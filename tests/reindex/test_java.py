@@ -130,7 +130,7 @@ def test_only_the_missing_module_is_dropped_from_the_arguments(tmp_path: Path, m
         "-Xmx1g", "--add-modules=jdk.incubator.vector", "-Da=b c*", "--add-modules", "jdk.incubator.vector",
         "--add-modules", "jdk.net", "--add-modules=java.sql", "", "Main", "it's $HOME",
     ]  # fmt: skip
-    kept = ["-Xmx1g", "-Da=b c*", "--add-modules", "jdk.net", "--add-modules=java.sql", "", "Main", "it's $HOME"]
+    kept = ["-Xmx1g", "-Da=b c*", "--add-modules=jdk.net", "--add-modules=java.sql", "", "Main", "it's $HOME"]
     said = subprocess.run([java.home / "bin" / "java", *given], capture_output=True, text=True, check=True).stdout
     assert said.split("\n")[:-1] == kept
 
@@ -143,7 +143,8 @@ BEGIN = (
 import os, signal, subprocess, sys, threading, time
 from pathlib import Path
 from cablestore.errors import ReindexError
-from cablestore.reindex.spark import session, stage_progress
+from cablestore.reindex.queries import run_query
+from cablestore.reindex.spark import session
 
 scratch, log = Path("scratch"), Path("spark.log")
 
@@ -155,6 +156,8 @@ def count(batches):
     import pyarrow
     import cablestore.views
     print("a word from a worker", file=sys.stderr)
+    while not Path("seen").exists():
+        time.sleep(0.02)
     for batch in batches:
         yield pyarrow.record_batch({"rows": [batch.num_rows], "views": [len(cablestore.views.CATALOG.views)]})
 """
@@ -163,23 +166,41 @@ def count(batches):
 QUIET = (
     BEGIN
     + """
+import json, urllib.request
 before = dict(os.environ), list(sys.path), signal.getsignal(signal.SIGINT)
-seen = set()
-with session(scratch, cores=2, log=log) as spark:
+seen = []
+def progress(done, total):
+    seen.append((done, total))
+    Path("seen").touch()
+def shown(spark):
+    url = f"{spark.sparkContext.uiWebUrl}/api/v1/applications/{spark.sparkContext.applicationId}/jobs"
+    return [job.get("description") for job in json.load(urllib.request.urlopen(url))]
+with session(scratch, cores=2, log=log, options={"spark.ui.enabled": "true"}) as spark:
     assert dict(os.environ) == before[0]
-    spark.sparkContext.setJobDescription("counting")
-    done = threading.Event()
-    def watch():
-        while not done.wait(0.02):
-            seen.update(stage_progress(spark))
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    rows = spark.range(0, 100, 1, 2).mapInArrow(count, "rows long, views long").collect()
-    done.set()
-    watcher.join()
+    table = spark.range(0, 100, 1, 2).mapInArrow(count, "rows long, views long")
+    rows = run_query(spark, "counting", table.collect, progress)
+    assert shown(spark) == ["cablestore: counting"]
+    assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
     with session(Path("other"), log=Path("other.log"), options={"spark.sql.shuffle.partitions": "7"}) as same:
         assert same.conf.get("spark.sql.shuffle.partitions") == "7"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == partitions
+    assert not Path("other").exists() and not Path("other.log").exists()
     assert spark.range(3).count() == 3
+    def wait(batches):
+        Path("working").touch()
+        time.sleep(LIMIT_S)
+        yield from batches
+    def interrupt():
+        while not Path("working").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+    try:
+        with session(Path("other"), log=Path("other.log")) as same:
+            threading.Thread(target=interrupt).start()
+            run_query(same, "waiting", same.range(0, 2, 1, 2).mapInArrow(wait, "id long").collect)
+    except KeyboardInterrupt:
+        assert spark.range(0, 4, 1, 2).mapInArrow(lambda batches: batches, "id long").count() == 4  # both cores are free
     spark.sql("SELECT 1 AS one").createOrReplaceTempView("ones")
     try:
         spark.sql("SELECT one / 0 FROM ones").collect()
@@ -187,10 +208,9 @@ with session(scratch, cores=2, log=log) as spark:
         assert "DIVIDE_BY_ZERO" in str(error)
     assert marked() > 2
 assert (dict(os.environ), sys.path, signal.getsignal(signal.SIGINT)) == before
-assert stage_progress(spark) == []
 assert sorted(row.rows for row in rows) == [2, 2, 16, 16, 16, 16, 16, 16]
 assert rows[0].views > 5
-assert {(stage.name, stage.tasks_total) for stage in seen} == {("counting", 2)}, seen
+assert {total for _, total in seen} == {2}, seen
 print("ran")
 """
 )
@@ -214,7 +234,7 @@ try:
                 time.sleep(0.05)
             os.kill(os.getpid(), signal.SIGINT)
         threading.Thread(target=interrupt).start()
-        spark.range(0, 1, 1, 1).mapInArrow(wait, "id long").collect()
+        run_query(spark, "waiting", spark.range(0, 1, 1, 1).mapInArrow(wait, "id long").collect)
 except KeyboardInterrupt:
     print("interrupted")
 deadline = time.monotonic() + LIMIT_S
@@ -233,8 +253,28 @@ except ReindexError as error:
 """
 )
 
+STOPPED = (
+    BEGIN
+    + """
+from pyspark.sql import SparkSession
+theirs = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+theirs.stop()
+with session(scratch, log=log) as spark:
+    assert spark.range(3).count() == 3
+    one_java = marked()
+assert not log.exists()
+theirs = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+assert theirs.range(3).count() == 3
+assert marked() <= one_java
+with session(scratch, log=log) as spark:
+    assert spark.range(3).count() == 3
+assert theirs.range(3).count() == 3
+print("ran")
+"""
+)
 
-def run_child(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
+
+def run_child(folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a script where the only Java and python3 are those of the packages, as after `pip install`."""
     for tool in TOOLS:
         found = shutil.which(tool)
@@ -242,7 +282,7 @@ def run_child(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
         (folder / "bin").mkdir(exist_ok=True)
         (folder / "bin" / tool).symlink_to(found)
     (folder / "child.py").write_text(script)
-    environ = {"PATH": str(folder / "bin"), "HOME": str(folder), "CABLESTORE_TEST_MARK": str(folder)}
+    environ = {"PATH": str(folder / "bin"), "HOME": str(folder), "CABLESTORE_TEST_MARK": str(folder), **environment}
     environ |= {name: os.environ[name] for name in ("COVERAGE_PROCESS_START", "PYTHONPATH") if name in os.environ}
     command = [sys.executable, "child.py"]
     done = subprocess.run(
@@ -267,7 +307,7 @@ def test_spark_runs_from_pip_alone_and_says_nothing(tmp_path: Path) -> None:
     assert "INFO SparkContext: Successfully stopped" in said
     assert "DIVIDE_BY_ZERO" in said
     assert left_behind(tmp_path) == []
-    assert {path.name for path in tmp_path.iterdir()} == {"bin", "child.py", "scratch", "spark.log"}
+    assert {path.name for path in tmp_path.iterdir()} == {"bin", "child.py", "scratch", "seen", "spark.log", "working"}
     assert list((tmp_path / "scratch" / "tmp").iterdir()) == []
 
 
@@ -277,6 +317,11 @@ def test_ctrl_c_ends_all_and_the_next_session_has_settings_of_its_own(tmp_path: 
     assert done.stdout.endswith("spark.log\n")
     assert done.stderr == ""
     assert left_behind(tmp_path) == []
+
+
+def test_java_that_the_program_started_before_is_used_and_left(tmp_path: Path) -> None:
+    """Also if no session is open: PySpark keeps Java, and takes no other."""
+    assert run_child(tmp_path, STOPPED, JAVA_HOME=str(find_java(tmp_path / "java").home)).stdout == "ran\n"
 
 
 def test_ctrl_c_is_not_hidden_by_a_call_to_java_that_fails_after_it(tmp_path: Path) -> None:
@@ -294,7 +339,7 @@ def test_a_java_process_that_does_not_start_is_explained(tmp_path: Path) -> None
     log = tmp_path / "spark.log"
     log.write_text("from an earlier run\n")
     with (
-        pytest.raises(ReindexError, match="ended with status 1") as error,
+        pytest.raises(ReindexError, match=r"does not start: .*Java gateway process exited") as error,
         session(tmp_path / "scratch", cores=1, log=log, driver_memory="900000g"),
     ):
         pytest.fail("Java got 900 TB")

@@ -37,10 +37,10 @@ main(sys.argv[1:])
 
 
 @contextmanager
-def spark_session(folder: Path) -> Iterator[None]:
+def spark_session(folder: Path) -> Iterator[Any]:
     """Run Spark in this process; jobs in the body find it running and use it."""
-    with session(folder / "scratch", cores=2, log=folder / "spark.log", driver_memory="600m"):
-        yield
+    with session(folder / "scratch", cores=2, log=folder / "spark.log", driver_memory="600m") as spark:
+        yield spark
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -57,11 +57,20 @@ def standalone_cluster(scratch: Path, *, workers: int = 2, cores: int = 1, memor
 
 @contextmanager
 def _daemon(log: Path, environment: Mapping[str, str], name: str, *arguments: str) -> Iterator[None]:
-    """Run one of Spark's daemons in a process group of its own, which is killed when we are done or dead.
+    """Run one of Spark's daemons on a free port."""
+    command = [f"{environment['SPARK_HOME']}/bin/spark-class", name, "--host", "127.0.0.1", "--port", "0"]
+    with until_killed(log, environment, [*command, "--webui-port", "0", *arguments]):
+        yield
+
+
+@contextmanager
+def until_killed(
+    log: Path, environment: Mapping[str, str], command: Sequence[str], folder: Path | None = None
+) -> Iterator[None]:
+    """Run a command in a process group of its own, which is killed when we are done or dead.
 
     The shell around it waits for its standard input to close, which happens whatever ends this process.
     """
-    command = [f"{environment['SPARK_HOME']}/bin/spark-class", name, "--host", "127.0.0.1", "--port", "0"]
     with log.open("wb") as said:
         process = subprocess.Popen(
             [
@@ -70,11 +79,9 @@ def _daemon(log: Path, environment: Mapping[str, str], name: str, *arguments: st
                 '"$@" </dev/null & cat >/dev/null; kill -9 $!; wait; kill -9 0',
                 "sh",
                 *command,
-                "--webui-port",
-                "0",
-                *arguments,
             ],
             env=environment,
+            cwd=folder,
             stdin=subprocess.PIPE,
             stdout=said,
             stderr=said,

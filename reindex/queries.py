@@ -1,0 +1,163 @@
+"""Queries of Spark: run with a name, with progress and until Ctrl-C, and errors of Spark in a line.
+
+All of it is in the classic client and in that of Spark Connect, where PySpark has it in both.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from cablestore.errors import ReindexError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.shell.progress import ProgressHandler
+
+CANCEL_TIMEOUT_S: Final = 5
+"""Time that Spark has to cancel a query. It takes a moment, unless a server does not answer."""
+
+_POLL_S: Final = 0.5
+
+T = TypeVar("T")
+
+
+def run_query(
+    spark: SparkSession, name: str, query: Callable[[], T], progress: Callable[[int, int], None] = lambda *_: None
+) -> T:
+    """Return what `query` returns. Ctrl-C cancels its jobs.
+
+    Spark's UI shows its jobs as "cablestore: NAME", or that of a Connect server by their tag. `progress` is called with the numbers of finished tasks and of all
+    tasks of each running stage.
+
+    The query runs in a thread of its own. So Ctrl-C does not cut off an answer of Spark, after which the connection
+    would be of no use, and tags and names of the caller's thread stay as they are.
+    """
+    tag = f"cablestore-{name.replace(' ', '-')}-{uuid.uuid4().hex}"
+
+    def tagged() -> T:
+        spark.addTag(tag)
+        if not is_connect(spark):  # a Connect server names jobs after their plans
+            spark.sparkContext.setJobGroup(tag, f"cablestore: {name}")
+        return query()
+
+    with _watching(spark, tag, progress):
+        answer = in_thread(tagged)
+        try:
+            return answer.result()
+        except BaseException:
+            if not answer.done():
+                cancelled = in_thread(lambda: spark.interruptTag(tag))
+                with suppress(Exception):
+                    cancelled.result(CANCEL_TIMEOUT_S)
+                    answer.exception(CANCEL_TIMEOUT_S)
+            raise
+
+
+def in_thread(work: Callable[[], T]) -> Future[T]:
+    """Run `work` in a thread that no end of the program waits for."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+            answer.set_exception(error)
+
+    Thread(target=run, name="cablestore-spark", daemon=True).start()
+    return answer
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Tell whether this is a session of Spark Connect."""
+    return not hasattr(spark, "sparkContext")
+
+
+@contextmanager
+def _watching(spark: SparkSession, tag: str, progress: Callable[[int, int], None]) -> Iterator[None]:
+    """Report progress during the body: as a Connect server tells it, or as the classic client tells when asked."""
+    if is_connect(spark):
+
+        def tell(
+            stages: Iterable[Any] | None,
+            inflight_tasks: int,  # noqa: ARG001 - the arguments are PySpark's
+            operation_id: str | None,  # noqa: ARG001 - as above
+            done: bool,  # noqa: ARG001 - as above
+        ) -> None:
+            for stage in stages or ():
+                if not stage.done:
+                    progress(stage.num_completed_tasks, stage.num_tasks)
+
+        handler = cast("ProgressHandler", tell)  # PySpark calls a class what any function with its arguments can be
+        spark.registerProgressHandler(handler)
+        try:
+            yield
+        finally:
+            spark.removeProgressHandler(handler)
+        return
+    done = Event()
+    watcher = in_thread(lambda: _watch(spark, tag, progress, done))
+    try:
+        yield
+    finally:
+        done.set()
+        wait([watcher], CANCEL_TIMEOUT_S)
+
+
+def _watch(spark: SparkSession, group: str, progress: Callable[[int, int], None], done: Event) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    while not done.wait(_POLL_S):
+        # Between two of these calls Spark may forget a job or end. Progress is not worth an error.
+        with suppress(Exception):
+            active = tracker.getActiveStageIds()
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+            for number in sorted({number for job in jobs if job for number in job.stageIds if number in active}):
+                stage = tracker.getStageInfo(number)
+                if stage:
+                    progress(stage.numCompletedTasks, stage.numTasks)
+
+
+# --- errors -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def explained(where: str) -> Iterator[None]:
+    """Turn errors of Spark into a ReindexError of a line, which ends with `where` to read on."""
+    try:
+        yield
+    except spark_errors() as error:
+        if _is_of_ctrl_c(error):
+            raise KeyboardInterrupt from None
+        raise ReindexError(f"{reason(error)}. {where}") from None
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """Return the types of errors that calls of PySpark raise: its own, and those of the connection to Java."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - needs the extra cablestore[reindex]
+
+    with suppress(ModuleNotFoundError):  # the package pyspark-client has no Java
+        return PySparkException, import_module("py4j.protocol").Py4JError  # a module without types
+    return (PySparkException,)
+
+
+def reason(error: Exception) -> str:
+    """Return the useful part: the error at the end of a Python worker's traceback, else the first line."""
+    text = re.split("\n\tat |\n\nJVM stacktrace:", str(error))[0]
+    noise = ("An error occurred while calling", " SQLSTATE:")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(noise)] or [repr(error)]
+    if "Traceback (most recent call last)" not in text:
+        return lines[0].removeprefix(": ")
+    after_code = 1 + max((number for number, line in enumerate(lines) if line[0].isspace()), default=-1)
+    return "\n".join(lines[after_code:])
+
+
+def _is_of_ctrl_c(error: BaseException) -> bool:
+    """Tell whether Ctrl-C caused an error: it cuts the connection, and failing calls of PySpark hide the interrupt."""
+    context = error.__context__
+    return context is not None and (isinstance(context, KeyboardInterrupt) or _is_of_ctrl_c(context))

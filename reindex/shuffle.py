@@ -1,0 +1,31 @@
+"""Shuffle of rows to the partitions that they name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TRIES: Final = 64
+"""Numbers per partition among which one is looked for that Spark hashes to it. It is missing in one of 10^28 cases."""
+
+
+def to_partitions(table: DataFrame, count: int) -> DataFrame:
+    """Move each row to the partition, of `count`, that its integer column "partition" names.
+
+    `repartitionById` does so. It is experimental in Spark; without it the rows move by a number whose hash Spark moves
+    there.
+    """
+    if hasattr(table, "repartitionById"):
+        return table.repartitionById(count, "partition")
+    return by_hashed_number(table, count)
+
+
+def by_hashed_number(table: DataFrame, count: int) -> DataFrame:
+    """Do what `to_partitions` does by `repartition` on a column of numbers, one for each partition."""
+    numbers = table.sparkSession.range(_TRIES * count).selectExpr("id", f"pmod(hash(id), {count}) AS partition")
+    found = numbers.groupBy("partition").min("id").collect()
+    chosen = ", ".join(f"{number}L" for _, number in sorted(map(tuple, found)))
+    named = table.selectExpr("*", f"array({chosen})[partition] AS number")
+    return named.repartition(count, "number").drop("number")
