@@ -72,6 +72,14 @@ class StorageError(CableStoreError):
     exit_status = 3
 
 
+class MissingFileError(StorageError, FileNotFoundError):
+    """A file that is read is not in its folder or object store."""
+
+
+class LocationError(CableStoreError):
+    """A URI names no storage: it is malformed, has an unknown scheme, or has credentials in it."""
+
+
 class CorruptStoreError(StorageError):
     """Stored data is damaged."""
 

@@ -37,7 +37,10 @@ OPTIONAL: Final = {
 
 @contextmanager
 def naming_extras(
-    needing: str = "this needs", error_type: type[CableStoreError] = MissingExtraError, *more_extras: str
+    needing: str = "this needs",
+    error_type: type[CableStoreError] = MissingExtraError,
+    *more_extras: str,
+    extra: str | None = None,
 ) -> Iterator[None]:
     """Name the extra to install where an import in the body fails because it is not installed.
 
@@ -45,6 +48,7 @@ def naming_extras(
         needing: Begin of the message, such as "archives need".
         error_type: The error to raise.
         more_extras: Further extras that the work needs.
+        extra: The extra to name where a smaller one than that of `OPTIONAL` brings the module too.
     """
     try:
         yield
@@ -54,7 +58,7 @@ def naming_extras(
         found = OPTIONAL.get(str(error.name).partition(".")[0])
         if found is None:
             raise
-        extras = ",".join(sorted({found.extra, *more_extras}))
+        extras = ",".join(sorted({extra or found.extra, *more_extras}))
         text = f"{needing} {found.distribution}: pip install 'cablestore[{extras}]'"
         if found.distribution == "libtorrent" and sys.version_info >= (3, 14):
             text = f"{needing} libtorrent, which has no wheel for Python 3.14 yet: use Python 3.11 to 3.13"

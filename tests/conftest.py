@@ -13,6 +13,7 @@ import seeds
 from exporting import copied, export, some_posts, stones_in
 from hypothesis import HealthCheck, settings
 from people import ANN, BOB, CYD, START_MS, raws
+from s3 import S3Server, s3_server
 from serving import Served
 
 from cablestore import LEGACY, CableStore
@@ -46,6 +47,20 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object], request: pytest.
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Seed all randomness of a test by its name; return a generator for its own use."""
     return seeds.begin(request.node.nodeid.rpartition("/")[2])
+
+
+@pytest.fixture(scope="session")
+def s3_process() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """An S3 server, which the environment of the test leads to. Tests share its bucket, each with its own folders."""
+    for name, value in s3_process.environment.items():
+        monkeypatch.setenv(name, value)
+    return s3_process
 
 
 THOROUGH = frozenset((Path(__file__).parent / "thorough.txt").read_text().split("\n")[1:-1])

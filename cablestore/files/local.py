@@ -1,4 +1,4 @@
-"""Files: write a whole one, sync it to the disk, lock a folder, and turn errors of the system into StorageError."""
+"""Files on this disk: write a whole one, sync it, lock a folder, turn errors of the system into StorageError."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ def storage_errors(what: Path | str) -> Iterator[None]:
     """Turn an OSError in a `with` into a StorageError that names the file, or says what failed."""
     try:
         yield
+    except StorageError:  # a missing file of an object store is an OSError too, and says already what to do
+        raise
     except OSError as error:
         raise StorageError(
             f"{what}: {error.strerror or error}. Check that it is there, free space and permissions"

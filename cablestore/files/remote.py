@@ -1,0 +1,290 @@
+"""A folder in an object store, by pyarrow's file systems: S3, Google Cloud Storage, Azure, Hadoop.
+
+A stream of pyarrow completes its object when it is closed or forgotten, even after an exception in the middle. So a file
+is first written to a nameless file of this disk, and sent when it is whole: what is interrupted or fails before leaves
+no object. For the same reason a failed upload can be repeated. A stream completes nothing after a part that failed.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
+from typing import Any, BinaryIO, Final, TypeVar
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+
+from cablestore import limits
+from cablestore.errors import LocationError, MissingFileError, StorageError
+from cablestore.extras import naming_extras
+from cablestore.files.folder import ObjectFolder
+from cablestore.files.local import storage_errors, unique_suffix
+
+T = TypeVar("T")
+
+_FINAL: Final = re.compile(
+    r"ACCESS_DENIED|NO_SUCH_BUCKET|INVALID_ACCESS_KEY|INVALID_BUCKET|SIGNATURE_DOES_NOT|INVALID_CLIENT_TOKEN|EXPIRED_TOKEN"
+    r"|HTTP status 40[013]|PERMANENT_REDIRECT|libhdfs"
+)
+"""Errors that another attempt does not change."""
+_NOISE: Final = re.compile(r" ?\(Request ID: [^)]*\)|\.? Detail: .*", re.DOTALL)
+_RENAMING: Final = frozenset({"hdfs", "viewfs"})
+"""Schemes of file systems where a file has its name when it is begun, but where renaming is one step."""
+
+
+class RemoteFolder(ObjectFolder):
+    """A folder in an object store. Its connection is opened when it is first used, once in a process."""
+
+    __slots__ = ("_connection", "_uri")
+
+    def __init__(self, uri: str, connection: tuple[Any, str] | None = None) -> None:
+        """Name a folder by a URI without credentials; `connection` is pyarrow's file system and the path in it."""
+        self._uri = uri
+        self._connection = connection
+
+    def __reduce__(self) -> tuple[type[RemoteFolder], tuple[str]]:
+        return RemoteFolder, (self._uri,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteFolder) and other._uri == self._uri
+
+    def __hash__(self) -> int:
+        return hash(self._uri)
+
+    def __repr__(self) -> str:
+        return f"RemoteFolder({self._uri!r})"
+
+    @property
+    def uri(self) -> str:
+        """Its URI, without options."""
+        return urlunsplit(urlsplit(self._uri)._replace(query=""))
+
+    def opened(self) -> RemoteFolder:
+        """Return this folder with an open connection. Raises LocationError if there can be none."""
+        self._open()
+        return self
+
+    def child(self, name: str) -> RemoteFolder:
+        """Return a folder in this one, which shares its connection."""
+        parts = urlsplit(self._uri)
+        uri = urlunsplit(parts._replace(path=f"{parts.path}/{quote(name)}"))
+        connection = self._connection
+        return RemoteFolder(uri, None if connection is None else (connection[0], f"{connection[1]}/{name}"))
+
+    def sizes(self, glob: str = "*") -> dict[str, int]:
+        """Return the sizes of the objects."""
+        system, root = self._open()
+        from pyarrow.fs import FileSelector  # noqa: PLC0415 - an extra; opening has imported it
+
+        entries = _retried(self.uri, lambda: system.get_file_info(FileSelector(root, allow_not_found=True)))
+        return {
+            entry.base_name: entry.size for entry in entries if entry.is_file and fnmatchcase(entry.base_name, glob)
+        }
+
+    def size(self, name: str) -> int:
+        """Return the size of an object."""
+        system, root = self._open()
+        found = _retried(self.file(name), lambda: system.get_file_info(f"{root}/{name}"))
+        if not found.is_file:
+            raise MissingFileError(f"{self.file(name)} is missing")
+        return int(found.size)
+
+    def read(self, name: str) -> bytes:
+        """Return all bytes of an object."""
+        with self.open(name) as file:
+            return file.read()
+
+    def open(self, name: str) -> BinaryIO:
+        """Open an object; parts of it are requested as they are read, each again if that fails."""
+        system, root = self._open()
+        where = self.file(name)
+        file = _retried(where, lambda: system.open_input_file(f"{root}/{name}"))
+        return io.BufferedReader(_Parts(where, file), limits.STORAGE_PART_SIZE_BYTES)
+
+    @contextmanager
+    def writing(self, name: str, *, sync: bool = True) -> Iterator[BinaryIO]:  # noqa: ARG002 - what is sent is kept
+        """Write an object: to this disk, and then as a whole to its place."""
+        where = self.file(name)
+        with storage_errors(f"{where} in {tempfile.gettempdir()}"):
+            spool = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+        with spool:
+            with storage_errors(f"{where} in {tempfile.gettempdir()}"):
+                yield spool
+                size_bytes = spool.seek(0, os.SEEK_END)
+            content = mmap.mmap(spool.fileno(), size_bytes, access=mmap.ACCESS_READ) if size_bytes else b""
+        self._send(name, content)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a small object."""
+        self._send(name, data)
+
+    def remove(self, name: str) -> None:
+        """Remove an object."""
+        system, root = self._open()
+        with suppress(FileNotFoundError):
+            _retried(self.file(name), lambda: system.delete_file(f"{root}/{name}"))
+
+    def remove_all(self) -> None:
+        """Remove all objects below this folder."""
+        system, root = self._open()
+        with suppress(FileNotFoundError):
+            _retried(self.uri, lambda: system.delete_dir(root))
+
+    def _open(self) -> tuple[Any, str]:
+        if self._connection is None:
+            self._connection = _connected(self._uri)
+        return self._connection
+
+    def _send(self, name: str, content: bytes | mmap.mmap) -> None:
+        system, root = self._open()
+        path = f"{root}/{name}"
+
+        def send() -> None:
+            if urlsplit(self._uri).scheme not in _RENAMING:
+                _written(system, path, content)
+                return
+            unfinished = path + unique_suffix()
+            system.create_dir(root, recursive=True)
+            _written(system, unfinished, content)
+            system.move(unfinished, path)
+
+        _retried(self.file(name), lambda: _interruptible(send))
+
+
+class _Parts(io.RawIOBase):
+    """An object as a stream that can seek. A part whose request fails is requested again."""
+
+    def __init__(self, where: str, file: Any) -> None:
+        self._where = where
+        self._file = file
+        self._size_bytes = int(_retried(where, file.size))
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size_bytes}[whence] + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), self._size_bytes - self._at)
+        if wanted <= 0:
+            return 0
+        data = _retried(self._where, lambda: self._file.read_at(wanted, self._at))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def readall(self) -> bytes:
+        left = self._size_bytes - self._at
+        data: bytes = _retried(self._where, lambda: self._file.read_at(left, self._at)) if left > 0 else b""
+        self._at += len(data)
+        return data
+
+
+def _connected(uri: str) -> tuple[Any, str]:
+    """Return pyarrow's file system for a URI, and the path in it."""
+    with naming_extras("URIs need", extra="storage"):
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+        from pyarrow.fs import FileSystem  # noqa: PLC0415 - an extra
+    parts = urlsplit(uri)
+    shown = urlunsplit(parts._replace(query=""))
+    try:
+        system, root = _retried(shown, lambda: FileSystem.from_uri(_quoted(uri)))
+        return (_s3(uri, system) if parts.scheme == "s3" else system), str(root)
+    except pa.ArrowInvalid as error:
+        raise LocationError(
+            f"{shown} cannot be opened: {_reason(error)}. Expected a path, or a URI such as s3://BUCKET/FOLDER"
+        ) from None
+    except (pa.ArrowNotImplementedError, ImportError, ValueError) as error:
+        raise LocationError(f"{shown} cannot be opened with this pyarrow: {_reason(error)}") from None
+
+
+def _quoted(uri: str) -> str:
+    """Return a URI as pyarrow parses it, whatever characters its folders have."""
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(path=quote(parts.path, safe="/%")))
+
+
+def _s3(uri: str, found: Any) -> Any:
+    """Return the S3 client that pyarrow found for a URI, with the settings that a URI cannot have.
+
+    Parts must be written in the background: a stream that writes them itself completes an object that lacks a part.
+    A small object takes one request instead of three.
+    """
+    from pyarrow.fs import S3FileSystem  # noqa: PLC0415 - an extra
+
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    options = {} if endpoint is None else {"endpoint_override": endpoint}
+    options |= {
+        name: value for name, value in parse_qsl(urlsplit(uri).query) if name in {"scheme", "endpoint_override"}
+    }
+    return S3FileSystem(
+        region=found.region,
+        background_writes=True,
+        allow_delayed_open=True,
+        connect_timeout=limits.STORAGE_CONNECT_S,
+        **options,
+    )
+
+
+def _written(system: Any, path: str, content: bytes | mmap.mmap) -> None:
+    """Write an object. Memory stays bounded on S3; elsewhere a flush could show what is not whole."""
+    window_bytes = limits.STORAGE_WINDOW_SIZE_BYTES if system.type_name == "s3" else max(len(content), 1)
+    view = memoryview(content)
+    with system.open_output_stream(path, compression=None) as stream:
+        for start in range(0, len(view), window_bytes):
+            stream.write(view[start : start + window_bytes])
+            if start + window_bytes < len(view):
+                stream.flush()
+
+
+def _interruptible(work: Callable[[], None]) -> None:
+    """Do work in a thread, which Ctrl-C does not interrupt in the middle: what it sends is whole even then."""
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised by the caller
+            failure.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+
+
+def _retried(where: str, work: Callable[[], T]) -> T:
+    """Return what work returns. After an error of the network or the server it is done again, a few times.
+
+    Raises MissingFileError or StorageError.
+    """
+    for attempt in range(1, limits.STORAGE_ATTEMPTS + 1):
+        try:
+            return work()
+        except FileNotFoundError:
+            raise MissingFileError(f"{where} is missing") from None
+        except OSError as error:
+            if attempt == limits.STORAGE_ATTEMPTS or _FINAL.search(str(error)):
+                raise StorageError(
+                    f"{where}: {_reason(error)}. Check the URI, its credentials in the environment and the network"
+                ) from None
+            time.sleep(limits.STORAGE_RETRY_S * 2 ** (attempt - 1))
+    raise AssertionError
+
+
+def _reason(error: BaseException) -> str:
+    """Return the message of an error of pyarrow as one line."""
+    return " ".join(_NOISE.sub("", str(error)).split()).rstrip(".")

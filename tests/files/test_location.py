@@ -1,0 +1,52 @@
+"""Paths and URIs: what names a folder, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from s3 import S3Server
+
+from cablestore.errors import LocationError
+from cablestore.files import folder_of
+
+
+@pytest.mark.parametrize(
+    ("uri", "where"),
+    [
+        ("s3://AKIA:hunter2@bucket/folder", "AWS_ACCESS_KEY_ID"),
+        ("s3://AKIA@bucket/folder", "AWS_ACCESS_KEY_ID"),
+        ("s3://bucket/folder?access_key=AKIA&secret_key=hunter2", "AWS_ACCESS_KEY_ID"),
+        ("gs://bucket/folder?access_token=hunter2", "GOOGLE_APPLICATION_CREDENTIALS"),
+        ("abfs://:hunter2@account/container", "AZURE_CLIENT_ID"),
+        ("abfss://container@account.dfs.core.windows.net/folder?sas_token=hunter2", "AZURE_CLIENT_ID"),
+        ("hdfs://ann:hunter2@host:8020/folder", "environment"),
+    ],
+)
+def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str, where: str) -> None:
+    with pytest.raises(LocationError, match=where) as found:
+        folder_of(uri)
+    assert "hunter2" not in str(found.value)
+    assert "AKIA" not in str(found.value)
+    assert found.value.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    ("uri", "what"),
+    [
+        ("nosuch://bucket/folder", "Unrecognized filesystem type"),
+        ("http://host/folder", "Unrecognized filesystem type"),
+        ("s3:///folder", "names no bucket"),
+        ("gs://", "names no bucket"),
+        ("s3://[bucket/folder", "malformed"),
+        ("s3://bucket/folder#part", "write # as %23"),
+        ("s3://bucket/folder?colour=red", "colour"),
+        ("file://host/folder", "not a folder of this machine"),
+    ],
+)
+def test_what_is_no_folder_is_refused_in_one_line(s3: S3Server, uri: str, what: str) -> None:
+    with pytest.raises(LocationError, match=what) as found:
+        folder_of(uri)
+    assert "\n" not in str(found.value)
+
+
+def test_an_upper_case_scheme_is_the_same(s3: S3Server) -> None:
+    assert folder_of("S3://bucket/folder") == folder_of("s3://bucket/folder/")

@@ -1,0 +1,125 @@
+"""An HTTP proxy before a server, which fails as it is told: it refuses requests, cuts connections, or waits."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final, Literal
+
+Fault = Literal["none", "refuse", "cut", "cut answer"]
+"""What becomes of a request: passed on, answered with 503, cut before it is passed on, or cut within its answer."""
+
+_HOP_BY_HOP: Final = {"connection", "transfer-encoding", "keep-alive", "content-length", "expect"}
+
+
+class FaultyProxy:
+    """A running proxy. `fault` is asked for each request: by its method, its path and how many came before."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.fault: Callable[[str, str, int], Fault] = lambda method, path, number: "none"
+        self.requests: list[tuple[str, str]] = []
+        self._lock = threading.Lock()
+
+    def next_fault(self, method: str, path: str) -> Fault:
+        with self._lock:
+            self.requests.append((method, path))
+            return self.fault(method, path, len(self.requests) - 1)
+
+    def times(self, count: int, fault: Fault, method: str = "", part: str = "") -> None:
+        """Fail the next requests of a method whose path has a part, then none."""
+        left = count
+
+        def next_one(asked: str, path: str, _: int) -> Fault:
+            nonlocal left
+            if left == 0 or not asked.startswith(method) or part not in path:
+                return "none"
+            left -= 1
+            return fault
+
+        self.fault = next_one
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Passes a request on, or fails. Subclasses have the proxy and the port of the server."""
+
+    protocol_version = "HTTP/1.1"
+    proxy: FaultyProxy
+    target_port: int
+
+    def handle_one_request(self) -> None:
+        with suppress(ConnectionError):
+            super().handle_one_request()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that http.server has
+        pass
+
+    def pass_on(self) -> None:
+        body = self.body()
+        fault = self.proxy.next_fault(self.command, self.path)
+        if fault == "cut":
+            self.close_connection = True
+        elif fault == "refuse":
+            self.answer(503, [], b"<Error><Code>SlowDown</Code><Message>later</Message></Error>")
+        else:
+            self.answer(*self.answer_of_server(body), is_cut=fault == "cut answer")
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = pass_on  # noqa: N815 - the names that http.server wants
+
+    def body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        chunks = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            chunks.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return b"".join(chunks)
+
+    def answer_of_server(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.target_port)) as server:
+            server.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name.lower() not in _HOP_BY_HOP:
+                    server.putheader(name, value)
+            server.putheader("Content-Length", str(len(body)))
+            server.endheaders(body)
+            found = server.getresponse()
+            return found.status, found.getheaders(), found.read()
+
+    def answer(self, status: int, headers: list[tuple[str, str]], data: bytes, *, is_cut: bool = False) -> None:
+        self.send_response_only(status)
+        length = str(len(data))
+        for name, value in headers:
+            if self.command == "HEAD" and name.lower() == "content-length":
+                length = value
+            if name.lower() not in _HOP_BY_HOP:
+                self.send_header(name, value)
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        self.wfile.write(data[: len(data) // 2] if is_cut else data)
+        self.close_connection |= is_cut
+
+
+@contextmanager
+def faulty_proxy(port: int) -> Iterator[FaultyProxy]:
+    """Run a proxy of a server on a port of this machine."""
+
+    class Handler(_Handler):
+        target_port = port
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    Handler.proxy = FaultyProxy(server.server_address[1])
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield Handler.proxy
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
