@@ -29,6 +29,7 @@ from cablestore.reindex.inputs import ArchiveSource
 from cablestore.reindex.job import Drops
 from cablestore.reindex.prepare import JobSources, read_sources
 from cablestore.reindex.source import TABLES, rows_of
+from cablestore.reindex.stages import shares_for
 
 _KINDS_IN_CHANNELS: Final = [TYPE_NAMES[post_type] for post_type in sorted(LINKABLE_TYPES)]
 _PLACE: Final = ("timestamp", "hash")
@@ -84,17 +85,18 @@ def settle(found: DataFrame, said: DataFrame, drops: Drops) -> Tables:
 
 
 def _said(spark: SparkSession, sources: JobSources, table: str, names: Sequence[str]) -> DataFrame:
-    """Return what all inputs say, one task for each."""
+    """Return what all inputs say. Each task reads several: a task costs Spark a tenth of a second."""
     dialect, inputs = sources.dialect, sources.inputs
+    shares = max(min(shares_for(inputs), len(inputs)), 1)
     columns = {name: TABLES[table][name] for name in names}
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from rows_of(dialect, inputs[number], table, columns)
+            for share in batch.column(0).to_pylist():
+                for source in inputs[share::shares]:
+                    yield from rows_of(dialect, source, table, columns)
 
-    numbers = spark.range(0, len(inputs), 1, max(len(inputs), 1))
-    return numbers.mapInArrow(task, ddl_of(columns))
+    return spark.range(0, shares, 1, shares).mapInArrow(task, ddl_of(columns))
 
 
 def _is_dropped(drops: Drops) -> Column:

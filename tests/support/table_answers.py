@@ -156,5 +156,3 @@ def _deletions(store: CableStore, names: dict[bytes, str]) -> Rows:
 def _first_and_last(posts: list[Post]) -> dict[str, datetime | None]:
     times = [time for post in posts if (time := time_of(post.timestamp_ms)) is not None]
     return {"first_post": min(times, default=None), "last_post": max(times, default=None)}
-
-

@@ -1,0 +1,169 @@
+"""Tables: what Spark makes of exports and archives is what a store of all their posts answers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from archives import CONTROL, KEY, archived, plan_of, some_weeks, store_of
+from exporting import export, forge, in_memory, scratch_folder, stones_in
+from history import CHANNELS, KINDS, TIMES_MS, Draft, build, histories
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from people import ANN, BOB, raws
+from pyspark.sql import SparkSession
+from reindexing import spark_session
+from table_answers import Rows, answers, of_post
+
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
+from cablestore.index.tombstone import Skeleton
+from cablestore.protocol.body import DELETE
+from cablestore.reindex import register
+from cablestore.reindex.columns import SETTLED
+from cablestore.reindex.inputs import ArchiveSource
+from cablestore.reindex.job import Drops
+from cablestore.reindex.prepare import read_sources
+from cablestore.reindex.settled import found_deletions, found_posts, settle
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with spark_session(tmp_path_factory.mktemp("spark")) as started:
+        started.conf.set("spark.sql.shuffle.partitions", "2")
+        started.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
+        yield started
+
+
+def in_order(found: Rows) -> Rows:
+    return sorted(found, key=lambda row: (row.get("timestamp", 0), row.get("hash", ""), repr(row)))
+
+
+def assert_says(
+    spark: SparkSession,
+    exports: list[Path],
+    store: CableStore,
+    drops: Drops | None = None,
+    archives: Sequence[ArchiveSource] = (),
+) -> None:
+    """Hold all tables of exports and archives against what a store answers."""
+    sources = read_sources(exports, archives)
+    found, said = found_posts(spark, sources).persist(), found_deletions(spark, sources).persist()
+    settled = settle(found, said, drops or Drops())
+    for name, expected in answers(store).items():
+        table = getattr(settled, name)
+        assert table.columns == list(SETTLED[name])
+        assert in_order([row.asDict() for row in table.collect()]) == in_order(expected), name
+    found.unpersist()
+    said.unpersist()
+
+
+def long_history(rng: random.Random, posts: int, dialect: Dialect = LEGACY) -> list[Post]:
+    """Return posts of all types by three people who meet in few channels and at few times."""
+    channels = rng.sample(range(len(CHANNELS)), 4)
+    drafts = [
+        Draft(
+            kind=rng.choice(KINDS),
+            author=rng.randrange(3),
+            channel=rng.choice(channels),
+            time=rng.randrange(len(TIMES_MS)),
+            word=rng.randrange(4),
+            points_at=tuple(rng.randrange(40) for _ in range(rng.randrange(4))),
+        )
+        for _ in range(posts)
+    ]
+    return build(drafts, dialect)
+
+
+@settings(max_examples=3)
+@given(history=histories(max_posts=60), seed=st.integers())
+def test_any_history_in_any_exports(spark: SparkSession, history: tuple[Dialect, list[Post]], seed: int) -> None:
+    """Posts in any order, in exports that overlap, some with the deletions of posts in others."""
+    dialect, posts = history
+    rng = random.Random(seed)
+    with scratch_folder() as scratch, in_memory(dialect, rng.sample(posts, len(posts))) as store:
+        parts = [[post for post in posts if rng.randrange(2)] for _ in range(2)]
+        # Forged, so that it has dead posts too, and no tombstones: no store would export it.
+        exports = [export(part, Path(scratch, str(at)), dialect).folder for at, part in enumerate(parts)]
+        exports.append(forge(Path(scratch, "rest"), posts, [], dialect))
+        rng.shuffle(exports)
+        assert_says(spark, exports, store)
+
+
+def test_a_long_history_with_posts_left_out(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
+    posts = long_history(rng, 400, DRAFT8)
+    assert sum(post.type == DELETE for post in posts) > 20
+    drops = Drops(frozenset({posts[0].author}), frozenset({"a b", posts[-1].channel or "a"}), TIMES_MS[3])
+    exports = [forge(tmp_path / "all", posts, [], DRAFT8), export(posts[:200], tmp_path / "half", DRAFT8).folder]
+    with in_memory(DRAFT8, posts) as store:
+        assert_says(spark, exports, store)
+        store.discard([post.hash for post in posts if drops.reason(post)])
+        assert_says(spark, exports, store, drops)
+
+
+def test_what_was_told_of_deleted_posts(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
+    """Exports tell of posts that none of them has. What they tell is as after importing them."""
+    posts = long_history(rng, 200)
+    manifests = [export(rng.sample(posts, 150), tmp_path / str(number), LEGACY) for number in range(2)]
+    known = [stone for stone in stones_in(manifests[0]) if stone.skeleton is not None]
+    assert known
+    lies = [replace(stone, skeleton=Skeleton(0, 7, channel, ())) for stone, channel in zip(known, "ab", strict=False)]
+    lies += [replace(known[-1], deleted_by=bytes(32))]  # whose post/delete nobody has
+    lies = list({(stone.target, stone.author): stone for stone in lies}.values())
+    exports = [manifest.folder for manifest in manifests] + [forge(tmp_path / "lies", [], lies)]
+    with in_memory(LEGACY) as store:
+        store.import_exports(exports)
+        assert_says(spark, exports, store)
+
+
+def test_sealed_archives(spark: SparkSession, tmp_path: Path) -> None:
+    posts, plan = some_weeks(), plan_of(key=KEY)
+    archived(store_of(posts), tmp_path / CONTROL.public_key.hex(), plan)
+    with in_memory(LEGACY, posts) as store:
+        assert_says(spark, [], store, archives=[ArchiveSource(tmp_path, CONTROL.public_key, KEY)])
+
+
+def test_the_source_says_what_files_say(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
+    """Each post as often as files have it, each deletion whoever says it, and what tombstones tell."""
+    posts = long_history(rng, 120)
+    exports = [forge(tmp_path / "all", posts, []), export(posts, tmp_path / "settled", LEGACY).folder]
+    register(spark)
+    reader = spark.read.format("cablestore")
+    found = [row.asDict() for row in reader.load([str(path) for path in exports]).collect()]
+    with in_memory(LEGACY, posts) as store:
+        live = [post for post in posts if store.post(post.hash)]
+        stones = [stone for post in posts if (stone := store.deletion(post.hash))]
+    expected = [of_post(post) | {"raw": bytearray(post.raw)} for post in [*posts, *live]]
+    assert in_order(found) == in_order(expected)
+    chosen = reader.option("table", "deletions").option("columns", "target,author,hash,is_signed")
+    said = sorted(tuple(row) for row in chosen.load(str(exports[1])).collect())
+    signed = [
+        (target, post.author.hex(), post.hash.hex(), True)
+        for post in posts
+        if post.type == DELETE
+        for target in dict.fromkeys(of_post(post)["targets"])
+    ]
+    told = [(stone.target.hex(), stone.author.hex(), stone.deleted_by.hex(), False) for stone in stones]
+    assert said == sorted(signed + told)
+    assert told
+
+
+def test_filters_skip_segments(spark: SparkSession, tmp_path: Path) -> None:
+    posts = [ANN.text("default", f"{number} " * 40, at=1_000 * number) for number in range(100)]
+    posts += [BOB.topic("default", "late", at=200_000)]
+    with CableStore.in_memory(verify_threads=1) as store:
+        store.ingest(raws(*posts), verify=False)
+        store.export(tmp_path / "export", segment_size_bytes=4_000)
+    register(spark)
+    found = spark.read.format("cablestore").load(str(tmp_path / "export"))
+    segments = found.rdd.getNumPartitions()
+    assert segments > 5
+    early = found.where("timestamp < 3000")
+    assert (early.rdd.getNumPartitions(), early.count()) == (1, 3)
+    topics = found.where("type = 'topic' and timestamp >= 0")
+    assert (topics.rdd.getNumPartitions(), topics.count()) == (1, 1)
+    assert found.where("type in ('text', 'join')").rdd.getNumPartitions() in (segments, segments - 1)
+    assert found.where("type = 'block'").count() == 0
+    assert found.where("type = 'topic' or timestamp = 5000").count() == 2
