@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from archives import CONTROL, KEY, archived, plan_of, some_weeks, store_of
 from exporting import export, forge, in_memory, scratch_folder, stones_in
-from history import CHANNELS, KINDS, TIMES_MS, Draft, build, histories
+from history import TIMES_MS, histories, long_history
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB, raws
 from pyspark.sql import SparkSession
 from reindexing import spark_session
-from table_answers import Rows, answers, of_post
+from table_answers import answers, in_order, of_post
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
 from cablestore.index.tombstone import Skeleton
@@ -37,10 +37,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield started
 
 
-def in_order(found: Rows) -> Rows:
-    return sorted(found, key=lambda row: (row.get("timestamp", 0), row.get("hash", ""), repr(row)))
-
-
 def assert_says(
     spark: SparkSession,
     exports: list[Path],
@@ -58,23 +54,6 @@ def assert_says(
         assert in_order([row.asDict() for row in table.collect()]) == in_order(expected), name
     found.unpersist()
     said.unpersist()
-
-
-def long_history(rng: random.Random, posts: int, dialect: Dialect = LEGACY) -> list[Post]:
-    """Return posts of all types by three people who meet in few channels and at few times."""
-    channels = rng.sample(range(len(CHANNELS)), 4)
-    drafts = [
-        Draft(
-            kind=rng.choice(KINDS),
-            author=rng.randrange(3),
-            channel=rng.choice(channels),
-            time=rng.randrange(len(TIMES_MS)),
-            word=rng.randrange(4),
-            points_at=tuple(rng.randrange(40) for _ in range(rng.randrange(4))),
-        )
-        for _ in range(posts)
-    ]
-    return build(drafts, dialect)
 
 
 @settings(max_examples=3)

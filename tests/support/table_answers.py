@@ -28,6 +28,10 @@ def answers(store: CableStore) -> dict[str, Rows]:
     }
 
 
+def in_order(found: Rows) -> Rows:
+    return sorted(found, key=lambda row: (row.get("timestamp", 0), row.get("hash", ""), repr(row)))
+
+
 def all_posts(store: CableStore) -> Iterator[Post]:
     for user in store.users():
         yield from (post for post in store.posts_by(user.public_key) if not post.is_local_only)
