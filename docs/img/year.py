@@ -131,8 +131,8 @@ def make_tables(folder: Path, days: int = DAYS) -> CableStore:
     """Write the tables of the community to `folder`/tables. Returns a store of it."""
     store = CableStore.in_memory()
     store.ingest([post.raw for post in community(days)], verify=False)
-    store.export(folder / "export")
-    write_tables([folder / "export"], folder / "tables", work=folder / "work")
+    store.export(folder / "OUT")
+    write_tables([folder / "OUT"], folder / "tables", work=folder / "work")
     return store
 
 

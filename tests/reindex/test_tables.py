@@ -13,12 +13,26 @@ from exporting import export, forge, in_memory, scratch_folder, stones_in
 from history import TIMES_MS, histories, long_history
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from people import ANN, BOB, raws
+from people import ANN, BOB
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
 from reindexing import spark_session
 from table_answers import answers, in_order, of_post
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
+from cablestore.errors import ExportError
+from cablestore.export import Manifest
 from cablestore.index.tombstone import Skeleton
 from cablestore.protocol.body import DELETE
 from cablestore.reindex import register
@@ -27,6 +41,9 @@ from cablestore.reindex.inputs import ArchiveSource
 from cablestore.reindex.job import Drops
 from cablestore.reindex.prepare import read_sources
 from cablestore.reindex.settled import found_deletions, found_posts, settle
+from cablestore.reindex.source import CableReader, Wanted
+
+_SEGMENTS = {"segment_size_bytes": 4_000, "run_size_bytes": 10**9}
 
 
 @pytest.fixture(scope="module")
@@ -129,20 +146,69 @@ def test_the_source_says_what_files_say(spark: SparkSession, rng: random.Random,
     assert told
 
 
-def test_filters_skip_segments(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.fixture
+def manifest(tmp_path: Path) -> Manifest:
+    """An export of some segments: texts, one a second, and a topic at the end."""
     posts = [ANN.text("default", f"{number} " * 40, at=1_000 * number) for number in range(100)]
-    posts += [BOB.topic("default", "late", at=200_000)]
-    with CableStore.in_memory(verify_threads=1) as store:
-        store.ingest(raws(*posts), verify=False)
-        store.export(tmp_path / "export", segment_size_bytes=4_000)
+    return export([*posts, BOB.topic("default", "late", at=200_000)], tmp_path / "export", LEGACY, **_SEGMENTS)
+
+
+def test_segments_that_a_filter_leaves_out_are_not_read(spark: SparkSession, manifest: Manifest) -> None:
+    """They are gone, and nobody misses them."""
+    assert len(manifest.post_segments) > 5
+    for segment in manifest.post_segments[1:-1]:
+        (manifest.folder / segment.file).unlink()
     register(spark)
-    found = spark.read.format("cablestore").load(str(tmp_path / "export"))
-    segments = found.rdd.getNumPartitions()
-    assert segments > 5
-    early = found.where("timestamp < 3000")
-    assert (early.rdd.getNumPartitions(), early.count()) == (1, 3)
-    topics = found.where("type = 'topic' and timestamp >= 0")
-    assert (topics.rdd.getNumPartitions(), topics.count()) == (1, 1)
-    assert found.where("type in ('text', 'join')").rdd.getNumPartitions() in (segments, segments - 1)
+    found = spark.read.format("cablestore").load(str(manifest.folder))
+    assert found.where("timestamp < 3000").count() == 3
+    assert found.where("type = 'topic' and timestamp >= 0").collect()[0].topic == "late"
     assert found.where("type = 'block'").count() == 0
-    assert found.where("type = 'topic' or timestamp = 5000").count() == 2
+    with pytest.raises(PySparkException, match=r"posts-000001\.seg is missing"):
+        found.where("type = 'topic' or timestamp = 5000").count()
+
+
+_TIME, _TYPE = ("timestamp",), ("type",)
+
+
+@pytest.mark.parametrize(
+    ("filters", "first", "last"),
+    [
+        ([], 0, 201_000),
+        ([EqualTo(_TIME, 50_000)], 50_000, 50_001),
+        ([GreaterThan(_TIME, 49_999), LessThan(_TIME, 50_001)], 50_000, 50_001),
+        ([GreaterThanOrEqual(_TIME, 90_000)], 90_000, 201_000),
+        ([LessThanOrEqual(_TIME, 5_000), IsNotNull(_TIME)], 0, 5_001),
+        ([GreaterThan(_TIME, 99_500)], 200_000, 201_000),
+        ([EqualTo(_TYPE, "topic")], 200_000, 201_000),
+        ([In(_TYPE, ("topic", "join", "nonsense"))], 200_000, 201_000),
+        ([In(_TYPE, ("text",)), EqualTo(_TYPE, "topic")], 0, 0),
+        ([Not(EqualTo(_TYPE, "text"))], 0, 201_000),
+        ([EqualTo(("channel",), "default")], 0, 201_000),
+        ([LessThan(_TIME, 0)], 0, 0),
+        ([EqualTo(_TYPE, "nonsense")], 0, 0),
+    ],
+)
+def test_filters_choose_segments(filters: list[Filter], first: int, last: int, manifest: Manifest) -> None:
+    """Those with a post of first <= time < last, and Spark keeps all filters."""
+    reader = CableReader(Wanted.of({"path": str(manifest.folder)}))
+    assert list(reader.pushFilters(filters)) == filters
+    expected = [
+        segment.file
+        for segment in manifest.post_segments
+        if segment.first and segment.last and segment.first[0] < last and segment.last[0] >= first
+    ]
+    assert [partition.value[1].segment.file for partition in reader.partitions()] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "nothing to read"),
+        ({"path": "x", "table": "users"}, "posts or deletions"),
+        ({"path": "x", "columns": "hash,colour"}, "posts has no column 'colour'"),
+        ({"path": "x", "table": "deletions", "columns": "text"}, "deletions has no column 'text'"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ExportError, match=message):
+        Wanted.of(options)
