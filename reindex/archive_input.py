@@ -16,11 +16,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
 
-from cablestore.archive.content.community import CidFolder
-from cablestore.archive.folder import ArchiveFolder
+from cablestore.archive.content.community import CidReader
+from cablestore.archive.folder import DATA, INDEX, ArchiveReader
 from cablestore.archive.format.archive import verified_content
 from cablestore.archive.format.cid import Cid
 from cablestore.archive.format.commitment import Commitment, open_statement
@@ -28,13 +27,15 @@ from cablestore.archive.format.index import Index, VerifiedIndex, decode_index, 
 from cablestore.archive.format.profile import PROFILES, Entry, Topic
 from cablestore.archive.format.seal import is_sealed
 from cablestore.errors import ArchiveError, CableStoreError, StorageError
+from cablestore.files import ObjectFolder
 from cablestore.index.tombstone import Tombstone, tombstones
 from cablestore.index.verdict import too_far_ahead
 from cablestore.limits import MAX_FUTURE_MS, MAX_TORRENT_SIZE_BYTES
 from cablestore.protocol.crypto import are_signed
 from cablestore.protocol.dialect import DIALECTS, LEGACY, Dialect
 from cablestore.protocol.post import Post
-from cablestore.reindex.inputs import ArchiveSource, Block, Input
+from cablestore.reindex.inputs import ArchiveSource, Block, Input, fault_of
+from cablestore.reindex.job import shared
 
 _MS_PER_S: Final = 1000
 
@@ -45,32 +46,31 @@ def read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
     If there are archives both from a torrent and by content id, those of the newer index are read. Raises ArchiveError
     if there are none, or if an index is damaged, signed by another node, or encrypted and the key is missing.
     """
-    community = (source.folder / source.control_key.hex()).absolute()
-    torrent, by_cid = ArchiveFolder(community), CidFolder(community)
+    folder = shared(source.folder)
+    community = folder.child(source.control_key.hex())
+    torrent, by_cid = ArchiveReader(community), CidReader(community)
     found = []
     if (data := torrent.index_bytes()) is not None:
         # A member's `data` may end before archives that the index names.
-        found.append(_read(torrent.index_path, data, MAX_TORRENT_SIZE_BYTES, source))
+        found.append(_read(str(community.file(INDEX)), data, MAX_TORRENT_SIZE_BYTES, source))
     if (cid := by_cid.index_cid()) is not None and (data := by_cid.content(cid)) is not None:
-        found.append(_read(by_cid.path_of(cid), data, None, source))
+        found.append(_read(str(by_cid.folder.file(str(cid))), data, None, source))
     if not found:
-        raise ArchiveError(
-            f"there are no archives of {source.control_key.hex()} below {source.folder}: fetch them first"
-        )
+        raise ArchiveError(f"there are no archives of {source.control_key.hex()} below {folder}: fetch them first")
     newest = max(found, key=_age)
     inputs: list[Input] = [
         ArchiveInput(community, newest.dialect, _alone(newest.verified, entry), newest.key)
         for entry in _with_shared_topics(newest.verified.index.entries)
     ]
     if newest.verified.deletions:
-        inputs.append(DeletionsInput(newest.path, newest.verified.deletions))
+        inputs.append(DeletionsInput(newest.name, newest.verified.deletions))
     return newest.dialect, inputs
 
 
 class _FoundIndex(NamedTuple):
     """Verified index, and the key that decrypted it, if any."""
 
-    path: Path
+    name: str
     dialect: Dialect
     verified: VerifiedIndex
     key: bytes | None
@@ -82,7 +82,7 @@ def _age(found: _FoundIndex) -> tuple[int, int]:
     return max((entry.period.to_ms for entry in entries), default=0), len(entries)
 
 
-def _read(path: Path, data: bytes, data_size_bytes: int | None, source: ArchiveSource) -> _FoundIndex:
+def _read(name: str, data: bytes, data_size_bytes: int | None, source: ArchiveSource) -> _FoundIndex:
     """Verify an index of any profile and dialect. Raises ArchiveError.
 
     The profile is the one that can decode it; the dialect is signed.
@@ -94,8 +94,8 @@ def _read(path: Path, data: bytes, data_size_bytes: int | None, source: ArchiveS
         dialect = _dialect_of(index, control_key)
         verified = verify_index(data, index.profile, control_key, dialect, data_size_bytes=data_size_bytes, key=key)
     except ArchiveError as error:
-        raise ArchiveError(f"{path}: {error}") from None
-    return _FoundIndex(path, dialect, verified, key)
+        raise ArchiveError(f"{name}: {error}") from None
+    return _FoundIndex(name, dialect, verified, key)
 
 
 def _decoded(data: bytes, data_size_bytes: int | None, key: bytes | None) -> Index:
@@ -136,7 +136,7 @@ def _alone(verified: VerifiedIndex, entry: Entry) -> VerifiedIndex:
 class ArchiveInput:
     """Archive of the community in this folder. `verified` is the part of the index about this archive only."""
 
-    community: Path
+    community: ObjectFolder
     dialect: Dialect
     verified: VerifiedIndex
     key: bytes | None = field(default=None, repr=False)
@@ -153,17 +153,12 @@ class ArchiveInput:
         return self.verified.commitments[self.entry.archive_id]
 
     @property
-    def path(self) -> Path:
-        """Path of the file that holds the archive."""
-        if self.entry.cid is None:
-            return ArchiveFolder(self.community).data_path
-        return CidFolder(self.community).path_of(Cid.parse(self.entry.cid))
-
-    @property
     def name(self) -> str:
-        """Path of its file, its id and its week."""
+        """Path or URI of the file that holds it, its id and its week."""
+        files = self._files
+        path = files.folder.file(DATA if self.entry.cid is None else str(Cid.parse(self.entry.cid)))
         week = datetime.fromtimestamp(self.entry.period.from_ms / _MS_PER_S, UTC).date()
-        return f"{self.path}, archive {self.entry.archive_id} of the week of {week}"
+        return f"{path}, archive {self.entry.archive_id} of the week of {week}"
 
     @property
     def digest(self) -> str:
@@ -176,25 +171,29 @@ class ArchiveInput:
         """Number of posts according to the commitment."""
         return self.commitment.num_posts
 
-    def problem(self, work: Path) -> str | None:
+    @property
+    def _files(self) -> ArchiveReader | CidReader:
+        return ArchiveReader(self.community) if self.entry.cid is None else CidReader(self.community)
+
+    def problem(self, work: ObjectFolder) -> str | None:
         """Verify everything, and return what is wrong with the archive.
 
         If nothing is wrong, that is noted in `work`: a later run of the job, which reads the archive again, does not
         verify the signatures again.
         """
-        note = work / f"{self.digest}.verified"
+        note = f"{self.digest}.verified"
         try:
-            if note.exists():
+            if work.exists(note):
                 self._stored()
                 return None
             posts, _ = self._content()
         except (ArchiveError, StorageError) as error:
-            return f"{self.name}: {error}"
+            return f"{self.name}: {fault_of(error, self.community)}"
         problem = _problem_of(posts)
         if problem is not None:
             return f"{self.name}: {problem}"
-        with suppress(OSError):  # the driver reports a folder that is not shared
-            note.touch()
+        with suppress(StorageError):  # the driver reports a folder that is not shared
+            work.write(note, b"")
         return None
 
     def blocks(self) -> Iterator[Block]:
@@ -210,8 +209,7 @@ class ArchiveInput:
         yield [post.raw for post in posts], [stone for stone in stones if replace(stone, skeleton=None) in claims]
 
     def _stored(self) -> bytes:
-        files = ArchiveFolder(self.community) if self.entry.cid is None else CidFolder(self.community)
-        stored = files.stored(self.entry)
+        stored = self._files.stored(self.entry)
         self.commitment.check_stored(stored)
         return stored
 
@@ -233,16 +231,11 @@ def _problem_of(posts: Sequence[Post]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class DeletionsInput:
-    """Post/deletes in an index, which the driver verified with it. `path` is the index."""
+    """Post/deletes in an index, which the driver verified with it. `name` is its path or URI."""
 
-    path: Path
+    name: str
     deletions: tuple[bytes, ...]
     error: ClassVar[type[CableStoreError]] = ArchiveError
-
-    @property
-    def name(self) -> str:
-        """Path of the index."""
-        return str(self.path)
 
     @property
     def digest(self) -> str:
@@ -254,7 +247,7 @@ class DeletionsInput:
         """Number of deletions."""
         return len(self.deletions)
 
-    def problem(self, work: Path) -> str | None:  # noqa: ARG002 - a parameter of `Input`
+    def problem(self, work: ObjectFolder) -> str | None:  # noqa: ARG002 - a parameter of `Input`
         """Return None: the driver verified them."""
         return None
 

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from cablestore.archive.format.archive import Archive
@@ -23,7 +22,7 @@ from cablestore.archive.format.profile import Profile, Topic, topics_of
 from cablestore.archive.weeks import archives_of, messages_of, stones_by
 from cablestore.errors import CorruptExportError
 from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT, post_record, record_start
-from cablestore.files import storage_errors
+from cablestore.files import ObjectFolder
 from cablestore.index.database import Row
 from cablestore.index.packing import pack, unpack
 from cablestore.index.runs import cut, read_bucket, write_run
@@ -33,7 +32,7 @@ from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.protocol.waku import EVERYONE_TOPIC, content_topic
 from cablestore.reindex.job import ShuffledJob
-from cablestore.reindex.tasks import Batches, finish, leave, of_partition, reporting, settled
+from cablestore.reindex.tasks import Batches, finish, of_partition, reporting, settled
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def _derive(job: WeeksJob, partition: int, raws: list[bytes], stones: list[Tombs
     rows.sort()
     buckets = cut(rows, job.boundaries)
     run = f"run-{partition:06d}"
-    write_run(job.folder / run, buckets)
+    write_run(job.folder, run, buckets)
     report = {
         "partition": partition,
         "run": run,
@@ -118,7 +117,7 @@ def _derive(job: WeeksJob, partition: int, raws: list[bytes], stones: list[Tombs
         "first_posts_ms": first_posts_ms,
         "counts": counts,
     }
-    return finish(job.folder / f"derived-{partition:06d}.json", report)
+    return finish(job, f"derived-{partition:06d}.json", report)
 
 
 def _stone_row(stone: Tombstone) -> Row:
@@ -138,7 +137,7 @@ def archive(job: WeeksJob, runs: Sequence[str], first_posts_ms: Mapping[str, int
 def read_week(job: WeeksJob, runs: Sequence[str], index: int) -> WeekContent:
     """Return everything dated in a week. Raises CorruptExportError if a run is damaged."""
     week = WeekContent([], [])
-    for record, value in read_bucket([job.folder / run for run in runs], index, len(job.weeks) + 1):
+    for record, value in read_bucket(job.folder, runs, index, len(job.weeks) + 1):
         if value:
             week.stones.append(Tombstone.decode(*unpack(value)))
         else:
@@ -156,7 +155,7 @@ def _archive(job: WeeksJob, runs: Sequence[str], first_posts_ms: Mapping[str, in
         topics = job.topics(first_posts_ms, period)
         archives, oversize = archives_of(job.profile, period, topics, messages, stones, job.key)
     file = f"week-{index:06d}.archives"
-    leave(job.folder / file, b"".join(made.stored for made in archives))
+    job.folder.write(file, b"".join(made.stored for made in archives), sync=False)
     report = {
         "week": index,
         "file": file,
@@ -164,7 +163,7 @@ def _archive(job: WeeksJob, runs: Sequence[str], first_posts_ms: Mapping[str, in
         "oversize": [digest.hex() for digest in oversize],
         "deletions": [raw.hex() for raw in week.deletions().values()],
     }
-    return finish(job.folder / f"archived-{index:06d}.json", report)
+    return finish(job, f"archived-{index:06d}.json", report)
 
 
 def _fields(made: Archive) -> dict[str, Any]:
@@ -177,14 +176,14 @@ def _fields(made: Archive) -> dict[str, Any]:
     }
 
 
-def read_archives(folder: Path, report: Mapping[str, Any], week: Period, topics: tuple[Topic, ...]) -> list[Archive]:
+def read_archives(
+    folder: ObjectFolder, report: Mapping[str, Any], week: Period, topics: tuple[Topic, ...]
+) -> list[Archive]:
     """Return the archives that a task made of a week. Raises CorruptExportError if its file is damaged."""
-    path = folder / report["file"]
-    with storage_errors(path):
-        data = memoryview(path.read_bytes())
+    data = memoryview(folder.read(report["file"]))
     archives = list(_cut_out(data, report["archives"], week, topics))
     if [made.sha256.hex() for made in archives] != [fields["sha256"] for fields in report["archives"]]:
-        raise CorruptExportError(f"{path} is damaged. Remove {folder} and run again")
+        raise CorruptExportError(f"{folder.file(report['file'])} is damaged. Remove {folder} and run again")
     return archives
 
 

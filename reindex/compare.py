@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from cablestore.files import Location
 from cablestore.index import arrival_log, meta
 from cablestore.index.database import Row
 from cablestore.index.derive import side_by_side
 from cablestore.index.meta import SIZES_KEY
 from cablestore.index.view import Catalog
 from cablestore.protocol.post import Post
-from cablestore.reindex.job import claim_folder
+from cablestore.reindex.job import claim_folder, claim_work, remove_work
 from cablestore.reindex.row_segments import read_rows, with_local_only
 from cablestore.reindex.stages import DerivedRows, Progress, SparkOptions, derive_rows
 from cablestore.store.store import CableStore
@@ -58,7 +58,7 @@ class Comparison:
 def verify_store(
     path: Path,
     *,
-    work: Path | None = None,
+    work: Location | None = None,
     spark: SparkOptions | None = None,
     catalog: Catalog = CATALOG,
     progress: Progress = lambda *_: None,
@@ -67,16 +67,18 @@ def verify_store(
 
     The store must not be open; it is not changed. Rows of local-only posts, which are in no export, are derived here.
     """
-    work = work or path.absolute().with_name(f"{path.absolute().name}.verify")
-    shutil.rmtree(claim_folder(work), ignore_errors=True)  # left by an interrupted comparison
-    claim_folder(work)
+    beside = path.absolute().with_name(f"{path.absolute().name}.verify")
+    folder, local = claim_work(work or beside, beside)
+    folder.remove_all()  # left by an interrupted comparison
+    claim_folder(folder)
+    export, rows = folder.child("export"), folder.child("rows")
     try:
         with CableStore.open(path, create=False, catalog=catalog) as store:
-            store.export(work / "export")
-            derived = derive_rows([work / "export"], work / "rows", catalog, spark=spark, progress=progress)
+            store.export(export)
+            derived = derive_rows([export], rows, catalog, local=local / "rows", spark=spark, progress=progress)
             return compare(store.dump(), derived, store.local_only(), catalog)
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        remove_work(folder, local)
 
 
 def compare(dump: Iterable[Row], derived: DerivedRows, local_only: Iterable[Post], catalog: Catalog) -> Comparison:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar, Protocol
 
-from cablestore.errors import CableStoreError, CorruptExportError, StorageError
+from cablestore.errors import CableStoreError, CorruptExportError, MissingFileError, StorageError
 from cablestore.export.manifest import Segment, read_posts, read_tombstones
 from cablestore.export.segment import segment_blake3
+from cablestore.files import Location, ObjectFolder
 from cablestore.index.tombstone import Tombstone
 
 Block = tuple[list[bytes], list[Tombstone]]
@@ -17,18 +17,14 @@ Block = tuple[list[bytes], list[Tombstone]]
 
 
 class Input(Protocol):
-    """Unit that one task reads completely. It is sent to every worker, which finds its file under the same path."""
+    """Unit that one task reads completely. It is sent to every worker, which finds it under the same path or URI."""
 
     error: ClassVar[type[CableStoreError]]
     """Type of the error if it is damaged."""
 
     @property
-    def path(self) -> Path:
-        """Path of its file."""
-
-    @property
     def name(self) -> str:
-        """Name in messages, if it is left out."""
+        """Name in messages, if it is left out: it begins with the path or URI of its file."""
 
     @property
     def digest(self) -> str:
@@ -38,11 +34,24 @@ class Input(Protocol):
     def posts(self) -> int:
         """Number of posts in it."""
 
-    def problem(self, work: Path) -> str | None:
-        """Return what is wrong with it, None if it is good. `work` is the job's folder. Raises no CableStoreError."""
+    def problem(self, work: ObjectFolder) -> str | None:
+        """Return what is wrong with it, None if it is good. `work` is the job's folder.
+
+        Raises StorageError, and no other CableStoreError, if an object store does not answer.
+        """
 
     def blocks(self) -> Iterator[Block]:
         """Yield its content. Raises CableStoreError if it changed after `problem` verified it."""
+
+
+def fault_of(error: CableStoreError, folder: ObjectFolder) -> str:
+    """Return an error as what is wrong with an input in this folder.
+
+    Raises the error if an object store did not answer: that says nothing of the input.
+    """
+    if isinstance(error, StorageError) and not isinstance(error, MissingFileError) and not folder.is_local:
+        raise error
+    return str(error)
 
 
 def posts_of(inputs: Iterable[Input]) -> int:
@@ -54,19 +63,14 @@ def posts_of(inputs: Iterable[Input]) -> int:
 class SegmentInput:
     """Segment of an export. Its checksum is verified; its content is trusted."""
 
-    export: Path
+    export: ObjectFolder
     segment: Segment
     error: ClassVar[type[CableStoreError]] = CorruptExportError
 
     @property
-    def path(self) -> Path:
-        """Path of the segment."""
-        return self.export / self.segment.file
-
-    @property
     def name(self) -> str:
-        """Path of the segment."""
-        return str(self.path)
+        """Path or URI of the segment."""
+        return str(self.export.file(self.segment.file))
 
     @property
     def digest(self) -> str:
@@ -78,15 +82,15 @@ class SegmentInput:
         """Number of posts according to the manifest."""
         return self.segment.items if self.segment.kind == "posts" else 0
 
-    def problem(self, work: Path) -> str | None:  # noqa: ARG002 - only archives write there
+    def problem(self, work: ObjectFolder) -> str | None:  # noqa: ARG002 - only archives write there
         """Return an error if the checksum of the segment is wrong."""
         try:
-            found = segment_blake3(self.path)
+            found = segment_blake3(self.export.file(self.segment.file))
         except StorageError as error:
-            return str(error)
+            return fault_of(error, self.export)
         if found == self.segment.blake3:
             return None
-        return f"{self.path} is damaged: its BLAKE3 is {found}, its manifest says {self.segment.blake3}"
+        return f"{self.name} is damaged: its BLAKE3 is {found}, its manifest says {self.segment.blake3}"
 
     def blocks(self) -> Iterator[Block]:
         """Yield the content of the segment block by block. Raises CorruptExportError, StorageError."""
@@ -105,6 +109,6 @@ class ArchiveSource:
     `cabal_key` decrypts them; public archives need none.
     """
 
-    folder: Path
+    folder: Location
     control_key: bytes
     cabal_key: bytes | None = field(default=None, repr=False)

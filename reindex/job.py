@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from cablestore.errors import ReindexError
+from cablestore.errors import ReindexError, StorageError
+from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.index.view import Catalog
 from cablestore.protocol.body import DELETE
 from cablestore.protocol.dialect import Dialect
@@ -18,18 +21,42 @@ from cablestore.reindex.inputs import Input
 _MARK: Final = "cablestore-work"
 
 
-def claim_folder(path: Path) -> Path:
+def shared(location: Location) -> ObjectFolder:
+    """Return the folder that a path or URI names on every machine: workers have other working directories."""
+    folder = folder_of(location)
+    return folder_of(folder.path.absolute()) if folder.is_local else folder
+
+
+def claim_folder(folder: ObjectFolder) -> ObjectFolder:
     """Create a work folder, or reuse one from before. The job will empty and remove it.
 
     Raises ReindexError if the folder holds anything else.
     """
-    if path.exists() and not (path / _MARK).exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ReindexError(
-            f"{path} is not a work folder of cablestore, and its content would be removed. Name a new folder"
-        )
-    path.mkdir(parents=True, exist_ok=True)
-    (path / _MARK).touch()
-    return path
+    if not folder.exists(_MARK):
+        if not folder.is_empty():
+            raise ReindexError(
+                f"{folder} is not a work folder of cablestore, and its content would be removed. Name a new folder"
+            )
+        folder.write(_MARK, b"")
+    return folder
+
+
+def claim_work(work: Location, local: Path | None) -> tuple[ObjectFolder, Path]:
+    """Claim a work folder, and the folder on this machine that a job needs: the same one, or `local` for a URI."""
+    folder = claim_folder(shared(work))
+    if folder.is_local:
+        return folder, folder.path
+    if local is None:
+        raise ReindexError(f"{folder} is not on this machine: name a folder that is, for Spark's own files")
+    claim_folder(folder_of(local))
+    return folder, local
+
+
+def remove_work(folder: ObjectFolder, local: Path) -> None:
+    """Remove what `claim_work` claimed. What cannot be removed is left: the work itself is done."""
+    with suppress(StorageError):
+        folder.remove_all()
+    shutil.rmtree(local, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +91,7 @@ class ShuffledJob:
 
     kind: ClassVar[str]
     """Name of this kind of job in fingerprints, which are stored."""
-    folder: Path
+    folder: ObjectFolder
     dialect: Dialect
     inputs: tuple[Input, ...]
     partitions: int

@@ -18,6 +18,7 @@ from typing import Final
 import msgpack
 
 from cablestore.errors import ReindexError
+from cablestore.files import ObjectFolder
 from cablestore.index.leveldb import LevelDB, join_tables
 from cablestore.index.processes import process_pool
 from cablestore.index.runs import AFTER_ALL
@@ -29,7 +30,7 @@ _ROWS_WRITTEN: Final = 1_000
 
 def load(
     segments: Sequence[RowSegment],
-    folder: Path,
+    folder: ObjectFolder,
     scratch: Path,
     *,
     progress: Callable[[int], None] = lambda _: None,
@@ -70,7 +71,7 @@ def share_out(segments: Sequence[RowSegment]) -> list[list[RowSegment]]:
     return parts
 
 
-def load_part(path: Path, folder: Path, segments: tuple[RowSegment, ...]) -> int:
+def load_part(path: Path, folder: ObjectFolder, segments: tuple[RowSegment, ...]) -> int:
     """Write segments to a LevelDB at `path`, read them back and compare. Returns the number of rows."""
     rows = sum(segment.rows for segment in segments)
     mark = path.with_suffix(".loaded")

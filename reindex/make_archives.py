@@ -6,11 +6,9 @@ the position of each archive in `data`, and the index.
 
 from __future__ import annotations
 
-import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from cablestore.archive.folder import ArchiveFolder
@@ -19,12 +17,13 @@ from cablestore.archive.format.period import Period, weeks
 from cablestore.archive.format.profile import Profile
 from cablestore.archive.weeks import archives_of, messages_of, stones_by
 from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
+from cablestore.files import Location
 from cablestore.index.parallel import partitions_for
 from cablestore.protocol.crypto import Identity
 from cablestore.reindex import archive_tasks
 from cablestore.reindex.archive_tasks import WeeksJob
 from cablestore.reindex.inputs import posts_of
-from cablestore.reindex.job import claim_folder
+from cablestore.reindex.job import claim_work
 from cablestore.reindex.prepare import JobSources, read_sources
 from cablestore.reindex.stages import JobReport, Progress, SparkOptions, begin, no_progress, shares_for, stages
 
@@ -38,14 +37,14 @@ class MadeArchives:
 
 
 def make_archives(
-    exports: Sequence[Path],
+    exports: Sequence[Location],
     folder: ArchiveFolder,
     profile: Profile,
     identity: Identity,
     now_ms: int,
     *,
     key: bytes | None = None,
-    work: Path | None = None,
+    work: Location | None = None,
     spark: SparkOptions | None = None,
     keep_work: bool = False,
     progress: Progress = no_progress,
@@ -54,20 +53,20 @@ def make_archives(
 
     In a folder with archives it continues as a node does. `identity` is the control node's, `key` the cabal key, None
     for public archives; workers get `key` and never the identity. Workers and the driver must see the exports and
-    `work` under the same paths. `work` is by default beside the community's folder, and is removed at the end unless
+    `work` under the same paths or URIs. `work` is by default beside the community's folder, and is removed at the end unless
     `keep_work`. After an interruption the next call continues. Raises ExportError, ArchiveError, ReindexError,
     StorageError.
     """
     sources = read_sources(exports)
     plan = ArchivePlan(profile, identity, sources.dialect, key)
-    work = (work or folder.path.with_name(f"{folder.path.name}.making")).absolute()
+    beside = folder.path.absolute().with_name(f"{folder.path.name}.making")
     with folder.claimed():
         plan.verified(folder)  # fails now if the folder belongs to another control node
-        ran = JobReport(claim_folder(work), sources.dialect)
+        ran = JobReport(*claim_work(work or beside, beside), sources.dialect)
         history = _archive(sources, plan, now_ms, ran, spark, progress)
         created = history.write(folder, plan, progress)
     if not keep_work:
-        shutil.rmtree(work, ignore_errors=True)
+        ran.remove_work()
     return MadeArchives(ran, created)
 
 

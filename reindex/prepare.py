@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from cablestore.errors import ArchiveError, DecodeError, ExportError
 from cablestore.export.manifest import Manifest, read_manifest
 from cablestore.extras import naming_extras
+from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.index.census import summaries
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation
@@ -23,7 +23,7 @@ from cablestore.protocol.dialect import Dialect
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post, decode_post
 from cablestore.reindex.inputs import ArchiveSource, Input, SegmentInput, posts_of
-from cablestore.reindex.job import Drops, ReindexJob
+from cablestore.reindex.job import Drops, ReindexJob, shared
 
 _SAMPLED_INPUTS: Final = 6
 _SAMPLED_POSTS: Final = 15_000
@@ -38,16 +38,16 @@ class JobSources:
     inputs: tuple[Input, ...]
 
 
-def read_sources(exports: Sequence[Path], archives: Sequence[ArchiveSource] = ()) -> JobSources:
+def read_sources(exports: Sequence[Location], archives: Sequence[ArchiveSource] = ()) -> JobSources:
     """Read manifests of exports and verify indexes of archives. Raises ExportError, ArchiveError."""
     if not exports and not archives:
         raise ExportError("a reindexing needs an export to start from: `cablestore export` makes one")
-    manifests = [read_manifest(folder) for folder in exports]
-    found: list[tuple[Path, Dialect, Sequence[Input]]] = [
-        (each.folder, each.dialect, [SegmentInput(each.folder.absolute(), segment) for segment in each.segments])
+    manifests = [read_manifest(shared(export)) for export in exports]
+    found: list[tuple[ObjectFolder, Dialect, Sequence[Input]]] = [
+        (each.source, each.dialect, [SegmentInput(each.source, segment) for segment in each.segments])
         for each in manifests
     ]
-    found += [(source.folder, *_read_archives(source)) for source in archives]
+    found += [(folder_of(source.folder), *_read_archives(source)) for source in archives]
     first, dialect, _ = found[0]
     for number, (folder, other, _) in enumerate(found):
         if other != dialect:
@@ -66,7 +66,12 @@ def _read_archives(source: ArchiveSource) -> tuple[Dialect, list[Input]]:
 
 
 def make_job(
-    inputs: Sequence[Input], folder: Path, dialect: Dialect, catalog: Catalog, drops: Drops, views: frozenset[str]
+    inputs: Sequence[Input],
+    folder: ObjectFolder,
+    dialect: Dialect,
+    catalog: Catalog,
+    drops: Drops,
+    views: frozenset[str],
 ) -> ReindexJob:
     """Split the work into partitions of hashes and buckets of keys. `views` are those to build; empty means all."""
     wanted = _wanted_prefixes(catalog, views)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from cablestore.errors import ExportError, ReindexError, StoreLockedError
 from cablestore.export.manifest import Manifest, read_arrivals
+from cablestore.files import Location, folder_of
 from cablestore.index import arrival_log
 from cablestore.index.batches import batches
 from cablestore.index.census import summaries
@@ -59,11 +60,11 @@ class ReindexReport:
 
 
 def reindex(
-    exports: Sequence[Path],
+    exports: Sequence[Location],
     out: Path,
     *,
     archives: Sequence[ArchiveSource] = (),
-    work: Path | None = None,
+    work: Location | None = None,
     drops: Drops | None = None,
     views: frozenset[str] = frozenset(),
     skip_corrupt: bool = False,
@@ -77,14 +78,14 @@ def reindex(
     It gets the union of all posts in them that nobody deleted. Archives are canonical for their weeks and channels
     (RFC 61) and remove posts only if they are imported, not here. An existing store must be among those exported; its
     later posts are added. It must not be open when the new database replaces its own. `views` are those to rebuild;
-    empty means all. `work` is a folder that the workers share, by default beside `out`; it is removed at the end unless
-    `keep_work`.
+    empty means all. `work` is a folder that the workers share, by path or URI, by default beside `out`; it is removed
+    at the end unless `keep_work`. Spark's own files and its log are beside `out` if it is a URI.
 
     Raises ExportError, ArchiveError, ReindexError, StorageError and OpenError; MissingViewError for a store that has
     views which `catalog` lacks. After any error the store is unchanged.
     """
     out = out.absolute()
-    work = (work or out.with_name(f"{out.name}.reindex")).absolute()
+    beside = out.with_name(f"{out.name}.reindex")
     scratch = out.with_name(f"{out.name}.loading")
     drops = drops or Drops()
     views = catalog.with_dependencies(views)
@@ -92,23 +93,24 @@ def reindex(
     _require_views(out, catalog)
     derived = derive_rows(
         exports,
-        work,
+        work or beside,
         catalog,
         archives=archives,
         drops=drops,
         views=views,
         skip_corrupt=skip_corrupt,
         spark=spark,
+        local=beside,
         progress=progress,
     )
     if derived.left_out:
         after = 0  # their posts may be only in the live database
-    claim_folder(scratch)
+    claim_folder(folder_of(scratch))
     new = _NewGeneration(out, scratch, derived, catalog, after, progress, dict(derived.seconds))
     report = new.replace_views(views) if views else new.replace_all(drops)
     shutil.rmtree(scratch, ignore_errors=True)
     if not keep_work:
-        shutil.rmtree(work, ignore_errors=True)
+        derived.remove_work()
     return report
 
 
@@ -123,7 +125,7 @@ def covered(manifests: Sequence[Manifest], out: Path) -> int:
     found = [
         arrivals[1]
         for manifest in manifests
-        if manifest.filters is None and (arrivals := read_arrivals(manifest.folder)) and arrivals[0] == header.store_id
+        if manifest.filters is None and (arrivals := read_arrivals(manifest.source)) and arrivals[0] == header.store_id
     ]
     if not found:
         raise ExportError(

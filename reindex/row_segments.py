@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby
-from pathlib import Path
 from typing import Any, Final, Self
 
 import blake3
@@ -14,6 +13,7 @@ import msgpack
 
 from cablestore.errors import CorruptExportError
 from cablestore.export.segment import SegmentWriter, read_segment
+from cablestore.files import ObjectFolder
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, combine, key_of
 from cablestore.index.meta import Sizes
@@ -73,8 +73,9 @@ class RowDigest:
 class RowSegmentWriter(SegmentWriter):
     """Writer of one segment of rows."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, _LEVEL)
+    def __init__(self, folder: ObjectFolder, name: str) -> None:
+        super().__init__(folder.file(name), _LEVEL)
+        self._name = name
         self._digest = RowDigest()
         self._first = self._last = b""
 
@@ -91,7 +92,7 @@ class RowSegmentWriter(SegmentWriter):
         """Finish the file and return what `RowSegment.of` reads."""
         written = self.close()
         return {
-            "file": self._path.name,
+            "file": self._name,
             "first": self._first.hex(),
             "last": self._last.hex(),
             "rows": self._digest.rows,
@@ -102,11 +103,11 @@ class RowSegmentWriter(SegmentWriter):
         }
 
 
-def read_rows(folder: Path, segment: RowSegment) -> Iterator[list[Row]]:
+def read_rows(folder: ObjectFolder, segment: RowSegment) -> Iterator[list[Row]]:
     """Yield the rows of a segment in blocks, after verifying the checksum of the file."""
-    for block in read_segment(folder / segment.file, segment.blake3):
+    for block in read_segment(folder.file(segment.file), segment.blake3):
         if any(type(row) is not tuple or len(row) != _ROW_FIELDS for row in block):
-            raise CorruptExportError(f"{folder / segment.file} does not hold rows. Remove the folder and run again")
+            raise CorruptExportError(f"{folder.file(segment.file)} does not hold rows. Remove the folder and run again")
         yield list(block)
 
 

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as fn
 
+from cablestore.files import Location
 from cablestore.protocol.body import LINKABLE_TYPES, TYPE_NAMES
 from cablestore.reindex.columns import DELETIONS, SETTLED, ddl_of
 from cablestore.reindex.inputs import ArchiveSource
@@ -51,17 +51,17 @@ class Tables:
 
 def tables(
     spark: SparkSession,
-    exports: Sequence[Path | str] = (),
+    exports: Sequence[Location] = (),
     *,
     archives: Sequence[ArchiveSource] = (),
     drops: Drops | None = None,
 ) -> Tables:
     """Return the tables of the union of all posts in exports and archives that nobody deleted.
 
-    `drops` are left out as if a store had discarded them. Each use of a table reads the files again: a program that uses
+    Exports are paths or URIs. `drops` are left out as if a store had discarded them. Each use of a table reads the files again: a program that uses
     several persists them, or writes them first as `cablestore tables` does. Raises ExportError, ArchiveError.
     """
-    sources = read_sources([Path(each) for each in exports], archives)
+    sources = read_sources(exports, archives)
     return settle(found_posts(spark, sources), found_deletions(spark, sources), drops or Drops())
 
 

@@ -14,6 +14,7 @@ their entries in the manifest. Spark passes filters on only with the option `pus
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -36,7 +37,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from cablestore.errors import DecodeError, ExportError, StorageError
-from cablestore.files import storage_errors
+from cablestore.files import LocalFolder, Location, storage_errors
 from cablestore.index.batches import gc_paused
 from cablestore.limits import MAX_TIMESTAMP_MS
 from cablestore.protocol.body import DELETE, TYPE_NAMES
@@ -54,8 +55,6 @@ NAME: Final = "cablestore"
 TABLES: Final[Mapping[str, Mapping[str, Column]]] = {"posts": POSTS, "deletions": DELETIONS}
 
 _TYPES: Final = {name: post_type for post_type, name in TYPE_NAMES.items()}
-_NOWHERE: Final = Path("/nonexistent")
-"""Where a task would note that an archive was verified: this one has no folder of its own."""
 _BETWEEN: Final[dict[type[Filter], Callable[[int], tuple[int, int]]]] = {
     EqualTo: lambda value: (value, value),
     GreaterThan: lambda value: (value + 1, MAX_TIMESTAMP_MS),
@@ -152,7 +151,7 @@ class Bounds(NamedTuple):
 class Wanted(NamedTuple):
     """What to read: sources, a table, its columns and bounds."""
 
-    exports: tuple[Path, ...]
+    exports: tuple[Location, ...]
     archives: tuple[ArchiveSource, ...]
     table: str
     columns: dict[str, Column]
@@ -180,11 +179,9 @@ class Wanted(NamedTuple):
             raise ExportError("there is nothing to read: name an export, as in load('s3://bucket/export')")
         columns = {name: known[name] for name in names}
         if "control_key" not in options:
-            return cls(tuple(map(Path, paths)), (), table, columns, Bounds.of(options))
+            return cls(tuple(paths), (), table, columns, Bounds.of(options))
         node, key = parse_hex(options["control_key"], "a public key"), _key_in(options.get("cabal_key_file"))
-        return cls(
-            (), tuple(ArchiveSource(Path(path), node, key) for path in paths), table, columns, Bounds.of(options)
-        )
+        return cls((), tuple(ArchiveSource(path, node, key) for path in paths), table, columns, Bounds.of(options))
 
 
 def _time_in(options: Mapping[str, str], name: str) -> int | None:
@@ -265,8 +262,11 @@ def rows_of(
 
     Raises CorruptExportError, ArchiveError, StorageError. Archives are verified, signatures included.
     """
-    if not isinstance(source, SegmentInput) and (problem := source.problem(_NOWHERE)):
-        raise source.error(problem)
+    if not isinstance(source, SegmentInput):
+        with tempfile.TemporaryDirectory() as scratch:  # where an archive notes that it was verified
+            problem = source.problem(LocalFolder(Path(scratch)))
+        if problem is not None:
+            raise source.error(problem)
     types = frozenset({DELETE}) if table == "deletions" else bounds.types
     for raws, stones in source.blocks():
         with gc_paused():

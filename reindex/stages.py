@@ -18,14 +18,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from cablestore.errors import ReindexError
+from cablestore.errors import CorruptExportError, ReindexError
+from cablestore.files import Location, ObjectFolder, for_each, remove
 from cablestore.index.meta import Sizes, add_sizes
 from cablestore.index.parallel import partitions_for
 from cablestore.index.view import Catalog
 from cablestore.protocol.dialect import Dialect
 from cablestore.reindex import tasks
 from cablestore.reindex.inputs import ArchiveSource, Input, posts_of
-from cablestore.reindex.job import Drops, ReindexJob, ShuffledJob, claim_folder
+from cablestore.reindex.job import Drops, ReindexJob, ShuffledJob, claim_work, remove_work
 from cablestore.reindex.prepare import make_job, read_sources
 from cablestore.reindex.queries import run_query
 from cablestore.reindex.row_segments import RowSegment
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _JOB: Final = "job.json"
-_MADE: Final = frozenset({".seg", ".archives", ".json", ".tmp", ".done"})
+_MADE: Final = (".seg", ".archives", ".json", ".tmp", ".done")
 """Suffixes of files that tasks write to the job's folder."""
 _SHARES_AT_LEAST: Final = 8
 _SHARES_OF_A_PARTITION: Final = 2
@@ -66,9 +67,13 @@ class SparkOptions:
 
 @dataclass(slots=True)
 class JobReport:
-    """Report of a job whose work is in `folder`."""
+    """Report of a job whose work is in `folder`.
 
-    folder: Path
+    `local` is a folder on this machine for Spark's own files and its log: the same, if the work is on this machine.
+    """
+
+    folder: ObjectFolder
+    local: Path
     dialect: Dialect
     counts: Counter[str] = field(default_factory=Counter)
     """Numbers of posts and tombstones: read, left out, or without effect, by reason."""
@@ -78,6 +83,10 @@ class JobReport:
     """Duration of each stage; 0 if an earlier run finished it."""
     task_seconds: dict[str, list[float]] = field(default_factory=dict)
     """Durations of the tasks of each stage."""
+
+    def remove_work(self) -> None:
+        """Remove the work folder, and the folder on this machine."""
+        remove_work(self.folder, self.local)
 
 
 @dataclass(slots=True)
@@ -98,8 +107,8 @@ class DerivedRows(JobReport):
 
 
 def derive_rows(
-    exports: Sequence[Path],
-    work: Path,
+    exports: Sequence[Location],
+    work: Location,
     catalog: Catalog,
     *,
     archives: Sequence[ArchiveSource] = (),
@@ -107,16 +116,18 @@ def derive_rows(
     views: frozenset[str] = frozenset(),
     skip_corrupt: bool = False,
     spark: SparkOptions | None = None,
+    local: Path | None = None,
     progress: Progress = no_progress,
 ) -> DerivedRows:
     """Derive all rows from the posts and tombstones of exports and archives, as segments in the folder `work`.
 
-    The driver and all workers must see `work`, exports and archives under the same paths. Finished work of an
+    The driver and all workers must see `work`, exports and archives under the same paths or URIs. `local` is the folder
+    on this machine for Spark's own files and its log, by default `work`; it is needed if that is a URI. Finished work of an
     interrupted run of the same job is used again. Raises ExportError or ArchiveError for sources that cannot be used,
     ReindexError if Spark fails.
     """
     sources = read_sources(exports, archives)
-    derived = DerivedRows(claim_folder(work.absolute()), sources.dialect)
+    derived = DerivedRows(*claim_work(work, local), sources.dialect)
     with stages(derived, spark, progress) as run:
         whole = run.inspect(sources.inputs, skip_corrupt=skip_corrupt, catalog=catalog)
         job = make_job(whole, derived.folder, sources.dialect, catalog, drops or Drops(), views)
@@ -146,7 +157,7 @@ def _segments(reports: Iterable[dict[str, Any]]) -> list[RowSegment]:
 def stages(ran: JobReport, spark: SparkOptions | None = None, progress: Progress = no_progress) -> Iterator[Stages]:
     """Start Spark for a job. Yields the object that runs its stages."""
     options = spark or SparkOptions()
-    scratch = ran.folder / "spark"
+    scratch = ran.local / "spark"
     settings = {
         "spark.task.maxFailures": "4",
         "spark.speculation": "false",
@@ -159,7 +170,7 @@ def stages(ran: JobReport, spark: SparkOptions | None = None, progress: Progress
             master=options.master,
             remote=options.remote,
             cores=options.cores,
-            log=ran.folder / "spark.log",
+            log=ran.local / "spark.log",
             driver_memory=options.driver_memory,
             options=settings,
         ) as started:
@@ -186,39 +197,44 @@ class Stages:
         from pyspark.cloudpickle import dumps  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
         views = None if catalog is None else dumps(catalog)  # type: ignore[no-untyped-call]
-        whole = []
+        whole: list[Input] = []
+        probes: list[dict[str, Any]] = []
         numbers = self._numbers(range(len(inputs)), shares_for(inputs))
         table = numbers.mapInArrow(tasks.inspect(inputs, self.ran.folder, views), "report string not null")
         for report in self._stage("inspect", table):
             source = inputs[report["input"]]
             if "problem" not in report:
-                self._find_probe(report)
+                probes.append(report)
                 whole.append(source)
             elif skip_corrupt:
                 self.ran.left_out[source.name] = report["problem"]
             else:
                 raise source.error(f"{report['problem']}. Copy it again, or leave it out with --skip-corrupt")
+        self._find(probes)
         return tuple(whole)
 
-    def _find_probe(self, report: dict[str, Any]) -> None:
-        try:
-            (self.ran.folder / report["probe"]).unlink()
-        except FileNotFoundError:
-            raise ReindexError(
-                f"the driver does not see what the worker on {report['host']} writes to {self.ran.folder}. Name a "
-                "folder with --work that all machines share under the same path"
-            ) from None
+    def _find(self, probes: list[dict[str, Any]]) -> None:
+        """Raise ReindexError if a worker's probe is not in the job's folder. Remove all probes."""
+        folder = self.ran.folder
+        found = folder.names("probe-*")
+        for report in probes:
+            if report["probe"] not in found:
+                raise ReindexError(
+                    f"the driver does not see what the worker on {report['host']} writes to {folder}. Name a folder "
+                    "with --work that all machines share under the same path, or the URI of one in an object store"
+                )
+        remove(folder, found)
 
     def derive(self, job: ShuffledJob, task: Callable[[tasks.Batches], tasks.Batches]) -> list[dict[str, Any]]:
         """Run `task`, which settles every hash of a partition. Returns the reports of all partitions with content."""
-        done = self.ran.folder / "derived.done"
+        done = "derived.done"
         missing = frozenset(range(job.partitions)) - _reported(self.ran.folder, "derived")
-        if missing and not done.exists():
+        if missing and not self.ran.folder.exists(done):
             inputs = self._numbers(range(len(job.inputs)), shares_for(job.inputs))
             blobs = inputs.mapInArrow(tasks.read(job, missing), "partition int not null, blob binary not null")
             by_hash = to_partitions(blobs, job.partitions)
             self._stage("derive", by_hash.mapInArrow(task, "report string not null"))
-            done.touch()
+            self.ran.folder.write(done, b"")
         reports = _reports(self.ran.folder, "derived")
         for report in reports:
             self.ran.counts.update(report["counts"])
@@ -285,20 +301,31 @@ def in_order(segments: Sequence[RowSegment]) -> list[RowSegment]:
 
 def begin(job: ShuffledJob) -> None:
     """Empty the job's folder, unless it holds work of the same job."""
-    path = job.folder / _JOB
-    fingerprint = job.fingerprint()
-    if path.exists() and path.read_text(encoding="utf-8") == fingerprint:
-        return
-    for found in job.folder.iterdir():
-        if (found.is_file() and found.suffix in _MADE) or found.name.startswith("run-"):
-            found.unlink()
-    path.write_text(fingerprint, encoding="utf-8")
+    folder, fingerprint = job.folder, job.fingerprint().encode()
+    if folder.exists(_JOB):
+        if folder.read(_JOB) == fingerprint:
+            return
+        folder.remove(_JOB)  # first: the rest counts no more, even if this process is killed while it removes it
+    made = [name for name in folder.names() if name.endswith(_MADE) or name.startswith("run-")]
+    remove(folder, made)
+    folder.write(_JOB, fingerprint)
 
 
-def _reports(work: Path, stage: str) -> list[dict[str, Any]]:
+def _reports(work: ObjectFolder, stage: str) -> list[dict[str, Any]]:
     """Return the reports of finished tasks of a stage, in order of their numbers."""
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(work.glob(f"{stage}-*.json"))]
+    names = work.names(f"{stage}-*.json")
+    return [
+        _report(str(work.file(name)), data) for name, data in zip(names, for_each(work, work.read, names), strict=True)
+    ]
 
 
-def _reported(work: Path, stage: str) -> frozenset[int]:
-    return frozenset(int(path.stem.rpartition("-")[2]) for path in work.glob(f"{stage}-*.json"))
+def _report(path: str, data: bytes) -> dict[str, Any]:
+    try:
+        report: dict[str, Any] = json.loads(data)
+    except ValueError:
+        raise CorruptExportError(f"{path} is damaged: it is not JSON. Remove its folder and run again") from None
+    return report
+
+
+def _reported(work: ObjectFolder, stage: str) -> frozenset[int]:
+    return frozenset(int(name.removesuffix(".json").rpartition("-")[2]) for name in work.names(f"{stage}-*.json"))

@@ -25,10 +25,10 @@ from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, Row
 
 from cablestore.errors import ExportError, ReindexError
-from cablestore.files import ObjectFolder, folder_of
+from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.reindex.columns import BY_MONTH, SETTLED, schema_of
 from cablestore.reindex.inputs import ArchiveSource, posts_of
-from cablestore.reindex.job import Drops, claim_folder
+from cablestore.reindex.job import Drops, claim_folder, shared
 from cablestore.reindex.prepare import JobSources, read_sources
 from cablestore.reindex.queries import run_query
 from cablestore.reindex.settled import Tables, found_deletions, found_posts, settle
@@ -81,8 +81,8 @@ class TablesReport:
 
 
 def write_tables(
-    exports: Sequence[Path],
-    out: str | Path,
+    exports: Sequence[Location],
+    out: Location,
     *,
     archives: Sequence[ArchiveSource] = (),
     drops: Drops | None = None,
@@ -96,11 +96,12 @@ def write_tables(
     Raises ExportError, ArchiveError, StorageError, and ReindexError if Spark fails.
     """
     sources, drops = read_sources(exports, archives), drops or Drops()
-    written = _Written.begin(folder_of(out), sources, drops)
+    written = _Written.begin(shared(out), sources, drops)
     report = TablesReport(written.folder.uri, written.tables)
     if set(report.tables) == set(SETTLED):
         return report
-    ran = JobReport(claim_folder(work.absolute()), sources.dialect, seconds=report.seconds)
+    local = work.absolute()
+    ran = JobReport(claim_folder(folder_of(local)), local, sources.dialect, seconds=report.seconds)
     with stages(ran, _options(spark, posts_of(sources.inputs)), progress) as run:
         found = found_posts(run.spark, sources).persist(StorageLevel.DISK_ONLY)
         said = found_deletions(run.spark, sources).persist(StorageLevel.DISK_ONLY)

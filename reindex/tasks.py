@@ -20,9 +20,8 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import msgpack
@@ -38,7 +37,7 @@ from cablestore.errors import (
     ReindexError,
     StorageError,
 )
-from cablestore.files import storage_errors, unique_suffix, whole_file
+from cablestore.files import ObjectFolder
 from cablestore.index.batches import batches, gc_paused
 from cablestore.index.census import summaries
 from cablestore.index.database import Row
@@ -74,7 +73,9 @@ _OVERHEAD_BYTES: Final = 64
 Batches = Iterator[pa.RecordBatch]
 
 
-def inspect(inputs: tuple[Input, ...], folder: Path, views: bytes | None = None) -> Callable[[Batches], Batches]:
+def inspect(
+    inputs: tuple[Input, ...], folder: ObjectFolder, views: bytes | None = None
+) -> Callable[[Batches], Batches]:
     """Return the task that verifies inputs, given by number, and that this worker has a pickled catalog's views."""
 
     def check(index: int) -> dict[str, Any]:
@@ -88,8 +89,8 @@ def inspect(inputs: tuple[Input, ...], folder: Path, views: bytes | None = None)
         if problem is not None:
             return {"input": index, "problem": problem}
         probe = f"probe-{uuid.uuid4().hex}"
-        with suppress(OSError):  # the driver reports a folder that is not shared
-            (folder / probe).touch()
+        with suppress(StorageError) if folder.is_local else nullcontext():  # the driver reports one that is not shared
+            folder.write(probe, b"", sync=False)
         return {"input": index, "probe": probe, "host": platform.node()}
 
     return reporting(check)
@@ -136,12 +137,11 @@ def of_partition(
 
 def build(job: ReindexJob, runs: tuple[str, ...]) -> Callable[[Batches], Batches]:
     """Return the task that builds buckets, given their numbers, from these runs."""
-    paths = [job.folder / run for run in runs]
 
     def bucket(index: int) -> dict[str, Any]:
-        rows = finished(read_bucket(paths, index, len(job.wanted)), job.catalog)
+        rows = finished(read_bucket(job.folder, runs, index, len(job.wanted)), job.catalog)
         segments = _write_rows(job, f"rows-{index:06d}.seg", rows)
-        return finish(job.folder / f"built-{index:06d}.json", {"bucket": index, "segments": segments})
+        return finish(job, f"built-{index:06d}.json", {"bucket": index, "segments": segments})
 
     return reporting(bucket)
 
@@ -153,13 +153,13 @@ def add_up(job: ReindexJob, segments: Sequence[RowSegment]) -> Callable[[Batches
         rows = summaries(job.catalog)[index].made_of(partial(_blocks, job, segments))
         made: list[dict[str, Any]] = []
         sizes: Sizes = {}
-        with RowSegmentWriter(job.folder / f"summary-{index:06d}.seg") as writer:
+        with RowSegmentWriter(job.folder, f"summary-{index:06d}.seg") as writer:
             for batch in batches(rows, lambda row: len(row[1])):
                 writer.write(batch)
                 sizes = add_sizes(sizes, measure(batch, job.catalog))
             if sizes:
                 made.append(writer.finish(sizes))
-        return finish(job.folder / f"added-{index:06d}.json", {"summary": index, "segments": made})
+        return finish(job, f"added-{index:06d}.json", {"summary": index, "segments": made})
 
     return reporting(make)
 
@@ -260,19 +260,19 @@ def _derive(job: ReindexJob, partition: int, raws: list[bytes], stones: list[Tom
         records.append(derivation.post(post))
     reverse, derivation.reverse = derivation.reverse, []
     run = f"run-{partition:06d}"
-    write_run(job.folder / run, cut(derivation.take(), job.boundaries))
+    write_run(job.folder, run, cut(derivation.take(), job.boundaries))
     segments = _write_rows(job, f"posts-{partition:06d}.seg", records) if job.wants_records else []
     segments += _write_rows(job, f"reverse-{partition:06d}.seg", reverse)
     by_name = {TYPE_NAMES[kind]: count for kind, count in types.items()}
     report = {"partition": partition, "run": run, "segments": segments, "posts": by_name, "counts": counts}
-    return finish(job.folder / f"derived-{partition:06d}.json", report)
+    return finish(job, f"derived-{partition:06d}.json", report)
 
 
 def _write_rows(job: ReindexJob, file: str, rows: list[Row]) -> list[dict[str, Any]]:
     """Write a segment of sorted rows, if there are any. Returns its description in a list."""
     if not rows:
         return []
-    with RowSegmentWriter(job.folder / file) as writer:
+    with RowSegmentWriter(job.folder, file) as writer:
         writer.write(rows)
         return [writer.finish(measure(rows, job.catalog))]
 
@@ -366,13 +366,7 @@ def error_of(report: dict[str, Any]) -> CableStoreError:
     )
 
 
-def finish(path: Path, report: dict[str, Any]) -> dict[str, Any]:
-    """Write the report beside the work that it is about. Returns the report."""
-    leave(path, json.dumps(report).encode())
+def finish(job: ShuffledJob, name: str, report: dict[str, Any]) -> dict[str, Any]:
+    """Write the report beside the work that it is about. Returns the report. Raises StorageError if writing fails."""
+    job.folder.write(name, json.dumps(report).encode(), sync=False)
     return report
-
-
-def leave(path: Path, data: bytes) -> None:
-    """Write a file to the job's folder, whole or not at all. Raises StorageError if writing fails."""
-    with storage_errors(path), whole_file(path, unique_suffix(), sync=False) as file:
-        file.write(data)

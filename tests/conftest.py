@@ -19,6 +19,7 @@ from serving import Served
 from cablestore import LEGACY, CableStore
 from cablestore.cli import main
 from cablestore.export import verify_export
+from cablestore.files import ObjectFolder, folder_of
 
 settings.register_profile(
     "normal", max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
@@ -56,11 +57,20 @@ def s3_process() -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def s3(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+def s3(s3_process: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     """An S3 server, which the environment of the test leads to. Tests share its bucket, each with its own folders."""
-    for name, value in s3_process.environment.items():
+    for name, value in (s3_process.environment | {"XDG_CACHE_HOME": str(tmp_path / "cache")}).items():
         monkeypatch.setenv(name, value)
     return s3_process
+
+
+@pytest.fixture(params=["disk", "S3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectFolder:
+    """Return a new folder: on this disk, and in an object store."""
+    if request.param == "disk":
+        return folder_of(tmp_path / "place")
+    s3: S3Server = request.getfixturevalue("s3")
+    return folder_of(s3.uri(f"{tmp_path.parent.name}/{tmp_path.name}"))
 
 
 THOROUGH = frozenset((Path(__file__).parent / "thorough.txt").read_text().split("\n")[1:-1])

@@ -19,7 +19,7 @@ from typing import Final
 from cablestore.archive.format.index import Index
 from cablestore.archive.format.profile import Entry
 from cablestore.errors import ArchiveError
-from cablestore.files import open_folder, storage_errors, try_lock, write_whole
+from cablestore.files import ObjectFolder, folder_of, open_folder, storage_errors, try_lock, write_whole
 from cablestore.limits import MAX_INDEX_SIZE_BYTES
 
 DATA: Final = "data"
@@ -28,10 +28,51 @@ SCRATCH_PREFIX: Final = "scratch-"
 """The prefix of folders for work in progress while the folder is claimed."""
 
 
-class ArchiveFolder:
-    """The files of one community. Methods raise StorageError if reading or writing fails."""
+class ArchiveReader:
+    """The files of one community, on this disk or in an object store, for reading.
+
+    Methods raise StorageError if reading fails.
+    """
+
+    def __init__(self, folder: ObjectFolder) -> None:
+        self.folder: Final = folder
+
+    def index_bytes(self) -> bytes | None:
+        """Return the bytes of the index, None if there is none yet.
+
+        Raises ArchiveError for a file too large for an index.
+        """
+        try:
+            with storage_errors(self.folder.file(INDEX)), self.folder.open(INDEX) as file:
+                size_bytes = file.seek(0, os.SEEK_END)
+                if size_bytes > MAX_INDEX_SIZE_BYTES:
+                    raise ArchiveError(
+                        f"{self.folder.file(INDEX)} has {size_bytes:,} bytes, an index at most "
+                        f"{MAX_INDEX_SIZE_BYTES:,} (MAX_INDEX_SIZE_BYTES). Fetch it again"
+                    )
+                file.seek(0)
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def stored(self, entry: Entry) -> bytes:
+        """Return an archive's bytes. Raises ArchiveError if `data` ends before the archive does."""
+        with storage_errors(self.folder.file(DATA)), self.folder.open_parts(DATA) as file:
+            file.seek(entry.offset_bytes)
+            stored = file.read(entry.size_bytes)
+        if len(stored) != entry.size_bytes:
+            raise ArchiveError(
+                f"{self.folder.file(DATA)} ends within archive {entry.archive_id}. Fetch it again, or make the "
+                "archives again from scratch"
+            )
+        return stored
+
+
+class ArchiveFolder(ArchiveReader):
+    """The files of one community on this disk. Methods raise StorageError if reading or writing fails."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(folder_of(path))
         self.path: Final = path
         self.data_path: Final = path / DATA
         self.index_path: Final = path / INDEX
@@ -66,38 +107,10 @@ class ArchiveFolder:
                 return None
         return data.st_ino, data.st_size, index.st_ino, index.st_size, index.st_mtime_ns
 
-    def index_bytes(self) -> bytes | None:
-        """Return the bytes of the index, None if there is none yet.
-
-        Raises ArchiveError for a file too large for an index.
-        """
-        with storage_errors(self.index_path):
-            if not self.index_path.exists():
-                return None
-            size_bytes = self.index_path.stat().st_size
-            if size_bytes > MAX_INDEX_SIZE_BYTES:
-                raise ArchiveError(
-                    f"{self.index_path} has {size_bytes:,} bytes, an index at most {MAX_INDEX_SIZE_BYTES:,} "
-                    "(MAX_INDEX_SIZE_BYTES). Fetch it again"
-                )
-            return self.index_path.read_bytes()
-
     def data_size_bytes(self) -> int:
         """Return the size of `data`, or 0 if there is none."""
         with storage_errors(self.data_path):
             return self.data_path.stat().st_size if self.data_path.exists() else 0
-
-    def stored(self, entry: Entry) -> bytes:
-        """Return an archive's bytes. Raises ArchiveError if `data` ends before the archive does."""
-        with storage_errors(self.data_path), self.data_path.open("rb") as file:
-            file.seek(entry.offset_bytes)
-            stored = file.read(entry.size_bytes)
-        if len(stored) != entry.size_bytes:
-            raise ArchiveError(
-                f"{self.data_path} ends within archive {entry.archive_id}. Fetch it again, or make the archives again "
-                "from scratch"
-            )
-        return stored
 
     def append(self, stored: Sequence[bytes], at_bytes: int) -> None:
         """Write archives to `data` from byte `at_bytes` on, over what is there, and sync them to the disk."""

@@ -10,16 +10,17 @@ import click
 from cablestore.cli.options import common_options, json_option
 from cablestore.cli.output import Output, safe
 from cablestore.cli.stores import open_store
-from cablestore.cli.values import Moment, public_key
+from cablestore.cli.values import FolderValue, Moment, public_key
 from cablestore.export.importer import manifests_of
 from cablestore.export.manifest import Filters
 from cablestore.export.verify import verify_export
+from cablestore.files import ObjectFolder
 from cablestore.store.closed import ClosedStore
 from cablestore.views.installed import installed_catalog
 
 
 @click.command()
-@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="OUT", type=FolderValue())
 @click.option(
     "--channel", "channels", multiple=True, help="Only posts of this channel, and posts about its users; repeatable."
 )
@@ -30,7 +31,7 @@ from cablestore.views.installed import installed_catalog
 def export(
     path: Path,
     out: Output,
-    folder: Path,
+    folder: ObjectFolder,
     channels: tuple[str, ...],
     authors: tuple[bytes, ...],
     start_ms: int | None,
@@ -38,7 +39,7 @@ def export(
 ) -> None:
     """Export the posts to a new folder, for other stores.
 
-    Deletions are exported too. Local-only posts are not exported. Views may be outdated, unless an option chooses
+    OUT is a path, or a URI such as s3://BUCKET/FOLDER; credentials are in the environment. Deletions are exported too. Local-only posts are not exported. Views may be outdated, unless an option chooses
     posts. After an interruption the same command continues where it ended; with a duration like 90d it starts from
     scratch.
     """
@@ -57,12 +58,12 @@ def export(
 
 
 @click.command("import")
-@click.argument("exports", metavar="EXPORT...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("exports", metavar="EXPORT...", nargs=-1, required=True, type=FolderValue())
 @common_options
-def import_(path: Path, out: Output, exports: tuple[Path, ...]) -> None:
+def import_(path: Path, out: Output, exports: tuple[ObjectFolder, ...]) -> None:
     """Import exports into the store. Every post is verified.
 
-    The store is created if it does not exist. Exports merge in any order; posts that are already here are skipped.
+    An EXPORT is a path or a URI. The store is created if it does not exist. Exports merge in any order; posts that are already here are skipped.
     """
     manifests = manifests_of(exports, None)
     total = sum(sum(manifest.posts.values()) for manifest in manifests)
@@ -86,13 +87,13 @@ def import_(path: Path, out: Output, exports: tuple[Path, ...]) -> None:
 
 
 @click.command("verify-export")
-@click.argument("folder", metavar="EXPORT", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="EXPORT", type=FolderValue())
 @click.option(
     "--signatures", is_flag=True, help="Verify the signature of every post too, about 20,000 per second and core."
 )
 @json_option
-def verify(folder: Path, signatures: bool, as_json: bool) -> int:
-    """Verify every byte of an export. Exit status 1 if something is wrong, 2 if the folder is not an export."""
+def verify(folder: ObjectFolder, signatures: bool, as_json: bool) -> int:
+    """Verify every byte of an export, at a path or a URI. Exit status 1 if something is wrong, 2 if the folder is not an export."""
     out = Output(as_json=as_json)
     with out.progress("verifying", None) as progress:
         report = verify_export(folder, signatures=signatures, progress=progress)

@@ -19,7 +19,7 @@ from cablestore.cli.archive_options import (
 from cablestore.cli.options import all_of, common_options, json_option
 from cablestore.cli.output import Output, safe, size
 from cablestore.cli.stores import open_to_read
-from cablestore.cli.values import Moment, PathValue, java_memory, public_key, spark_master, spark_remote
+from cablestore.cli.values import FolderValue, Moment, PathValue, java_memory, public_key, spark_master, spark_remote
 from cablestore.protocol.crypto import Identity
 from cablestore.protocol.dialect import DIALECTS, dialect_named
 from cablestore.store.closed import ClosedStore
@@ -28,6 +28,7 @@ from cablestore.store.store import system_clock_ms
 from cablestore.views.installed import installed_catalog
 
 if TYPE_CHECKING:
+    from cablestore.files import ObjectFolder
     from cablestore.reindex.inputs import ArchiveSource
     from cablestore.reindex.job import Drops
     from cablestore.reindex.reindex import ReindexReport
@@ -39,7 +40,7 @@ source_options = all_of(
         "--archives",
         "communities",
         multiple=True,
-        type=(PathValue(), public_key),
+        type=(FolderValue(), public_key),
         metavar="FOLDER CONTROL-KEY",
         help="Read also the archives below FOLDER that this control node signed; repeatable.",
     ),
@@ -76,14 +77,14 @@ spark_options = all_of(
     click.option("--remote", type=spark_remote, help="Spark Connect server, in place of a master: sc://HOST:PORT."),
     click.option(
         "--work",
-        type=PathValue(),
-        help="Work folder, shared by all workers [default: a folder beside the output].",
+        type=FolderValue(),
+        help="Work folder or URI, shared by all workers [default: a folder beside the output].",
     ),
 )
 
 
 @click.command()
-@click.argument("exports", metavar="EXPORT...", nargs=-1, type=PathValue())
+@click.argument("exports", metavar="EXPORT...", nargs=-1, type=FolderValue())
 @click.option("--out", "store", type=PathValue(), help="Store to rebuild or to create.")
 @click.option(
     "--verify",
@@ -99,7 +100,7 @@ spark_options = all_of(
 @source_options
 @json_option
 @spark_options
-def reindex(exports: tuple[Path, ...], as_json: bool, **chosen: Any) -> int:
+def reindex(exports: tuple[ObjectFolder, ...], as_json: bool, **chosen: Any) -> int:
     """Rebuild all views on Spark from exports and archives.
 
     The store gets the union of all posts in them that nobody deleted: archives add posts and remove none. Duplicates,
@@ -118,7 +119,7 @@ def reindex(exports: tuple[Path, ...], as_json: bool, **chosen: Any) -> int:
     return _reindex(out, exports, chosen)
 
 
-def _reindex(out: Output, exports: tuple[Path, ...], chosen: dict[str, Any]) -> int:
+def _reindex(out: Output, exports: tuple[ObjectFolder, ...], chosen: dict[str, Any]) -> int:
     from cablestore.reindex.reindex import reindex as run  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
     archives = archives_of(chosen)
@@ -175,7 +176,7 @@ def archives_of(chosen: dict[str, Any]) -> list[ArchiveSource]:
     return [ArchiveSource(folder, control_key, key) for folder, control_key in chosen["communities"]]
 
 
-def drops_of(exports: tuple[Path, ...], archives: list[ArchiveSource], chosen: dict[str, Any]) -> Drops:
+def drops_of(exports: tuple[ObjectFolder, ...], archives: list[ArchiveSource], chosen: dict[str, Any]) -> Drops:
     """Return the posts that `source_options` leave out."""
     from cablestore.reindex.job import Drops  # noqa: PLC0415 - as above
     from cablestore.reindex.prepare import read_sources  # noqa: PLC0415 - as above
@@ -308,7 +309,7 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
 
 @click.command()
 @folder_argument
-@click.argument("exports", metavar="EXPORT...", nargs=-1, required=True, type=PathValue())
+@click.argument("exports", metavar="EXPORT...", nargs=-1, required=True, type=FolderValue())
 @click.option(
     "--identity",
     "key_file",
@@ -323,7 +324,7 @@ def make(
     path: Path,
     out: Output,
     folder: Path,
-    exports: tuple[Path, ...],
+    exports: tuple[ObjectFolder, ...],
     key_file: Path | None,
     profile: str,
     cabal_key: str | None,

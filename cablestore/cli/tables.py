@@ -12,19 +12,20 @@ import click
 from cablestore.cli.options import json_option
 from cablestore.cli.output import Output, safe
 from cablestore.cli.reindex import archives_of, drops_of, source_options, spark_of, spark_options
-from cablestore.cli.values import PathValue
+from cablestore.cli.values import FolderValue
 
 if TYPE_CHECKING:
+    from cablestore.files import ObjectFolder
     from cablestore.reindex.table_files import TablesReport
 
 
 @click.command()
-@click.argument("exports", metavar="EXPORT...", nargs=-1, type=PathValue())
-@click.option("--out", required=True, metavar="PATH|URI", help="New folder for the tables.")
+@click.argument("exports", metavar="EXPORT...", nargs=-1, type=FolderValue())
+@click.option("--out", required=True, type=FolderValue(), help="New folder or URI for the tables.")
 @source_options
 @json_option
 @spark_options
-def tables(exports: tuple[Path, ...], out: str, as_json: bool, **chosen: Any) -> None:
+def tables(exports: tuple[ObjectFolder, ...], out: ObjectFolder, as_json: bool, **chosen: Any) -> None:
     """Write tables of exports and archives as Parquet, on Spark.
 
     DuckDB, pandas, Polars and others read them: posts, messages, topics, members, users, channels and deletions, as a
@@ -37,7 +38,7 @@ def tables(exports: tuple[Path, ...], out: str, as_json: bool, **chosen: Any) ->
     if not exports and not chosen["communities"]:
         raise click.UsageError("name at least one export, which `cablestore export` makes, or use --archives")
     archives = archives_of(chosen)
-    work = chosen["work"] or Path(tempfile.mkdtemp(prefix="cablestore-tables-"))
+    work = chosen["work"].path if chosen["work"] else Path(tempfile.mkdtemp(prefix="cablestore-tables-"))
     try:
         with printer.stages() as progress:
             report = write_tables(

@@ -12,9 +12,11 @@ from typing import Any, Final, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 import click
+from click.shell_completion import CompletionItem
 
 from cablestore import limits
 from cablestore.cli.output import safe
+from cablestore.files import ObjectFolder, folder_of, is_uri
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.keys import parse_hex
 
@@ -88,6 +90,22 @@ class PathValue(click.Path):
             if error.errno == errno.ELOOP:
                 self.fail(f"{shown} is not possible: it is a link to itself", param, ctx)
         return Path(text)
+
+
+class FolderValue(click.ParamType[ObjectFolder]):
+    """A folder of whole files: a path, or a URI of an object store."""
+
+    name = "path or URI"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ObjectFolder:
+        """Return the folder. Raises CableStoreError for a URI that cannot be used."""
+        if isinstance(value, str) and is_uri(value):
+            return folder_of(value)
+        return folder_of(PathValue().convert(value, param, ctx))
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Have the shell complete paths."""
+        return PathValue().shell_complete(ctx, param, incomplete)
 
 
 class PlainText(click.types.StringParamType):

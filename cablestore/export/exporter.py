@@ -1,7 +1,8 @@
 """Export of one state of a store, as a stream. It can be interrupted at any instant and continued.
 
-The database has posts in order of their hashes. They are read once, sorted into runs of bounded size in the folder, and
-merged into segments. unfinished.json says what is done; the manifest is written last.
+The database has posts in order of their hashes. They are read once, sorted into runs of bounded size on this disk, and
+merged into segments. unfinished.json says what is done; the manifest is written last. The runs of an export to an object
+store are in the user's cache folder, so that the same export goes on if this machine runs it again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import blake3
+from platformdirs import user_cache_path
 
 from cablestore import limits
 from cablestore.errors import ExportError
@@ -25,7 +27,7 @@ from cablestore.export.manifest import ARRIVALS, MANIFEST, UNFINISHED, Filters, 
 from cablestore.export.records import pieces
 from cablestore.export.sort import merge, write_run
 from cablestore.export.writer import ExportWriter, record_start
-from cablestore.files import open_folder, storage_errors, try_lock, write_whole
+from cablestore.files import LocalFolder, Location, ObjectFolder, folder_of, open_folder, storage_errors, try_lock
 from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress
 from cablestore.index.engine import Engine
@@ -44,25 +46,35 @@ _OWN: Final = re.compile(
 class _Work:
     """Progress of an export. `identity` is a digest of its store, state and arguments."""
 
-    folder: Path
+    out: ObjectFolder
+    runs_folder: Path
     identity: str
     runs: int = 0
     read_to: str = ""
     """The last hash, in hex, of the finished runs."""
     is_read: bool = False
     is_merged: bool = False
+    is_saved: bool = False
     segments: list[Segment] = field(default_factory=list)
 
     def save(self) -> None:
-        """Write down what is done. All files that it names are on the disk already."""
+        """Write down what is done. All files that it names are there already."""
+        if self.is_saved:
+            self.refuse_changes()
         fields = {name: getattr(self, name) for name in ("identity", "runs", "read_to", "is_read", "is_merged")}
         fields["segments"] = [segment.fields() for segment in sorted(self.segments, key=lambda s: s.kind)]
-        write_whole(self.folder / UNFINISHED, json.dumps(fields, indent=1).encode() + b"\n")
+        self.out.write(UNFINISHED, json.dumps(fields, indent=1).encode() + b"\n")
+        self.is_saved = True
+
+    def refuse_changes(self) -> None:
+        """Raise ExportError if another machine exports to the same URI. No lock keeps them apart."""
+        if not self.out.is_local and self.continued() is None:
+            raise ExportError(f"another export into {self.out} changed its files. Choose a new or empty folder")
 
     def continued(self) -> _Work | None:
         """Return what an earlier call wrote down, None if that was another export, or if files are missing."""
         try:
-            fields = json.loads((self.folder / UNFINISHED).read_bytes())
+            fields = json.loads(self.out.read(UNFINISHED))
             found = replace(
                 self,
                 runs=int(fields["runs"]),
@@ -71,19 +83,20 @@ class _Work:
                 is_merged=bool(fields["is_merged"]),
                 segments=list(segments_of(fields["segments"])),
             )
-            is_here = all((self.folder / s.file).stat().st_size == s.size_bytes for s in found.segments)
+            sizes = self.out.sizes()
+            is_here = all(sizes.get(segment.file) == segment.size_bytes for segment in found.segments)
             is_here &= found.is_merged or all(run.exists() for run in found.run_paths())
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
             return None
         return found if fields["identity"] == self.identity and is_here else None
 
     def run_paths(self) -> list[Path]:
         """Return the paths of the finished runs."""
-        return [self.folder / f"run-{number:06d}" for number in range(self.runs)]
+        return [self.runs_folder / f"run-{number:06d}" for number in range(self.runs)]
 
     def add_run(self, records: list[bytes], read_to: str) -> None:
         """Write a run of the records that were read up to a hash."""
-        write_run(self.folder / f"run-{self.runs:06d}", records)
+        write_run(self.runs_folder / f"run-{self.runs:06d}", records)
         self.runs += 1
         self.read_to = read_to
         self.save()
@@ -101,18 +114,19 @@ class _Work:
 
 def export_store(
     engine: Engine,
-    out: Path,
+    out: Location,
     *,
     filters: Filters | None = None,
     segment_size_bytes: int = limits.SEGMENT_SIZE_BYTES,
     run_size_bytes: int = limits.MAX_RUN_SIZE_BYTES,
     progress: Progress,
 ) -> Manifest:
-    """Export the present state of a store into the folder `out`, or finish an export of it that was interrupted.
+    """Export the present state of a store into a folder or to a URI, or finish an export of it that was interrupted.
 
     Raises ExportError for a folder that holds anything else, StorageError if writing fails, CorruptStoreError for a
     store that cannot be read.
     """
+    place = folder_of(out)
     state, reader = engine.snapshot()
     with state:
         versions = engine.catalog.versions
@@ -123,12 +137,12 @@ def export_store(
         arguments = [None if filters is None else filters.fields(), segment_size_bytes, run_size_bytes, dict(versions)]
         seen = [store_id or secrets.token_hex(16), through, (reader.get(meta.SIZES_KEY) or b"").hex()]
         identity = blake3.blake3(json.dumps([*arguments, *seen]).encode()).hexdigest()
-        with _claimed(out):
-            work = _begun(out, identity)
+        with _claimed(place) as runs_folder:
+            work = _begun(_Work(place, runs_folder, identity))
             if not work.is_read:
                 work.segments.clear()
             writer = ExportWriter(
-                out,
+                place,
                 reader.dialect,
                 versions,
                 filters,
@@ -178,15 +192,15 @@ def _counted(batches: Iterator[list[bytes]], progress: Progress) -> Iterator[lis
 
 def _finish(work: _Work, writer: ExportWriter, store_id: str | None, through: int) -> Manifest:
     """Remove the runs, and write the two last files."""
-    with storage_errors(work.folder):
+    with storage_errors(work.runs_folder):
         for run in work.run_paths():
             run.unlink(missing_ok=True)
     if store_id is not None:
         fields = {"store": store_id, "through": through}
-        write_whole(work.folder / ARRIVALS, json.dumps(fields).encode() + b"\n")
+        work.out.write(ARRIVALS, json.dumps(fields).encode() + b"\n")
+    work.refuse_changes()
     manifest = writer.finish()
-    with storage_errors(work.folder):
-        (work.folder / UNFINISHED).unlink()
+    work.out.remove(UNFINISHED)
     return manifest
 
 
@@ -194,34 +208,42 @@ def _finish(work: _Work, writer: ExportWriter, store_id: str | None, through: in
 
 
 @contextmanager
-def _claimed(out: Path) -> Iterator[None]:
-    """Make the folder, refuse one that holds anything else, and lock it."""
-    if out.exists() and not out.is_dir():
+def _claimed(out: ObjectFolder) -> Iterator[Path]:
+    """Refuse a folder that holds anything else, lock it, and return the folder of the runs.
+
+    The lock of a URI is on this machine.
+    """
+    if out.is_local and out.path.exists() and not out.path.is_dir():
         raise ExportError(f"{out} is a file, but an export is a folder. Choose a new or empty folder")
-    with storage_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
-    with open_folder(out) as descriptor:
+    runs = out if out.is_local else LocalFolder(user_cache_path("cablestore") / "exports" / _digest(out.uri))
+    runs.make()
+    with open_folder(runs.path) as descriptor:
         if not try_lock(descriptor):
             raise ExportError(f"another export into {out} is under way: wait for it")
-        with storage_errors(out):
-            names = {entry.name for entry in out.iterdir()}
-        if MANIFEST in names:
-            raise ExportError(f"{out} is a finished export, which is not overwritten. Choose a new or empty folder")
-        begun = {UNFINISHED, f"{UNFINISHED}.tmp"}
-        foreign = sorted(name for name in names if not _OWN.fullmatch(name)) if names & begun else sorted(names)
-        if foreign:
-            raise ExportError(f"{out} holds {', '.join(foreign[:3])}. Choose a new or empty folder")
-        yield
+        _refuse_other(out, {*out.names(), *out.folders()})
+        yield runs.path
 
 
-def _begun(out: Path, identity: str) -> _Work:
-    """Return the export to continue in a folder, or a new one. All other files are removed."""
-    new = _Work(out, identity)
+def _digest(text: str) -> str:
+    return blake3.blake3(text.encode()).hexdigest()[:32]
+
+
+def _refuse_other(out: ObjectFolder, names: set[str]) -> None:
+    if MANIFEST in names:
+        raise ExportError(f"{out} is a finished export, which is not overwritten. Choose a new or empty folder")
+    begun = {UNFINISHED, f"{UNFINISHED}.tmp"}
+    foreign = sorted(name for name in names if not _OWN.fullmatch(name)) if names & begun else sorted(names)
+    if foreign:
+        raise ExportError(f"{out} holds {', '.join(foreign[:3])}. Choose a new or empty folder")
+
+
+def _begun(new: _Work) -> _Work:
+    """Return the export to continue, or a new one. All other files of the two folders are removed."""
     continued = new.continued()
-    with storage_errors(out):
-        for path in out.iterdir():
-            if path.suffix == ".tmp" or (continued is None and path.name != UNFINISHED):
-                path.unlink()
+    for folder in {new.out, LocalFolder(new.runs_folder)}:
+        for name in folder.names():
+            if name.endswith(".tmp") or (continued is None and name != UNFINISHED):
+                folder.remove(name)
     if continued is None:
         new.save()
     return continued or new

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 
 from cablestore.errors import ExportError
 from cablestore.export.manifest import Manifest, read_manifest, read_posts, read_tombstones
+from cablestore.files import Location
 from cablestore.index.batches import batches
 from cablestore.index.plan import Plan
 from cablestore.index.reader import Reader
@@ -42,7 +42,7 @@ class ImportSummary:
         self.verdicts.update(outcome.verdict.value for outcome in outcomes)
 
 
-def manifests_of(folders: Iterable[Path], dialect: Dialect | None) -> list[Manifest]:
+def manifests_of(folders: Iterable[Location], dialect: Dialect | None) -> list[Manifest]:
     """Read the manifests of exports that are imported together. All must have the given dialect, or else the same one.
 
     Raises ExportError.
@@ -52,7 +52,7 @@ def manifests_of(folders: Iterable[Path], dialect: Dialect | None) -> list[Manif
         dialect = dialect or manifest.dialect
         if manifest.dialect != dialect:
             raise ExportError(
-                f"{manifest.folder} has posts of the dialect {manifest.dialect.name}, expected {dialect.name}: import "
+                f"{manifest.source} has posts of the dialect {manifest.dialect.name}, expected {dialect.name}: import "
                 "it into another store"
             )
     return manifests
@@ -62,14 +62,14 @@ def posts_of(manifests: Iterable[Manifest]) -> Iterator[bytes]:
     """Yield the posts of all exports, one export after another."""
     for manifest in manifests:
         for segment in manifest.post_segments:
-            yield from chain.from_iterable(read_posts(manifest.folder, segment))
+            yield from chain.from_iterable(read_posts(manifest.source, segment))
 
 
 def effective_tombstones(manifests: Iterable[Manifest]) -> Iterator[list[Tombstone]]:
     """Yield the tombstones with skeletons of all exports, in batches."""
     for manifest in manifests:
         for segment in manifest.tombstone_segments:
-            stones = chain.from_iterable(read_tombstones(manifest.folder, segment))
+            stones = chain.from_iterable(read_tombstones(manifest.source, segment))
             yield from batches(
                 (stone for stone in stones if stone.is_effective), lambda stone: 64 + len(stone.encode())
             )

@@ -24,7 +24,7 @@ import blake3
 from cablestore import limits
 from cablestore.errors import CorruptExportError, ExportError
 from cablestore.export.segment import read_segment
-from cablestore.files import storage_errors
+from cablestore.files import Location, ObjectFile, ObjectFolder, folder_of
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TYPE_NAMES
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
@@ -106,13 +106,21 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Description of an export. `views` has the versions of the store's views."""
+    """Description of an export. `views` has the versions of the store's views.
 
-    folder: Path
+    `folder` is the path of an export on this disk, or the folder of one at a URI; `source` is a folder in both cases.
+    """
+
+    folder: Path | ObjectFolder
     dialect: Dialect
     views: dict[str, int]
     filters: Filters | None
     segments: tuple[Segment, ...]
+
+    @property
+    def source(self) -> ObjectFolder:
+        """Where its files are."""
+        return folder_of(self.folder)
 
     @property
     def posts(self) -> dict[str, int]:
@@ -174,14 +182,15 @@ def _json(fields: dict[str, Any]) -> bytes:
 # --- reading -----------------------------------------------------------------------------------
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of an export. Its own checksum is verified.
+def read_manifest(folder: Location) -> Manifest:
+    """Return the manifest of an export, in a folder or at a URI. Its own checksum is verified.
 
     Raises ExportError if there is no finished export or if it has another format or dialect, CorruptExportError if the
     manifest is damaged.
     """
-    path = folder / MANIFEST
-    fields, found = _fields(path)
+    source = folder_of(folder)
+    path = source.file(MANIFEST)
+    fields, found = _fields(source)
     if fields.get("format") != FORMAT:
         raise ExportError(
             f"{path} has format {_shown(fields.get('format'))}, but this version of cablestore reads {FORMAT}: install "
@@ -193,7 +202,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         views = {str(name): _number(version) for name, version in fields["views"].items()}
         filters = None if fields["filters"] is None else filters_of(fields["filters"])
-        manifest = Manifest(folder, dialect, views, filters, segments_of(fields["segments"]))
+        manifest = Manifest(plain(source), dialect, views, filters, segments_of(fields["segments"]))
         is_whole = manifest.encode() == found
     except KeyError as error:
         raise _damaged(path, f"it lacks {_shown(error.args[0])}") from None
@@ -206,17 +215,22 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def _fields(path: Path) -> tuple[dict[str, Any], bytes]:
+def plain(source: ObjectFolder) -> Path | ObjectFolder:
+    """Return the path of a folder on this disk, and any other folder as it is."""
+    return source.path if source.is_local else source
+
+
+def _fields(source: ObjectFolder) -> tuple[dict[str, Any], bytes]:
     """Return the fields of the manifest, checked against its own checksum, and its bytes."""
-    with storage_errors(path):
-        try:
-            data = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            if path.with_name(UNFINISHED).exists():
-                raise ExportError(
-                    f"{path.parent} is an unfinished export: run the same export again, it continues where it stopped"
-                ) from None
-            raise ExportError(f"{path.parent} is no export: it has no {MANIFEST}") from None
+    path = source.file(MANIFEST)
+    try:
+        data = source.read(MANIFEST)
+    except FileNotFoundError:
+        if source.exists(UNFINISHED):
+            raise ExportError(
+                f"{source} is an unfinished export: run the same export again, it continues where it stopped"
+            ) from None
+        raise ExportError(f"{source} is no export: it has no {MANIFEST}") from None
     try:
         fields = json.loads(data)
         claimed = fields.pop("blake3")
@@ -228,7 +242,7 @@ def _fields(path: Path) -> tuple[dict[str, Any], bytes]:
     return fields, data
 
 
-def _damaged(path: Path, reason: str) -> CorruptExportError:
+def _damaged(path: ObjectFile, reason: str) -> CorruptExportError:
     return CorruptExportError(f"{path} is damaged: {reason}. Copy the export again, or make a new one")
 
 
@@ -312,27 +326,27 @@ def _place(value: Any) -> Place:
     return _number(timestamp_ms), _hash(digest)
 
 
-def read_posts(folder: Path, segment: Segment) -> Iterator[list[bytes]]:
+def read_posts(folder: Location, segment: Segment) -> Iterator[list[bytes]]:
     """Yield the posts of a segment, block by block, in order of (timestamp, hash). They are not decoded.
 
     The file's checksum is verified first. Raises CorruptExportError, which names the file, if it is missing or damaged
     or does not match the manifest; StorageError after an I/O error.
     """
-    path = folder / segment.file
+    path = folder_of(folder).file(segment.file)
     for block in _blocks(path, segment, "posts"):
         if any(type(raw) is not bytes or len(raw) > limits.MAX_POST_SIZE_BYTES for raw in block):
             raise _damaged(path, "it holds an item that is not a post")
         yield list(block)
 
 
-def read_tombstones(folder: Path, segment: Segment) -> Iterator[list[Tombstone]]:
+def read_tombstones(folder: Location, segment: Segment) -> Iterator[list[Tombstone]]:
     """Yield the tombstones of a segment, block by block, in key order. Raises the errors of `read_posts`."""
-    path = folder / segment.file
+    path = folder_of(folder).file(segment.file)
     for block in _blocks(path, segment, "tombstones"):
         yield [_tombstone(path, item) for item in block]
 
 
-def _blocks(path: Path, segment: Segment, kind: SegmentKind) -> Iterator[tuple[Any, ...]]:
+def _blocks(path: ObjectFile, segment: Segment, kind: SegmentKind) -> Iterator[tuple[Any, ...]]:
     if segment.kind != kind:
         raise ValueError(f"{segment.file} holds {segment.kind}, not {kind}")
     items = 0
@@ -343,7 +357,7 @@ def _blocks(path: Path, segment: Segment, kind: SegmentKind) -> Iterator[tuple[A
         raise _damaged(path, f"it holds {items} {kind}, but the manifest says {segment.items}")
 
 
-def _tombstone(path: Path, item: Any) -> Tombstone:
+def _tombstone(path: ObjectFile, item: Any) -> Tombstone:
     try:
         return Tombstone.read(item)
     except ValueError:
@@ -354,18 +368,18 @@ def _is_time(value: Any) -> bool:
     return type(value) is int and 0 <= value <= limits.MAX_TIMESTAMP_MS
 
 
-def read_arrivals(folder: Path) -> tuple[str, int] | None:
+def read_arrivals(folder: Location) -> tuple[str, int] | None:
     """Return the id of the exported store, and the last number of its arrival log that the export covers.
 
     Returns None for an export that was not made from a store in a folder. Raises CorruptExportError if the file is
     malformed.
     """
-    path = folder / ARRIVALS
-    with storage_errors(path):
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            return None
+    source = folder_of(folder)
+    path = source.file(ARRIVALS)
+    try:
+        data = source.read(ARRIVALS)
+    except FileNotFoundError:
+        return None
     try:
         fields = json.loads(data)
         store, through = fields["store"], _number(fields["through"])

@@ -7,10 +7,10 @@ msgpack. The caller decides what an array holds. A file gets its name when it is
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, Self
 
 import blake3
@@ -18,7 +18,7 @@ import msgpack
 
 from cablestore import zstd
 from cablestore.errors import CorruptExportError
-from cablestore.files import storage_errors, unique_suffix
+from cablestore.files import ObjectFile, file_of, storage_errors
 from cablestore.limits import MAX_SEGMENT_BLOCK_SIZE_BYTES
 
 _CHUNK_SIZE_BYTES: Final = 2**20
@@ -36,51 +36,54 @@ class Written:
 
 
 class SegmentWriter:
-    """Writer of one segment, under another name until `close`. A `with` removes an unfinished one."""
+    """Writer of one segment, which gets its name with `close`. A `with` removes an unfinished one."""
 
-    def __init__(self, path: Path, level: int) -> None:
-        """Begin the segment at `path`; `level` is zstd's."""
-        self._path = path
-        self._unfinished = path.with_name(path.name + unique_suffix())
+    def __init__(self, file: Path | ObjectFile, level: int) -> None:
+        """Begin a segment; `level` is zstd's."""
+        self._path = file_of(file)
         self._compressor = zstd.ZstdCompressor(level=level)
         self._hasher = blake3.blake3()
         self._content_hasher = blake3.blake3()
         self.size_bytes = 0
-        with storage_errors(path):
-            self._file = self._unfinished.open("wb")
+        self._writing = self._path.folder.writing(self._path.name)
+        self._file = self._writing.__enter__()
+        self._is_open = True
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self._file.close()
-        self._unfinished.unlink(missing_ok=True)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        if error is None:
+            kind, error = GeneratorExit, GeneratorExit()
+        self._writing.__exit__(kind, error, trace)
 
     def write_packed(self, content: bytes) -> None:
-        """Append a block, which is a msgpack array."""
+        """Append a block, which is a msgpack array. Raises OSError, which the `with` turns into StorageError."""
         self._content_hasher.update(content)
         data = self._compressor.compress(content, zstd.ZstdCompressor.FLUSH_FRAME)
         self._hasher.update(data)
         self.size_bytes += len(data)
-        with storage_errors(self._path):
-            self._file.write(data)
+        self._file.write(data)
 
     def close(self) -> Written:
-        """Sync the segment to the disk and rename it."""
-        with storage_errors(self._path):
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            self._unfinished.replace(self._path)
+        """Give the segment its name. What was written is on the disk, or in the object store."""
+        self._is_open = False
+        self._writing.__exit__(None, None, None)
         return Written(self.size_bytes, self._hasher.hexdigest(), self._content_hasher.hexdigest())
 
 
-def read_segment(path: Path, expected_blake3: str | None = None) -> Iterator[tuple[Any, ...]]:
+def read_segment(file: Path | ObjectFile, expected_blake3: str | None = None) -> Iterator[tuple[Any, ...]]:
     """Yield the blocks of a segment, tuples of items. With a checksum, the file is verified first.
 
     Raises CorruptExportError, which names the file, if it is missing, has another checksum or is not a segment, and
     StorageError after an I/O error.
     """
+    path = file_of(file)
     data = _checked(path, expected_blake3)
     unpacker = msgpack.Unpacker(
         use_list=False, max_buffer_size=MAX_SEGMENT_BLOCK_SIZE_BYTES, max_array_len=_MAX_BLOCK_ITEMS
@@ -106,24 +109,24 @@ def read_segment(path: Path, expected_blake3: str | None = None) -> Iterator[tup
         raise CorruptExportError(f"{path} is not a segment of blocks: {error}. Write it again") from None
 
 
-def segment_blake3(path: Path) -> str:
+def segment_blake3(file: Path | ObjectFile) -> str:
     """Return the BLAKE3 of a file in hex. Memory does not grow with the file."""
+    place = file_of(file)
     hasher = blake3.blake3()
-    with storage_errors(path), path.open("rb") as file:
-        while chunk := file.read(_CHUNK_SIZE_BYTES):
+    with storage_errors(place), place.folder.open(place.name) as stream:
+        while chunk := stream.read(_CHUNK_SIZE_BYTES):
             hasher.update(chunk)
     return hasher.hexdigest()
 
 
-def _checked(path: Path, expected_blake3: str | None) -> bytes:
-    with storage_errors(path):
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            raise CorruptExportError(f"{path} is missing. Copy or write it again") from None
+def _checked(file: ObjectFile, expected_blake3: str | None) -> bytes:
+    try:
+        data = file.folder.read(file.name)
+    except FileNotFoundError:
+        raise CorruptExportError(f"{file} is missing. Copy or write it again") from None
     found = blake3.blake3(data).hexdigest() if expected_blake3 else None
     if found != expected_blake3:
         raise CorruptExportError(
-            f"{path} is damaged: its BLAKE3 is {found}, expected {expected_blake3}. Copy or write it again"
+            f"{file} is damaged: its BLAKE3 is {found}, expected {expected_blake3}. Copy or write it again"
         )
     return data

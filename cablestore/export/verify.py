@@ -27,7 +27,7 @@ from cablestore.export.manifest import (
     read_tombstones,
 )
 from cablestore.export.sort import merge, write_run
-from cablestore.files import storage_errors
+from cablestore.files import Location
 from cablestore.index.check import ProblemReport
 from cablestore.index.packing import pack
 from cablestore.index.signatures import SignatureVerifier
@@ -63,7 +63,7 @@ class ExportReport(ProblemReport[ExportProblem]):
 
 
 def verify_export(
-    folder: Path, *, signatures: bool = False, progress: Callable[[int], None] = lambda _: None
+    folder: Location, *, signatures: bool = False, progress: Callable[[int], None] = lambda _: None
 ) -> ExportReport:
     """Verify the checksum of every file, that every post decodes and is in its place, and that counts are right.
 
@@ -168,7 +168,6 @@ class _Verification:
 
     def run(self, progress: Callable[[int], None]) -> None:
         """Go through all files."""
-        folder = self.manifest.folder
         for segment in self.manifest.post_segments:
             self._guard(segment.file, self._posts, segment, progress)
         self.last = b""
@@ -180,7 +179,7 @@ class _Verification:
             self.report.tell(
                 "tombstones", f"the post {digest.hex()} is in the export, but a tombstone says that it is deleted"
             )
-        self._guard("arrivals.json", read_arrivals, folder)
+        self._guard("arrivals.json", read_arrivals, self.manifest.source)
 
     def _guard(self, file: str, work: Callable[..., object], *arguments: Any) -> None:
         """Check a file. An error is a problem of this file."""
@@ -193,7 +192,7 @@ class _Verification:
         types: Counter[str] = Counter()
         places: list[bytes] = []
         hasher = blake3.blake3()
-        for raws in read_posts(self.manifest.folder, segment):
+        for raws in read_posts(self.manifest.source, segment):
             hasher.update(pack(raws))
             posts = [post for post in (self._decoded(segment, raw) for raw in raws) if post is not None]
             self._check_signatures(segment, posts)
@@ -209,7 +208,7 @@ class _Verification:
 
     def _tombstones(self, segment: Segment) -> None:
         hasher = blake3.blake3()
-        for stones in read_tombstones(self.manifest.folder, segment):
+        for stones in read_tombstones(self.manifest.source, segment):
             hasher.update(pack([[stone.target, stone.author, stone.encode()] for stone in stones]))
             for stone in stones:
                 self._check_place(segment, stone.target + stone.author)
@@ -246,10 +245,7 @@ class _Verification:
             self.report.tell(segment.file, "the BLAKE3 of its content does not match the manifest")
         if not agrees:
             self.report.tell(segment.file, "its counts, first or last post do not match the manifest")
-        path = self.manifest.folder / segment.file
-        with storage_errors(path):
-            size_bytes = path.stat().st_size
-        if size_bytes != segment.size_bytes:
+        if self.manifest.source.size(segment.file) != segment.size_bytes:
             self.report.tell(segment.file, "its size does not match the manifest")
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from operator import itemgetter, lt
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgpack
@@ -25,11 +24,12 @@ from cablestore.export.manifest import (
     Segment,
     SegmentKind,
     in_order_of_types,
+    plain,
     segment_name,
 )
 from cablestore.export.segment import SegmentWriter, Written
 from cablestore.export.sort import cut
-from cablestore.files import storage_errors, write_whole
+from cablestore.files import Location, ObjectFile, folder_of
 from cablestore.index.batches import batches
 from cablestore.index.tombstone import Tombstone
 from cablestore.protocol.body import TYPE_NAMES
@@ -68,7 +68,7 @@ def place_of(record: bytes) -> Place:
     return read_varint(time, 0)[0], record[HASH_AT:TYPE_AT]
 
 
-def write_post_segment(folder: Path, number: int, blocks: Iterable[list[bytes]]) -> Segment:
+def write_post_segment(folder: Location, number: int, blocks: Iterable[list[bytes]]) -> Segment:
     """Write one segment of posts: blocks of records, of about `limits.SEGMENT_BLOCK_SIZE_BYTES`. Returns its entry.
 
     Different processes can write the segments of one export. Raises ValueError if records are out of order or if there
@@ -86,12 +86,12 @@ def write_post_segment(folder: Path, number: int, blocks: Iterable[list[bytes]])
             types.update(map(itemgetter(TYPE_AT), block))
             yield [record[POST_AT:] for record in block]
 
-    written = _write(folder / name, raws())
+    written = _write(folder_of(folder).file(name), raws())
     posts = in_order_of_types(Counter({TYPE_NAMES[post_type]: count for post_type, count in types.items()}))
     return _entry(name, "posts", types.total(), written, posts=posts, first=place_of(first), last=place_of(last))
 
 
-def write_tombstone_segment(folder: Path, number: int, blocks: Iterable[list[Tombstone]]) -> Segment:
+def write_tombstone_segment(folder: Location, number: int, blocks: Iterable[list[Tombstone]]) -> Segment:
     """Write one segment of tombstones, blocks of them in key order. Returns and raises as `write_post_segment` does."""
     name = segment_name("tombstones", number)
     items = 0
@@ -106,7 +106,7 @@ def write_tombstone_segment(folder: Path, number: int, blocks: Iterable[list[Tom
             items += len(block)
             yield [[stone.target, stone.author, stone.encode()] for stone in block]
 
-    written = _write(folder / name, rows())
+    written = _write(folder_of(folder).file(name), rows())
     return _entry(name, "tombstones", items, written)
 
 
@@ -115,18 +115,18 @@ def _check_order(last: bytes, keys: list[bytes]) -> None:
         raise ValueError("the items of an export must be in order, each once")
 
 
-def _write(path: Path, blocks: Iterable[list[Any]]) -> Written:
+def _write(file: ObjectFile, blocks: Iterable[list[Any]]) -> Written:
     """Write a segment. While one block is compressed and written, the next one is made and packed."""
     packer = msgpack.Packer()
     under_way: Future[None] | None = None
-    with SegmentWriter(path, _LEVEL) as writer, ThreadPoolExecutor(1) as thread:
+    with SegmentWriter(file, _LEVEL) as writer, ThreadPoolExecutor(1) as thread:
         for block in blocks:
             packed = packer.pack(block)
             if under_way is not None:
                 under_way.result()
             under_way = thread.submit(writer.write_packed, packed)
         if under_way is None:
-            raise ValueError(f"there is nothing to write to {path}: a segment must have at least one item")
+            raise ValueError(f"there is nothing to write to {file}: a segment must have at least one item")
         under_way.result()
         return writer.close()
 
@@ -148,7 +148,7 @@ class ExportWriter:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Location,
         dialect: Dialect,
         views: Mapping[str, int],
         filters: Filters | None = None,
@@ -157,8 +157,8 @@ class ExportWriter:
         written: Iterable[Segment] = (),
         on_segment: Callable[[Segment], None] = _nothing,
     ) -> None:
-        """Begin in a folder, made if it is missing. Raises StorageError if that fails."""
-        self._folder = folder
+        """Begin in a folder, made if it is missing, or at a URI. Raises StorageError if that fails."""
+        self._folder = folder_of(folder)
         self._dialect = dialect
         self._views = views
         self._filters = filters
@@ -166,8 +166,7 @@ class ExportWriter:
         self._block_size_bytes = min(limits.SEGMENT_BLOCK_SIZE_BYTES, segment_size_bytes)
         self._segments = list(written)
         self._on_segment = on_segment
-        with storage_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        self._folder.make()
 
     def add_records(self, records: Iterable[list[bytes]]) -> None:
         """Add all posts as records (`post_record`), in order and in lists of any length."""
@@ -188,8 +187,8 @@ class ExportWriter:
     def finish(self) -> Manifest:
         """Write and return the manifest, which completes the export."""
         segments = tuple(sorted(self._segments, key=lambda segment: segment.kind))
-        manifest = Manifest(self._folder, self._dialect, dict(self._views), self._filters, segments)
-        write_whole(self._folder / MANIFEST, manifest.encode())
+        manifest = Manifest(plain(self._folder), self._dialect, dict(self._views), self._filters, segments)
+        self._folder.write(MANIFEST, manifest.encode())
         return manifest
 
     def _until_full(

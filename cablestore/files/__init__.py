@@ -1,6 +1,6 @@
 """Files: whole ones on this disk, locks, and folders of whole files wherever a path or URI leads."""
 
-from cablestore.files.folder import LocalFolder, ObjectFolder
+from cablestore.files.folder import LocalFolder, ObjectFile, ObjectFolder, file_of
 from cablestore.files.local import (
     lock,
     open_folder,
@@ -12,14 +12,23 @@ from cablestore.files.local import (
     whole_file,
     write_whole,
 )
-from cablestore.files.location import folder_of
+from cablestore.files.location import Location, folder_of, is_uri
+from cablestore.files.many import for_each, remove
+from cablestore.files.remote import is_request_under_way
 
 __all__ = [
     "LocalFolder",
+    "Location",
+    "ObjectFile",
     "ObjectFolder",
+    "file_of",
     "folder_of",
+    "for_each",
+    "is_request_under_way",
+    "is_uri",
     "lock",
     "open_folder",
+    "remove",
     "sign_lock",
     "storage_errors",
     "sync_folder",

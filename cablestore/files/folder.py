@@ -9,14 +9,14 @@ from __future__ import annotations
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO
 
 from cablestore.errors import MissingFileError, StorageError
-from cablestore.files.local import storage_errors, sync_folder, unique_suffix, whole_file, write_whole
+from cablestore.files.local import storage_errors, sync_folder, unique_suffix, whole_file
 
 
 class ObjectFolder(ABC):
@@ -43,12 +43,16 @@ class ObjectFolder(ABC):
         """The path of a local folder. Raises StorageError for any other."""
         raise StorageError(f"{self.uri} is not on this disk: choose a local folder")
 
-    def file(self, name: str) -> str:
-        """Return the path or URI of a file, as messages show it."""
-        return f"{self.uri.rstrip('/')}/{name}"
+    def file(self, name: str) -> ObjectFile:
+        """Return a file of this folder. `str` of it is its path or URI, as messages show it."""
+        return ObjectFile(self, name)
 
     def __str__(self) -> str:
         return self.uri
+
+    @abstractmethod
+    def make(self) -> None:
+        """Make the folder with those above it. Object stores have no empty folders, so there nothing is done."""
 
     @abstractmethod
     def child(self, name: str) -> ObjectFolder:
@@ -59,8 +63,16 @@ class ObjectFolder(ABC):
         return sorted(self.sizes(glob))
 
     @abstractmethod
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing in this folder, or no such folder."""
+
+    @abstractmethod
     def sizes(self, glob: str = "*") -> dict[str, int]:
         """Return the size in bytes of each file directly in this folder, by one listing."""
+
+    @abstractmethod
+    def folders(self) -> list[str]:
+        """Return the sorted names of the folders directly in this folder."""
 
     @abstractmethod
     def size(self, name: str) -> int:
@@ -83,6 +95,10 @@ class ObjectFolder(ABC):
         """Open a file to be read as a stream, in bounded memory. Reading from the stream raises OSError."""
 
     @abstractmethod
+    def open_parts(self, name: str) -> BinaryIO:
+        """Open a file of which some parts are read: nothing more is requested than what is read."""
+
+    @abstractmethod
     def writing(self, name: str, *, sync: bool = True) -> AbstractContextManager[BinaryIO]:
         """Write a file as a stream. It gets its name after the `with`; after an exception there is no such file.
 
@@ -90,8 +106,8 @@ class ObjectFolder(ABC):
         """
 
     @abstractmethod
-    def write(self, name: str, data: bytes) -> None:
-        """Write a small file as a whole."""
+    def write(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        """Write a small file as a whole, with `sync` as in `writing`."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
@@ -100,6 +116,22 @@ class ObjectFolder(ABC):
     @abstractmethod
     def remove_all(self) -> None:
         """Remove the folder with all that it holds. One that is not there is no error."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFile:
+    """A file in such a folder, which need not exist."""
+
+    folder: ObjectFolder
+    name: str
+
+    def __str__(self) -> str:
+        return str(self.folder.path / self.name) if self.folder.is_local else f"{self.folder.uri}/{self.name}"
+
+
+def file_of(file: Path | ObjectFile) -> ObjectFile:
+    """Return a file that is given as such, or by its path on this disk."""
+    return file if isinstance(file, ObjectFile) else LocalFolder(file.parent).file(file.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +155,6 @@ class LocalFolder(ObjectFolder):
         """The path."""
         return self.folder
 
-    def file(self, name: str) -> str:
-        """Return the path of a file."""
-        return str(self.folder / name)
-
     def __str__(self) -> str:
         return self.uri
 
@@ -134,17 +162,36 @@ class LocalFolder(ObjectFolder):
         """Return a folder in this one."""
         return LocalFolder(self.folder / name)
 
-    def sizes(self, glob: str = "*") -> dict[str, int]:
-        """Return the sizes of the files."""
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing in this folder, or no such folder. A file is not empty."""
         with storage_errors(self.folder):
             try:
-                return {
-                    entry.name: entry.stat().st_size
-                    for entry in self.folder.iterdir()
-                    if fnmatchcase(entry.name, glob) and entry.is_file()
-                }
+                return not any(self.folder.iterdir())
             except FileNotFoundError:
-                return {}
+                return True
+            except NotADirectoryError:
+                return False
+
+    def sizes(self, glob: str = "*") -> dict[str, int]:
+        """Return the sizes of the files."""
+        found = {}
+        with storage_errors(self.folder):
+            for entry in self._entries():
+                with suppress(FileNotFoundError):  # another process may remove files meanwhile
+                    if fnmatchcase(entry.name, glob) and entry.is_file():
+                        found[entry.name] = entry.stat().st_size
+        return found
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders in it."""
+        with storage_errors(self.folder):
+            return sorted(entry.name for entry in self._entries() if entry.is_dir())
+
+    def _entries(self) -> list[Path]:
+        try:
+            return list(self.folder.iterdir())
+        except FileNotFoundError:
+            return []
 
     def size(self, name: str) -> int:
         """Return the size of a file."""
@@ -161,6 +208,10 @@ class LocalFolder(ObjectFolder):
         with self._reading(name) as path:
             return path.open("rb")
 
+    def open_parts(self, name: str) -> BinaryIO:
+        """Open a file to be read."""
+        return self.open(name)
+
     @contextmanager
     def writing(self, name: str, *, sync: bool = True) -> Iterator[BinaryIO]:
         """Write a file under a name that no other process uses, sync it and rename it."""
@@ -171,9 +222,10 @@ class LocalFolder(ObjectFolder):
             if sync:
                 sync_folder(path.parent)
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write a small file."""
-        write_whole(self._made() / name, data)
+    def write(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        """Write a small file. Several processes may do that at once."""
+        with self.writing(name, sync=sync) as file:
+            file.write(data)
 
     def remove(self, name: str) -> None:
         """Remove a file."""
@@ -186,9 +238,13 @@ class LocalFolder(ObjectFolder):
             if self.folder.exists():
                 shutil.rmtree(self.folder)
 
-    def _made(self) -> Path:
+    def make(self) -> None:
+        """Make it."""
         with storage_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+
+    def _made(self) -> Path:
+        self.make()
         return self.folder
 
     @contextmanager

@@ -14,7 +14,7 @@ from cablestore.errors import CableStoreError, StorageError
 
 
 @contextmanager
-def storage_errors(what: Path | str) -> Iterator[None]:
+def storage_errors(what: object) -> Iterator[None]:
     """Turn an OSError in a `with` into a StorageError that names the file, or says what failed."""
     try:
         yield

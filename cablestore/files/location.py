@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
 from cablestore.errors import LocationError
@@ -24,7 +24,16 @@ _VARIABLES: Final = {
 _SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
 
 
-def folder_of(location: str | Path | ObjectFolder) -> ObjectFolder:
+Location: TypeAlias = str | Path | ObjectFolder
+"""What names a folder: a path, a URI as text, or the folder itself."""
+
+
+def is_uri(text: str) -> bool:
+    """Tell whether text is a URI. All other text is a path."""
+    return _SCHEME.match(text) is not None
+
+
+def folder_of(location: Location) -> ObjectFolder:
     """Return the folder that a path or URI names. `file://` and text without a scheme are local paths.
 
     Raises LocationError for a malformed URI, an unknown scheme, or a URI with credentials; MissingExtraError if the
@@ -32,7 +41,7 @@ def folder_of(location: str | Path | ObjectFolder) -> ObjectFolder:
     """
     if isinstance(location, ObjectFolder):
         return location
-    if isinstance(location, Path) or not _SCHEME.match(location):
+    if isinstance(location, Path) or not is_uri(location):
         return LocalFolder(Path(location))
     try:
         parts = urlsplit(location)

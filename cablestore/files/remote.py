@@ -70,6 +70,9 @@ class RemoteFolder(ObjectFolder):
         self._open()
         return self
 
+    def make(self) -> None:
+        """Do nothing: a folder is there when it has an object."""
+
     def child(self, name: str) -> RemoteFolder:
         """Return a folder in this one, which shares its connection."""
         parts = urlsplit(self._uri)
@@ -77,20 +80,33 @@ class RemoteFolder(ObjectFolder):
         connection = self._connection
         return RemoteFolder(uri, None if connection is None else (connection[0], f"{connection[1]}/{name}"))
 
-    def sizes(self, glob: str = "*") -> dict[str, int]:
-        """Return the sizes of the objects."""
+    def is_empty(self) -> bool:
+        """Tell whether there is no object below this folder."""
         system, root = self._open()
         from pyarrow.fs import FileSelector  # noqa: PLC0415 - an extra; opening has imported it
 
-        entries = _retried(self.uri, lambda: system.get_file_info(FileSelector(root, allow_not_found=True)))
-        return {
-            entry.base_name: entry.size for entry in entries if entry.is_file and fnmatchcase(entry.base_name, glob)
-        }
+        selector = FileSelector(root, allow_not_found=True, recursive=True)
+        return not any(entry.is_file for entry in _retried(self.uri, lambda: system.get_file_info(selector)))
+
+    def sizes(self, glob: str = "*") -> dict[str, int]:
+        """Return the sizes of the objects."""
+        entries = (entry for entry in self._entries() if entry.is_file and fnmatchcase(entry.base_name, glob))
+        return {entry.base_name: int(entry.size) for entry in entries}
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders in it."""
+        return sorted(entry.base_name for entry in self._entries() if not entry.is_file)
+
+    def _entries(self) -> list[Any]:
+        system, root = self._open()
+        from pyarrow.fs import FileSelector  # noqa: PLC0415 - an extra; opening has imported it
+
+        return _retried(self.uri, lambda: list(system.get_file_info(FileSelector(root, allow_not_found=True))))
 
     def size(self, name: str) -> int:
         """Return the size of an object."""
         system, root = self._open()
-        found = _retried(self.file(name), lambda: system.get_file_info(f"{root}/{name}"))
+        found = _retried(str(self.file(name)), lambda: system.get_file_info(f"{root}/{name}"))
         if not found.is_file:
             raise MissingFileError(f"{self.file(name)} is missing")
         return int(found.size)
@@ -103,14 +119,21 @@ class RemoteFolder(ObjectFolder):
     def open(self, name: str) -> BinaryIO:
         """Open an object; parts of it are requested as they are read, each again if that fails."""
         system, root = self._open()
-        where = self.file(name)
+        where = str(self.file(name))
         file = _retried(where, lambda: system.open_input_file(f"{root}/{name}"))
         return io.BufferedReader(_Parts(where, file), limits.STORAGE_PART_SIZE_BYTES)
+
+    def open_parts(self, name: str) -> BinaryIO:
+        """Open an object. A part is one request, and so is its size."""
+        system, root = self._open()
+        where = str(self.file(name))
+        file = _retried(where, lambda: system.open_input_file(f"{root}/{name}"))
+        return io.BufferedReader(_Parts(where, file), 1)
 
     @contextmanager
     def writing(self, name: str, *, sync: bool = True) -> Iterator[BinaryIO]:  # noqa: ARG002 - what is sent is kept
         """Write an object: to this disk, and then as a whole to its place."""
-        where = self.file(name)
+        where = str(self.file(name))
         with storage_errors(f"{where} in {tempfile.gettempdir()}"):
             spool = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
         with spool:
@@ -120,7 +143,7 @@ class RemoteFolder(ObjectFolder):
             content = mmap.mmap(spool.fileno(), size_bytes, access=mmap.ACCESS_READ) if size_bytes else b""
         self._send(name, content)
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, *, sync: bool = True) -> None:  # noqa: ARG002 - as above
         """Write a small object."""
         self._send(name, data)
 
@@ -128,7 +151,7 @@ class RemoteFolder(ObjectFolder):
         """Remove an object."""
         system, root = self._open()
         with suppress(FileNotFoundError):
-            _retried(self.file(name), lambda: system.delete_file(f"{root}/{name}"))
+            _retried(str(self.file(name)), lambda: system.delete_file(f"{root}/{name}"))
 
     def remove_all(self) -> None:
         """Remove all objects below this folder."""
@@ -154,7 +177,7 @@ class RemoteFolder(ObjectFolder):
             _written(system, unfinished, content)
             system.move(unfinished, path)
 
-        _retried(self.file(name), lambda: _interruptible(send))
+        _retried(str(self.file(name)), send)
 
 
 class _Parts(io.RawIOBase):
@@ -249,21 +272,35 @@ def _written(system: Any, path: str, content: bytes | mmap.mmap) -> None:
                 stream.flush()
 
 
-def _interruptible(work: Callable[[], None]) -> None:
-    """Do work in a thread, which Ctrl-C does not interrupt in the middle: what it sends is whole even then."""
-    failure: list[BaseException] = []
+def _interruptible(work: Callable[[], T]) -> T:
+    """Return what work returns, done in a thread: Ctrl-C ends the waiting, not the work, so what is sent stays whole."""
+    done: list[T] = []
+    failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            work()
+            done.append(work())
         except BaseException as error:  # noqa: BLE001 - raised by the caller
-            failure.append(error)
+            failed.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
+    try:
+        thread.join()
+    except BaseException:
+        _given_up.append(thread)
+        raise
+    if failed:
+        raise failed[0]
+    return done[0]
+
+
+_given_up: Final[list[threading.Thread]] = []
+
+
+def is_request_under_way() -> bool:
+    """Tell whether a request that nobody waits for any more is under way. The end of Python would wait for it."""
+    return any(thread.is_alive() for thread in _given_up)
 
 
 def _retried(where: str, work: Callable[[], T]) -> T:
@@ -273,7 +310,7 @@ def _retried(where: str, work: Callable[[], T]) -> T:
     """
     for attempt in range(1, limits.STORAGE_ATTEMPTS + 1):
         try:
-            return work()
+            return _interruptible(work)
         except FileNotFoundError:
             raise MissingFileError(f"{where} is missing") from None
         except OSError as error:

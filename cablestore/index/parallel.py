@@ -22,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from cablestore.files import folder_of
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.check import Checker, CheckReport, check, check_rest
 from cablestore.index.database import Row
@@ -95,9 +96,9 @@ class SharedWork:
         name = f"run-{hashes[0].decode() or 0}"
         return Sorter(derivation, self.catalog, self.scratch, boundaries=self.boundaries, name=name)
 
-    def bucket(self, runs: tuple[Path, ...], index: int) -> list[Row]:
+    def bucket(self, runs: tuple[str, ...], index: int) -> list[Row]:
         """Return the rows of one bucket, from the runs of all ranges."""
-        return finished(read_bucket(runs, index, len(self.boundaries) + 1), self.catalog)
+        return finished(read_bucket(folder_of(self.scratch), runs, index, len(self.boundaries) + 1), self.catalog)
 
 
 def is_shared_out(size_bytes: int, processes: int | None) -> bool:
@@ -191,7 +192,7 @@ def check_in_parts(
         for is_exact in (False, True):
             work = _CheckWork(origin, catalog, scratch, tuple(boundaries), signatures, is_exact)
             report = CheckReport()
-            runs: list[Path] = []
+            runs: list[str] = []
             for part, written in in_order(pool, partial(_check_hashes, work), hash_ranges(posts)):
                 report.add(part)
                 runs += written
@@ -207,7 +208,7 @@ def check_in_parts(
     return report
 
 
-def _check_hashes(work: _CheckWork, hashes: tuple[bytes, bytes]) -> tuple[CheckReport, list[Path]]:
+def _check_hashes(work: _CheckWork, hashes: tuple[bytes, bytes]) -> tuple[CheckReport, list[str]]:
     """Check a range of hashes. Return a report and the runs that have the pieces of its posts."""
     checker = work.checker()
     sorter = work.sorter(checker.derivation, hashes)
@@ -216,7 +217,7 @@ def _check_hashes(work: _CheckWork, hashes: tuple[bytes, bytes]) -> tuple[CheckR
     return checker.report, sorter.runs
 
 
-def _check_keys(work: _CheckWork, runs: tuple[Path, ...], numbered: tuple[int, tuple[bytes, bytes]]) -> CheckReport:
+def _check_keys(work: _CheckWork, runs: tuple[str, ...], numbered: tuple[int, tuple[bytes, bytes]]) -> CheckReport:
     """Compare the rows of a range of keys with the pieces in the runs."""
     index, (start, stop) = numbered
     checker = work.checker()
@@ -234,7 +235,7 @@ class _RebuiltRange:
     databases: list[Path]
     sizes: Sizes
     report: RebuildReport
-    runs: list[Path]
+    runs: list[str]
 
 
 def rebuild_into(
@@ -268,7 +269,7 @@ def rebuild_database(
     report = RebuildReport()
     sizes: Sizes = {}
     databases: list[Path] = []
-    runs: list[Path] = []
+    runs: list[str] = []
     with process_pool(processes, ProcessCopy.open, (origin.path, scratch)) as pool:
         for part in in_order(pool, partial(_derive, work), hash_ranges(posts_in(size_bytes))):
             report.add(part.report)
@@ -304,7 +305,7 @@ def _derive(work: SharedWork, hashes: tuple[bytes, bytes]) -> _RebuiltRange:
     return _RebuiltRange(paths, add_sizes(posts.sizes, reverse.sizes), report, sorter.runs)
 
 
-def _build(work: SharedWork, runs: tuple[Path, ...], index: int) -> _RebuiltRange:
+def _build(work: SharedWork, runs: tuple[str, ...], index: int) -> _RebuiltRange:
     """Write the rows of one bucket."""
     path = work.scratch / f"bucket-{index:06d}"
     with _written(path, work.catalog) as loader:

@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import ClassVar, Final
@@ -22,8 +23,8 @@ from typing import ClassVar, Final
 import msgpack
 
 from cablestore import zstd
-from cablestore.errors import CorruptExportError, DecodeError, StorageError
-from cablestore.files import unique_suffix, whole_file
+from cablestore.errors import CorruptExportError, DecodeError
+from cablestore.files import ObjectFolder, folder_of, for_each, storage_errors
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, combine, key_of
 from cablestore.index.reader import AFTER_HEX, DATA_PREFIX, Reader
@@ -49,43 +50,42 @@ def cut(rows: list[Row], boundaries: Sequence[bytes]) -> list[list[Row]]:
     return [rows[start:stop] for start, stop in pairwise(places)]
 
 
-def write_run(path: Path, buckets: Sequence[list[Row]]) -> None:
-    """Write one run. The file gets its name when it is complete."""
+def write_run(folder: ObjectFolder, name: str, buckets: Sequence[list[Row]]) -> None:
+    """Write one run. The file gets its name when it is complete. Raises StorageError."""
     blobs = [zstd.compress(msgpack.packb(rows), level=_LEVEL) if rows else b"" for rows in buckets]
     ends = accumulate((len(blob) for blob in blobs), initial=_OFFSET.size * len(blobs))
     next(ends)
-    try:
-        with whole_file(path, unique_suffix(), sync=False) as file:
-            file.write(b"".join(map(_OFFSET.pack, ends)))
-            file.writelines(blobs)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}. Check free space, then run again") from None
+    with folder.writing(name, sync=False) as file:
+        file.write(b"".join(map(_OFFSET.pack, ends)))
+        file.writelines(blobs)
 
 
-def read_bucket(paths: Iterable[Path], index: int, buckets: int) -> list[Row]:
-    """Return the pieces of one bucket from all runs, sorted by key."""
+def read_bucket(folder: ObjectFolder, names: Iterable[str], index: int, buckets: int) -> list[Row]:
+    """Return the pieces of one bucket from all runs, sorted by key. Raises CorruptExportError, StorageError."""
     pieces: list[Row] = []
-    for path in paths:
-        blob = _blob(path, index, buckets)
+    names = list(names)
+    blobs = for_each(folder, partial(_blob, folder, index=index, buckets=buckets), names)
+    for name, blob in zip(names, blobs, strict=True):
         if blob:
             try:
                 pieces += msgpack.unpackb(zstd.decompress(blob), use_list=False)
             except (zstd.ZstdError, ValueError, TypeError) as error:
-                raise CorruptExportError(f"{path} is damaged: {error}. Remove it and run again") from None
+                raise CorruptExportError(f"{folder.file(name)} is damaged: {error}. Remove it and run again") from None
     pieces.sort(key=key_of)
     return pieces
 
 
-def _blob(path: Path, index: int, buckets: int) -> bytes:
+def _blob(folder: ObjectFolder, name: str, *, index: int, buckets: int) -> bytes:
+    path = folder.file(name)
     try:
-        with path.open("rb") as file:
+        with storage_errors(path), folder.open_parts(name) as file:
             file.seek(_OFFSET.size * max(index - 1, 0))
             ends = file.read(_OFFSET.size * min(index + 1, 2))
             stop = _OFFSET.unpack(ends[-_OFFSET.size :])[0]
             start = _OFFSET.unpack(ends[: _OFFSET.size])[0] if index else _OFFSET.size * buckets
             file.seek(start)
             blob = file.read(stop - start)
-    except (OSError, struct.error) as error:
+    except (FileNotFoundError, struct.error) as error:
         raise CorruptExportError(f"{path} cannot be read: {error}. Remove it and run again") from None
     if len(blob) != stop - start:
         raise CorruptExportError(f"{path} ends within bucket {index}. Remove it and run again")
@@ -120,7 +120,7 @@ class Sorter:
     sample: Callable[[], list[Row]] | None = None
     boundaries: Sequence[bytes] = ()
     name: str = "run"
-    runs: list[Path] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
 
     run_size_bytes: ClassVar[int] = MAX_RUN_SIZE_BYTES
     bucket_size_bytes: ClassVar[int] = MAX_BUCKET_SIZE_BYTES
@@ -146,18 +146,19 @@ class Sorter:
 
         This ends the derivation.
         """
-        if not self.runs:
+        if self.scratch is None or not self.runs:
             yield b"", AFTER_ALL, finished(self.derivation.take(), self.catalog)
             return
         self.write_rest()
+        folder = folder_of(self.scratch)
         edges = [b"", *self.boundaries, AFTER_ALL]
         for index, (start, stop) in enumerate(pairwise(edges)):
-            yield start, stop, finished(read_bucket(self.runs, index, len(edges) - 1), self.catalog)
+            yield start, stop, finished(read_bucket(folder, self.runs, index, len(edges) - 1), self.catalog)
 
     def _write(self, scratch: Path, pieces: list[Row]) -> None:
-        path = scratch / f"{self.name}-{len(self.runs):06d}"
-        write_run(path, cut(pieces, self.boundaries))
-        self.runs.append(path)
+        name = f"{self.name}-{len(self.runs):06d}"
+        write_run(folder_of(scratch), name, cut(pieces, self.boundaries))
+        self.runs.append(name)
 
 
 def sampled(reader: Reader, catalog: Catalog) -> list[Row]:

@@ -113,5 +113,8 @@ STORAGE_PART_SIZE_BYTES: Final = 4_194_304
 STORAGE_WINDOW_SIZE_BYTES: Final = 31_457_280
 """Bytes of a file that are under way to S3 at once, in memory. They are three parts of 10 MB."""
 
+STORAGE_REQUESTS_AT_ONCE: Final = 8
+"""How many requests to an object store one task makes at once where it reads, or removes, many objects."""
+
 STORAGE_CONNECT_S: Final = 10
 """How long connecting to S3 may take."""

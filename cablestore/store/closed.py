@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from cablestore.errors import CorruptStoreError, FormatError, NotAStoreError
 from cablestore.export.exporter import export_store
 from cablestore.export.manifest import Filters, Manifest
+from cablestore.files import Location
 from cablestore.index import arrival_log, meta
 from cablestore.index.batches import Progress, no_progress
 from cablestore.index.check import CheckReport
@@ -138,8 +139,8 @@ class ClosedStore:
                     progress=progress,
                 )
 
-    def export(self, out: Path | str, *, filters: Filters | None = None, progress: Progress = no_progress) -> Manifest:
-        """Export the store into a new or empty folder. Only posts and tombstones are read, so views may be outdated.
+    def export(self, out: Location, *, filters: Filters | None = None, progress: Progress = no_progress) -> Manifest:
+        """Export the store into a new or empty folder, or to a URI. Only posts and tombstones are read, so views may be outdated.
 
         With `filters`, which read views, those must be up to date. Views that the catalog lacks are ignored.
         """
@@ -154,7 +155,7 @@ class ClosedStore:
             allow_missing_views=True,
         )
         with closing(engine):
-            return export_store(engine, Path(out), filters=filters, progress=progress)
+            return export_store(engine, out, filters=filters, progress=progress)
 
     def generations(self) -> list[Generation]:
         """Return the generations, oldest first."""

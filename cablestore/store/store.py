@@ -16,6 +16,7 @@ from cablestore.errors import OutdatedViewError, StoreClosedError
 from cablestore.export.exporter import export_store
 from cablestore.export.importer import ImportSummary, effective_tombstones, lay_skeletons, manifests_of, posts_of
 from cablestore.export.manifest import Filters, Manifest
+from cablestore.files import Location
 from cablestore.index.batches import Progress, batches, no_progress
 from cablestore.index.check import CheckReport, check
 from cablestore.index.engine import Engine
@@ -397,7 +398,7 @@ class CableStore(Queries):
 
     def export(
         self,
-        out: Path | str,
+        out: Location,
         *,
         filters: Filters | None = None,
         segment_size_bytes: int = limits.SEGMENT_SIZE_BYTES,
@@ -406,13 +407,14 @@ class CableStore(Queries):
     ) -> Manifest:
         """Write the present state, without local-only posts, into a new or empty folder; `filters` choose a part of it.
 
+        `out` is a path, or a URI such as `s3://BUCKET/FOLDER`, whose credentials are in the environment.
         After an interruption the same call continues, unless the store has changed. The store can be used meanwhile.
         `progress` counts each post twice: once when read, once when written. Raises ExportError for a folder that holds
         anything else, StorageError if writing fails.
         """
         return export_store(
             self._engine,
-            Path(out),
+            out,
             filters=filters,
             segment_size_bytes=segment_size_bytes,
             run_size_bytes=run_size_bytes,
@@ -423,7 +425,7 @@ class CableStore(Queries):
     def export_closed(
         cls,
         path: Path | str,
-        out: Path | str,
+        out: Location,
         *,
         filters: Filters | None = None,
         catalog: Catalog = CATALOG,
@@ -432,14 +434,15 @@ class CableStore(Queries):
         """Export a store that is not open: see `ClosedStore.export`."""
         return ClosedStore(path, catalog=catalog).export(out, filters=filters, progress=progress)
 
-    def import_exports(self, folders: Iterable[Path | str], *, progress: Progress = no_progress) -> ImportSummary:
+    def import_exports(self, folders: Iterable[Location], *, progress: Progress = no_progress) -> ImportSummary:
         """Store the posts of exports, verified like posts from peers, and what the exports know of deleted posts.
 
+        `folders` are paths or URIs.
         A new store that imports a full export has an equal `dump_digest`; several exports merge, in any order. If
         interrupted, it can be run again. Raises ExportError for a folder that is not an export, is damaged, or has
         another dialect.
         """
-        manifests = manifests_of(map(Path, folders), self.dialect)
+        manifests = manifests_of(folders, self.dialect)
         summary = ImportSummary(len(manifests))
         for outcomes in self.ingest_batches(posts_of(manifests), batch_posts=limits.MAX_BATCH_POSTS):
             summary.count(outcomes)

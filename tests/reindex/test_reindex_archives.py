@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from people import ANN, BOB
 from reindex_tasks import in_dump, reports_of, rows_of, run_tasks
 from reindexing import digest_of, small_shares, spark_session
+from s3 import S3Server
 from stores import public, scratch_folder, store_of
 
 from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
@@ -36,6 +37,7 @@ from cablestore.archive.publish import Publisher
 from cablestore.archive.writer import ArchivePlan
 from cablestore.cli import main
 from cablestore.errors import ArchiveError
+from cablestore.files import Location, folder_of
 from cablestore.index.tombstone import Skeleton, Tombstone
 from cablestore.limits import MAX_FUTURE_MS
 from cablestore.protocol.waku import message_of
@@ -56,18 +58,16 @@ def below(folder: Path, posts: Iterable[Post], plan: ArchivePlan) -> ArchiveSour
     return ArchiveSource(folder, CONTROL.public_key, plan.key)
 
 
-def job_of(inputs: Iterable[Input], folder: Path, dialect: Dialect = LEGACY) -> ReindexJob:
-    folder.mkdir()
-    return make_job(tuple(inputs), folder, dialect, CATALOG, Drops(), frozenset())
+def job_of(inputs: Iterable[Input], folder: Location, dialect: Dialect = LEGACY) -> ReindexJob:
+    return make_job(tuple(inputs), folder_of(folder), dialect, CATALOG, Drops(), frozenset())
 
 
-def problems_of(inputs: tuple[Input, ...], folder: Path) -> list[str]:
+def problems_of(inputs: tuple[Input, ...], folder: Location) -> list[str]:
     """Run the task that inspects inputs; return the faults of those that are not whole."""
-    folder.mkdir(exist_ok=True)
     numbers = pa.RecordBatch.from_arrays([pa.array(range(len(inputs)), pa.int64())], schema=tasks.NUMBERS)
     return [
         report["problem"]
-        for report in reports_of(tasks.inspect(inputs, folder)(iter([numbers])))
+        for report in reports_of(tasks.inspect(inputs, folder_of(folder))(iter([numbers])))
         if "problem" in report
     ]
 
@@ -102,7 +102,9 @@ def test_exports_and_archives_make_the_rows_of_a_store_of_all(
             with store_of(dialect, exported) as other:
                 other.export(folder / "export")
         exports = [folder / "export"] if (folder / "export").exists() else []
-        found = read_sources(exports, [source for source in sources if (source.folder / COMMUNITY / "index").exists()])
+        found = read_sources(
+            exports, [source for source in sources if (folder / "archives" / COMMUNITY / "index").exists()]
+        )
         assert found.dialect == dialect
         assert problems_of(found.inputs, folder / "inspected") == []
         job = replace(job_of(found.inputs, folder / "job", dialect), partitions=random.randint(1, 4))
@@ -125,18 +127,46 @@ def test_archives_by_content_id_are_read_alike(tmp_path: Path, key: bytes | None
     files.index_path.unlink()
     archived(store_of_weeks(posts), files.path, plan, FIRST_MS + 2 * WEEK_MS)
     inputs = read_sources([], [source]).inputs
-    assert {found.path.parent for found in inputs} == {by_cid.path}
+    assert all(found.name.startswith(f"{by_cid.path}/") for found in inputs)
     assert problems_of(inputs, tmp_path / "work") == []
     assert in_dump(run_tasks(job_of(inputs, tmp_path / "job"), Random(1))[0]) == rows_of(store_of_weeks(posts))
-    inputs[0].path.unlink()
+    gone = Path(inputs[0].name.partition(",")[0])
+    gone.unlink()
     (problem,) = problems_of(inputs, tmp_path / "work")
-    assert problem.startswith(f"{inputs[0].path}, archive 0x")
+    assert problem.startswith(f"{gone}, archive 0x")
     assert "is not here: fetch it" in problem
     files.index_path.unlink()
     archived(store_of_weeks(posts), files.path, plan)
     by_cid.path_of(published.index_cid).write_bytes(b"damaged")
     with pytest.raises(ArchiveError, match=str(published.index_cid)):
         read_sources([], [source])
+
+
+@pytest.mark.parametrize("form", ["torrent", "content ids"])
+def test_archives_are_read_from_an_object_store(s3: S3Server, tmp_path: Path, form: str) -> None:
+    posts, plan = some_weeks(), plan_of("status-go", KEY)
+    below(tmp_path / "archives", posts, plan)
+    files = ArchiveFolder(tmp_path / "archives" / COMMUNITY)
+    community = folder_of(s3.uri(form)).child(COMMUNITY)
+    if form == "torrent":
+        for path in (files.data_path, files.index_path):
+            community.write(path.name, path.read_bytes())
+    else:
+        content = community.child("content")
+        with ContentStore.open(tmp_path / "published") as store:
+            published = Publisher(CONTROL, LEGACY, KEY).publish(files, store)
+            for cid, _ in store.datasets():
+                content.write(str(cid), b"".join(store.get(cid)))
+        content.write("index", f"{published.index_cid}\n".encode())
+    work = folder_of(s3.uri(f"work of {form}"))
+    inputs = read_sources([], [ArchiveSource(s3.uri(form), CONTROL.public_key, KEY)]).inputs
+    assert problems_of(inputs, work) == []
+    assert in_dump(run_tasks(job_of(inputs, work), Random(1))[0]) == rows_of(store_of_weeks(posts))
+    name = "data" if form == "torrent" else inputs[0].name.rpartition("/")[2].partition(",")[0]
+    damaged = community if form == "torrent" else community.child("content")
+    damaged.write(name, damaged.read(name)[:-1])
+    (problem,) = problems_of(inputs, work)
+    assert problem.startswith(f"{damaged.file(name)}, archive 0x")
 
 
 # --- what is refused -------------------------------------------------------------------------------
@@ -196,7 +226,7 @@ def test_a_damaged_archive_is_found_and_named(tmp_path: Path, key: bytes | None)
     (problem,) = problems_of(inputs, tmp_path / "inspected")
     assert "ends within archive" in problem
     data.unlink()
-    assert len(problems_of(inputs, tmp_path / "inspected")) == len([at for at in inputs if at.path == data])
+    assert len(problems_of(inputs, tmp_path / "inspected")) == sum(at.name.startswith(f"{data},") for at in inputs)
     with pytest.raises(Exception, match=str(data)):
         list(inputs[0].blocks())
 
@@ -207,7 +237,7 @@ def test_what_was_verified_is_not_verified_again(tmp_path: Path, monkeypatch: py
     assert problems_of(inputs, tmp_path / "work") == []
     monkeypatch.setattr(archives_read, "are_signed", lambda raws: [False] * len(raws))
     assert problems_of(inputs, tmp_path / "work") == []
-    assert len(problems_of(inputs, tmp_path / "other work")) == sum(at.path.name == "data" for at in inputs)
+    assert len(problems_of(inputs, tmp_path / "other work")) == sum("data, archive" in at.name for at in inputs)
 
 
 def made_up(folder: Path, posts: list[Post], stones: list[Tombstone]) -> tuple[Input, ...]:
@@ -331,8 +361,8 @@ def test_a_store_from_exports_and_archives(tmp_path: Path, capsys: pytest.Captur
         store.export(tmp_path / "export", segment_size_bytes=60_000)
     command: list[str | Path] = ["reindex", tmp_path / "export", "--out", tmp_path / "store", "--json"]
     for name, share, plan in (("one", shares[1], plan_of("rfc61", KEY)), ("two", shares[2], plan_of("status-go"))):
-        source = below(tmp_path / name, share, plan)
-        command += ["--archives", source.folder, COMMUNITY]
+        below(tmp_path / name, share, plan)
+        command += ["--archives", tmp_path / name, COMMUNITY]
     assert "Give the cabal key" in told(capsys, *command, status=2)
     said = told(capsys, *command, "--cabal-key", KEY.hex())
     assert isinstance(said, dict)
@@ -346,10 +376,10 @@ def test_a_damaged_archive_stops_the_job_or_is_left_out_and_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of archives alone. Beside an existing store, an export of it must be given too, or its posts would be lost."""
-    source = below(tmp_path / "archives", some_weeks(DRAFT8), plan_of(dialect=DRAFT8))
-    data = source.folder / COMMUNITY / "data"
+    below(tmp_path / "archives", some_weeks(DRAFT8), plan_of(dialect=DRAFT8))
+    data = tmp_path / "archives" / COMMUNITY / "data"
     data.write_bytes(data.read_bytes()[:5000] + b"!" + data.read_bytes()[5001:])
-    command = ("reindex", "--archives", source.folder, COMMUNITY, "--out", tmp_path / "store", "--json")
+    command = ("reindex", "--archives", tmp_path / "archives", COMMUNITY, "--out", tmp_path / "store", "--json")
     error = told(capsys, *command, status=2)
     assert f"{data}, archive" in error
     assert "--skip-corrupt" in error

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,16 @@ from reindexing import (
     kill_python_workers,
     start_job,
 )
+from s3 import S3Server
 from waiting import LIMIT_S
 
 pytest.importorskip("pyspark")
 
 import pyspark
-from standalone import QUICK_JAVA, standalone_cluster
+from standalone import QUICK_JAVA, can_hide, standalone_cluster
 
 from cablestore import Post
+from cablestore.files import ObjectFolder, folder_of
 from cablestore.reindex.java import find_java
 
 EXECUTORS = [
@@ -53,6 +56,37 @@ def master(scratch: Path) -> Iterator[str]:
         yield url
 
 
+@dataclass(frozen=True)
+class Site:
+    """Cluster, and the place of what its machines and the driver share; `folder` is the driver's alone."""
+
+    master: str
+    scratch: Path
+    folder: Path
+    shared: ObjectFolder
+
+
+@pytest.fixture(params=["a disk", "S3"])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    """Return a cluster that shares a disk with the driver, or one that shares nothing but an object store."""
+    if request.param == "a disk":
+        cluster = request.getfixturevalue("master"), request.getfixturevalue("scratch")
+        return Site(*cluster, tmp_path, folder_of(tmp_path / "shared"))
+    s3: S3Server = request.getfixturevalue("s3")
+    apart: tuple[str, Path, Path] = request.getfixturevalue("apart")
+    return Site(*apart, folder_of(s3.uri("cluster")))
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory, s3_process: S3Server) -> Iterator[tuple[str, Path, Path]]:
+    """Run a cluster whose workers do not see the driver's folder. Return its URL, its folder and the driver's."""
+    scratch, driver = tmp_path_factory.mktemp("apart"), tmp_path_factory.mktemp("driver")
+    if not can_hide(driver):
+        pytest.skip("this machine does not let us hide a folder from a process")
+    with standalone_cluster(scratch, variables=s3_process.environment, hidden=driver) as url:
+        yield url, scratch, driver
+
+
 def executors_of(scratch: Path) -> set[Path]:
     """Return the folders of the executors that the cluster's workers were asked to run so far."""
     return set(scratch.glob("worker-*/app-*/*"))
@@ -71,43 +105,43 @@ def hot_posts(count: int) -> list[Post]:
     return found
 
 
-def test_a_standalone_cluster_of_which_processes_are_killed(master: str, scratch: Path, tmp_path: Path) -> None:
+def test_a_standalone_cluster_of_which_processes_are_killed(site: Site) -> None:
     """Spark repeats what was lost on what is left.
 
     The job ends as if nothing had happened, its shares as even as ever.
     """
+    scratch, work = site.scratch, site.shared.child("work")
     posts = hot_posts(4000)
     exports = [
-        export_of(posts[:2700], tmp_path / "one", segment_size_bytes=200_000),
-        export_of(posts[1700:], tmp_path / "two", segment_size_bytes=200_000),
+        export_of(posts[:2700], site.shared.child("one"), segment_size_bytes=200_000),
+        export_of(posts[1700:], site.shared.child("two"), segment_size_bytes=200_000),
     ]
-    work = tmp_path / "work"
     options: list[str | Path] = [
         "--out",
-        tmp_path / "store",
+        site.folder / "store",
         "--work",
-        work,
+        work.uri,
         "--keep-work",
         "--json",
         "--master",
-        master,
+        site.master,
         *EXECUTORS,
     ]
-    job = start_job(tmp_path / "job.py", *exports, *options)
+    job = start_job(site.folder / "job.py", *exports, *options)
     kill_python_workers(work, scratch, job)
     kill_an_executor(scratch, job)
     output, errors = job.communicate(timeout=LIMIT_S)
     assert job.returncode == 0, errors
     assert {folder.parts[-3] for folder in executors_of(scratch)} == {"worker-0", "worker-1"}
-    assert digest_of(tmp_path / "store") == digest_of_all(posts)
+    assert digest_of(site.folder / "store") == digest_of_all(posts)
     told = json.loads(output.splitlines()[-1])
     assert told["counts"]["duplicates"] == len(set(posts[:2700]) & set(posts[1700:]))
     print(told["seconds"])
     assert_even(work)
-    assert not list(work.glob("spark"))
+    assert not list(site.folder.glob("**/spark"))
 
 
-def assert_even(work: Path) -> None:
+def assert_even(work: ObjectFolder) -> None:
     """Check that no partition or bucket is much larger than the others, whatever is hot."""
     derived = reports(work, "derived")
     posts = [sum(report["posts"].values()) for report in derived]
@@ -125,8 +159,20 @@ def assert_even(work: Path) -> None:
     assert max(rows) < 2.5 * sum(rows) / len(rows)
 
 
-def reports(work: Path, stage: str) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted(work.glob(f"{stage}-*.json"))]
+def reports(work: ObjectFolder, stage: str) -> list[dict[str, Any]]:
+    return [json.loads(work.read(name)) for name in work.names(f"{stage}-*.json")]
+
+
+def test_a_work_folder_that_workers_do_not_see_is_refused(apart: tuple[str, Path, Path], s3: S3Server) -> None:
+    """And its name says nothing: each machine may have a folder of that name."""
+    master, _, folder = apart
+    export = export_of(conversation(20), folder_of(s3.uri("refused")))
+    places = ("--out", folder / "refused", "--work", folder / "work")
+    job = start_job(folder / "job.py", export, *places, "--master", master, *EXECUTORS)
+    _, errors = job.communicate(timeout=LIMIT_S)
+    assert job.returncode == 2, errors
+    assert "does not see what the worker on" in errors
+    assert not (folder / "refused").exists()
 
 
 PEAKS = """

@@ -8,10 +8,12 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from faulty_proxy import Fault as RequestFault
+from faulty_proxy import FaultyProxy, faulty_proxy
 from people import ANN
 from reindexing import (
     conversation,
@@ -25,11 +27,15 @@ from reindexing import (
     start_job,
     store_at,
 )
+from s3 import S3Server, environment_of
 from waiting import LIMIT_S, wait_until
 
 pytest.importorskip("pyspark")
 
+from pyarrow.fs import FileSystem
+
 from cablestore import CableStore
+from cablestore.files import ObjectFolder, folder_of, remove
 
 POSTS = conversation(700)
 
@@ -40,11 +46,12 @@ LOCAL_CLUSTER = ("--master", "local-cluster[2,1,1024]", "--conf", "spark.executo
 class Site:
     """Store with an export and later arrivals, another export, and what the store should be afterwards."""
 
-    def __init__(self, path: Path) -> None:
-        self.store, self.work, self.loading = path / "store", path / "store.reindex", path / "store.loading"
+    def __init__(self, path: Path, s3: S3Server | None = None) -> None:
+        self.at(path)
         self.template = self.store
-        self.script = path / "job.py"
-        self.exports = [path / "own", path / "other"]
+        self.s3 = s3
+        self.shared = folder_of(path if s3 is None else s3.uri("faults"))
+        self.exports = [self.shared.child("own"), self.shared.child("other")]
         store_at(self.store, POSTS[:450])
         with CableStore.open(self.store) as store:
             store.export(self.exports[0], segment_size_bytes=60_000)
@@ -55,8 +62,19 @@ class Site:
         self.expected = digest_of_all([*POSTS, *late])
         assert self.before != self.expected
 
+    def at(self, path: Path) -> None:
+        """Be in this folder: the store, and what a job leaves beside it."""
+        self.store, self.beside, self.loading = path / "store", path / "store.reindex", path / "store.loading"
+        self.script = path / "job.py"
+
+    @property
+    def work(self) -> ObjectFolder:
+        """The work folder: beside the store, or with the exports in an object store."""
+        return folder_of(self.beside) if self.shared.is_local else self.shared.child("work")
+
     def start(self, *options: str, extra: str = "pass") -> subprocess.Popen[str]:
-        return start_job(self.script, *self.exports, "--out", self.store, "--json", *options, extra=extra)
+        work = () if self.shared.is_local else ("--work", self.work.uri)
+        return start_job(self.script, *self.exports, "--out", self.store, "--json", *work, *options, extra=extra)
 
     def end(self, job: subprocess.Popen[str]) -> tuple[int, str]:
         """Wait for a job and all its processes. Return its status and its output."""
@@ -78,15 +96,15 @@ class Site:
 
     def finished(self) -> dict[str, int]:
         """Return when each segment that a report names was written."""
-        found = {}
-        for report in [*self.work.glob("derived-*.json"), *self.work.glob("built-*.json")]:
-            for segment in json.loads(report.read_text())["segments"]:
-                found[segment["file"]] = (self.work / segment["file"]).stat().st_mtime_ns
-        return found
+        work = self.work
+        reports = [json.loads(work.read(name)) for name in [*work.names("derived-*.json"), *work.names("built-*.json")]]
+        files = [segment["file"] for report in reports for segment in report["segments"]]
+        return {file: written_ns(work, file) for file in files}
 
     def begin_again(self) -> None:
         """Put the store back to what it was, and leave nothing of any job."""
-        for folder in (self.store, self.work, self.loading):
+        self.work.remove_all()
+        for folder in (self.store, self.beside, self.loading):
             shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.template, self.store)
 
@@ -94,18 +112,49 @@ class Site:
         assert digest_of(self.store) == self.before
 
 
+def written_ns(folder: ObjectFolder, name: str) -> int:
+    """Return when a file was written, of which S3 tells the seconds."""
+    if folder.is_local:
+        return (folder.path / name).stat().st_mtime_ns
+    system, root = FileSystem.from_uri(folder.uri)
+    return int(system.get_file_info(f"{root}/{name}").mtime_ns)
+
+
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return Site(tmp_path_factory.mktemp("template"))
 
 
+@pytest.fixture(scope="module")
+def template_on_s3(tmp_path_factory: pytest.TempPathFactory, s3_process: S3Server) -> Iterator[Site]:
+    """Make one with exports in an object store, which its environment leads to until the end of this file."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_process.environment.items():
+            patch.setenv(name, value)
+        yield Site(tmp_path_factory.mktemp("template"), s3_process)
+
+
 @pytest.fixture
 def site(template: Site, tmp_path: Path) -> Site:
-    """Return a copy of the template that a test can ruin."""
+    return copy_of(template, tmp_path)
+
+
+@pytest.fixture
+def site_on_s3(template_on_s3: Site, tmp_path: Path) -> Site:
+    return copy_of(template_on_s3, tmp_path)
+
+
+@pytest.fixture(params=["disk", "S3"])
+def either_site(request: pytest.FixtureRequest) -> Site:
+    found: Site = request.getfixturevalue("site" if request.param == "disk" else "site_on_s3")
+    return found
+
+
+def copy_of(template: Site, path: Path) -> Site:
+    """Return a copy of a template that a test can ruin."""
     copy = Site.__new__(Site)
     copy.__dict__.update(template.__dict__)
-    for name in ("store", "work", "loading", "script"):
-        setattr(copy, name, tmp_path / getattr(template, name).name)
+    copy.at(path)
     copy.begin_again()
     return copy
 
@@ -120,12 +169,13 @@ def kill_when(site: Site, job: subprocess.Popen[str], is_due: Callable[[], objec
 
 
 @pytest.mark.soak
-def test_a_driver_that_is_killed_at_every_stage(site: Site) -> None:
+def test_a_driver_that_is_killed_at_every_stage(either_site: Site) -> None:
     """One job is killed in each of its stages, and goes on each time from what is finished."""
+    site = either_site
     work, loading = site.work, site.loading
     instants: list[Callable[[], object]] = [
-        lambda: list(work.glob("derived-*.json")),
-        lambda: len(list(work.glob("built-*.json"))) > 3,
+        lambda: work.names("derived-*.json"),
+        lambda: len(work.names("built-*.json")) > 3,
         lambda: list(loading.glob("part-*")),
         (loading / "joined").exists,
     ]
@@ -247,11 +297,64 @@ FAULTS: tuple[Fault, ...] = (
         *(pytest.param((fault,), id=fault.__name__, marks=pytest.mark.soak) for fault in FAULTS),
     ],
 )
-def test_after_faults_the_next_job_goes_on(site: Site, faults: tuple[Fault, ...]) -> None:
+def test_after_faults_the_next_job_goes_on(either_site: Site, faults: tuple[Fault, ...]) -> None:
     """Whatever ends a job, the live store is as it was; nothing that was finished is made again."""
     for fault in faults:
-        fault(site)
-        site.assert_untouched()
+        fault(either_site)
+        either_site.assert_untouched()
+    either_site.finish()
+
+
+# --- faults of an object store --------------------------------------------------------------------
+
+
+@pytest.fixture
+def proxy(site_on_s3: Site) -> Iterator[FaultyProxy]:
+    """Run a proxy of the object store, which jobs go through while its fault is not none."""
+    assert site_on_s3.s3 is not None
+    with faulty_proxy(site_on_s3.s3.port) as proxy, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment_of(proxy.port).items():
+            patch.setenv(name, value)
+        yield proxy
+
+
+def test_an_object_store_that_fails_now_and_then(site_on_s3: Site, proxy: FaultyProxy) -> None:
+    """Requests are repeated: the job does not notice."""
+    faults: tuple[RequestFault, ...] = ("refuse", "cut", "cut answer")
+    proxy.fault = lambda method, path, number: faults[number // 20 % 3] if number % 20 == 19 else "none"
+    status, said = site_on_s3.end(site_on_s3.start())
+    assert status == 0, said
+    assert len(proxy.requests) > 100
+    assert digest_of(site_on_s3.store) == site_on_s3.expected
+    assert site_on_s3.work.is_empty()
+
+
+@pytest.mark.parametrize("part", ["run-", "built-"])
+def test_an_object_store_that_fails_for_good(site_on_s3: Site, proxy: FaultyProxy, part: str) -> None:
+    """One line says what failed. The next job goes on."""
+    proxy.fault = lambda method, path, number: "refuse" if method == "PUT" and f"/{part}" in path else "none"
+    status, said = site_on_s3.end(site_on_s3.start())
+    assert status == 3, said
+    assert f"{site_on_s3.work}/{part}" in said
+    site_on_s3.assert_untouched()
+    proxy.fault = lambda *_: "none"
+    site_on_s3.finish()
+
+
+@pytest.mark.parametrize("name", ["rows-000003.seg", "derived-000000.json", "run-000000"])
+def test_an_object_that_is_half_there(site_on_s3: Site, name: str) -> None:
+    """Only another program, or a copy, can leave one. It is named, and the store stays as it was."""
+    site = site_on_s3
+    a_driver_killed_while_it_swaps(site, "adopt")
+    shutil.rmtree(site.loading)
+    site.work.write(name, site.work.read(name)[:-10])
+    if name.startswith("run"):
+        remove(site.work, site.work.names("built-*.json"))
+    status, said = site.end(site.start())
+    assert status == 2, said
+    assert f"{site.work}/{name}" in said
+    site.assert_untouched()
+    site.work.remove_all()
     site.finish()
 
 

@@ -30,6 +30,7 @@ from cablestore.archive.format.profile import PROFILES
 from cablestore.archive.writer import ArchivePlan, CreateReport
 from cablestore.cli import main
 from cablestore.errors import ArchiveError, CorruptExportError
+from cablestore.files import folder_of
 from cablestore.protocol.dialect import ARCHIVES_CHANNEL
 from cablestore.reindex import archive_tasks, tasks
 from cablestore.reindex.archive_tasks import WeeksJob
@@ -54,10 +55,15 @@ def exported(posts: Iterable[Post], folder: Path, dialect: Dialect) -> list[Path
 
 def history_of(exports: list[Path], work: Path, plan: ArchivePlan, now_ms: int, random: Random) -> History:
     """Do what Spark does: assign numbers, move blobs to their partitions in any order."""
-    work.mkdir()
     sources = read_sources(exports)
     job = WeeksJob(
-        work, plan.dialect, sources.inputs, random.randint(1, 5), plan.profile, tuple(weeks(0, now_ms)), plan.key
+        folder_of(work),
+        plan.dialect,
+        sources.inputs,
+        random.randint(1, 5),
+        plan.profile,
+        tuple(weeks(0, now_ms)),
+        plan.key,
     )
     blobs = defaultdict(list)
     for numbers in shares_of(range(len(job.inputs)), random):
@@ -163,12 +169,12 @@ def test_a_job_is_told_from_others_and_tells_no_key(tmp_path: Path) -> None:
     exports = exported(some_weeks(DRAFT8), tmp_path, DRAFT8)
     inputs, periods = read_sources(exports).inputs, tuple(weeks(0, LATE_MS))
     jobs = [
-        WeeksJob(tmp_path, DRAFT8, inputs, 3, PROFILES["rfc61"], periods, KEY),
-        WeeksJob(tmp_path, DRAFT8, inputs, 3, PROFILES["rfc61"], periods, None),
-        WeeksJob(tmp_path, DRAFT8, inputs, 3, PROFILES["status-go"], periods, KEY),
-        WeeksJob(tmp_path, DRAFT8, inputs, 3, PROFILES["rfc61"], periods[:-1], KEY),
-        WeeksJob(tmp_path, DRAFT8, inputs[1:], 3, PROFILES["rfc61"], periods, KEY),
-        WeeksJob(tmp_path, DRAFT8, inputs, 4, PROFILES["rfc61"], periods, KEY),
+        WeeksJob(folder_of(tmp_path), DRAFT8, inputs, 3, PROFILES["rfc61"], periods, KEY),
+        WeeksJob(folder_of(tmp_path), DRAFT8, inputs, 3, PROFILES["rfc61"], periods, None),
+        WeeksJob(folder_of(tmp_path), DRAFT8, inputs, 3, PROFILES["status-go"], periods, KEY),
+        WeeksJob(folder_of(tmp_path), DRAFT8, inputs, 3, PROFILES["rfc61"], periods[:-1], KEY),
+        WeeksJob(folder_of(tmp_path), DRAFT8, inputs[1:], 3, PROFILES["rfc61"], periods, KEY),
+        WeeksJob(folder_of(tmp_path), DRAFT8, inputs, 4, PROFILES["rfc61"], periods, KEY),
     ]
     assert len({job.fingerprint() for job in jobs}) == len(jobs)
     assert repr(KEY) not in repr(jobs[0])

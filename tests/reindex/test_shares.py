@@ -9,6 +9,7 @@ import pytest
 from cablestore import limits
 from cablestore.errors import CorruptExportError
 from cablestore.export.segment import SegmentWriter
+from cablestore.files import folder_of
 from cablestore.index.derive import Derivation
 from cablestore.index.packing import pack
 from cablestore.index.parallel import partitions_for
@@ -58,4 +59,4 @@ def test_a_segment_of_something_else_is_no_segment_of_rows(tmp_path: Path) -> No
             written = writer.close()
         found = RowSegment("rows.seg", b"", b"", 2, written.size_bytes, written.blake3, "", {})
         with pytest.raises(CorruptExportError, match="does not hold rows"):
-            list(read_rows(tmp_path, found))
+            list(read_rows(folder_of(tmp_path), found))

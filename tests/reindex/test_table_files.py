@@ -46,7 +46,10 @@ def posts() -> list[Post]:
 def written(posts: list[Post], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TablesReport]:
     """Tables of two exports that overlap, in files of few rows."""
     folder = tmp_path_factory.mktemp("written")
-    exports = [forge(folder / "all", posts, []), export(posts[:300], folder / "half", LEGACY).folder]
+    exports = [
+        forge(folder / "all", posts, []),
+        export(posts[:300], folder / "half", LEGACY, segment_size_bytes=20_000).folder,
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table_files, "_FILE_ROWS", 100)
         return folder / "tables", write_tables(exports, folder / "tables", work=folder / "work")
@@ -164,7 +167,7 @@ def test_an_interrupted_run_continues(posts: list[Post], tmp_path: Path, monkeyp
 
 def test_a_damaged_segment_ends_it_in_a_line(posts: list[Post], tmp_path: Path) -> None:
     manifest = export(posts[:80], tmp_path / "export", LEGACY)
-    segment = manifest.folder / manifest.post_segments[-1].file
+    segment = tmp_path / "export" / manifest.post_segments[-1].file
     segment.write_bytes(segment.read_bytes()[:-1] + b"x")
     with pytest.raises(ReindexError, match=f"{segment} is damaged") as error:
         write_tables([manifest.folder], tmp_path / "tables", work=tmp_path / "work")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,18 +14,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from exporting import forge
+from faulty_proxy import faulty_proxy
 from hearsay import Told, hearsay
 from history import AUTHORS, CHANNELS, TIMES_MS, Model, histories
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from people import ANN, BOB
 from reindex_tasks import Plan, in_dump, plans, reports_of, rows_of, run_tasks, write_exports
+from s3 import S3Server, environment_of
 from stores import public, scratch_folder, store_of
 
-from cablestore import LEGACY, Dialect, Post, Skeleton, Tombstone, Verdict, decode_post
+from cablestore import LEGACY, Dialect, Post, Skeleton, Tombstone, Verdict, decode_post, limits
 from cablestore.errors import CorruptExportError, ExportError, ReindexError, StorageError
 from cablestore.export.manifest import read_posts
 from cablestore.export.writer import ExportWriter, post_record
+from cablestore.files import Location, ObjectFolder, folder_of
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, decode_sizes
 from cablestore.index.runs import cut, read_bucket, write_run
@@ -38,19 +42,18 @@ from cablestore.views import CATALOG
 
 @contextmanager
 def job_of(
-    exports: list[Path],
-    folder: Path,
+    exports: Sequence[Location],
+    folder: Location,
     plan: Plan,
     drops: Drops = Drops(),  # noqa: B008 - frozen
     views: frozenset[str] = frozenset(),
     catalog: Catalog = CATALOG,
 ) -> Iterator[ReindexJob]:
-    folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepare, "MAX_BUCKET_SIZE_BYTES", plan.bucket_size_bytes)
         patch.setattr(tasks, "_BUFFERED_SIZE_BYTES", plan.buffered_size_bytes)
         sources = read_sources(exports)
-        job = make_job(sources.inputs, folder, sources.dialect, catalog, drops, views)
+        job = make_job(sources.inputs, folder_of(folder), sources.dialect, catalog, drops, views)
         yield replace(job, partitions=plan.partitions)
 
 
@@ -211,49 +214,80 @@ def test_malformed_and_local_only_posts_are_counted_and_left_out(tmp_path: Path)
 
 
 @pytest.fixture
-def export(tmp_path: Path) -> Path:
+def export(place: ObjectFolder) -> ObjectFolder:
     posts = [(ANN, BOB)[number % 2].text(f"channel {number % 3}", f"{number}") for number in range(60)]
     with store_of(LEGACY, [*posts, ANN.delete(posts[0]), BOB.delete(posts[0], posts[1])]) as store:
-        store.export(tmp_path / "export", segment_size_bytes=3000, run_size_bytes=5000)
-    return tmp_path / "export"
+        store.export(place.child("export"), segment_size_bytes=3000, run_size_bytes=5000)
+    return place.child("export")
 
 
-def test_inputs_are_inspected(export: Path, tmp_path: Path) -> None:
+def test_inputs_are_inspected(export: ObjectFolder, place: ObjectFolder) -> None:
     inputs = read_sources([export]).inputs
     assert len(inputs) > 3
-    inputs[1].path.write_bytes(inputs[1].path.read_bytes()[:-1])
-    inputs[2].path.unlink()
-    (tmp_path / "job").mkdir()
+    cut_short, gone = (inputs[number].name.rpartition("/")[2] for number in (1, 2))
+    export.write(cut_short, export.read(cut_short)[:-1])
+    export.remove(gone)
     numbers = pa.RecordBatch.from_arrays([pa.array(range(len(inputs)), pa.int64())], schema=tasks.NUMBERS)
-    found = reports_of(tasks.inspect(inputs, tmp_path / "job")(iter([numbers])))
+    found = reports_of(tasks.inspect(inputs, place.child("job"))(iter([numbers])))
     assert [report["input"] for report in found] == list(range(len(inputs)))
     assert {report["input"] for report in found if "problem" in report} == {1, 2}
-    assert f"{inputs[1].path} is damaged" in str(found[1]["problem"])
-    assert str(inputs[2].path) in str(found[2]["problem"])
+    assert f"{export.file(cut_short)} is damaged" in str(found[1]["problem"])
+    assert str(export.file(gone)) in str(found[2]["problem"])
     probes = {report["probe"] for report in found if "probe" in report}
-    assert {path.name for path in (tmp_path / "job").iterdir()} == probes
+    assert set(place.child("job").names()) == probes
 
 
-def test_a_segment_that_is_damaged_after_the_inspection_is_named(export: Path, tmp_path: Path) -> None:
-    with job_of([export], tmp_path / "job", ONE) as job:
-        job.inputs[0].path.write_bytes(b"nothing")
+def test_a_segment_that_is_damaged_after_the_inspection_is_named(export: ObjectFolder, place: ObjectFolder) -> None:
+    with job_of([export], place.child("job"), ONE) as job:
+        export.write("posts-000000.seg", b"nothing")
         with pytest.raises(CorruptExportError, match=r"posts-000000\.seg is damaged"):
             run_tasks(job, Random(1))
 
 
 @pytest.mark.parametrize("damage", ["cut", "garbled", "gone"])
-def test_a_damaged_run_is_an_error_that_names_it(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_run_is_an_error_that_names_it(place: ObjectFolder, damage: str) -> None:
     rows = [(b"%03d" % number, bytes(50)) for number in range(100)]
-    path = tmp_path / "run-000000"
-    write_run(path, cut(rows, [b"030", b"060"]))
-    assert [row for bucket in range(3) for row in read_bucket([path], bucket, 3)] == rows
-    whole = path.read_bytes()
+    run = "run-000000"
+    write_run(place, run, cut(rows, [b"030", b"060"]))
+    assert [row for bucket in range(3) for row in read_bucket(place, [run], bucket, 3)] == rows
+    whole = place.read(run)
     if damage == "gone":
-        path.unlink()
+        place.remove(run)
     else:
-        path.write_bytes(whole[:-20] if damage == "cut" else whole[:-20] + bytes(20))
-    with pytest.raises(CorruptExportError, match=str(path)):
-        read_bucket([path], 2, 3)
+        place.write(run, whole[:-20] if damage == "cut" else whole[:-20] + bytes(20))
+    with pytest.raises(CorruptExportError, match=str(place.file(run))):
+        read_bucket(place, [run], 2, 3)
+
+
+def test_an_attempt_that_is_repeated_writes_the_same_bytes(export: ObjectFolder, place: ObjectFolder) -> None:
+    """Spark may repeat a task, or run it twice at once: whichever of the two writes last, nothing changes."""
+    work = place.child("job")
+    with job_of([export], work, replace(ONE, bucket_size_bytes=10_000)) as job:
+        found = []
+        for seed in range(2):
+            rows, _, _ = run_tasks(job, Random(seed))
+            found.append((rows, {name: work.read(name) for name in work.names()}))
+    assert found[0] == found[1]
+    assert any(name.startswith("run-") for name in found[0][1])
+
+
+def test_a_store_that_does_not_answer_is_no_damaged_input(
+    export: ObjectFolder, place: ObjectFolder, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With --skip-corrupt it would be left out."""
+    if place.is_local:
+        pytest.skip("a disk that fails is damaged")
+    monkeypatch.setattr(limits, "STORAGE_ATTEMPTS", 1)
+    inputs = read_sources([export]).inputs
+    s3: S3Server = request.getfixturevalue("s3")
+    numbers = pa.RecordBatch.from_arrays([pa.array([0], pa.int64())], schema=tasks.NUMBERS)
+    with faulty_proxy(s3.port) as proxy:
+        for name, value in environment_of(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        proxy.fault = lambda *_: "refuse"
+        task = tasks.inspect(pickle.loads(pickle.dumps(inputs)), place.child("job"))
+        with pytest.raises(StorageError, match=r"posts-000000\.seg"):
+            reports_of(task(iter([numbers])))
 
 
 def test_an_error_in_a_task_arrives_as_what_it_was() -> None:
@@ -264,7 +298,7 @@ def test_an_error_in_a_task_arrives_as_what_it_was() -> None:
     assert type(tasks.error_of({"error": "x", "kind": "DecodeError"})) is ReindexError
 
 
-def test_a_job_is_told_from_others_by_what_it_is_to_do(export: Path, tmp_path: Path) -> None:
+def test_a_job_is_told_from_others_by_what_it_is_to_do(export: ObjectFolder, tmp_path: Path) -> None:
     with job_of([export], tmp_path / "job", ONE) as job:
         others = [
             replace(job, partitions=9),
@@ -277,6 +311,6 @@ def test_a_job_is_told_from_others_by_what_it_is_to_do(export: Path, tmp_path: P
             if job.wanted[0]
             else replace(job, wanted=(True, *job.wanted[1:])),
         ]
-        assert job.fingerprint() == replace(job, folder=tmp_path).fingerprint()
+        assert job.fingerprint() == replace(job, folder=folder_of(tmp_path)).fingerprint()
         prints = {other.fingerprint() for other in others} | {job.fingerprint()}
         assert len(prints) == len(others) + 1

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from folders import SUPPORT
 from people import ANN, BOB, CYD, raws
 from waiting import wait_until
 
 from cablestore import CableStore, Post
+from cablestore.files import Location, ObjectFolder
 from cablestore.index import parallel
 from cablestore.reindex import load, prepare
 from cablestore.reindex.spark import session
@@ -34,6 +35,9 @@ prepare.MAX_BUCKET_SIZE_BYTES = {SHARES["MAX_BUCKET_SIZE_BYTES"]}
 EXTRA
 main(sys.argv[1:])
 """
+
+
+L = TypeVar("L", bound=Location)
 
 
 @contextmanager
@@ -60,7 +64,7 @@ def _owner(name: str) -> Any:
     return {"PARTITION_POSTS": parallel, "MAX_BUCKET_SIZE_BYTES": prepare, "PART_ROWS": load}[name]
 
 
-def start_job(script: Path, *arguments: str | Path, extra: str = "pass") -> subprocess.Popen[str]:
+def start_job(script: Path, *arguments: Location, extra: str = "pass") -> subprocess.Popen[str]:
     """Start `cablestore reindex` in a process of its own, with small shares; `extra` is a line of code to begin with."""
     script.write_text(CHILD.replace("EXTRA", extra))
     command = [sys.executable, str(script), "reindex", "--cores", "2", "--driver-memory", "600m", *map(str, arguments)]
@@ -97,13 +101,13 @@ def kill(*processes: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def kill_python_workers(work: Path, marked: Path, job: subprocess.Popen[str]) -> None:
+def kill_python_workers(work: ObjectFolder, marked: Path, job: subprocess.Popen[str]) -> None:
     """Kill the Python workers of Spark as soon as posts are being derived."""
 
     def workers() -> list[int]:
         return [pid for pid, command in processes_of(marked).items() if "pyspark.daemon" in command]
 
-    wait_until(lambda: (work / "job.json").exists() or job.poll() is not None, "no job")
+    wait_until(lambda: work.exists("job.json") or job.poll() is not None, "no job")
     wait_until(lambda: len(workers()) > 1 or job.poll() is not None, "no worker")
     kill(*workers()[1:])
 
@@ -161,7 +165,7 @@ def digest_of_all(posts: Iterable[Post]) -> str:
         return store.dump_digest()
 
 
-def export_of(posts: Iterable[Post], folder: Path, **options: Any) -> Path:
+def export_of(posts: Iterable[Post], folder: L, **options: Any) -> L:
     """Export a store in memory that took these posts."""
     with CableStore.in_memory(verify_threads=1) as store:
         store.ingest(raws(*posts), verify=False, batch_posts=500)

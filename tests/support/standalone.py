@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import pyspark
 from waiting import wait_until
@@ -21,12 +23,23 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
 @contextmanager
-def standalone_cluster(scratch: Path, *, workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[str]:
+def standalone_cluster(
+    scratch: Path,
+    *,
+    workers: int = 2,
+    cores: int = 1,
+    memory: str = "1g",
+    variables: Mapping[str, str] = MappingProxyType({}),
+    hidden: Path | None = None,
+) -> Iterator[str]:
     """Start a master and workers on free ports of 127.0.0.1 and yield the master's URL; kill them all at the end.
 
     Each worker has a folder of its own, `worker-0` and so on below `scratch`, where its executors work. An
     executor needs less memory than its worker has: `spark.executor.memory=512m` fits the default. All processes, and
     those that they start, are found by `reindexing.processes_of(scratch)`.
+
+    `variables` are for the environment of all of them. In the place of the folder `hidden` workers see an empty one, as
+    on a machine of their own; in the place of temporary files, each its own.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     environment = {
@@ -37,6 +50,7 @@ def standalone_cluster(scratch: Path, *, workers: int = 2, cores: int = 1, memor
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
         "CABLESTORE_TEST_MARK": str(scratch),
+        **variables,
     }
     with ExitStack() as stack:
         log = scratch / "master.log"
@@ -48,17 +62,35 @@ def standalone_cluster(scratch: Path, *, workers: int = 2, cores: int = 1, memor
             folder.mkdir(exist_ok=True)
             logs.append(scratch / f"worker-{number}.log")
             sizes = ["--cores", str(cores), "--memory", memory, "--work-dir", str(folder)]
-            own = {**environment, "SPARK_LOCAL_DIRS": str(folder)}
-            stack.enter_context(_daemon(logs[-1], own, WORKER, *sizes, url))
+            own = {**environment, "SPARK_LOCAL_DIRS": str(folder), "TMPDIR": str(folder)}
+            stack.enter_context(_daemon(logs[-1], own, WORKER, *sizes, url, hidden=hidden))
         for log in logs:
             _wait_for(log, r"(Successfully registered) with master")
         yield url
 
 
+def without(hidden: Path) -> list[str]:
+    """Return the begin of a command that runs where this folder is empty."""
+    namespaces = ["--mount"] if os.geteuid() == 0 else ["--user", "--map-root-user", "--mount"]
+    covered = 'mount -t tmpfs none "$1" && shift && exec "$@"'
+    return ["unshare", *namespaces, "sh", "-c", covered, "sh", str(hidden)]
+
+
+def can_hide(folder: Path) -> bool:
+    """Tell whether this machine lets us hide a folder from a process."""
+    return (
+        shutil.which("unshare") is not None and not subprocess.run([*without(folder), "true"], check=False).returncode
+    )
+
+
 @contextmanager
-def _daemon(log: Path, environment: Mapping[str, str], name: str, *arguments: str) -> Iterator[None]:
+def _daemon(
+    log: Path, environment: Mapping[str, str], name: str, *arguments: str, hidden: Path | None = None
+) -> Iterator[None]:
     """Run one of Spark's daemons on a free port."""
     command = [f"{environment['SPARK_HOME']}/bin/spark-class", name, "--host", "127.0.0.1", "--port", "0"]
+    if hidden is not None:
+        command = [*without(hidden), *command]
     with until_killed(log, environment, [*command, "--webui-port", "0", *arguments]):
         yield
 

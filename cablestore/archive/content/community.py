@@ -12,7 +12,7 @@ from typing import Final
 from cablestore.archive.format.cid import Cid
 from cablestore.archive.format.profile import Entry
 from cablestore.errors import ArchiveError
-from cablestore.files import storage_errors, write_whole
+from cablestore.files import ObjectFolder, folder_of, storage_errors, write_whole
 from cablestore.limits import MAX_STORED_ARCHIVE_SIZE_BYTES
 
 _NAME: Final = "content"
@@ -20,10 +20,59 @@ _INDEX: Final = "index"
 _MAX_CID_SIZE_BYTES: Final = 100
 
 
-class CidFolder:
-    """The datasets below a community's folder. Methods raise StorageError if reading or writing fails."""
+class CidReader:
+    """The datasets below a community's folder, on this disk or in an object store, for reading.
+
+    Methods raise StorageError if reading fails.
+    """
+
+    def __init__(self, community: ObjectFolder) -> None:
+        self.folder: Final = community.child(_NAME)
+
+    def content(self, cid: Cid) -> bytes | None:
+        """Return the unverified bytes of a dataset, or None if it is not here."""
+        return self._read(str(cid), MAX_STORED_ARCHIVE_SIZE_BYTES)
+
+    def stored(self, entry: Entry) -> bytes:
+        """Return an archive's bytes. Raises ArchiveError if it is not here."""
+        found = self.content(Cid.parse(entry.cid or ""))
+        if found is None:
+            raise ArchiveError(f"archive {entry.archive_id} is not here: fetch it")
+        return found
+
+    def index_cid(self) -> Cid | None:
+        """Return the content id of the current index, or None if there is none yet.
+
+        Raises ArchiveError for other text.
+        """
+        found = self._read(_INDEX, _MAX_CID_SIZE_BYTES)
+        return None if found is None else Cid.parse(found.decode("ascii", errors="replace").strip())
+
+    def index_bytes(self) -> bytes | None:
+        """Return the bytes of the current index, or None if there is none yet. Raises ArchiveError."""
+        cid = self.index_cid()
+        return None if cid is None else self.content(cid)
+
+    def _read(self, name: str, limit_bytes: int) -> bytes | None:
+        """Read a file, or None.
+
+        Of a file that is too long, one byte more than the limit is read, so that its decoder refuses it.
+        """
+        try:
+            with storage_errors(self.folder.file(name)), self.folder.open(name) as file:
+                return file.read(limit_bytes + 1)
+        except FileNotFoundError:
+            return None
+
+
+class CidFolder(CidReader):
+    """The datasets below a community's folder on this disk.
+
+    Methods raise StorageError if reading or writing fails.
+    """
 
     def __init__(self, community_folder: Path) -> None:
+        super().__init__(folder_of(community_folder))
         self.path: Final = community_folder / _NAME
         self._index_path: Final = self.path / _INDEX
 
@@ -36,35 +85,11 @@ class CidFolder:
         """Return the path of a dataset, which may be missing."""
         return self.path / str(cid)
 
-    def content(self, cid: Cid) -> bytes | None:
-        """Return the unverified bytes of a dataset, or None if it is not here."""
-        return _read(self.path_of(cid), MAX_STORED_ARCHIVE_SIZE_BYTES)
-
-    def stored(self, entry: Entry) -> bytes:
-        """Return an archive's bytes. Raises ArchiveError if it is not here."""
-        found = self.content(Cid.parse(entry.cid or ""))
-        if found is None:
-            raise ArchiveError(f"archive {entry.archive_id} is not here: fetch it")
-        return found
-
     def size_bytes(self, entry: Entry) -> int | None:
         """Return an archive's size, or None if it is not here."""
         path = self.path_of(Cid.parse(entry.cid or ""))
         with storage_errors(path):
             return path.stat().st_size if path.exists() else None
-
-    def index_cid(self) -> Cid | None:
-        """Return the content id of the current index, or None if there is none yet.
-
-        Raises ArchiveError for other text.
-        """
-        found = _read(self._index_path, _MAX_CID_SIZE_BYTES)
-        return None if found is None else Cid.parse(found.decode("ascii", errors="replace").strip())
-
-    def index_bytes(self) -> bytes | None:
-        """Return the bytes of the current index, or None if there is none yet. Raises ArchiveError."""
-        cid = self.index_cid()
-        return None if cid is None else self.content(cid)
 
     def put_index(self, cid: Cid) -> None:
         """Make an index that is here the current one, and remove the previous one."""
@@ -76,16 +101,3 @@ class CidFolder:
         if earlier not in (None, cid):
             with storage_errors(self.path):
                 self.path_of(earlier).unlink(missing_ok=True)
-
-
-def _read(path: Path, limit_bytes: int) -> bytes | None:
-    """Read a file, or None.
-
-    Of a file that is too long, one byte more than the limit is read, so that its decoder refuses it.
-    """
-    with storage_errors(path):
-        try:
-            with path.open("rb") as file:
-                return file.read(limit_bytes + 1)
-        except FileNotFoundError:
-            return None

@@ -1,0 +1,32 @@
+"""The Spark job with exports and work in an object store: whatever goes between machines goes through it or Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from reindexing import conversation, digest_of, digest_of_all, export_of, processes_of, start_job
+from s3 import KEY, SECRET, S3Server
+from waiting import LIMIT_S, wait_until
+
+pytest.importorskip("pyspark")
+
+
+LOCAL_CLUSTER = ("--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m")
+
+
+def test_an_export_on_s3_by_a_local_cluster(s3: S3Server, tmp_path: Path) -> None:
+    """Nothing of it is on a disk that workers share: exports and work are objects, and these are gone at the end."""
+    posts = conversation(300)
+    export_of(posts, s3.uri("export"), segment_size_bytes=20_000)
+    store = tmp_path / "store"
+    places = (s3.uri("export"), "--out", store, "--work", s3.uri("work"))
+    job = start_job(tmp_path / "job.py", *places, "--json", *LOCAL_CLUSTER)
+    output, errors = job.communicate(timeout=LIMIT_S)
+    wait_until(lambda: not processes_of(tmp_path / "job.py"), "a process outlives the job")
+    assert job.returncode == 0, errors
+    assert digest_of(store) == digest_of_all(posts)
+    assert not s3.objects("work")
+    assert {path.name for path in tmp_path.glob("store*")} == {"store"}
+    assert KEY not in output + errors
+    assert SECRET not in output + errors
