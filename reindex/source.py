@@ -237,7 +237,7 @@ class CableReader(DataSourceReader):
 class PushingReader(CableReader):
     """Reader that takes bounds from the filters of a query too.
 
-    Spark 4.1 to 4.3 keeps one list of partitions for a DataFrame, that of the last filters that it passed on. Another
+    Spark 4.3 keeps one list of partitions for a DataFrame, that of the last filters that it passed on. Another
     query of the same DataFrame, or another part of the same query, then misses rows. So this reader is for a DataFrame
     that is used once, and only an option brings it. Without it Spark applies all filters itself.
     """
