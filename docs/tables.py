@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +16,7 @@ from cablestore.index.view import View
 from cablestore.limits import archives, causal_logs, peers, protocol, reconciliation, store
 from cablestore.protocol.body import TYPE_NAMES
 from cablestore.protocol.exchange import TRANSITIONS, RequestRole
+from cablestore.reindex.columns import DELETIONS, POSTS, SETTLED, Column
 from cablestore.views import CATALOG
 
 DOCS = Path(__file__).parent
@@ -82,7 +85,23 @@ def request_diagrams() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"views": views_table, "limits": limits_table, "requests": request_diagrams}
+def columns_table(tables: Mapping[str, Mapping[str, Column]]) -> str:
+    """One table for each table of Spark: column, type, meaning."""
+    lines = []
+    for name, columns in tables.items():
+        lines += [f"**{name}**", "", "| column | type | holds |", "|---|---|---|"]
+        lines += [f"| `{column}` | `{of.ddl}` | {of.meaning} |" for column, of in columns.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "views": views_table,
+    "limits": limits_table,
+    "requests": request_diagrams,
+    "settled tables": partial(columns_table, SETTLED),
+    "tables of the data source": partial(columns_table, {"posts": POSTS, "deletions": DELETIONS}),
+}
 
 
 def with_tables(text: str) -> str:

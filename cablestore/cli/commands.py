@@ -49,6 +49,7 @@ _SECTIONS: Final = {
         "export": ("export", "Export the posts to a new folder, for other stores."),
         "import": ("export", "Import exports into the store."),
         "verify-export": ("export", "Verify every byte of an export."),
+        "tables": ("tables", "Write tables of exports and archives as Parquet, on Spark."),
         "import-irc": ("import_irc", "Import IRC logs: files, folders, tar and zip archives."),
     },
     "Communities": {

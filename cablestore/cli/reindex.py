@@ -35,7 +35,35 @@ if TYPE_CHECKING:
     from cablestore.reindex.stages import DerivedRows, SparkOptions
 
 
-_spark_options = all_of(
+source_options = all_of(
+    click.option(
+        "--archives",
+        "communities",
+        multiple=True,
+        type=(FolderValue(), public_key),
+        metavar="FOLDER CONTROL-KEY",
+        help="Read also the archives below FOLDER that this control node signed; repeatable.",
+    ),
+    cabal_key_option,
+    click.option(
+        "--drop-author",
+        "authors",
+        multiple=True,
+        type=public_key,
+        help="Leave out posts of this public key; repeatable.",
+    ),
+    click.option("--drop-channel", "channels", multiple=True, help="Leave out posts in this channel; repeatable."),
+    click.option(
+        "--before",
+        "before_ms",
+        type=Moment(),
+        default=None,
+        help="Leave out posts dated before this time: 2024-01-31, or 5y.",
+    ),
+)
+"""Options that say what else is read, and what is left out."""
+
+spark_options = all_of(
     click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="Setting of Spark; repeatable."),
     click.option(
         "--driver-memory", type=java_memory, default="1g", show_default=True, help="Java memory of the driver."
@@ -57,15 +85,6 @@ _spark_options = all_of(
 
 @click.command()
 @click.argument("exports", metavar="EXPORT...", nargs=-1, type=FolderValue())
-@click.option(
-    "--archives",
-    "communities",
-    multiple=True,
-    type=(FolderValue(), public_key),
-    metavar="FOLDER CONTROL-KEY",
-    help="Read also the archives below FOLDER that this control node signed; repeatable.",
-)
-@cabal_key_option
 @click.option("--out", "store", type=PathValue(), help="Store to rebuild or to create.")
 @click.option(
     "--verify",
@@ -75,17 +94,6 @@ _spark_options = all_of(
 )
 @click.option("--views", help="Rebuild only these views: messages,author.")
 @click.option(
-    "--drop-author", "authors", multiple=True, type=public_key, help="Leave out posts of this public key; repeatable."
-)
-@click.option("--drop-channel", "channels", multiple=True, help="Leave out posts in this channel; repeatable.")
-@click.option(
-    "--before",
-    "before_ms",
-    type=Moment(),
-    default=None,
-    help="Leave out posts dated before this time: 2024-01-31, or 5y.",
-)
-@click.option(
     "--skip-corrupt", is_flag=True, help="Leave out damaged segments and archives and list them, instead of stopping."
 )
 @click.option("--keep-work", is_flag=True, help="Keep the work folder with the rows of every view.")
@@ -94,8 +102,9 @@ _spark_options = all_of(
     is_flag=True,
     help="Derive all rows of the new database a second time too, and compare. Without it they are read back.",
 )
+@source_options
 @json_option
-@_spark_options
+@spark_options
 def reindex(exports: tuple[ObjectFolder, ...], as_json: bool, **chosen: Any) -> int:
     """Rebuild all views on Spark from exports and archives.
 
@@ -118,18 +127,18 @@ def reindex(exports: tuple[ObjectFolder, ...], as_json: bool, **chosen: Any) -> 
 def _reindex(out: Output, exports: tuple[ObjectFolder, ...], chosen: dict[str, Any]) -> int:
     from cablestore.reindex.reindex import reindex as run  # noqa: PLC0415 - needs the extra cablestore[reindex]
 
-    archives = _archives(chosen)
+    archives = archives_of(chosen)
     with out.stages() as progress:
         report = run(
             exports,
             chosen["store"],
             archives=archives,
             work=chosen["work"],
-            drops=_drops(exports, archives, chosen),
+            drops=drops_of(exports, archives, chosen),
             views=frozenset(name for name in (chosen["views"] or "").split(",") if name),
             skip_corrupt=chosen["skip_corrupt"],
             catalog=installed_catalog(),
-            spark=_spark(chosen),
+            spark=spark_of(chosen),
             keep_work=chosen["keep_work"],
             check=chosen["check"],
             progress=progress,
@@ -145,7 +154,7 @@ def _verify(out: Output, chosen: dict[str, Any]) -> int:
         report = verify_store(
             chosen["verified"],
             work=chosen["work"],
-            spark=_spark(chosen),
+            spark=spark_of(chosen),
             catalog=installed_catalog(),
             progress=progress,
         )
@@ -165,14 +174,16 @@ def _verify(out: Output, chosen: dict[str, Any]) -> int:
     return 0 if report.is_equal else 1
 
 
-def _archives(chosen: dict[str, Any]) -> list[ArchiveSource]:
+def archives_of(chosen: dict[str, Any]) -> list[ArchiveSource]:
+    """Return the archives that `source_options` name."""
     from cablestore.reindex.inputs import ArchiveSource  # noqa: PLC0415 - as above
 
     key = key_of(chosen["cabal_key"])
     return [ArchiveSource(folder, control_key, key) for folder, control_key in chosen["communities"]]
 
 
-def _drops(exports: tuple[ObjectFolder, ...], archives: list[ArchiveSource], chosen: dict[str, Any]) -> Drops:
+def drops_of(exports: tuple[ObjectFolder, ...], archives: list[ArchiveSource], chosen: dict[str, Any]) -> Drops:
+    """Return the posts that `source_options` leave out."""
     from cablestore.reindex.job import Drops  # noqa: PLC0415 - as above
     from cablestore.reindex.prepare import read_sources  # noqa: PLC0415 - as above
 
@@ -181,7 +192,8 @@ def _drops(exports: tuple[ObjectFolder, ...], archives: list[ArchiveSource], cho
     return Drops(frozenset(chosen["authors"]), channels, chosen["before_ms"] or 0)
 
 
-def _spark(chosen: dict[str, Any]) -> SparkOptions:
+def spark_of(chosen: dict[str, Any]) -> SparkOptions:
+    """Return what `spark_options` say."""
     from cablestore.reindex.stages import SparkOptions  # noqa: PLC0415 - as above
 
     pairs = [setting.partition("=") for setting in chosen["settings"]]
@@ -313,7 +325,7 @@ def _recover(path: Path, out: Output, generation: str, dialect: str | None) -> i
 @making_options
 @click.option("--keep-work", is_flag=True, help="Keep the work folder.")
 @common_options
-@_spark_options
+@spark_options
 def make(
     path: Path,
     out: Output,
@@ -346,7 +358,7 @@ def make(
             system_clock_ms(),
             key=None if public else key_of(cabal_key),
             work=chosen["work"],
-            spark=_spark(chosen),
+            spark=spark_of(chosen),
             keep_work=chosen["keep_work"],
             progress=progress,
         )

@@ -5,6 +5,7 @@ The model knows sets and sorting, nothing of keys, folds or batches: it is writt
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -120,6 +121,23 @@ def build(history: Iterable[Draft], dialect: Dialect) -> list[Post]:
         post = _signed(_body(draft, targets), () if draft.kind in (DELETE, INFO) else targets, draft, dialect)
         posts[post.hash] = post
     return list(posts.values())
+
+
+def long_history(rng: random.Random, posts: int, dialect: Dialect = LEGACY) -> list[Post]:
+    """Return posts of all types by three people who meet in few channels and at few times."""
+    channels = rng.sample(range(len(CHANNELS)), 4)
+    drafts = [
+        Draft(
+            kind=rng.choice(KINDS),
+            author=rng.randrange(3),
+            channel=rng.choice(channels),
+            time=rng.randrange(len(TIMES_MS)),
+            word=rng.randrange(4),
+            points_at=tuple(rng.randrange(40) for _ in range(rng.randrange(4))),
+        )
+        for _ in range(posts)
+    ]
+    return build(drafts, dialect)
 
 
 @lru_cache(maxsize=20_000)

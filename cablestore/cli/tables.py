@@ -1,0 +1,73 @@
+"""Command for other tools: tables, which writes Parquet."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cablestore.cli.options import json_option
+from cablestore.cli.output import Output, safe
+from cablestore.cli.reindex import archives_of, drops_of, source_options, spark_of, spark_options
+from cablestore.cli.values import FolderValue
+
+if TYPE_CHECKING:
+    from cablestore.files import ObjectFolder
+    from cablestore.reindex.table_files import TablesReport
+
+
+@click.command()
+@click.argument("exports", metavar="EXPORT...", nargs=-1, type=FolderValue())
+@click.option("--out", required=True, type=FolderValue(), help="New folder or URI for the tables.")
+@source_options
+@json_option
+@spark_options
+def tables(exports: tuple[ObjectFolder, ...], out: ObjectFolder, as_json: bool, **chosen: Any) -> None:
+    """Write tables of exports and archives as Parquet, on Spark.
+
+    DuckDB, pandas, Polars and others read them: posts, messages, topics, members, users, channels and deletions, as a
+    store of all posts would answer. Posts that their authors deleted and posts to leave out are in none of them. After
+    an interruption the same command continues with the table at which it stopped.
+    """
+    from cablestore.reindex.table_files import write_tables  # noqa: PLC0415 - needs the extra cablestore[reindex]
+
+    printer = Output(as_json=as_json)
+    if not exports and not chosen["communities"]:
+        raise click.UsageError("name at least one export, which `cablestore export` makes, or use --archives")
+    archives = archives_of(chosen)
+    work = chosen["work"].path if chosen["work"] else Path(tempfile.mkdtemp(prefix="cablestore-tables-"))
+    try:
+        with printer.stages() as progress:
+            report = write_tables(
+                exports,
+                out,
+                archives=archives,
+                drops=drops_of(exports, archives, chosen),
+                work=work,
+                spark=spark_of(chosen),
+                progress=progress,
+            )
+    finally:
+        if chosen["work"] is None:
+            shutil.rmtree(work, ignore_errors=True)
+    _tell(printer, report)
+
+
+def _tell(out: Output, report: TablesReport) -> None:
+    """Print the rows and files of each table."""
+    if out.as_json:
+        rows = {name: {"rows": table.rows, "files": list(table.files)} for name, table in report.tables.items()}
+        out.say("", out=report.uri, tables=rows, seconds=report.seconds)
+        return
+    out.table(
+        ("table", "rows", "files"),
+        [{"table": name, "rows": table.rows, "files": len(table.files)} for name, table in report.tables.items()],
+    )
+    out.say(f"the tables are in {safe(report.uri)}")
+
+
+COMMANDS: Final = (tables,)
+"""Commands of this module."""

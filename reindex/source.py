@@ -1,0 +1,293 @@
+"""Data source of Spark: what the files of exports and archives say, as rows, before anything of it is settled.
+
+    spark.read.format("cablestore").load("s3://bucket/export")                               # posts
+    spark.read.format("cablestore").option("table", "deletions").load("s3://bucket/export")
+
+`posts` has each post that a file holds, deleted or not, as often as files hold it. `deletions` has each hash that a
+post/delete names, whoever wrote the post, and what tombstones tell of posts that are gone. `cablestore.reindex.tables`
+settles both. Posts that do not decode and local-only ones are left out, as they are by every job.
+
+A partition is a segment or an archive. The options `start_ms`, `end_ms` and `types` choose posts, and skip segments by
+their entries in the manifest. Spark passes filters on only with the option `push_filters`, see `PushingReader`.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from cablestore.errors import DecodeError, ExportError, StorageError
+from cablestore.files import LocalFolder, Location, storage_errors
+from cablestore.index.batches import gc_paused
+from cablestore.limits import MAX_TIMESTAMP_MS
+from cablestore.protocol.body import DELETE, TYPE_NAMES
+from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.keys import parse_hex
+from cablestore.protocol.post import Post, decode_post, peek_type
+from cablestore.reindex.columns import DELETIONS, POSTS, Column, Deletion, batch_of, ddl_of
+from cablestore.reindex.inputs import ArchiveSource, Input, SegmentInput
+from cablestore.reindex.prepare import read_sources
+
+NAME: Final = "cablestore"
+"""Name of the format for `spark.read.format`."""
+
+TABLES: Final[Mapping[str, Mapping[str, Column]]] = {"posts": POSTS, "deletions": DELETIONS}
+
+_TYPES: Final = {name: post_type for post_type, name in TYPE_NAMES.items()}
+_BETWEEN: Final[dict[type[Filter], Callable[[int], tuple[int, int]]]] = {
+    EqualTo: lambda value: (value, value),
+    GreaterThan: lambda value: (value + 1, MAX_TIMESTAMP_MS),
+    GreaterThanOrEqual: lambda value: (value, MAX_TIMESTAMP_MS),
+    LessThan: lambda value: (0, value - 1),
+    LessThanOrEqual: lambda value: (0, value),
+}
+"""The first and the last time that a comparison with a time lets through."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format "cablestore" known to a session."""
+    spark.dataSource.register(CableSource)
+
+
+class CableSource(DataSource):
+    """Data source of exports and archives. Its options are those of `Wanted.of`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return NAME
+
+    def schema(self) -> str:
+        """Return the columns that the options choose."""
+        return ddl_of(Wanted.of(self.options).columns)
+
+    def reader(self, schema: StructType) -> CableReader:
+        """Return the reader of these columns."""
+        wanted = Wanted.of({**self.options, "columns": ",".join(schema.fieldNames())})
+        pushes = self.options.get("push_filters", "false").lower() == "true"
+        return PushingReader(wanted) if pushes else CableReader(wanted)
+
+
+class Bounds(NamedTuple):
+    """Bounds of posts: first <= timestamp <= last, and types by number, None for all."""
+
+    first_ms: int = 0
+    last_ms: int = MAX_TIMESTAMP_MS
+    types: frozenset[int] | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Bounds:
+        """Read the bounds in a data source's options. Raises ExportError for those that cannot be."""
+        first_ms, end_ms = (_time_in(options, name) for name in ("start_ms", "end_ms"))
+        found = cls().between(first_ms or 0, MAX_TIMESTAMP_MS if end_ms is None else end_ms - 1)
+        if "types" not in options:
+            return found
+        names = [name.strip() for name in options["types"].split(",")]
+        unknown = [name for name in names if name not in _TYPES]
+        if unknown or options.get("table") == "deletions":
+            raise ExportError(f"the option `types` is for posts, and names some of {', '.join(_TYPES)}")
+        return found.of_types(names)
+
+    def choose(self, posts: list[Post]) -> list[Post]:
+        """Return the posts within the bounds of time."""
+        if self.first_ms == 0 and self.last_ms == MAX_TIMESTAMP_MS:
+            return posts
+        return [post for post in posts if self.first_ms <= post.timestamp_ms <= self.last_ms]
+
+    def narrowed(self, each: Filter) -> Bounds:
+        """Return the bounds with one more filter. Filters that set no bounds change nothing."""
+        match each:
+            case EqualTo(("type",), str(value)):
+                return self.of_types([value])
+            case In(("type",), values):
+                return self.of_types(values)
+            case EqualTo(at) | GreaterThan(at) | GreaterThanOrEqual(at) | LessThan(at) | LessThanOrEqual(at) if (
+                at == ("timestamp",) and each.value is not None
+            ):
+                return self.between(*_BETWEEN[type(each)](each.value))
+        return self
+
+    def between(self, first_ms: int, last_ms: int) -> Bounds:
+        """Return the bounds with these of time too."""
+        return self._replace(first_ms=max(self.first_ms, first_ms), last_ms=min(self.last_ms, last_ms))
+
+    def of_types(self, names: Iterable[Any]) -> Bounds:
+        """Return the bounds with these types too."""
+        types = frozenset(_TYPES[name] for name in names if name in _TYPES)
+        return self._replace(types=types if self.types is None else self.types & types)
+
+    def may_hold(self, source: Input) -> bool:
+        """Tell whether an input may have posts within the bounds. Only exports tell without being read."""
+        if not isinstance(source, SegmentInput):
+            return True
+        first, last, posts = source.segment.first, source.segment.last, source.segment.posts
+        if first is None or last is None:
+            return True  # tombstones
+        is_in_time = first[0] <= self.last_ms and last[0] >= self.first_ms
+        return is_in_time and (self.types is None or any(TYPE_NAMES[kind] in posts for kind in self.types))
+
+
+class Wanted(NamedTuple):
+    """What to read: sources, a table, its columns and bounds."""
+
+    exports: tuple[Location, ...]
+    archives: tuple[ArchiveSource, ...]
+    table: str
+    columns: dict[str, Column]
+    bounds: Bounds
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Wanted:
+        """Read the options of a data source. Raises ExportError for those that cannot be.
+
+        `path` or `paths` (a JSON list) is what `load` was given. `table` is posts or deletions, `columns` names columns
+        with commas between, all by default. `start_ms` and `end_ms` bound times, start <= time < end; `types` names the
+        types of posts, with commas between. With `control_key`, 64 hex digits, paths are folders of archives that this
+        node signed; `cabal_key_file` is a file with the key that decrypts them.
+        """
+        table = options.get("table", "posts")
+        if table not in TABLES:
+            raise ExportError(f"there is no table {table!r}: the option `table` is {' or '.join(TABLES)}")
+        known = TABLES[table]
+        names = [name.strip() for name in options.get("columns", ",".join(known)).split(",")]
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ExportError(f"{table} has no column {unknown[0]!r}: it has {', '.join(known)}")
+        paths = json.loads(options["paths"]) if "paths" in options else [options[n] for n in ("path",) if n in options]
+        if not paths:
+            raise ExportError("there is nothing to read: name an export, as in load('s3://bucket/export')")
+        columns = {name: known[name] for name in names}
+        if "control_key" not in options:
+            return cls(tuple(paths), (), table, columns, Bounds.of(options))
+        node, key = parse_hex(options["control_key"], "a public key"), _key_in(options.get("cabal_key_file"))
+        return cls((), tuple(ArchiveSource(path, node, key) for path in paths), table, columns, Bounds.of(options))
+
+
+def _time_in(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is not None and not (text.isascii() and text.isdecimal()):
+        raise ExportError(f"the option `{name}` is {text!r}: expected milliseconds since 1970, as in 1704067200000")
+    return None if text is None else int(text)
+
+
+def _key_in(name: str | None) -> bytes | None:
+    """Return the key in a file. It is no option itself, because Spark shows options."""
+    if name is None:
+        return None
+    path = Path(name)
+    with storage_errors(path):
+        text = path.read_text(encoding="ascii", errors="replace").strip()
+    try:
+        return parse_hex(text, "a cabal key")
+    except ValueError:
+        raise StorageError(f"{path} does not hold a cabal key of {2 * KEY_SIZE_BYTES} hex digits") from None
+
+
+_ALL: Final = Bounds()
+
+
+class CableReader(DataSourceReader):
+    """Reader of one table. It travels to every task, so it holds no list of inputs."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.bounds = wanted.bounds
+        if wanted.table == "deletions":
+            self.bounds = self.bounds._replace(types=frozenset({DELETE}))
+
+    def partitions(self) -> list[InputPartition]:
+        """Return a partition for each segment and archive that may have rows. Raises ExportError, ArchiveError."""
+        sources = read_sources(self.wanted.exports, self.wanted.archives)
+        return [InputPartition((sources.dialect, source)) for source in sources.inputs if self._has_rows(source)]
+
+    def _has_rows(self, source: Input) -> bool:
+        if self.wanted.table == "posts" and isinstance(source, SegmentInput) and source.segment.kind != "posts":
+            return False
+        return self.bounds.may_hold(source)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one input. Raises CorruptExportError, ArchiveError, StorageError."""
+        if partition.value is None:  # Spark asks for one partition where there is none
+            return
+        dialect, source = partition.value
+        yield from rows_of(dialect, source, self.wanted.table, self.wanted.columns, self.bounds)
+
+
+class PushingReader(CableReader):
+    """Reader that takes bounds from the filters of a query too.
+
+    Spark 4.3 keeps one list of partitions for a DataFrame, that of the last filters that it passed on. Another
+    query of the same DataFrame, or another part of the same query, then misses rows. So this reader is for a DataFrame
+    that is used once, and only an option brings it. Without it Spark applies all filters itself.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take bounds from filters. Spark still evaluates all of them: a segment has other posts too."""
+        for each in filters:
+            bounds = self.bounds.narrowed(each)
+            # The type in `deletions` is that of the target, of which no manifest tells.
+            self.bounds = bounds if self.wanted.table == "posts" else bounds._replace(types=self.bounds.types)
+        return filters
+
+
+def rows_of(
+    dialect: Dialect,
+    source: Input,
+    table: str,
+    columns: Mapping[str, Column],
+    bounds: Bounds = _ALL,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one input within bounds: its posts, or its deletions.
+
+    Raises CorruptExportError, ArchiveError, StorageError. Archives are verified, signatures included.
+    """
+    if not isinstance(source, SegmentInput):
+        with tempfile.TemporaryDirectory() as scratch:  # where an archive notes that it was verified
+            problem = source.problem(LocalFolder(Path(scratch)))
+        if problem is not None:
+            raise source.error(problem)
+    types = frozenset({DELETE}) if table == "deletions" else bounds.types
+    for raws, stones in source.blocks():
+        with gc_paused():
+            chosen = raws if types is None else [raw for raw in raws if peek_type(raw) in types]
+            posts = bounds.choose(_decoded(dialect, chosen))
+            rows: Sequence[Any] = posts
+            if table == "deletions":
+                told = [Deletion.told(stone) for stone in stones if stone.is_effective]
+                told = [each for each in told if bounds.first_ms <= each.timestamp_ms <= bounds.last_ms]
+                rows = [*chain.from_iterable(map(Deletion.signed, posts)), *told]
+            if rows:
+                yield batch_of(columns, rows)
+
+
+def _decoded(dialect: Dialect, raws: list[bytes]) -> list[Post]:
+    posts = []
+    for raw in raws:
+        try:
+            post = decode_post(raw, dialect)
+        except DecodeError:
+            continue
+        if not post.is_local_only:
+            posts.append(post)
+    return posts

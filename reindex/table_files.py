@@ -1,0 +1,295 @@
+"""Files of tables: Parquet, by month where a table grows with the history, in a folder on a disk or in an object store.
+
+    OUT/posts/month=2024-05/part-00000.parquet    posts, messages, deletions: sorted by (timestamp, hash)
+    OUT/users/part-00000.parquet                  topics, members, users, channels
+    OUT/tables.json                               what was read, and every file with its rows; written last
+
+Workers write the files themselves: nothing but their names comes back to the driver.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark import StorageLevel, TaskContext
+from pyspark.sql import DataFrame, Row
+
+from cablestore.errors import ExportError, ReindexError
+from cablestore.files import Location, ObjectFolder, folder_of
+from cablestore.reindex.columns import BY_MONTH, SETTLED, schema_of
+from cablestore.reindex.inputs import ArchiveSource, posts_of
+from cablestore.reindex.job import Drops, claim_folder, shared
+from cablestore.reindex.prepare import JobSources, read_sources
+from cablestore.reindex.queries import run_query
+from cablestore.reindex.settled import Tables, found_deletions, found_posts, settle
+from cablestore.reindex.stages import JobReport, Progress, SparkOptions, Stages, no_progress, stages
+
+FORMAT: Final = 1
+"""Version of tables.json, and of the columns and places of files."""
+
+DESCRIPTION: Final = "tables.json"
+UNFINISHED: Final = "unfinished.json"
+
+_FILE_ROWS: Final = 250_000
+"""Approximate rows of a file: some ten megabytes, which a tool reads at once and a worker holds easily."""
+_GROUP_ROWS: Final = 100_000
+_GROUP_SIZE_BYTES: Final = 2**26
+_SHARE_POSTS: Final = 100_000
+_LATER: Final = "later"
+"""The month of times after the year 9999."""
+_SORTED_BY: Final = {
+    "topics": ("timestamp", "hash"),
+    "members": ("channel", "author"),
+    "users": ("author",),
+    "channels": ("channel",),
+}
+_FILES: Final = pa.schema([("file", pa.string()), ("rows", pa.int64())])
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(slots=True)
+class TableFiles:
+    """Files of one table: their names below OUT with the rows of each."""
+
+    files: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows in all files."""
+        return sum(self.files.values())
+
+
+@dataclass(slots=True)
+class TablesReport:
+    """Report of the tables below `uri`."""
+
+    uri: str
+    tables: dict[str, TableFiles] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Duration of each stage of this run."""
+
+
+def write_tables(
+    exports: Sequence[Location],
+    out: Location,
+    *,
+    archives: Sequence[ArchiveSource] = (),
+    drops: Drops | None = None,
+    work: Path,
+    spark: SparkOptions | None = None,
+    progress: Progress = no_progress,
+) -> TablesReport:
+    """Write the settled tables of exports and archives below `out`, a path or URI that the workers see too.
+
+    Tables that an interrupted run finished are kept. `work` is a folder on this machine for Spark's own files.
+    Raises ExportError, ArchiveError, StorageError, and ReindexError if Spark fails.
+    """
+    sources, drops = read_sources(exports, archives), drops or Drops()
+    written = _Written.begin(shared(out), sources, drops)
+    report = TablesReport(written.folder.uri, written.tables)
+    if set(report.tables) == set(SETTLED):
+        return report
+    local = work.absolute()
+    ran = JobReport(claim_folder(folder_of(local)), local, sources.dialect, seconds=report.seconds)
+    with stages(ran, _options(spark, posts_of(sources.inputs)), progress) as run:
+        found = found_posts(run.spark, sources).persist(StorageLevel.DISK_ONLY)
+        said = found_deletions(run.spark, sources).persist(StorageLevel.DISK_ONLY)
+        settled = settle(found, said, drops)
+        for name in SETTLED:
+            if name not in written.tables:
+                written.add(name, _write(run, written.folder, name, settled))
+        found.unpersist()
+        said.unpersist()
+    written.finish()
+    return report
+
+
+def _options(spark: SparkOptions | None, posts: int) -> SparkOptions:
+    """Return the options with what suits tables: rows are small here, where other jobs have blobs."""
+    options = spark or SparkOptions()
+    ours = {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.sql.shuffle.partitions": str(4 + posts // _SHARE_POSTS),
+    }
+    return replace(options, settings={**ours, **options.settings})
+
+
+@dataclass(slots=True)
+class _Written:
+    """What is written already, kept beside it in `unfinished.json`."""
+
+    folder: ObjectFolder
+    about: dict[str, Any]
+    tables: dict[str, TableFiles]
+
+    @classmethod
+    def begin(cls, folder: ObjectFolder, sources: JobSources, drops: Drops) -> _Written:
+        """Look at what an earlier run left. Raises ExportError if the folder holds anything else."""
+        about = {
+            "format": FORMAT,
+            "dialect": sources.dialect.name,
+            "sources": _fingerprint(sources),
+            "drops": {
+                "authors": sorted(author.hex() for author in drops.authors),
+                "channels": sorted(drops.channels),
+                "before_ms": drops.before_ms,
+            },
+        }
+        for name in (DESCRIPTION, UNFINISHED):
+            if folder.exists(name):
+                return cls(folder, about, _tables_in(folder, name, about))
+        if folder.names():
+            raise ExportError(f"{folder.uri} holds other files: name a new folder for the tables")
+        return cls(folder, about, {})
+
+    def add(self, name: str, table: TableFiles) -> None:
+        """Note that a table is complete."""
+        self.tables[name] = table
+        self.folder.write(UNFINISHED, self._encoded())
+
+    def finish(self) -> None:
+        """Write the description, which completes the tables."""
+        self.folder.write(DESCRIPTION, self._encoded())
+        self.folder.remove(UNFINISHED)
+
+    def _encoded(self) -> bytes:
+        tables = {name: asdict(self.tables[name]) for name in SETTLED if name in self.tables}
+        return json.dumps(self.about | {"tables": tables}, indent=1).encode() + b"\n"
+
+
+def _fingerprint(sources: JobSources) -> str:
+    digests = json.dumps([source.digest for source in sources.inputs]).encode()
+    return hashlib.blake2b(digests, digest_size=16).hexdigest()
+
+
+def _tables_in(folder: ObjectFolder, name: str, about: dict[str, Any]) -> dict[str, TableFiles]:
+    """Return the tables that are complete. Raises ExportError if they are of other sources."""
+    try:
+        fields = json.loads(folder.read(name))
+        found = {table: TableFiles(dict(of["files"])) for table, of in fields.pop("tables").items()}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise ExportError(f"{folder.uri}/{name} is damaged: remove {folder.uri}, or name a new folder") from None
+    if fields != about:
+        raise ExportError(f"{folder.uri} has tables of other sources or drops: remove it, or name a new folder")
+    return found
+
+
+# --- one table -----------------------------------------------------------------------------------
+
+
+def _write(run: Stages, folder: ObjectFolder, name: str, settled: Tables) -> TableFiles:
+    """Write the files of one table, and return them."""
+    place = folder.child(name)
+    place.remove_all()  # an interrupted run may have left files that this one does not write
+    table = getattr(settled, name).select(*SETTLED[name])
+    if name in BY_MONTH:
+        by = ("timestamp", "target" if name == "deletions" else "hash")
+        [counted] = _run(run, f"settle {name}", table.groupBy().count())
+        ordered = table.repartitionByRange(1 + counted[0] // _FILE_ROWS, *by).sortWithinPartitions(*by)
+    else:
+        ordered = table.coalesce(1).sortWithinPartitions(*_SORTED_BY[name])
+    rows = _run(run, f"write {name}", ordered.mapInArrow(_writing(place, name), "file string, rows long"))
+    files = {f"{name}/{row.file}": row.rows for row in rows}
+    if not files:
+        with place.writing("part-00000.parquet") as file:
+            pq.write_table(schema_of(SETTLED[name]).empty_table(), file)
+        files = {f"{name}/part-00000.parquet": 0}
+    found = TableFiles(dict(sorted(files.items())))
+    _find(folder, next(iter(found.files)))
+    return found
+
+
+def _run(run: Stages, name: str, table: DataFrame) -> list[Row]:
+    """Return the rows of a table, which are few, with progress."""
+    started = time.perf_counter()
+    rows = run_query(run.spark, name, table.collect, lambda done, total: run.progress(name, done, total))
+    run.ran.seconds[name] = round(time.perf_counter() - started, 2)
+    return rows
+
+
+def _find(folder: ObjectFolder, file: str) -> None:
+    """Raise ReindexError if the driver does not see what a worker wrote."""
+    *parents, name = file.split("/")
+    for parent in parents:
+        folder = folder.child(parent)
+    if not folder.exists(name):
+        raise ReindexError(
+            f"the driver does not see {name}, which a worker wrote to {folder.uri}. Name a folder with --out that all "
+            "machines share under the same path, or an object store"
+        )
+
+
+def _writing(place: ObjectFolder, name: str) -> Callable[[Batches], Batches]:
+    """Return the task that writes the rows of one partition, and reports its files."""
+
+    def task(batches: Batches) -> Batches:
+        context = TaskContext.get()
+        file = f"part-{context.partitionId() if context else 0:05d}.parquet"
+        schema = schema_of(SETTLED[name])
+        for month, rows in _by_month(batches) if name in BY_MONTH else [("", batches)]:
+            count = _write_file(place.child(month) if month else place, file, schema, rows)
+            if count:
+                told = {"file": [f"{month}/{file}" if month else file], "rows": [count]}
+                yield pa.RecordBatch.from_pydict(told, schema=_FILES)
+
+    return task
+
+
+def _write_file(place: ObjectFolder, name: str, schema: pa.Schema, batches: Batches) -> int:
+    """Write batches to one file, in groups of rows. Returns the number of rows; there is no file without any."""
+    groups = _groups(batches, schema)
+    first = next(groups, None)
+    if first is None:
+        return 0
+    rows = 0
+    with place.writing(name) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for group in chain([first], groups):
+            writer.write_table(group)
+            rows += len(group)
+    return rows
+
+
+def _groups(batches: Batches, schema: pa.Schema) -> Iterator[pa.Table]:
+    found: list[pa.RecordBatch] = []
+    for batch in batches:
+        if batch.num_rows:
+            found.append(batch.cast(schema))
+        if sum(each.num_rows for each in found) >= _GROUP_ROWS or sum(b.nbytes for b in found) >= _GROUP_SIZE_BYTES:
+            yield pa.Table.from_batches(found, schema)
+            found = []
+    if found:
+        yield pa.Table.from_batches(found, schema)
+
+
+def _by_month(batches: Batches) -> Iterator[tuple[str, Batches]]:
+    """Yield the batches of each month, which must be read before the next. Rows are in order of time."""
+    pieces = (piece for batch in batches for piece in _cut(batch))
+    ahead = next(pieces, None)
+
+    def of(month: str) -> Batches:
+        nonlocal ahead
+        while ahead is not None and ahead[0] == month:
+            yield ahead[1]
+            ahead = next(pieces, None)
+
+    while ahead is not None:
+        yield ahead[0], of(ahead[0])
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    months = pc.fill_null(pc.strftime(batch.column("time"), "%Y-%m"), _LATER)
+    at = 0
+    for counted in pc.value_counts(months).to_pylist():
+        yield f"month={counted['values']}", batch.slice(at, counted["counts"])
+        at += counted["counts"]

@@ -1,0 +1,103 @@
+"""The page about tables: its ten queries, its pictures and its programs, on the year of the community that it shows."""
+
+from __future__ import annotations
+
+import importlib.util
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from documents import blocks
+from folders import ROOT
+from reindexing import spark_session
+
+from cablestore import CableStore
+
+PAGE = "docs/how-to/tables.md"
+
+
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("year", ROOT / "docs" / "img" / "year.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def year() -> ModuleType:
+    return script()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    found = tmp_path_factory.mktemp("year")
+    with spark_session(found / "spark"):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def store(folder: Path, year: ModuleType) -> Iterator[CableStore]:
+    with year.make_tables(folder) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def answers(store: CableStore, folder: Path, year: ModuleType) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = year.answers(folder)
+    return found
+
+
+def test_there_are_ten_queries_of_few_lines(year: ModuleType) -> None:
+    headings = [heading for heading in year.queries() if heading[0].isdigit()]
+    assert [int(heading.partition(".")[0]) for heading in headings] == [*range(1, 11)]
+    assert max(len(year.queries()[heading].splitlines()) for heading in headings) <= 5
+    assert set(year.PICTURES) <= set(headings)
+
+
+def test_queries_say_what_the_store_says(answers: dict[str, list[dict[str, Any]]], store: CableStore) -> None:
+    found = {int(heading.partition(".")[0]): rows for heading, rows in answers.items() if heading[0].isdigit()}
+    assert all(found.values())
+    texts = store.stats().posts["text"]
+    assert sum(row["messages"] for row in found[1]) == texts
+    assert [row["month"] for row in found[1]] == [f"2024-{month:02d}" for month in range(1, 13)]
+    assert sum(row["messages"] for row in found[2]) == texts
+    assert sum(row["newcomers"] for row in found[3]) == len(list(store.users()))
+    channels = {channel.name: channel for channel in store.channels()}
+    assert {row["channel"]: (row["members"], row["texts"], row["topic"]) for row in found[4]} == {
+        name: (channel.members, channel.posts["text"], channel.topic) for name, channel in channels.items()
+    }
+    names = {user.name: len(list(store.posts_by(user.public_key, post_type=0))) for user in store.users()}
+    assert {row["name"]: row["messages"] for row in found[5]} == names
+    assert all(row["who"] != row["whom"] and {row["who"], row["whom"]} <= names.keys() for row in found[7])
+    current = {row["channel"]: row["topic"] for row in found[9] if row["is_current"]}
+    assert current == {name: channel.topic for name, channel in channels.items() if channel.topic}
+    assert len(found[9]) == store.stats().posts["topic"]
+    assert sum(row["deleted"] for row in found[10]) > 10
+
+
+def test_pictures_are_what_the_queries_give(
+    answers: dict[str, list[dict[str, Any]]], year: ModuleType, folder: Path
+) -> None:
+    year.draw(folder, folder)
+    for name, _ in year.PICTURES.values():
+        drawn = (folder / name).read_text()
+        assert ET.fromstring(drawn).tag.endswith("svg")
+        assert drawn == (ROOT / "docs" / "img" / name).read_text(), "run `make pictures`"
+        assert f"../img/{name}" in (ROOT / PAGE).read_text()
+
+
+def test_programs_of_the_page_run(
+    store: CableStore, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    for program in blocks(PAGE):
+        exec(compile(program, PAGE, "exec"), {})
+    told = capfd.readouterr().out
+    assert "2024-07" in told
+    assert "garden" in told
+    assert "is_signed" in told

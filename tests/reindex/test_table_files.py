@@ -1,0 +1,220 @@
+"""Files of tables: other tools read in them what the store answers; broken runs and bad input leave no wrong tables."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from exporting import export, forge, in_memory
+from history import long_history
+from people import ANN, raws
+from reindexing import spark_session
+from table_answers import Rows, answers, in_order
+
+from cablestore import LEGACY, CableStore, Post
+from cablestore.cli.demo import sample
+from cablestore.errors import ExportError, ReindexError
+from cablestore.reindex import table_files
+from cablestore.reindex.columns import BY_MONTH, SETTLED
+from cablestore.reindex.job import Drops
+from cablestore.reindex.table_files import TablesReport, write_tables
+
+Run = Callable[..., tuple[int, str, str]]
+AFTER_9999_MS = 253_402_300_800_005
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with spark_session(tmp_path_factory.mktemp("spark")):
+        yield
+
+
+@pytest.fixture(scope="module")
+def posts() -> list[Post]:
+    return [*long_history(random.Random("posts"), 500), ANN.text("default", "far", at=AFTER_9999_MS)]
+
+
+@pytest.fixture(scope="module")
+def written(posts: list[Post], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TablesReport]:
+    """Tables of two exports that overlap, in files of few rows."""
+    folder = tmp_path_factory.mktemp("written")
+    exports = [
+        forge(folder / "all", posts, []),
+        export(posts[:300], folder / "half", LEGACY, segment_size_bytes=20_000).folder,
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table_files, "_FILE_ROWS", 100)
+        return folder / "tables", write_tables(exports, folder / "tables", work=folder / "work")
+
+
+def files_of(folder: Path, table: str) -> list[str]:
+    return sorted(str(path) for path in (folder / table).rglob("*.parquet"))
+
+
+def plain(rows: Rows) -> Rows:
+    """Return rows in order without the month, with the None and the datetime that Python has."""
+    found = [{name: _plain(value) for name, value in row.items() if name != "month"} for row in rows]
+    return in_order(found)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, pd.Timestamp):
+        return value.to_pydatetime()
+    if isinstance(value, list) or hasattr(value, "tolist"):
+        return list(value) if not hasattr(value, "item") or getattr(value, "shape", None) else value.item()
+    return None if value is pd.NaT or (isinstance(value, float) and value != value) else value  # noqa: PLR0124 - NaN
+
+
+def of_duckdb(folder: Path, table: str) -> Rows:
+    with duckdb.connect() as connection:
+        told = connection.execute(f"SELECT * FROM '{folder / table}/**/*.parquet'")
+        return [dict(zip([column[0] for column in told.description], row, strict=True)) for row in told.fetchall()]
+
+
+def of_pandas(folder: Path, table: str) -> Rows:
+    found: Rows = pd.read_parquet(folder / table).astype(object).to_dict("records")
+    return found
+
+
+def of_polars(folder: Path, table: str) -> Rows:
+    return pl.read_parquet(f"{folder / table}/**/*.parquet").to_dicts()
+
+
+@pytest.mark.parametrize("tool", [of_duckdb, of_pandas, of_polars])
+def test_tools_read_what_the_store_answers(
+    tool: Callable[[Path, str], Rows], posts: list[Post], written: tuple[Path, TablesReport]
+) -> None:
+    with CableStore.in_memory(verify_threads=1, clock=lambda: AFTER_9999_MS) as store:
+        store.ingest(raws(*posts), verify=False)
+        expected = answers(store)
+    assert all(expected.values())
+    for name, rows in expected.items():
+        assert plain(tool(written[0], name)) == in_order(rows), name
+
+
+def test_files_are_by_month_in_order_and_listed(posts: list[Post], written: tuple[Path, TablesReport]) -> None:
+    folder, report = written
+    assert json.loads((folder / "tables.json").read_text())["tables"].keys() == SETTLED.keys()
+    for name in SETTLED:
+        assert files_of(folder, name) == [str(folder / file) for file in report.tables[name].files]
+        read = [pq.read_table(folder / file, partitioning=None) for file in report.tables[name].files]
+        assert [len(table) for table in read] == list(report.tables[name].files.values())
+        assert all(table.column_names == list(SETTLED[name]) for table in read)
+    for name in BY_MONTH:
+        months = {Path(file).parts[1] for file in report.tables[name].files}
+        assert months <= {"month=1970-01", "month=2001-09", "month=2023-11", "month=later"}
+        for file in report.tables[name].files:
+            found = pq.read_table(folder / file, partitioning=None)
+            times = found.column("timestamp").to_pylist()
+            assert times == sorted(times)
+            assert {time and f"month={time:%Y-%m}" for time in found.column("time").to_pylist()} <= {
+                Path(file).parts[1],
+                None,
+            }
+    assert len(report.tables["posts"].files) > len({Path(file).parts[1] for file in report.tables["posts"].files})
+    assert "posts/month=later" in str(list(report.tables["posts"].files))
+    found_files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert found_files == {"tables.json", *(file for table in report.tables.values() for file in table.files)}
+
+
+def test_a_store_without_deletions_has_empty_tables(tmp_path: Path) -> None:
+    export([ANN.join("default", at=1)], tmp_path / "export", LEGACY)
+    report = write_tables([tmp_path / "export"], tmp_path / "tables", work=tmp_path / "work")
+    assert {name: table.rows for name, table in report.tables.items()} == {
+        "posts": 1, "messages": 0, "topics": 0, "members": 1, "users": 1, "channels": 1, "deletions": 0
+    }  # fmt: skip
+    assert of_duckdb(tmp_path / "tables", "deletions") == []
+    assert of_pandas(tmp_path / "tables", "messages") == []
+
+
+def test_an_interrupted_run_continues(posts: list[Post], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finished tables are kept, unfinished ones are written again, and what a run left of them is gone."""
+    source, out = export(posts[:80], tmp_path / "export", LEGACY).folder, tmp_path / "tables"
+    whole = table_files._find
+
+    def break_off(folder: Any, file: str) -> None:
+        if file.startswith("topics"):
+            raise KeyboardInterrupt
+        whole(folder, file)
+
+    monkeypatch.setattr(table_files, "_find", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        write_tables([source], out, work=tmp_path / "work")
+    assert not (out / "tables.json").exists()
+    kept = {path: path.stat().st_mtime_ns for path in (out / "posts").rglob("*.parquet")}
+    assert kept
+    (out / "topics" / "part-99999.parquet").write_bytes(b"of the run before")
+    with pytest.raises(ExportError, match="other sources or drops"):
+        write_tables([source], out, work=tmp_path / "work", drops=Drops(before_ms=5))
+    monkeypatch.setattr(table_files, "_find", whole)
+    report = write_tables([source], out, work=tmp_path / "work")
+    assert kept == {path: path.stat().st_mtime_ns for path in (out / "posts").rglob("*.parquet")}
+    assert files_of(out, "topics") == [str(out / "topics" / "part-00000.parquet")]
+    assert not (out / "unfinished.json").exists()
+    again = write_tables([source], out, work=tmp_path / "work")
+    assert (again.tables, again.seconds) == (report.tables, {})
+    with in_memory(LEGACY, posts[:80]) as store:
+        assert plain(of_duckdb(out, "messages")) == in_order(answers(store)["messages"])
+
+
+def test_a_damaged_segment_ends_it_in_a_line(posts: list[Post], tmp_path: Path) -> None:
+    manifest = export(posts[:80], tmp_path / "export", LEGACY)
+    segment = tmp_path / "export" / manifest.post_segments[-1].file
+    segment.write_bytes(segment.read_bytes()[:-1] + b"x")
+    with pytest.raises(ReindexError, match=f"{segment} is damaged") as error:
+        write_tables([manifest.folder], tmp_path / "tables", work=tmp_path / "work")
+    assert "Traceback" not in str(error.value)
+    assert not (tmp_path / "tables" / "tables.json").exists()
+
+
+def test_the_command_on_a_real_log(run: Run, tmp_path: Path) -> None:
+    """The sample conversation, one of its authors left out."""
+    store = tmp_path / "store"
+    for command in (["import-irc", sample()], ["export", tmp_path / "export"]):
+        status, _, error = run(*command, "--store", store)
+        assert status == 0, error
+    with CableStore.open(store) as opened:
+        dropped = next(iter(opened.users()))
+    arguments = [tmp_path / "export", "--drop-author", dropped.public_key.hex(), "--drop-channel", "kitchen"]
+    status, told, error = run("tables", *arguments, "--out", tmp_path / "tables", "--json")
+    assert status == 0, error
+    with CableStore.open(store) as opened:
+        left_out = {post.hash for post in opened.posts_by(dropped.public_key)}
+        for user in list(opened.users()):
+            left_out |= {post.hash for post in opened.posts_by(user.public_key) if post.channel == "kitchen"}
+        opened.discard(left_out)
+        expected = answers(opened)
+    assert left_out
+    assert {name: of["rows"] for name, of in json.loads(told)["tables"].items()} == {
+        name: len(rows) for name, rows in expected.items()
+    }
+    for name in ("posts", "messages", "members", "users", "channels"):
+        assert plain(of_duckdb(tmp_path / "tables", name)) == in_order(expected[name]), name
+    status, told, error = run("tables", *arguments, "--out", tmp_path / "tables")
+    assert status == 0, error
+    assert "messages" in told
+
+
+def test_bad_input_is_one_line(run: Run, tmp_path: Path) -> None:
+    export([ANN.join("default", at=1)], tmp_path / "export", LEGACY)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").touch()
+    for arguments, message in (
+        (["--out", tmp_path / "tables"], "name at least one export"),
+        ([tmp_path / "nothing", "--out", tmp_path / "tables"], "no export"),
+        ([tmp_path / "export", "--out", tmp_path / "other"], "holds other files"),
+        ([tmp_path / "export", "--out", "ftp://somewhere"], "ftp"),
+    ):
+        status, _, error = run("tables", *arguments)
+        assert (status, len(error.strip().splitlines()) <= 4) == (2, True), error
+        assert message in error
+        assert "Traceback" not in error
+    assert not (tmp_path / "tables").exists()

@@ -1,0 +1,231 @@
+"""Tables: what Spark makes of exports and archives is what a store of all their posts answers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from archives import CONTROL, KEY, archived, plan_of, some_weeks, store_of
+from exporting import export, forge, in_memory, scratch_folder, stones_in
+from history import TIMES_MS, histories, long_history
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from people import ANN, BOB
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
+from reindexing import spark_session
+from table_answers import answers, in_order, of_post
+
+from cablestore import DRAFT8, LEGACY, CableStore, Dialect, Post
+from cablestore.errors import ExportError
+from cablestore.export import Manifest
+from cablestore.files import Location
+from cablestore.index.tombstone import Skeleton
+from cablestore.protocol.body import DELETE
+from cablestore.reindex import register
+from cablestore.reindex.columns import SETTLED
+from cablestore.reindex.inputs import ArchiveSource
+from cablestore.reindex.job import Drops
+from cablestore.reindex.prepare import read_sources
+from cablestore.reindex.settled import found_deletions, found_posts, settle
+from cablestore.reindex.source import PushingReader, Wanted
+
+_SEGMENTS = {"segment_size_bytes": 4_000, "run_size_bytes": 10**9}
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with spark_session(tmp_path_factory.mktemp("spark")) as started:
+        started.conf.set("spark.sql.shuffle.partitions", "2")
+        started.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
+        yield started
+
+
+def assert_says(
+    spark: SparkSession,
+    exports: Sequence[Location],
+    store: CableStore,
+    drops: Drops | None = None,
+    archives: Sequence[ArchiveSource] = (),
+) -> None:
+    """Hold all tables of exports and archives against what a store answers."""
+    sources = read_sources(exports, archives)
+    found, said = found_posts(spark, sources).persist(), found_deletions(spark, sources).persist()
+    settled = settle(found, said, drops or Drops())
+    for name, expected in answers(store).items():
+        table = getattr(settled, name)
+        assert table.columns == list(SETTLED[name])
+        assert in_order([row.asDict() for row in table.collect()]) == in_order(expected), name
+    found.unpersist()
+    said.unpersist()
+
+
+@settings(max_examples=3)
+@given(history=histories(max_posts=60), seed=st.integers())
+def test_any_history_in_any_exports(spark: SparkSession, history: tuple[Dialect, list[Post]], seed: int) -> None:
+    """Posts in any order, in exports that overlap, some with the deletions of posts in others."""
+    dialect, posts = history
+    rng = random.Random(seed)
+    with scratch_folder() as scratch, in_memory(dialect, rng.sample(posts, len(posts))) as store:
+        parts = [[post for post in posts if rng.randrange(2)] for _ in range(2)]
+        # Forged, so that it has dead posts too, and no tombstones: no store would export it.
+        exports = [export(part, Path(scratch, str(at)), dialect).folder for at, part in enumerate(parts)]
+        exports.append(forge(Path(scratch, "rest"), posts, [], dialect))
+        rng.shuffle(exports)
+        assert_says(spark, exports, store)
+
+
+def test_a_long_history_with_posts_left_out(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
+    posts = long_history(rng, 400, DRAFT8)
+    assert sum(post.type == DELETE for post in posts) > 20
+    drops = Drops(frozenset({posts[0].author}), frozenset({"a b", posts[-1].channel or "a"}), TIMES_MS[3])
+    exports = [forge(tmp_path / "all", posts, [], DRAFT8), export(posts[:200], tmp_path / "half", DRAFT8).folder]
+    with in_memory(DRAFT8, posts) as store:
+        assert_says(spark, exports, store)
+        store.discard([post.hash for post in posts if drops.reason(post)])
+        assert_says(spark, exports, store, drops)
+
+
+def test_what_was_told_of_deleted_posts(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
+    """Exports tell of posts that none of them has. What they tell is as after importing them."""
+    posts = long_history(rng, 200)
+    manifests = [export(rng.sample(posts, 150), tmp_path / str(number), LEGACY) for number in range(2)]
+    known = [stone for stone in stones_in(manifests[0]) if stone.skeleton is not None]
+    assert known
+    lies = [replace(stone, skeleton=Skeleton(0, 7, channel, ())) for stone, channel in zip(known, "ab", strict=False)]
+    lies += [replace(known[-1], deleted_by=bytes(32))]  # whose post/delete nobody has
+    lies = list({(stone.target, stone.author): stone for stone in lies}.values())
+    exports = [manifest.folder for manifest in manifests] + [forge(tmp_path / "lies", [], lies)]
+    with in_memory(LEGACY) as store:
+        store.import_exports(exports)
+        assert_says(spark, exports, store)
+
+
+def test_sealed_archives(spark: SparkSession, tmp_path: Path) -> None:
+    posts, plan = some_weeks(), plan_of(key=KEY)
+    archived(store_of(posts), tmp_path / CONTROL.public_key.hex(), plan)
+    with in_memory(LEGACY, posts) as store:
+        assert_says(spark, [], store, archives=[ArchiveSource(tmp_path, CONTROL.public_key, KEY)])
+
+
+def test_the_source_says_what_files_say(spark: SparkSession, rng: random.Random, tmp_path: Path) -> None:
+    """Each post as often as files have it, each deletion whoever says it, and what tombstones tell."""
+    posts = long_history(rng, 120)
+    exports = [forge(tmp_path / "all", posts, []), export(posts, tmp_path / "settled", LEGACY).folder]
+    register(spark)
+    reader = spark.read.format("cablestore")
+    found = [row.asDict() for row in reader.load([str(path) for path in exports]).collect()]
+    with in_memory(LEGACY, posts) as store:
+        live = [post for post in posts if store.post(post.hash)]
+        stones = [stone for post in posts if (stone := store.deletion(post.hash))]
+    expected = [of_post(post) | {"raw": bytearray(post.raw)} for post in [*posts, *live]]
+    assert in_order(found) == in_order(expected)
+    chosen = reader.option("table", "deletions").option("columns", "target,author,hash,is_signed")
+    said = sorted(tuple(row) for row in chosen.load(str(exports[1])).collect())
+    signed = [
+        (target, post.author.hex(), post.hash.hex(), True)
+        for post in posts
+        if post.type == DELETE
+        for target in dict.fromkeys(of_post(post)["targets"])
+    ]
+    told = [(stone.target.hex(), stone.author.hex(), stone.deleted_by.hex(), False) for stone in stones]
+    assert said == sorted(signed + told)
+    assert told
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Manifest:
+    """An export of some segments: texts, one a second, and a topic at the end."""
+    posts = [ANN.text("default", f"{number} " * 40, at=1_000 * number) for number in range(100)]
+    return export([*posts, BOB.topic("default", "late", at=200_000)], tmp_path / "export", LEGACY, **_SEGMENTS)
+
+
+def test_segments_that_a_filter_leaves_out_are_not_read(
+    spark: SparkSession, manifest: Manifest, tmp_path: Path
+) -> None:
+    """They are gone, and nobody misses them."""
+    assert len(manifest.post_segments) > 5
+    for segment in manifest.post_segments[1:-1]:
+        (tmp_path / "export" / segment.file).unlink()
+    register(spark)
+    folder = str(manifest.folder)
+    reader = spark.read.format("cablestore")
+    assert reader.option("end_ms", 3_000).load(folder).count() == 3
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    pushing = spark.read.format("cablestore").option("push_filters", "true").load(folder)
+    assert pushing.where("type = 'topic' and timestamp >= 0").collect()[0].topic == "late"
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    with pytest.raises(PySparkException, match=r"posts-000001\.seg is missing"):
+        spark.read.format("cablestore").load(folder).where("type = 'topic'").count()
+
+
+def test_a_data_frame_is_used_more_than_once(spark: SparkSession, manifest: Manifest) -> None:
+    """Spark mixes up the partitions of a reader to which it passes filters: so it passes none by default."""
+    register(spark)
+    found = spark.read.format("cablestore").load(str(manifest.folder))
+    early, late = found.where("timestamp < 3000"), found.where("timestamp >= 98000")
+    assert (early.count(), found.count(), early.union(late).count()) == (3, 101, 6)
+
+
+_TIME, _TYPE = ("timestamp",), ("type",)
+
+
+@pytest.mark.parametrize(
+    ("filters", "first", "last"),
+    [
+        ([], 0, 201_000),
+        ([EqualTo(_TIME, 50_000)], 50_000, 50_001),
+        ([GreaterThan(_TIME, 49_999), LessThan(_TIME, 50_001)], 50_000, 50_001),
+        ([GreaterThanOrEqual(_TIME, 90_000)], 90_000, 201_000),
+        ([LessThanOrEqual(_TIME, 5_000), IsNotNull(_TIME)], 0, 5_001),
+        ([GreaterThan(_TIME, 99_500)], 200_000, 201_000),
+        ([EqualTo(_TYPE, "topic")], 200_000, 201_000),
+        ([In(_TYPE, ("topic", "join", "nonsense"))], 200_000, 201_000),
+        ([In(_TYPE, ("text",)), EqualTo(_TYPE, "topic")], 0, 0),
+        ([Not(EqualTo(_TYPE, "text"))], 0, 201_000),
+        ([EqualTo(("channel",), "default")], 0, 201_000),
+        ([LessThan(_TIME, 0)], 0, 0),
+        ([EqualTo(_TYPE, "nonsense")], 0, 0),
+    ],
+)
+def test_filters_choose_segments(filters: list[Filter], first: int, last: int, manifest: Manifest) -> None:
+    """Those with a post of first <= time < last, and Spark keeps all filters."""
+    reader = PushingReader(Wanted.of({"path": str(manifest.folder)}))
+    assert list(reader.pushFilters(filters)) == filters
+    expected = [
+        segment.file
+        for segment in manifest.post_segments
+        if segment.first and segment.last and segment.first[0] < last and segment.last[0] >= first
+    ]
+    assert [partition.value[1].segment.file for partition in reader.partitions()] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "nothing to read"),
+        ({"path": "x", "start_ms": "yesterday"}, "milliseconds since 1970"),
+        ({"path": "x", "types": "text,song"}, "names some of text"),
+        ({"path": "x", "table": "deletions", "types": "text"}, "is for posts"),
+        ({"path": "x", "table": "users"}, "posts or deletions"),
+        ({"path": "x", "columns": "hash,colour"}, "posts has no column 'colour'"),
+        ({"path": "x", "table": "deletions", "columns": "text"}, "deletions has no column 'text'"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, str], message: str) -> None:
+    with pytest.raises(ExportError, match=message):
+        Wanted.of(options)
