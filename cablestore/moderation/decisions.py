@@ -215,29 +215,34 @@ class Decisions:
         relevant = [self._relevant(acts, public, is_drop) for acts in found]
         for by_author in relevant:
             if self._own in by_author:
-                return by_author[self._own]
+                return by_author[self._own][-1]
         for by_author in relevant:
-            acts = [act for act in by_author.values() if self._is_applicable(act, channel, subject, public)]
+            acts = [act for acts in by_author.values() for act in acts]
+            acts = [act for act in acts if self._is_applicable(act, channel, subject, public)]
             if acts:
                 return max(acts, key=lambda act: act.moment)
         return None
 
-    def _relevant(self, acts: list[ModerationAct], public: bool, is_drop: bool) -> dict[bytes, ModerationAct]:
-        """Return each author's relevant action: the latest of a pair (4.4.2).
+    def _relevant(self, acts: list[ModerationAct], public: bool, is_drop: bool) -> dict[bytes, list[ModerationAct]]:
+        """Return each author's relevant actions of a pair, oldest first: those after the last opposite one (4.4.2).
 
         What the own user did privately is undone privately only (4.5.1).
         """
-        latest: dict[bytes, ModerationAct] = {}
+        relevant: dict[bytes, list[ModerationAct]] = {}
         latest_private = None
         for act in sorted(acts, key=lambda act: act.moment):
             if (public and act.is_private) or (is_drop and not act.drops):
                 continue
-            latest[act.author] = act
+            others = relevant.get(act.author)
+            if others and is_doing(others[0]) == is_doing(act):
+                others.append(act)
+            else:
+                relevant[act.author] = [act]
             if act.is_private:
                 latest_private = act
-        if latest_private and is_doing(latest_private) and not is_doing(latest[self._own]):
-            latest[self._own] = latest_private
-        return latest
+        if latest_private and is_doing(latest_private) and not is_doing(relevant[self._own][0]):
+            relevant[self._own] = [latest_private]
+        return relevant
 
     def _is_applicable(self, act: ModerationAct, channel: str | None, subject: bytes | None, public: bool) -> bool:
         """Tell whether an author had authority at the time of an act, and whom it concerns had none (4.4.3, 4.4.5)."""
@@ -302,7 +307,7 @@ class Decisions:
             subject = author_of_post(target)
         acts = self._known.actions[ActionKey(pair, target, act.channel)]
         aspects = [False, True] if act.drops else [False]
-        if not any(act == self._relevant(acts, False, is_drop).get(act.author) for is_drop in aspects):
+        if not any(act in self._relevant(acts, False, is_drop).get(act.author, ()) for is_drop in aspects):
             return ActOutcome.UNDONE
         if any(act == self._effective(pair, target, channel, subject, is_drop=is_drop) for is_drop in aspects):
             return ActOutcome.APPLIES
