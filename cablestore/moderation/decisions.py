@@ -210,7 +210,7 @@ class Decisions:
         The own user's comes first, then the narrower context, then the later act (4.4, 4.4.5). `subject` is the user
         whom it concerns. With `is_drop` only the acts count that drop or undrop a user.
         """
-        contexts = (channel, None) if channel is not None else (None,)
+        contexts = (channel,) if channel is None or pair == Action.DROP_CHANNEL else (channel, None)
         found = [acts for context in contexts if (acts := self._known.actions.get(ActionKey(pair, target, context)))]
         relevant = [self._relevant(acts, public, is_drop) for acts in found]
         for by_author in relevant:
@@ -240,7 +240,7 @@ class Decisions:
                 relevant[act.author] = [act]
             if act.is_private:
                 latest_private = act
-        if latest_private and is_doing(latest_private) and not is_doing(relevant[self._own][0]):
+        if latest_private and is_doing(latest_private):
             relevant[self._own] = [latest_private]
         return relevant
 

@@ -27,7 +27,8 @@ def acts(draw: st.DrawFn, digest: bytes) -> ModerationAct:
     author = draw(likely_authorities)
     is_private = author == OWN and draw(st.integers(0, 4)) == 0
     kind = draw(st.sampled_from((ROLE, ROLE, ROLE, MODERATION, MODERATION, BLOCK, UNBLOCK)))
-    channel, targets = draw(contexts), (draw(st.sampled_from(USERS)),)
+    channel = draw(contexts)
+    targets: tuple[bytes, ...] = (draw(st.sampled_from(USERS)),)
     if kind == ROLE:
         what = draw(st.sampled_from((0, 0, 0, 1, 2)))
     elif kind == MODERATION:

@@ -46,7 +46,8 @@ class RoleModel:
         self.users = {*self.defaults, *(act.targets[0] for act in acts), *(act.author for act in acts)} - {own}
         self.since = {user: -1 for user, role in self.defaults.items() if role is ADMIN}
         self.states = [(-1, self.roles())]
-        events: list[tuple[int, bytes, object]] = [(*item.moment, item) for item in (*acts, *consents)]
+        events: list[tuple[int, bytes, object]] = [(*act.moment, act) for act in acts]
+        events += [(*said.moment, said) for said in consents]
         if seed and seed.revoked_at_ms is not None:
             events.append((seed.revoked_at_ms, b"", seed))
         for at, _, event in sorted(events, key=lambda event: event[:2]):
@@ -155,6 +156,8 @@ class ModerationModel:
         """Return the action that takes effect, None if it undoes or if there is none. Actions are (type, number)."""
         acts = [act for act in self.acts if (act.type, act.what) in doing + undoing and act.channel in (None, channel)]
         acts = [act for act in acts if target in (act.targets or (b"",)) and not (public and act.is_private)]
+        if (MODERATION, Action.DROP_CHANNEL) in doing:  # 5.1.3.3: the act names the channel
+            acts = [act for act in acts if act.channel is not None]
 
         def does(act: ModerationAct) -> bool:
             return (act.type, act.what) in doing
