@@ -7,7 +7,7 @@ Who once declined, or was given a role by somebody who lost the right to, is sti
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple, Protocol, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Consent, ModerationAct, UserRole
@@ -32,14 +32,6 @@ class HeldActs(Protocol):
         """Return each post/block and post/unblock by which anybody blocks or unblocks this user, in any order."""
 
 
-class ActionKey(NamedTuple):
-    """Key of the actions that can undo or overrule one another: pair, target, and context."""
-
-    pair: int
-    target: bytes
-    channel: str | None
-
-
 def pair_of(act: ModerationAct) -> int:
     """Return which pair an action belongs to: what does something and what undoes it (4.4.1)."""
     return act.what & ~1 if act.type == MODERATION else BLOCKING
@@ -50,10 +42,9 @@ def is_doing(act: ModerationAct) -> bool:
     return not act.what & 1 if act.type == MODERATION else act.type == BLOCK
 
 
-def keys_of(act: ModerationAct) -> list[ActionKey]:
-    """Return the keys of an action, one for each target. The target of an act on a channel is empty."""
-    pair = pair_of(act)
-    return [ActionKey(pair, target, act.channel) for target in act.targets or (b"",)]
+def targets_of(act: ModerationAct) -> tuple[bytes, ...] | tuple[str]:
+    """Return what an action is on: users or posts, or the name of a channel."""
+    return act.targets or (act.channel or "",)
 
 
 class KnownActs:
@@ -64,7 +55,8 @@ class KnownActs:
         self.seed = seed
         self.roles: dict[bytes, list[ModerationAct]] = {}
         """Each post/role, by author. Its keys are all whose acts are known."""
-        self.actions: dict[ActionKey, list[ModerationAct]] = {}
+        self.actions: dict[bytes | str, list[ModerationAct]] = {}
+        """Each action, by each user, post or channel that it is on."""
         self.consents: dict[bytes, list[Consent]] = {}
         self.against: dict[bytes, list[ModerationAct]] = {}
         """Public blocks on the own user, by author."""
@@ -107,16 +99,16 @@ class KnownActs:
             return
         self.consents[user] = list(held.consents_of(user))
         roles = self.roles[user] = []
-        actions: dict[ActionKey, list[ModerationAct]] = {}
+        actions: dict[bytes | str, list[ModerationAct]] = {}
         for act in held.by_author(user):
             if act.type == ROLE:
                 roles.append(act)
             else:
-                for key in keys_of(act):
-                    actions.setdefault(key, []).append(act)
-        for key, acts in actions.items():
-            others = self.actions.get(key)
-            self.actions[key] = acts if others is None else [*others, *acts]
+                for target in targets_of(act):
+                    actions.setdefault(target, []).append(act)
+        for target, acts in actions.items():
+            others = self.actions.get(target)
+            self.actions[target] = acts if others is None else [*others, *acts]
 
     def add(self, item: ModerationAct | Consent) -> bool:
         """Add an act or statement that was stored, if it is of somebody known. Tell whether roles may change."""
@@ -139,8 +131,8 @@ class KnownActs:
         if item.type == ROLE:
             self.roles[item.author] = _changed(self.roles[item.author], item, is_added)
             return True
-        for key in keys_of(item):
-            self.actions[key] = _changed(self.actions.get(key, []), item, is_added)
+        for target in targets_of(item):
+            self.actions[target] = _changed(self.actions.get(target, []), item, is_added)
         return False
 
     def _is_against(self, act: ModerationAct) -> bool:

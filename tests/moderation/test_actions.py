@@ -184,7 +184,7 @@ def test_4_4_5_nobody_hides_or_drops_the_own_user_but_itself() -> None:
     acts = role(URSULA, ALEPH, ADMIN, 1), act(ALEPH, HIDE, URSULA, 2), block(ALEPH, URSULA, 2, drop=True)
     decisions = decide(*acts, act(ALEPH, Action.DROP_POST, POST, 2, "test"))
     assert decisions.user_hidden_by(URSULA, "test") is decisions.blocked_by(URSULA) is None
-    assert decisions.user_dropped(URSULA) is decisions.post_dropped_by(POST, URSULA, "test") is None
+    assert (decisions.user_dropped(URSULA), decisions.post_dropped_by(POST, URSULA, "test")) == (None, None)
 
 
 # --- 4.4.6, 5.1.3 to 5.1.5: drops --------------------------------------------------------------------
@@ -318,7 +318,8 @@ def test_4_6_1_who_blocks_whom_by_acts_of_their_own() -> None:
 
 def test_4_6_nobody_blocks_itself() -> None:
     decisions = decide(block(URSULA, URSULA, 1, drop=True))
-    assert decisions.blocked_by(URSULA) is decisions.user_dropped(URSULA) is decisions.blocks_own_user(URSULA) is None
+    assert (decisions.blocked_by(URSULA), decisions.user_dropped(URSULA)) == (None, None)
+    assert decisions.blocks_own_user(URSULA) is None
     assert [judged.outcome for judged in decisions.history()] == [ActOutcome.VOID]
 
 
