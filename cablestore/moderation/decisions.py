@@ -64,17 +64,23 @@ class UserDrop(NamedTuple):
         return self.until_ms is None or timestamp_ms <= self.until_ms
 
 
+_AboutUsers = dict[tuple[bytes, str], tuple[UserDrop | None, ModerationAct | None]]
+"""What drops and what hides a user in a channel."""
+
+
 class Decisions:
     """Decisions for one user. A context is a channel's name as channels are compared, or None for the whole cabal.
 
     Acts of those who never had authority are not read, except blocks on the own user.
     """
 
-    def __init__(self, known: KnownActs, contexts: RoleContexts | None = None) -> None:
-        """Decide from what is known. Use `read`. `contexts` are the roles if they are made already."""
+    def __init__(
+        self, known: KnownActs, contexts: RoleContexts | None = None, users: _AboutUsers | None = None
+    ) -> None:
+        """Decide from what is known. Use `read`. `contexts` and `users` are what is found out already."""
         self._known = known
         self._own = known.own_key
-        self._users: dict[tuple[bytes, str], tuple[UserDrop | None, ModerationAct | None]] = {}
+        self._users = users or {}
         self._contexts = contexts or RoleContexts(
             known.own_key,
             known.seed,
@@ -98,13 +104,18 @@ class Decisions:
         `held` is read only for users who may have authority from now on, and after a role was deleted. For another
         seed, read the decisions again.
         """
+        added, removed = list(added), list(removed)
         known = self._known.copy()
         gone = [item for item in removed if known.remove(item)]
         if any(isinstance(item, ModerationAct) for item in gone):  # fewer may have authority, so fewer are known
             return self.read(held, self._own, known.seed)
         came = [item for item in added if known.add(item)]
         if not gone and not came:
-            return type(self)(known, self._contexts)
+            touched = {
+                target for item in (*added, *removed) if isinstance(item, ModerationAct) for target in item.targets
+            }
+            users = {key: about for key, about in list(self._users.items()) if key[0] not in touched}
+            return type(self)(known, self._contexts, users)
         known.follow_roles(held)
         return type(self)(known)
 
@@ -168,12 +179,12 @@ class Decisions:
 
     def text_hidden_by(self, post_hash: bytes, author: bytes, channel: str, timestamp_ms: int) -> ModerationAct | None:
         """Return the act for which a post/text is not displayed: it, its author or its channel is hidden or dropped."""
-        acted_on = self._known.actions  # a page asks for each message: most are looked up here and nowhere else
-        found = self.channel_dropped_by(channel) if channel in acted_on else None
-        if found is None and author in acted_on:
+        is_acted_on = self._known.is_acted_on  # a page asks for each message: most are not, and nothing else is done
+        found = self.channel_dropped_by(channel) if is_acted_on(channel) else None
+        if found is None and is_acted_on(author):
             drop, hide = self._about_user(author, channel)
             found = drop.act if drop is not None and drop.covers(timestamp_ms) else hide
-        if found is None and post_hash in acted_on:
+        if found is None and is_acted_on(post_hash):
             found = self.post_dropped_by(post_hash, author, channel) or self.post_hidden_by(post_hash, author, channel)
         return found
 
@@ -218,11 +229,10 @@ class Decisions:
         The own user's comes first, then the narrower context, then the later act (4.4, 4.4.5). `subject` is the user
         whom it concerns. With `is_drop` only the acts count that drop or undrop a user.
         """
-        acts_on = self._known.actions.get(target)
-        if acts_on is None:
+        if not self._known.is_acted_on(target):
             return None
         contexts = (channel,) if channel is None or pair == Action.DROP_CHANNEL else (channel, None)
-        found = [[act for act in acts_on if act.channel == context and pair_of(act) == pair] for context in contexts]
+        found = [self._known.actions_on(target, pair, context) for context in contexts]
         relevant = [self._relevant(acts, public, is_drop) for acts in found]
         for by_author in relevant:
             if self._own in by_author:
@@ -280,8 +290,7 @@ class Decisions:
         """
         roles = sorted(chain.from_iterable(self._known.roles.values()), key=lambda act: act.moment)
         latest = {(act.author, act.targets, act.channel): act for act in roles}
-        actions = {act.hash: act for acts in self._known.actions.values() for act in acts}
-        for act in sorted((*roles, *actions.values()), key=lambda act: act.moment):
+        for act in sorted((*roles, *self._known.actions()), key=lambda act: act.moment):
             if act.channel not in (None, channel):
                 continue
             for target in act.targets or (b"",):
@@ -314,7 +323,7 @@ class Decisions:
             return ActOutcome.VOID
         subject = target if pair in (Action.HIDE_USER, BLOCKING) else None if is_on_channel else author_of_post(target)
         key = target or act.channel or ""
-        acts = [each for each in self._known.actions[key] if each.channel == act.channel and pair_of(each) == pair]
+        acts = self._known.actions_on(key, pair, act.channel)
         aspects = (False, True) if act.drops else (False,)
         if not any(act in self._relevant(acts, False, is_drop).get(act.author, ()) for is_drop in aspects):
             return ActOutcome.UNDONE

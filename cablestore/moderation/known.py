@@ -12,6 +12,7 @@ from typing import Final, Protocol, Self, TypeVar
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Consent, ModerationAct, UserRole
 from cablestore.protocol.body import BLOCK, MODERATION, ROLE
+from cablestore.views.acts import act_in, record_of, targets_in
 
 _Item = TypeVar("_Item", bound=ModerationAct | Consent)
 
@@ -22,8 +23,11 @@ BLOCKING: Final = 8
 class HeldActs(Protocol):
     """What a store holds, read when it is needed. Deleted posts are not held: a deleted act was never issued."""
 
-    def by_author(self, author: bytes) -> Iterable[ModerationAct]:
-        """Return the acts of one author in any order, also the private ones of the store's own user."""
+    def roles_of(self, author: bytes) -> Iterable[ModerationAct]:
+        """Return each post/role of one author in any order, also the private ones of the store's own user."""
+
+    def actions_of(self, author: bytes) -> Iterable[bytes]:
+        """Return the records of one author's other acts in any order, also the private ones of the own user."""
 
     def consents_of(self, user: bytes) -> Iterable[Consent]:
         """Return what a user ever said of taking roles, in any order."""
@@ -42,9 +46,8 @@ def is_doing(act: ModerationAct) -> bool:
     return not act.what & 1 if act.type == MODERATION else act.type == BLOCK
 
 
-def targets_of(act: ModerationAct) -> tuple[bytes, ...] | tuple[str]:
-    """Return what an action is on: users or posts, or the name of a channel."""
-    return act.targets or (act.channel or "",)
+def _channel_in(record: bytes) -> str:
+    return act_in(record).channel or ""
 
 
 class KnownActs:
@@ -55,8 +58,8 @@ class KnownActs:
         self.seed = seed
         self.roles: dict[bytes, list[ModerationAct]] = {}
         """Each post/role, by author. Its keys are all whose acts are known."""
-        self.actions: dict[bytes | str, list[ModerationAct]] = {}
-        """Each action, by each user, post or channel that it is on."""
+        self.records: dict[bytes | str, tuple[bytes, ...]] = {}
+        """Records of actions, by each user, post or channel that they are on. As bytes they are read and held at once."""
         self.consents: dict[bytes, list[Consent]] = {}
         self.against: dict[bytes, list[ModerationAct]] = {}
         """Public blocks on the own user, by author."""
@@ -74,7 +77,7 @@ class KnownActs:
     def copy(self) -> Self:
         """Return a copy that can be changed alone."""
         copied = type(self)(self.own_key, self.seed)
-        copied.roles, copied.actions = dict(self.roles), dict(self.actions)
+        copied.roles, copied.records = dict(self.roles), dict(self.records)
         copied.consents, copied.against = dict(self.consents), dict(self.against)
         return copied
 
@@ -98,17 +101,24 @@ class KnownActs:
         if user in self.roles:
             return
         self.consents[user] = list(held.consents_of(user))
-        roles = self.roles[user] = []
-        actions: dict[bytes | str, list[ModerationAct]] = {}
-        for act in held.by_author(user):
-            if act.type == ROLE:
-                roles.append(act)
-            else:
-                for target in targets_of(act):
-                    actions.setdefault(target, []).append(act)
-        for target, acts in actions.items():
-            others = self.actions.get(target)
-            self.actions[target] = acts if others is None else [*others, *acts]
+        self.roles[user] = list(held.roles_of(user))
+        actions = self.records
+        for record in held.actions_of(user):
+            for target in targets_in(record) or (_channel_in(record),):
+                actions[target] = (*actions.get(target, ()), record)
+
+    def is_acted_on(self, target: bytes | str) -> bool:
+        """Tell whether there is an action on a user, a post or a channel."""
+        return target in self.records
+
+    def actions_on(self, target: bytes | str, pair: int, channel: str | None) -> list[ModerationAct]:
+        """Return the actions of a pair on a target in one context."""
+        acts = [act_in(record) for record in self.records.get(target, ())]
+        return [act for act in acts if act.channel == channel and pair_of(act) == pair]
+
+    def actions(self) -> Iterable[ModerationAct]:
+        """Return all actions."""
+        return map(act_in, {record for records in self.records.values() for record in records})
 
     def add(self, item: ModerationAct | Consent) -> bool:
         """Add an act or statement that was stored, if it is of somebody known. Tell whether roles may change."""
@@ -131,8 +141,10 @@ class KnownActs:
         if item.type == ROLE:
             self.roles[item.author] = _changed(self.roles[item.author], item, is_added)
             return True
-        for target in targets_of(item):
-            self.actions[target] = _changed(self.actions.get(target, []), item, is_added)
+        record = record_of(item)
+        for target in item.targets or (item.channel or "",):
+            others = tuple(other for other in self.records.get(target, ()) if other != record)
+            self.records[target] = (*others, record) if is_added else others
         return False
 
     def _is_against(self, act: ModerationAct) -> bool:

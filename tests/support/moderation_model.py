@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from cablestore.moderation import Action, Consent, ModerationAct, Seed, UserRole
 from cablestore.protocol.body import BLOCK, MODERATION, ROLE, UNBLOCK
+from cablestore.views.acts import record_of
 
 ADMIN, MOD, USER = UserRole.ADMIN, UserRole.MOD, UserRole.USER
 
@@ -21,8 +22,11 @@ class MemoryActs:
     acts: list[ModerationAct] = field(default_factory=list)
     consents: list[Consent] = field(default_factory=list)
 
-    def by_author(self, author: bytes) -> list[ModerationAct]:
-        return [act for act in self.acts if act.author == author]
+    def roles_of(self, author: bytes) -> list[ModerationAct]:
+        return [act for act in self.acts if act.author == author and act.type == ROLE]
+
+    def actions_of(self, author: bytes) -> list[bytes]:
+        return [record_of(act) for act in self.acts if act.author == author and act.type != ROLE]
 
     def consents_of(self, user: bytes) -> list[Consent]:
         return [consent for consent in self.consents if consent.user == user]
