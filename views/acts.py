@@ -36,7 +36,10 @@ BLOCK_PREFIX: Final = b"!acts!block!"
 CONSENT_PREFIX: Final = b"!acts!consent!"
 
 _HEAD: Final = struct.Struct(">32sQB")
-_COUNT_AT: Final = _HEAD.size - 1
+_HEAD_SIZE: Final = _HEAD.size
+_COUNT_AT: Final = _HEAD_SIZE - 1
+_ONE_END: Final = _HEAD_SIZE + HASH_SIZE_BYTES
+"""Where the only target of most acts ends."""
 
 
 def rows(post: Post) -> list[Row]:
@@ -70,7 +73,7 @@ def act_in(record: bytes) -> ModerationAct:
     """Return the act in a record."""
     try:
         author, timestamp_ms, count = _HEAD.unpack_from(record)
-        end = _HEAD.size + count * HASH_SIZE_BYTES
+        end = _HEAD_SIZE + count * HASH_SIZE_BYTES
         digest, post_type, what, channel, reason, is_private = unpack(record[end:])
     except (TypeError, ValueError, struct.error):
         raise _damaged() from None
@@ -81,13 +84,14 @@ def act_in(record: bytes) -> ModerationAct:
 
 def targets_in(record: bytes) -> tuple[bytes, ...]:
     """Return the targets of the act in a record. It is fast: an opened store asks for those of every action."""
-    if len(record) <= _HEAD.size:
+    if len(record) <= _HEAD_SIZE:
         raise _damaged()
-    return _targets(record, _HEAD.size + record[_COUNT_AT] * HASH_SIZE_BYTES)
+    count = record[_COUNT_AT]
+    return (record[_HEAD_SIZE:_ONE_END],) if count == 1 else _targets(record, _HEAD_SIZE + count * HASH_SIZE_BYTES)
 
 
 def _targets(record: bytes, end: int) -> tuple[bytes, ...]:
-    return tuple([record[at : at + HASH_SIZE_BYTES] for at in range(_HEAD.size, end, HASH_SIZE_BYTES)])
+    return tuple([record[at : at + HASH_SIZE_BYTES] for at in range(_HEAD_SIZE, end, HASH_SIZE_BYTES)])
 
 
 def _damaged() -> CorruptStoreError:
