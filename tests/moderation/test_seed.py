@@ -64,6 +64,12 @@ def test_4_7_2_a_seeded_admin_demoted_by_whom_it_made_admin_ends_both_and_is_def
     assert [decisions.role(user) for user in (ALEPH, BERT, CASHEW)] == [ADMIN, USER, USER]
 
 
+def test_4_7_2_what_a_seeded_admin_issued_ends_if_it_stayed_admin_by_the_own_users_say_and_lost_that() -> None:
+    acts = role(URSULA, ALEPH, ADMIN, 1), role(ALEPH, CASHEW, MOD, 2), role(URSULA, ALEPH, USER, 60)
+    assert decide(*acts[:2], seed=seeded((ALEPH, ADMIN), revoked_at_ms=50)).role(CASHEW) is MOD
+    assert decide(*acts, seed=seeded((ALEPH, ADMIN), revoked_at_ms=50)).role(CASHEW) is USER
+
+
 def test_4_2_4_a_seeded_user_may_decline() -> None:
     assert decide(says(ALEPH, False, 1), seed=seeded((ALEPH, ADMIN))).role(ALEPH) is USER
 

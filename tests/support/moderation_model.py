@@ -187,7 +187,8 @@ class ModerationModel:
 
         def precedence(act: ModerationAct) -> tuple[bool, bool, bool, tuple[int, bytes]]:
             is_own = act.author == self.own
-            return is_own, act.channel is not None, is_own and act.is_private and does(act), act.moment
+            is_private_doing = is_own and act.is_private and does(act) and act.type != UNBLOCK
+            return is_own, act.channel is not None, is_private_doing, act.moment
 
         first = max(applicable, key=precedence)
         return first if does(first) else None
