@@ -1,0 +1,28 @@
+"""Moderation: who has which role, and what is hidden, dropped and blocked for the store's own user. Pure.
+
+`known` are the acts of those who may have authority, `roles` is who had which role when, `decisions` is what applies.
+`seed` gives roles to begin with. `stored` reads acts from the rows of a store.
+"""
+
+from cablestore.moderation.decisions import ActOutcome, Decisions, JudgedAct, UserDrop, blocks_in_force
+from cablestore.moderation.known import HeldActs
+from cablestore.moderation.seed import Seed
+from cablestore.moderation.stored import StoredActs
+from cablestore.protocol.acts import Action, Consent, ModerationAct, UserRole, act_of, consent_of
+
+__all__ = [
+    "ActOutcome",
+    "Action",
+    "Consent",
+    "Decisions",
+    "HeldActs",
+    "JudgedAct",
+    "ModerationAct",
+    "Seed",
+    "StoredActs",
+    "UserDrop",
+    "UserRole",
+    "act_of",
+    "blocks_in_force",
+    "consent_of",
+]

@@ -1,0 +1,159 @@
+"""Known acts: those of everybody who may have authority, as far as roles reach from the own user and the seed.
+
+Acts of others change nothing, so they are not read and take no memory. The one exception are blocks on the own user.
+Who once declined, or was given a role by somebody who lost the right to, is still known: `roles` says what counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Protocol, Self, TypeVar
+
+from cablestore.moderation.seed import Seed
+from cablestore.protocol.acts import Consent, ModerationAct, UserRole
+from cablestore.protocol.body import BLOCK, MODERATION, ROLE
+from cablestore.views.acts import act_in, record_of, targets_in
+
+_Item = TypeVar("_Item", bound=ModerationAct | Consent)
+
+BLOCKING: Final = 8
+"""Pair of post/block and post/unblock. Those of actions are the number of the doing one (5.1.3)."""
+
+
+class HeldActs(Protocol):
+    """What a store holds, read when it is needed. Deleted posts are not held: a deleted act was never issued."""
+
+    def roles_of(self, author: bytes) -> Iterable[ModerationAct]:
+        """Return each post/role of one author in any order, also the private ones of the store's own user."""
+
+    def actions_of(self, author: bytes) -> Iterable[bytes]:
+        """Return the records of one author's other acts in any order, also the private ones of the own user."""
+
+    def consents_of(self, user: bytes) -> Iterable[Consent]:
+        """Return what a user ever said of taking roles, in any order."""
+
+    def blocks_on(self, user: bytes) -> Iterable[ModerationAct]:
+        """Return each post/block and post/unblock by which anybody blocks or unblocks this user, in any order."""
+
+
+def pair_of(act: ModerationAct) -> int:
+    """Return which pair an action belongs to: what does something and what undoes it (4.4.1)."""
+    return act.what & ~1 if act.type == MODERATION else BLOCKING
+
+
+def is_doing(act: ModerationAct) -> bool:
+    """Tell whether an action hides, drops or blocks. Otherwise it undoes that."""
+    return not act.what & 1 if act.type == MODERATION else act.type == BLOCK
+
+
+def _channel_in(record: bytes) -> str:
+    return act_in(record).channel or ""
+
+
+class KnownActs:
+    """Known acts. Lists are replaced, never changed, after a copy was made of them."""
+
+    def __init__(self, own_key: bytes, seed: Seed | None) -> None:
+        self.own_key = own_key
+        self.seed = seed
+        self.roles: dict[bytes, list[ModerationAct]] = {}
+        """Each post/role, by author. Its keys are all whose acts are known."""
+        self.records: dict[bytes | str, tuple[bytes, ...]] = {}
+        """Records of actions, by each user, post or channel that they are on. As bytes they are read and held at once."""
+        self.consents: dict[bytes, list[Consent]] = {}
+        self.against: dict[bytes, list[ModerationAct]] = {}
+        """Public blocks on the own user, by author."""
+
+    @classmethod
+    def read(cls, held: HeldActs, own_key: bytes, seed: Seed | None) -> Self:
+        """Read what is held of everybody who may have authority."""
+        known = cls(own_key, seed)
+        for act in held.blocks_on(own_key):
+            if not act.is_private and act.author != own_key:
+                known.against.setdefault(act.author, []).append(act)
+        known.follow_roles(held)
+        return known
+
+    def copy(self) -> Self:
+        """Return a copy that can be changed alone."""
+        copied = type(self)(self.own_key, self.seed)
+        copied.roles, copied.records = dict(self.roles), dict(self.records)
+        copied.consents, copied.against = dict(self.consents), dict(self.against)
+        return copied
+
+    def follow_roles(self, held: HeldActs) -> None:
+        """Read those who may have authority by a role that somebody gave who may be admin, in any context."""
+        seeded = dict(self.seed.roles) if self.seed else {}
+        admins = {self.own_key} | {user for user, role in seeded.items() if role is UserRole.ADMIN}
+        waiting = list(admins)
+        for user in admins | {user for user, role in seeded.items() if role.has_authority}:
+            self._admit(user, held)
+        while waiting:
+            for act in self.roles[waiting.pop()]:
+                recipient, role = act.targets[0], act.role
+                if role.has_authority:
+                    self._admit(recipient, held)
+                if role is UserRole.ADMIN and recipient not in admins:
+                    admins.add(recipient)
+                    waiting.append(recipient)
+
+    def _admit(self, user: bytes, held: HeldActs) -> None:
+        if user in self.roles:
+            return
+        self.consents[user] = list(held.consents_of(user))
+        self.roles[user] = list(held.roles_of(user))
+        actions = self.records
+        for record in held.actions_of(user):
+            for target in targets_in(record) or (_channel_in(record),):
+                actions[target] = (*actions.get(target, ()), record)
+
+    def is_acted_on(self, target: bytes | str) -> bool:
+        """Tell whether there is an action on a user, a post or a channel."""
+        return target in self.records
+
+    def actions_on(self, target: bytes | str, pair: int, channel: str | None) -> list[ModerationAct]:
+        """Return the actions of a pair on a target in one context."""
+        acts = [act_in(record) for record in self.records.get(target, ())]
+        return [act for act in acts if act.channel == channel and pair_of(act) == pair]
+
+    def actions(self) -> Iterable[ModerationAct]:
+        """Return all actions."""
+        return map(act_in, {record for records in self.records.values() for record in records})
+
+    def add(self, item: ModerationAct | Consent) -> bool:
+        """Add an act or statement that was stored, if it is of somebody known. Tell whether roles may change."""
+        return self._change(item, is_added=True)
+
+    def remove(self, item: ModerationAct | Consent) -> bool:
+        """Remove an act or statement that was deleted. Tell whether roles may change."""
+        return self._change(item, is_added=False)
+
+    def _change(self, item: ModerationAct | Consent, *, is_added: bool) -> bool:
+        if isinstance(item, Consent):
+            if item.user not in self.roles:
+                return False
+            self.consents[item.user] = _changed(self.consents[item.user], item, is_added)
+            return True
+        if self._is_against(item):
+            self.against[item.author] = _changed(self.against.get(item.author, []), item, is_added)
+        if item.author not in self.roles:
+            return False
+        if item.type == ROLE:
+            self.roles[item.author] = _changed(self.roles[item.author], item, is_added)
+            return True
+        record = record_of(item)
+        for target in item.targets or (item.channel or "",):
+            others = tuple(other for other in self.records.get(target, ()) if other != record)
+            self.records[target] = (*others, record) if is_added else others
+        return False
+
+    def _is_against(self, act: ModerationAct) -> bool:
+        if act.type in (ROLE, MODERATION) or act.is_private or act.author == self.own_key:
+            return False
+        return self.own_key in act.targets
+
+
+def _changed(items: list[_Item], item: _Item, is_added: bool) -> list[_Item]:
+    """Return the list with an item or without it. An item that is there already is not added twice."""
+    others = [other for other in items if other.hash != item.hash]
+    return [*others, item] if is_added else others

@@ -1,0 +1,53 @@
+"""Acts of moderation as the rows of a store hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cablestore.index.reader import PRIVATE_PREFIX, Reader
+from cablestore.protocol.acts import Consent, ModerationAct, act_of
+from cablestore.protocol.body import ROLE
+from cablestore.views import acts
+
+
+class StoredActs:
+    """Acts that a reader finds. Use it while the reader's snapshot is open.
+
+    The own user's acts include the private ones, which the reader must be able to unseal. They have no rows.
+    """
+
+    def __init__(self, reader: Reader, own_key: bytes) -> None:
+        self._reader = reader
+        self._own = own_key
+        self._private: list[ModerationAct] | None = None
+
+    def by_author(self, author: bytes) -> Iterator[ModerationAct]:
+        """Yield the acts of one author, roles first."""
+        yield from self.roles_of(author)
+        yield from map(acts.act_in, self.actions_of(author))
+
+    def roles_of(self, author: bytes) -> Iterator[ModerationAct]:
+        """Yield each post/role of one author."""
+        yield from acts.roles_of(self._reader, author)
+        yield from (act for act in self._private_of(author) if act.type == ROLE)
+
+    def actions_of(self, author: bytes) -> Iterator[bytes]:
+        """Yield the records of one author's other acts."""
+        yield from acts.actions_of(self._reader, author)
+        yield from (acts.record_of(act) for act in self._private_of(author) if act.type != ROLE)
+
+    def _private_of(self, author: bytes) -> list[ModerationAct]:
+        if author != self._own:
+            return []
+        if self._private is None:
+            sealed = (value for _, value in self._reader.prefix(PRIVATE_PREFIX))
+            self._private = [act for each in sealed if (act := act_of(self._reader.unseal(each))) is not None]
+        return self._private
+
+    def consents_of(self, user: bytes) -> Iterator[Consent]:
+        """Yield what a user ever said of taking roles."""
+        return acts.consents_of(self._reader, user)
+
+    def blocks_on(self, user: bytes) -> Iterator[ModerationAct]:
+        """Yield each post/block and post/unblock by which anybody blocks or unblocks this user."""
+        return acts.blocks_on(self._reader, user)

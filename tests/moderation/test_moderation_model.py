@@ -1,0 +1,136 @@
+"""Decisions are what a plain model of the specification says, for random acts in any order."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from moderation_model import MemoryActs, ModerationModel
+
+from cablestore.moderation import Action, Consent, Decisions, ModerationAct, Seed, UserRole
+from cablestore.protocol.body import BLOCK, MODERATION, ROLE, UNBLOCK
+
+OWN, *OTHERS = USERS = [bytes([number]) * 32 for number in range(1, 7)]
+POSTS = [bytes([number]) * 32 for number in (0x51, 0x52)]
+CHANNELS = (None, "a", "b")
+TIMES_MS = range(20)
+ADMIN = UserRole.ADMIN
+World = tuple[list[ModerationAct], list[Consent], Seed | None]
+
+HOLDERS = (OWN, OTHERS[0], OTHERS[0], OTHERS[1], OTHERS[1], OTHERS[2])
+"""Who acts: few people, so that their acts meet."""
+ROLES = (ADMIN, ADMIN, ADMIN, UserRole.MOD, UserRole.USER, UserRole.USER)
+
+
+def role_act(rng: Random, digest: bytes) -> ModerationAct:
+    """Return a role, mostly of admin or none, so that chains of admins grow and break."""
+    channel, what = rng.choice((None, None, None, "a")), rng.choice(ROLES).in_post
+    recipient = (rng.choice(OTHERS[:4]),) if rng.random() < 0.9 else (OWN,)
+    author = rng.choice(HOLDERS)
+    is_private = author == OWN and rng.random() < 0.2
+    return ModerationAct(author, digest, rng.choice(TIMES_MS), ROLE, channel, what, recipient, "", is_private)
+
+
+def action(rng: Random, digest: bytes, pair: int) -> ModerationAct:
+    """Return an action of a pair: do or undo it, to one of few targets."""
+    author, is_doing = rng.choice(HOLDERS), rng.random() < 0.6
+    kind, channel, what = MODERATION, rng.choice((None, "a", "a", "b")), pair + (not is_doing)
+    targets: tuple[bytes, ...] = (rng.choice((OTHERS[0], OTHERS[3], OTHERS[3], OWN)),)
+    if pair > Action.DROP_CHANNEL:
+        kind, channel, what = BLOCK if is_doing else UNBLOCK, None, rng.randrange(4 if is_doing else 2)
+    elif pair == Action.DROP_CHANNEL:
+        targets = ()
+    elif pair != Action.HIDE_USER:
+        targets = (POSTS[0],)
+    is_private = author == OWN and rng.random() < 0.5
+    return ModerationAct(author, digest, rng.choice(TIMES_MS), kind, channel, what, targets, "", is_private)
+
+
+def world(rng: Random, most: int) -> World:
+    """Return acts, statements and perhaps a seed: of roles alone, or roles first and then actions of one pair."""
+    digests = [bytes([byte]) * 32 for byte in rng.sample(range(128), rng.randint(1, most))]
+    share, pair = rng.choice((1.0, 0.7, 0.3)), rng.choice(range(0, 10, 2))
+    made = [role_act(rng, each) if rng.random() < share else action(rng, each, pair) for each in digests]
+    if rng.random() < 0.6:  # one after the other: long chains of admins that break
+        made = [act._replace(timestamp_ms=at * len(TIMES_MS) // len(made)) for at, act in enumerate(made)]
+    consents = [
+        Consent(rng.choice(USERS[:4]), bytes([0x80 + byte]) * 32, rng.choice(TIMES_MS), rng.random() < 0.5)
+        for byte in range(rng.choice((0, 0, 1, 3)))
+    ]
+    if rng.random() < 0.5:
+        return made, consents, None
+    roles = {user: rng.choice(ROLES[1:]) for user in rng.sample(USERS[:4], rng.randint(1, 3))}
+    return made, consents, Seed(tuple(roles.items()), 0, rng.choice((None, *TIMES_MS)))
+
+
+def assert_equal(decisions: Decisions, model: ModerationModel) -> None:
+    """Compare every answer about every user, post and channel."""
+    for channel in CHANNELS:
+        for user in USERS:
+            for public in (False, True):
+                assert decisions.role(user, channel, public=public) is model.role(user, channel, public)
+                assert [decisions.had_authority(user, channel, at, public=public) for at in TIMES_MS] == [
+                    model.roles(channel, public).had_authority(user, at) for at in TIMES_MS
+                ]
+            assert decisions.user_hidden_by(user, channel) == model.action(Action.HIDE_USER, user, channel, user)
+        for role in (UserRole.ADMIN, UserRole.MOD):
+            assert decisions.users_with(role, channel) == [user for user in USERS if model.role(user, channel) is role]
+        if channel is not None:
+            assert decisions.channel_dropped_by(channel) == model.action(Action.DROP_CHANNEL, b"", channel, None)
+            for post, author in zip(POSTS, OTHERS, strict=False):
+                hidden, dropped = decisions.post_hidden_by, decisions.post_dropped_by
+                assert hidden(post, author, channel) == model.action(Action.HIDE_POST, post, channel, author)
+                assert dropped(post, author, channel) == model.action(Action.DROP_POST, post, channel, author)
+    for user in USERS:
+        assert decisions.blocked_by(user) == model.blocked_by(user)
+        assert decisions.blocked_by(user, public=True) == model.blocked_by(user, public=True)
+        assert bool(decisions.blocks_own_user(user)) is model.blocks_own_user(user)
+        drop = decisions.user_dropped(user)
+        for at in TIMES_MS:
+            assert (drop.act if drop and drop.covers(at) else None) == model.dropped(user, at)
+
+
+def arrive(
+    rng: Random, acts: list[ModerationAct], consents: list[Consent], never: list[ModerationAct], seed: Seed | None
+) -> Decisions:
+    """Return decisions after everything came in any order and batches, and what is deleted came and went."""
+    left: list[ModerationAct | Consent] = [*acts, *consents, *never]
+    rng.shuffle(left)
+    held = MemoryActs()
+    decisions = Decisions.read(held, OWN, seed)
+    while left or any(act in held.acts for act in never):
+        size = rng.randint(1, 12)
+        batch, left = left[:size], left[size:]
+        gone = [item for item in never if item in held.acts]
+        held.acts = [act for act in held.acts if act not in gone]
+        held.acts += [item for item in batch if isinstance(item, ModerationAct)]
+        held.consents += [item for item in batch if isinstance(item, Consent)]
+        decisions = decisions.changed(held, added=batch, removed=gone)
+    return decisions
+
+
+def compare(rng: Random, most: int) -> None:
+    """Compare with the model what is decided at once, and act by act, where some of them are deleted."""
+    made, consents, seed = world(rng, most)
+    never = rng.sample(made, min(len(made), rng.choice((0, 0, 1, 3))))
+    held = [act for act in made if act not in never]
+    at_once = Decisions.read(MemoryActs(held, consents), OWN, seed)
+    one_by_one = arrive(rng, held, consents, never, seed)
+    model = ModerationModel(OWN, held, consents, seed)
+    assert_equal(at_once, model)
+    assert_equal(one_by_one, model)
+    for channel in CHANNELS:
+        assert list(one_by_one.history(channel)) == list(at_once.history(channel))
+
+
+@settings(max_examples=5 * settings().max_examples)
+@given(number=st.integers(0, 2**64))
+def test_decisions_are_what_the_model_says(number: int) -> None:
+    compare(Random(number), 20)
+
+
+@settings(max_examples=20 * settings().max_examples)
+@given(number=st.integers(0, 2**64))
+def test_decisions_are_what_the_model_says_of_larger_histories(number: int) -> None:
+    compare(Random(number), 50)
