@@ -135,6 +135,11 @@ def heads(reader: Reader, channel: str) -> Iterator[bytes]:
             yield digest
 
 
+def is_head(reader: Reader, post: Post) -> bool:
+    """Tell whether a stored post is a head of its channel."""
+    return reader.get(b"%b%b!%b" % (HEAD_PREFIX, post.channel_key, post.hash_hex)) == _BYTE[_HERE]
+
+
 def missing(reader: Reader, channel: str) -> Iterator[bytes]:
     """Yield the hashes that posts of the channel link to and that the store has not seen in this channel."""
     for digest, bits in _unsettled(reader, channel):

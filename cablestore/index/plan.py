@@ -93,6 +93,15 @@ class Plan:
         """Targets of the tombstones that this plan puts. Their rows are folds, which are put last, so `get` does not
         see them."""
         self._log: list[tuple[EventKind, bytes]] = []
+        self.added: Final[list[Post]] = []
+        """Posts that this plan stores, in order. A later deletion in the same plan may remove them."""
+        self.removed: Final[list[Post]] = []
+        """Posts that this plan removes, for whatever reason."""
+
+    @property
+    def reader(self) -> Reader:
+        """A reader of rows, posts and tombstones after the changes so far. Folds, tallies and trees do not change yet."""
+        return self._reader
 
     def add(self, post: Post) -> Verdict:
         """Add a post: ACCEPTED, DUPLICATE, or DELETED by its author."""
@@ -110,6 +119,7 @@ class Plan:
                 self._parts[key] = (fold, part if known is None else fold.merge(known[1], part))
         self._count(post, 1)
         self._log.append((EventKind.ACCEPTED, post.hash))
+        self.added.append(post)
         if post.type == DELETE:
             for stone in tombstones(post):
                 self.lay(stone)
@@ -157,6 +167,13 @@ class Plan:
         self._remove(post)
         self._log.append((EventKind.DISCARDED, digest))
         return Verdict.DISCARDED
+
+    def drop(self, post: Post, remains: Iterable[tuple[bytes, bytes, bytes]]) -> None:
+        """Remove a stored post and put local rows, (name, key, value), that remember it."""
+        self._remove(post)
+        self._log.append((EventKind.DISCARDED, post.hash))
+        for row in remains:
+            self.set_local(*row)
 
     def finish(self) -> Changes:
         """Merge folds and tallies and return the atomic write. The plan must not be used afterwards."""
@@ -287,6 +304,7 @@ class Plan:
 
     def _remove(self, post: Post) -> None:
         """Delete the rows of a live post that the reverse hash map lists, and mark its folds to be found again."""
+        self.removed.append(post)
         keys = reverse_keys(self._reader, post)
         if keys is None:
             keys = [key for key, _ in self._catalog.rows(post)]
