@@ -23,7 +23,7 @@ post/info says of roles is kept for the same reason.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
 from cablestore.errors import CorruptStoreError
@@ -39,7 +39,8 @@ KEPT_TYPES: Final = MODERATION_TYPES | {DELETE}
 """Types of posts that are never dropped and never refused because of a block: decisions and deletions need them."""
 _POST_TYPES: Final = frozenset({TEXT, TOPIC})
 """Types of posts that can be dropped one by one (moderation.md 5.1.3.6)."""
-_USER, _CHANNEL, _POST = b"user!", b"channel!", b"post!"
+USER, CHANNEL, POST = b"user!", b"channel!", b"post!"
+"""Beginnings of the keys of drops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +99,38 @@ class Drops:
             found.append(self.posts.get(post.hash))
         return next((drop for drop in found if drop and drop.takes(post.author, post.timestamp_ms)), None)
 
-    def rows(self) -> Iterator[tuple[bytes, Drop]]:
-        """Yield the drops with the keys of their local rows, after the name."""
-        yield from ((_USER + user.hex().encode(), drop) for user, drop in self.users.items())
-        yield from ((_CHANNEL + escape(channel), drop) for channel, drop in self.channels.items())
-        yield from ((_POST + digest.hex().encode(), drop) for digest, drop in self.posts.items())
-
     @classmethod
     def of_rows(cls, rows: Mapping[bytes, Drop]) -> Self:
         """Return the drops of local rows, given by their keys after the name."""
         users, channels, posts = {}, {}, {}
         for key, drop in rows.items():
-            if key.startswith(_USER):
-                users[bytes.fromhex(key[len(_USER) :].decode())] = drop
-            elif key.startswith(_CHANNEL):
-                channels[unescape(key[len(_CHANNEL) :])] = drop
+            if key.startswith(USER):
+                users[bytes.fromhex(key[len(USER) :].decode())] = drop
+            elif key.startswith(CHANNEL):
+                channels[unescape(key[len(CHANNEL) :])] = drop
             else:
-                posts[bytes.fromhex(key[len(_POST) :].decode())] = drop
+                posts[bytes.fromhex(key[len(POST) :].decode())] = drop
         return cls(users, channels, posts)
 
     @classmethod
     def under_way(cls, reader: Reader) -> Self:
         """Return the drops whose posts are not all removed yet: what reads and answers must leave out themselves."""
         return cls.of_rows({key: drop for key, drop in stored_drops(reader) if drop.place is not None})
+
+
+def user_key(user: bytes) -> bytes:
+    """Return the key of the drop of a user, after the name."""
+    return USER + user.hex().encode()
+
+
+def channel_key(channel: str) -> bytes:
+    """Return the key of the drop of a channel, after the name."""
+    return CHANNEL + escape(channel)
+
+
+def post_key(digest: bytes) -> bytes:
+    """Return the key of the drop of a post, after the name."""
+    return POST + digest.hex().encode()
 
 
 def stored_drops(reader: Reader) -> Iterator[tuple[bytes, Drop]]:
@@ -135,7 +145,7 @@ def stored_drops(reader: Reader) -> Iterator[tuple[bytes, Drop]]:
 
 def is_dropped_channel(reader: Reader, channel: str) -> bool:
     """Tell whether a channel is dropped, whether its posts are removed yet or not."""
-    return reader.local(DROP, _CHANNEL + escape(channel)) is not None
+    return reader.local(DROP, channel_key(channel)) is not None
 
 
 def encode_drop(drop: Drop) -> bytes:
@@ -174,9 +184,9 @@ class DroppedPost:
         value = pack([self.author, self.act, *self.skeleton.fields(), self.was_held])
         found = [(DROPPED, self.hash_hex, value)]
         if self.skeleton.is_linkable:
-            channel_key = escape(self.skeleton.channel or "")
+            channel = escape(self.skeleton.channel or "")
             found += [
-                (DROPPED_LINK, b"!".join((channel_key, linked.hex().encode(), self.hash_hex)), b"")
+                (DROPPED_LINK, b"!".join((channel, linked.hex().encode(), self.hash_hex)), b"")
                 for linked in dict.fromkeys(self.skeleton.links)
             ]
         return found
@@ -226,8 +236,3 @@ def refused_count(reader: Reader) -> int:
 def _damaged(what: str, key: bytes) -> CorruptStoreError:
     shown = key.decode(errors="backslashreplace")
     return CorruptStoreError(f"the local row of the {what} {shown} is damaged. Run `cablestore rebuild`")
-
-
-def restarted(drop: Drop) -> Drop:
-    """Return a drop whose removal begins again."""
-    return replace(drop, place=b"")

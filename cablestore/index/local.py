@@ -41,7 +41,12 @@ CONSENT: Final = b"consent"
 """What refused and dropped post/infos say of roles: public key and <mono-ts> -> hash, whether the user takes roles."""
 
 SEED: Final = b"seed"
-"""The moderation seed with which the store joined its cabal (moderation.md 4.7)."""
+"""The moderation seed with which the store joined its cabal: its bytes, when it was given, when it was revoked
+(moderation.md 4.7)."""
+
+JUDGED: Final = b"judged"
+"""The own public key for which the drops in local rows follow from the posts. Without this row they are found again
+when the store is opened."""
 
 
 def local_key(name: bytes, key: bytes = b"") -> bytes:

@@ -97,6 +97,8 @@ class Plan:
         """Posts that this plan stores, in order. A later deletion in the same plan may remove them."""
         self.removed: Final[list[Post]] = []
         """Posts that this plan removes, for whatever reason."""
+        self.remembered: Final[list[Post]] = []
+        """Posts that are not stored, but remembered in local rows."""
 
     @property
     def reader(self) -> Reader:
@@ -169,11 +171,16 @@ class Plan:
         return Verdict.DISCARDED
 
     def drop(self, post: Post, remains: Iterable[tuple[bytes, bytes, bytes]]) -> None:
-        """Remove a stored post and put local rows, (name, key, value), that remember it."""
+        """Remove a stored post, and put the local rows, (name, key, value), that remember it."""
         self._remove(post)
         self._log.append((EventKind.DISCARDED, post.hash))
+        self.remember(post, remains)
+
+    def remember(self, post: Post, remains: Iterable[tuple[bytes, bytes, bytes]]) -> None:
+        """Put local rows, (name, key, value), that remember a post that is not stored."""
         for row in remains:
             self.set_local(*row)
+        self.remembered.append(post)
 
     def finish(self) -> Changes:
         """Merge folds and tallies and return the atomic write. The plan must not be used afterwards."""

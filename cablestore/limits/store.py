@@ -60,6 +60,9 @@ MAX_REFUSED_REMEMBERED: Final = 100_000
 """Refused posts of dropped users and channels whose hashes are remembered, 200 bytes each, so that they are not
 requested again. Further ones are refused by author and channel when they come."""
 
+MAX_CONSENTS_REMEMBERED: Final = 64
+"""Refused post/infos of one user of which it is remembered whether the user takes roles."""
+
 SEGMENT_SIZE_BYTES: Final = 67_108_864
 """One file of an export. A task of the Spark job reads a whole file."""
 
