@@ -25,7 +25,7 @@ from cablestore.index.verdict import Verdict
 from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of
-from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES
+from cablestore.protocol.body import INFO, MODERATION_TYPES
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store import sweeping
@@ -39,8 +39,6 @@ from cablestore.store.judgement import (
 )
 from cablestore.store.key_file import StoreIdentity
 
-_FIRST_TYPES: Final = MODERATION_TYPES | {DELETE}
-"""Types of posts that are stored before the others of a batch: they decide about those, and are never refused."""
 _NOBODY: Final = bytes(KEY_SIZE_BYTES)
 """Public key of the local user as long as the store has no identity."""
 _DECIDING: Final = MODERATION_TYPES | {INFO}
@@ -101,10 +99,10 @@ class Judge:
         if self.judgement is None:
             return plan.add_all(posts, signed)
         verdicts: dict[int, Verdict] = {at: Verdict.BAD_SIGNATURE for at, is_right in enumerate(signed) if not is_right}
-        for at, post in enumerate(posts):
-            if post.type in _FIRST_TYPES and at not in verdicts:
+        for at, post in enumerate(posts):  # acts first: they decide about the other posts of the batch
+            if post.type in MODERATION_TYPES and at not in verdicts:
                 verdicts[at] = plan.add(post)
-        judgement = self._judged(plan, self.judgement) if verdicts else self.judgement
+        judgement = self._judged(plan, self.judgement)
         for at, post in enumerate(posts):
             if at not in verdicts:
                 verdicts[at] = _add(plan, judgement, post)
@@ -126,7 +124,7 @@ class Judge:
         if before is None:
             transaction.commit(plan.finish(), sync=sync)
             return
-        judgement = self._judged(plan, before)
+        judgement = self._judged(plan, before, sweeping.bury_dropped(plan) if before.remembers else [])
         if judgement is not before or plan.remembered:
             judgement = _with_changed_drops(before, judgement, plan)
         self._commit(transaction, plan, judgement, sync=sync)
@@ -176,9 +174,13 @@ class Judge:
         """Return what the judgement would be after a plan."""
         return None if self.judgement is None else self._judged(plan, self.judgement)
 
-    def _judged(self, plan: Plan, before: Judgement) -> Judgement:
-        """Return the judgement after what a plan has so far. Local rows of drops are not in it."""
+    def _judged(self, plan: Plan, before: Judgement, unsaid: Iterable[Consent] = ()) -> Judgement:
+        """Return the judgement after what a plan has so far. Local rows of drops are not in it.
+
+        `unsaid` are statements in dropped post/infos that the plan deletes.
+        """
         added, removed = _decided_of(plan)
+        removed += unsaid
         if not added and not removed:
             return before
         for act in added:

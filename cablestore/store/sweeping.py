@@ -18,6 +18,7 @@ from cablestore.index.drops import (
     Drop,
     DroppedPost,
     Drops,
+    dropped_post,
     dropped_posts,
     encode_drop,
     refused_count,
@@ -25,8 +26,10 @@ from cablestore.index.drops import (
 from cablestore.index.local import CONSENT, DROP, REFUSED, UNDROP, local_key
 from cablestore.index.plan import Plan
 from cablestore.index.reader import Reader
-from cablestore.protocol.acts import consent_of
-from cablestore.protocol.keys import after_prefix
+from cablestore.index.tombstone import tombstones
+from cablestore.protocol.acts import Consent, consent_of
+from cablestore.protocol.body import DELETE
+from cablestore.protocol.keys import after_prefix, sort_time
 from cablestore.protocol.post import Post
 from cablestore.store.judgement import Judgement, consent_key, consent_value
 from cablestore.views import author as author_view
@@ -125,3 +128,24 @@ def forget(plan: Plan, known: DroppedPost) -> None:
         plan.set_local(name, key, None)
     if not known.was_held:
         plan.set_local(REFUSED, b"", b"%d" % max(refused_count(plan.reader) - 1, 0))
+
+
+def bury_dropped(plan: Plan) -> list[Consent]:
+    """Turn remembered posts into deleted ones, if the plan has their authors' deletions. They were seen before.
+
+    Returns what those of them that are post/infos said of roles.
+    """
+    unsaid = []
+    for stone in [stone for post in plan.added if post.type == DELETE for stone in tombstones(post)]:
+        known = dropped_post(plan.reader, stone.target)
+        laid = plan.reader.tombstone(stone.target, stone.author)
+        if known is None or known.author != stone.author or laid is None:
+            continue
+        forget(plan, known)
+        plan.witness(replace(laid, skeleton=known.skeleton))
+        key = stone.author.hex().encode() + b"!" + sort_time(known.skeleton.timestamp_ms, known.hash_hex)
+        value = plan.reader.local(CONSENT, key)
+        if value is not None:
+            plan.set_local(CONSENT, key, None)
+            unsaid.append(Consent(stone.author, stone.target, known.skeleton.timestamp_ms, value.endswith(b"\x01")))
+    return unsaid
