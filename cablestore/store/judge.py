@@ -95,7 +95,6 @@ class Judge:
 
     def add_all(self, plan: Plan, posts: list[Post], signed: list[bool]) -> list[Verdict]:
         """Add the posts with a valid signature to a plan. The others are BAD_SIGNATURE, DROPPED or BLOCKED."""
-        self.follow_identity(plan.reader)
         if self.judgement is None:
             return plan.add_all(posts, signed)
         verdicts: dict[int, Verdict] = {at: Verdict.BAD_SIGNATURE for at, is_right in enumerate(signed) if not is_right}
@@ -154,11 +153,21 @@ class Judge:
 
     # --- what changes the decisions ------------------------------------------------------------
 
-    def follow_identity(self, reader: Reader) -> None:
-        """Decide again if the store got an identity since."""
+    def plan(self, transaction: Transaction) -> Plan:
+        """Return an empty plan of a transaction. If the store got an identity since the last, decide for it first."""
         judgement = self.judgement
         if judgement is not None and self._identity.known_key not in (None, judgement.own_key):
-            self.judgement = self._read(reader)
+            self.judgement = self._read(transaction.reader)
+            if self.judgement.must_be_stored:
+                self._store_drops(transaction)
+        return transaction.plan()
+
+    def follow_identity(self) -> None:
+        """Decide for an identity that the store got."""
+        judgement = self.judgement
+        if judgement is not None and self._identity.known_key not in (None, judgement.own_key):
+            with suppress(MissingViewError), self._engine.transaction() as transaction:
+                self.plan(transaction)
 
     def with_seed(self, transaction: Transaction, seed: Seed, *, dry_run: bool = False) -> Judgement:
         """Decide with another seed, and write it. In a dry run only return the judgement."""

@@ -429,8 +429,7 @@ class Moderator:
 
     def _act(self, transaction: Transaction, bodies: list[Body], *, dry_run: bool, sync: bool) -> Effect:
         """Sign and store acts, in one write. In a dry run only tell the effect."""
-        self._judge.follow_identity(transaction.reader)
-        plan = transaction.plan()
+        plan = self._judge.plan(transaction)
         posts = []
         for body in bodies:
             posts += self._composer.compose(transaction.reader, body)

@@ -127,7 +127,7 @@ def test_any_order_holds_the_same(
         assert state_of(other) == said
 
 
-@settings(max_examples=max(settings().max_examples // 5, 10))
+@settings(max_examples=max(settings().max_examples // 10, 10))
 @given(histories(max_posts=16), st.randoms(use_true_random=False))
 def test_reopened_and_rebuilt_stores_decide_the_same(history: tuple[Dialect, list[Post]], random: Random) -> None:
     """Any acts, plain blocks too."""
