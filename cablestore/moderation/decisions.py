@@ -123,6 +123,24 @@ class Decisions:
         """Tell whether these decisions were made from others without a change of roles."""
         return self._contexts is other._contexts
 
+    def acts(self) -> Iterator[ModerationAct]:
+        """Yield all acts of those who may have authority, in any order."""
+        yield from chain.from_iterable(self._known.roles.values())
+        yield from self._known.actions()
+
+    def contexts(self) -> list[str]:
+        """Return the channels that are the context of one of these acts, sorted."""
+        return sorted({act.channel for act in self.acts() if act.channel})
+
+    @property
+    def has_actions(self) -> bool:
+        """Whether there is any action that may hide, drop or block."""
+        return bool(self._known.records or self._known.against)
+
+    def is_acted_on(self, target: bytes | str) -> bool:
+        """Tell whether there is an action on a user, a post or a channel, whether it counts or not."""
+        return self._known.is_acted_on(target)
+
     # --- roles (4.2) ---------------------------------------------------------------------------------
 
     def role(self, user: bytes, channel: str | None = None, *, public: bool = False) -> UserRole:

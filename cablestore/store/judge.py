@@ -30,9 +30,8 @@ from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store import sweeping
 from cablestore.store.judgement import (
+    HeldHere,
     Judgement,
-    NotedActs,
-    Targets,
     drop_keys_of,
     seed_of,
     seed_value,
@@ -66,28 +65,26 @@ class Judge:
     def _read(self, reader: Reader, seed: Seed | None = None) -> Judgement:
         """Make the decisions from what a reader finds."""
         own_key = self._identity.known_key or _NOBODY
-        targets = Targets()
         seed = seed or seed_of(reader)
-        decisions = Decisions.read(NotedActs(reader, own_key, targets), own_key, seed)
+        decisions = Decisions.read(HeldHere(reader, own_key), own_key, seed)
         judgement = Judgement(
             own_key,
             decisions,
             seed,
             dict(stored_drops(reader)),
-            targets,
             remembers=next(reader.local_rows(DROPPED), None) is not None,
             is_comparing=reader.local(UNDROP, b"") is not None,
             must_be_stored=False,
         )
-        has_drops = bool(judgement.drops) or next(judgement.drop_keys(), None) is not None
-        return replace(judgement, must_be_stored=has_drops and reader.local(JUDGED, b"") != own_key)
+        is_judged = reader.local(JUDGED, b"") == own_key
+        return replace(judgement, must_be_stored=not is_judged and (decisions.has_actions or bool(judgement.drops)))
 
     def _store_drops(self, transaction: Transaction) -> None:
         """Make the local rows of drops those that follow from the decisions."""
         plan = transaction.plan()
         judgement = self.judgement
         if judgement is not None:
-            judgement = with_drops(judgement, plan, {*judgement.drops, *judgement.drop_keys()}, begin_again=True)
+            judgement = with_drops(judgement, plan, judgement.drop_keys(), begin_again=True)
             plan.set_local(JUDGED, b"", judgement.own_key)
             self._commit(transaction, plan, replace(judgement, must_be_stored=False), sync=False)
 
@@ -121,6 +118,8 @@ class Judge:
         """Write a plan. The decisions change with it, and some of what they drop is removed in a further write."""
         before = self.judgement
         if before is None:
+            if any(post.type in _DECIDING for post in (*plan.added, *plan.removed)):
+                plan.set_local(JUDGED, b"", None)  # a moderated store decides again
             transaction.commit(plan.finish(), sync=sync)
             return
         judgement = self._judged(plan, before, sweeping.bury_dropped(plan) if before.remembers else [])
@@ -175,7 +174,7 @@ class Judge:
         if not dry_run:
             plan = transaction.plan()
             plan.set_local(SEED, b"", seed_value(seed))
-            judgement = with_drops(judgement, plan, {*judgement.drops, *judgement.drop_keys()})
+            judgement = with_drops(judgement, plan, judgement.drop_keys())
             self._commit(transaction, plan, judgement, sync=True)
         return judgement
 
@@ -192,14 +191,8 @@ class Judge:
         removed += unsaid
         if not added and not removed:
             return before
-        for act in added:
-            if isinstance(act, ModerationAct):
-                before.targets.note(act)
-        held = NotedActs(plan.reader, before.own_key, before.targets)
-        decisions = before.decisions.changed(held, added, removed)
-        if decisions is before.decisions:
-            return before
-        return replace(before, decisions=decisions)
+        held = HeldHere(plan.reader, before.own_key)
+        return replace(before, decisions=before.decisions.changed(held, added, removed))
 
 
 def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
@@ -214,7 +207,7 @@ def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[Moderat
 
 def _add(plan: Plan, judgement: Judgement, post: Post) -> Verdict:
     """Add a post to a plan, or refuse it and remember it."""
-    refusal = judgement.refusal(post) if judgement.may_refuse else None
+    refusal = judgement.refusal(post) if judgement.decisions.has_actions else None
     if refusal is None:
         known = dropped_post(plan.reader, post.hash) if judgement.remembers else None
         verdict = plan.add(post)
@@ -235,10 +228,10 @@ def _with_changed_drops(before: Judgement, judgement: Judgement, plan: Plan) -> 
     added, removed = _decided_of(plan)
     changed = [*added, *removed]
     acts = [act for act in changed if isinstance(act, ModerationAct)]
-    keys = {post_key(post.hash) for post in plan.remembered if post.hash in judgement.targets.dropped_posts}
+    keys = {post_key(post.hash) for post in plan.remembered if judgement.decisions.is_acted_on(post.hash)}
     if judgement.decisions is not before.decisions:
         has_roles = judgement.decisions.has_roles_of(before.decisions)
-        keys |= drop_keys_of(acts) if has_roles else {*judgement.drops, *judgement.drop_keys()}
+        keys |= drop_keys_of(acts) if has_roles else judgement.drop_keys()
     remembers = judgement.remembers or bool(plan.remembered)
     return with_drops(replace(judgement, remembers=remembers), plan, keys)
 
