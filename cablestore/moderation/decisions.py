@@ -168,6 +168,13 @@ class Decisions:
 
     # --- what is hidden and dropped (4.4) ------------------------------------------------------------
 
+    def is_acted_on(self, target: bytes | str) -> bool:
+        """Tell whether anybody who may have authority acted on a user, a post or a channel. It is fast.
+
+        Nothing else can be hidden, dropped or blocked. Whether this is, the other questions tell.
+        """
+        return self._known.is_acted_on(target)
+
     def user_hidden_by(self, user: bytes, channel: str | None) -> ModerationAct | None:
         """Return the act that hides a user's post/text in a channel, or with None in the cabal (5.1.3.4)."""
         return self._doing(Action.HIDE_USER, user, channel, user)
@@ -201,7 +208,7 @@ class Decisions:
 
     def text_hidden_by(self, post_hash: bytes, author: bytes, channel: str, timestamp_ms: int) -> ModerationAct | None:
         """Return the act for which a post/text is not displayed: it, its author or its channel is hidden or dropped."""
-        is_acted_on = self._known.is_acted_on  # a page asks for each message: most are not, and nothing else is done
+        is_acted_on = self.is_acted_on  # a page asks for each message: most are not, and nothing else is done
         found = self.channel_dropped_by(channel) if is_acted_on(channel) else None
         if found is None and is_acted_on(author):
             drop, hide = self._about_user(author, channel)

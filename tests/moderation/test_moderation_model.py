@@ -14,7 +14,7 @@ POSTS = [bytes([number]) * 32 for number in (0x51, 0x52)]
 CHANNELS = (None, "a", "b")
 TIMES_MS = range(9)
 ADMIN_IN_POST = UserRole.ADMIN.in_post
-_EXAMPLES = 150
+World = tuple[list[ModerationAct], list[Consent], Seed | None]
 
 times = st.sampled_from(TIMES_MS)
 contexts = st.sampled_from((None, None, None, "a", "b"))
@@ -43,9 +43,9 @@ def acts(draw: st.DrawFn, digest: bytes) -> ModerationAct:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[list[ModerationAct], list[Consent], Seed | None]:
+def worlds(draw: st.DrawFn, most: int = 24) -> World:
     """Draw acts, statements and perhaps a seed. All hashes differ and are in any order."""
-    number = draw(st.integers(1, 24))
+    number = draw(st.integers(1, most))
     digests = [bytes([byte]) * 32 for byte in draw(st.permutations(range(number)))]
     made = [draw(acts(digest)) for digest in digests]
     consents = [
@@ -108,19 +108,25 @@ def arrive(
     return decisions.changed(held, removed=gone)
 
 
-@settings(max_examples=_EXAMPLES, deadline=None)
-@given(world=worlds(), data=st.data())
-def test_decisions_are_what_the_model_says(
-    world: tuple[list[ModerationAct], list[Consent], Seed | None], data: st.DataObject
-) -> None:
-    made, consents, seed = world
+def compare(made: list[ModerationAct], consents: list[Consent], seed: Seed | None, data: st.DataObject) -> None:
+    """Compare with the model what is decided at once, and act by act, where some of them are deleted."""
     deleted = data.draw(st.sets(st.sampled_from(range(len(made))), max_size=3))
     held = [act for number, act in enumerate(made) if number not in deleted]
     never = [made[number] for number in sorted(deleted)]
-    model = ModerationModel(OWN, held, consents, seed)
     at_once = Decisions.read(MemoryActs(held, consents), OWN, seed)
-    assert_equal(at_once, model)
+    assert_equal(at_once, ModerationModel(OWN, held, consents, seed))
     one_by_one = arrive(data, held, consents, never, seed)
-    assert_equal(one_by_one, model)
+    assert_equal(one_by_one, ModerationModel(OWN, held, consents, seed))
     for channel in CHANNELS:
         assert list(one_by_one.history(channel)) == list(at_once.history(channel))
+
+
+@given(world=worlds(), data=st.data())
+def test_decisions_are_what_the_model_says(world: World, data: st.DataObject) -> None:
+    compare(*world, data)
+
+
+@settings(max_examples=10 * settings().max_examples)
+@given(world=worlds(most=40), data=st.data())
+def test_decisions_are_what_the_model_says_of_larger_histories(world: World, data: st.DataObject) -> None:
+    compare(*world, data)
