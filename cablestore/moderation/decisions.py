@@ -137,10 +137,6 @@ class Decisions:
         """Whether there is any action that may hide, drop or block."""
         return bool(self._known.records or self._known.against)
 
-    def is_acted_on(self, target: bytes | str) -> bool:
-        """Tell whether there is an action on a user, a post or a channel, whether it counts or not."""
-        return self._known.is_acted_on(target)
-
     # --- roles (4.2) ---------------------------------------------------------------------------------
 
     def role(self, user: bytes, channel: str | None = None, *, public: bool = False) -> UserRole:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from people import ANN, BOB, CYD, START_MS, Person, raws
 
 from cablestore import Block, CableStore, Info, Message, Moderation, Post, Role, Unblock, Verdict, limits
 from cablestore.errors import InvalidPostError, ModerationError
+from cablestore.index.folder import Folder
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.moderation import Action, UserRole
 from cablestore.protocol.body import LOCAL_ONLY
@@ -583,3 +585,52 @@ def test_a_store_that_gets_an_identity_decides_for_it(tmp_path: Path) -> None:
         assert texts(store.messages("c").messages) == ["x"]
         store.import_identity(ANN.identity)
         assert texts(store.messages("c").messages) == []
+
+
+def test_going_back_to_an_earlier_database_revives_nothing(tmp_path: Path) -> None:
+    """What this store dropped since stays away, and what only the earlier database has is removed when it opens."""
+    path = tmp_path / "store"
+    posts = chain(BOB, CYD, BOB, DAN)
+    with own(path) as store:
+        told(store, *posts)
+    lost = BOB.text("c", "only in the earlier database")
+    copied = tmp_path / "copied"
+    shutil.copytree(path, copied)
+    with own(copied) as store:
+        told(store, lost)
+        (earlier,) = [each.name for each in ClosedStore(path, identity=ANN.identity).generations()]
+    with own(path) as store:
+        store.moderation.drop(users=[BOB.key])
+        store.moderation.hide(users=[CYD.key])
+    closed = ClosedStore(path, identity=ANN.identity)
+    folder = Folder.open(path, create=False, dialect=None)
+    name = folder.begin()
+    shutil.copytree(path / earlier, path / name, dirs_exist_ok=True)
+    shutil.rmtree(path / earlier)
+    shutil.copytree(copied / earlier, path / earlier)
+    folder.activate(name, keep=True)
+    folder.close()
+    closed.roll_back(earlier)
+    assert closed.check().is_clean
+    with own(path) as store:
+        assert [store.post(post.hash) is not None for post in [*posts, lost]] == [False, True, False, True, False]
+        assert texts(store.messages("c").messages) == ["text 3"]
+        store.moderation.sweep()
+        with store.snapshot() as snapshot:
+            assert snapshot.reader.post(lost.hash) is None
+        assert wanted(store, *posts, lost) == []
+        assert_clean(store)
+
+
+def test_an_unmoderated_session_is_judged_when_a_moderated_one_opens(tmp_path: Path) -> None:
+    posts = chain(BOB, CYD)
+    with own(tmp_path) as store:
+        store.moderation.hide(users=[DAN.key])
+    with own(tmp_path, moderated=False) as store:
+        told(store, *posts, ANN.post(Block("", 0, (BOB.key,), 1, 0)))
+        assert store.post(posts[0].hash) is not None
+    with own(tmp_path) as store:
+        assert store.post(posts[0].hash) is None
+        store.moderation.sweep()
+        assert wanted(store, *posts) == []
+        assert_clean(store)
