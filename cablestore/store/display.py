@@ -156,12 +156,12 @@ class Display:
 
     def shown(self, post: Post, hidden: Hidden) -> Message | None:
         """Return a post/text as it is to be shown, None if it is left out."""
-        if not self.is_here(post):
-            return None
         message = self.message(post)
-        if message.hidden_by is None or hidden == "show":
+        if message.hidden_by is None:
             return message
-        return None if hidden == "omit" else replace(message, text="")
+        if hidden == "omit" or not self.is_here(post):
+            return None
+        return message if hidden == "show" else replace(message, text="")
 
     def message(self, post: Post) -> Message:
         """Return a post/text as a message, with its author's present name."""
