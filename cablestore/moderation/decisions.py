@@ -119,6 +119,24 @@ class Decisions:
         known.follow_roles(held)
         return type(self)(known)
 
+    def has_roles_of(self, other: Decisions) -> bool:
+        """Tell whether these decisions were made from others without a change of roles."""
+        return self._contexts is other._contexts
+
+    def acts(self) -> Iterator[ModerationAct]:
+        """Yield all acts of those who may have authority, in any order."""
+        yield from chain.from_iterable(self._known.roles.values())
+        yield from self._known.actions()
+
+    def contexts(self) -> list[str]:
+        """Return the channels that are the context of one of these acts, sorted."""
+        return sorted({act.channel for act in self.acts() if act.channel})
+
+    @property
+    def has_actions(self) -> bool:
+        """Whether there is any action that may hide, drop or block."""
+        return bool(self._known.records or self._known.against)
+
     # --- roles (4.2) ---------------------------------------------------------------------------------
 
     def role(self, user: bytes, channel: str | None = None, *, public: bool = False) -> UserRole:

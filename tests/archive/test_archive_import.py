@@ -52,7 +52,7 @@ def test_what_an_archive_lacks_is_removed_and_told(tmp_path: Path) -> None:
         BOB.text("default", "a week that is not over", at=FIRST_MS + (WEEKS + 1) * WEEK_MS),
         BOB.delete(extra[0], at=at + 2),
     ]
-    block = Block("my reasons", LOCAL_ONLY, (BOB.key,), 0, 0)
+    block = Block("my reasons", LOCAL_ONLY, (bytes(32),), 0, 0)  # of nobody who wrote these posts
     kept = encode_post(block, links=(), timestamp_ms=at, identity=CONTROL, dialect=LEGACY)
     for merges in (True, False):
         member = store_of([*extra, *stays[:2], kept])

@@ -1,0 +1,265 @@
+"""Judge of an open store: it keeps the decisions up to date with each write, and lets posts in or refuses them.
+
+The decisions change in the same write as an act is stored or removed: the write also has the local rows of what is
+dropped from then on. Readers take their snapshot first and the decisions after it, so these are the decisions of the
+snapshot or newer ones.
+
+Removing what is dropped takes further writes, of `limits.MAX_BATCH_POSTS` posts each. Each write of the store is
+followed by one of them; `sweep` does the rest. Until then reads and answers leave the posts out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from cablestore.errors import MissingViewError, ModerationError
+from cablestore.index.drops import dropped_post, encode_drop, post_key, stored_drops
+from cablestore.index.engine import Engine, Transaction
+from cablestore.index.local import DROP, DROPPED, JUDGED, SEED, UNDROP
+from cablestore.index.plan import Plan
+from cablestore.index.reader import Reader
+from cablestore.index.verdict import Verdict
+from cablestore.moderation.decisions import Decisions
+from cablestore.moderation.seed import Seed
+from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of
+from cablestore.protocol.body import INFO, MODERATION_TYPES
+from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.protocol.post import Post
+from cablestore.store import sweeping
+from cablestore.store.judgement import (
+    HeldHere,
+    Judgement,
+    drop_keys_of,
+    seed_of,
+    seed_value,
+)
+from cablestore.store.key_file import StoreIdentity
+
+_NOBODY: Final = bytes(KEY_SIZE_BYTES)
+"""Public key of the local user as long as the store has no identity."""
+_DECIDING: Final = MODERATION_TYPES | {INFO}
+"""Types of posts that decisions are made of."""
+
+
+class Judge:
+    """Judge of one open store. The writer changes it; any thread reads `judgement`.
+
+    A store that is not moderated (`is_active` is false) keeps and shows everything.
+    """
+
+    def __init__(self, engine: Engine, identity: StoreIdentity, *, is_active: bool) -> None:
+        self._engine = engine
+        self._identity = identity
+        self.is_active: Final = is_active
+        identity.known()
+        self.judgement = self._read(engine.live_readers()[0]) if is_active else None
+        if self.judgement is not None and self.judgement.must_be_stored:
+            with suppress(MissingViewError), engine.transaction() as transaction:  # a store may be open to be read only
+                self._store_drops(transaction)
+        if self.judgement is not None and self.judgement.is_sweeping:
+            with suppress(MissingViewError), engine.transaction() as transaction:
+                self.sweep_batch(transaction)
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def _read(self, reader: Reader, seed: Seed | None = None) -> Judgement:
+        """Make the decisions from what a reader finds."""
+        own_key = self._identity.known_key or _NOBODY
+        seed = seed or seed_of(reader)
+        decisions = Decisions.read(HeldHere(reader, own_key), own_key, seed)
+        judgement = Judgement(
+            own_key,
+            decisions,
+            seed,
+            dict(stored_drops(reader)),
+            remembers=next(reader.local_rows(DROPPED), None) is not None,
+            is_comparing=reader.local(UNDROP, b"") is not None,
+            must_be_stored=False,
+        )
+        is_judged = reader.local(JUDGED, b"") == own_key
+        return replace(judgement, must_be_stored=not is_judged and (decisions.has_actions or bool(judgement.drops)))
+
+    def _store_drops(self, transaction: Transaction) -> None:
+        """Make the local rows of drops those that follow from the decisions."""
+        plan = transaction.plan()
+        judgement = self.judgement
+        if judgement is not None:
+            judgement = with_drops(judgement, plan, judgement.drop_keys(), begin_again=True)
+            plan.set_local(JUDGED, b"", judgement.own_key)
+            self._commit(transaction, plan, replace(judgement, must_be_stored=False), sync=False)
+
+    # --- posts that come -----------------------------------------------------------------------
+
+    def add_all(self, plan: Plan, posts: list[Post], signed: list[bool]) -> list[Verdict]:
+        """Add the posts with a valid signature to a plan. The others are BAD_SIGNATURE, DROPPED or BLOCKED."""
+        if self.judgement is None:
+            return plan.add_all(posts, signed)
+        verdicts: dict[int, Verdict] = {at: Verdict.BAD_SIGNATURE for at, is_right in enumerate(signed) if not is_right}
+        for at, post in enumerate(posts):  # acts first: they decide about the other posts of the batch
+            if post.type in MODERATION_TYPES and at not in verdicts:
+                verdicts[at] = plan.add(post)
+        judgement = self._judged(plan, self.judgement)
+        for at, post in enumerate(posts):
+            if at not in verdicts:
+                verdicts[at] = _add(plan, judgement, post)
+        return [verdicts[at] for at in range(len(posts))]
+
+    def require_welcome(self, posts: Iterable[Post]) -> None:
+        """Raise ModerationError for an own post that the store would remove: its user dropped the channel."""
+        for post in posts:
+            refusal = None if self.judgement is None else self.judgement.refusal(post)
+            if refusal is not None:
+                raise ModerationError(
+                    f"this post/{post.type_name} is not written: you dropped the channel {post.channel!r}. Undrop it "
+                    "first"
+                )
+
+    def commit(self, transaction: Transaction, plan: Plan, *, sync: bool) -> None:
+        """Write a plan. The decisions change with it, and some of what they drop is removed in a further write."""
+        before = self.judgement
+        if before is None:
+            if any(post.type in _DECIDING for post in (*plan.added, *plan.removed)):
+                plan.set_local(JUDGED, b"", None)  # a moderated store decides again
+            transaction.commit(plan.finish(), sync=sync)
+            return
+        judgement = self._judged(plan, before, sweeping.bury_dropped(plan) if before.remembers else [])
+        if judgement is not before or plan.remembered:
+            judgement = _with_changed_drops(before, judgement, plan)
+        self._commit(transaction, plan, judgement, sync=sync)
+        if judgement.is_sweeping:
+            self.sweep_batch(transaction, sync=sync)
+
+    def _commit(self, transaction: Transaction, plan: Plan, judgement: Judgement, *, sync: bool) -> None:
+        before, changes = self.judgement, plan.finish()
+        self.judgement = judgement  # before the write, so that no reader has a snapshot that is newer
+        try:
+            transaction.commit(changes, sync=sync)
+        except BaseException:
+            self.judgement = before
+            raise
+
+    def sweep_batch(self, transaction: Transaction, *, sync: bool = False) -> int:
+        """Remove some of the dropped posts, or compare some remembered ones with the drops, in one write.
+
+        Returns how many posts were read; 0 means that all is done.
+        """
+        if self.judgement is None or not self.judgement.is_sweeping:
+            return 0
+        plan = transaction.plan()
+        judgement, done = sweeping.sweep(plan, self.judgement, transaction.reader)
+        self._commit(transaction, plan, judgement, sync=sync)
+        return done
+
+    # --- what changes the decisions ------------------------------------------------------------
+
+    def plan(self, transaction: Transaction) -> Plan:
+        """Return an empty plan of a transaction. If the store got an identity since the last, decide for it first."""
+        judgement = self.judgement
+        if judgement is not None and self._identity.known_key not in (None, judgement.own_key):
+            self.judgement = self._read(transaction.reader)
+            if self.judgement.must_be_stored:
+                self._store_drops(transaction)
+        return transaction.plan()
+
+    def follow_identity(self) -> None:
+        """Decide for an identity that the store got."""
+        judgement = self.judgement
+        if judgement is not None and self._identity.known_key not in (None, judgement.own_key):
+            with suppress(MissingViewError), self._engine.transaction() as transaction:
+                self.plan(transaction)
+
+    def with_seed(self, transaction: Transaction, seed: Seed, *, dry_run: bool = False) -> Judgement:
+        """Decide with another seed, and write it. In a dry run only return the judgement."""
+        judgement = self._read(transaction.reader, seed)
+        if not dry_run:
+            plan = transaction.plan()
+            plan.set_local(SEED, b"", seed_value(seed))
+            judgement = with_drops(judgement, plan, judgement.drop_keys())
+            self._commit(transaction, plan, judgement, sync=True)
+        return judgement
+
+    def preview(self, plan: Plan) -> Judgement | None:
+        """Return what the judgement would be after a plan."""
+        return None if self.judgement is None else self._judged(plan, self.judgement)
+
+    def _judged(self, plan: Plan, before: Judgement, unsaid: Iterable[Consent] = ()) -> Judgement:
+        """Return the judgement after what a plan has so far. Local rows of drops are not in it.
+
+        `unsaid` are statements in dropped post/infos that the plan deletes.
+        """
+        added, removed = _decided_of(plan)
+        removed += unsaid
+        if not added and not removed:
+            return before
+        held = HeldHere(plan.reader, before.own_key)
+        return replace(before, decisions=before.decisions.changed(held, added, removed))
+
+
+def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
+    """Return the acts and statements that a plan adds and those that it removes. It may do both to one."""
+    added = {post.hash: act_of(post) or consent_of(post) for post in plan.added if post.type in _DECIDING}
+    added |= {post.hash: consent_of(post) for post in plan.remembered if post.type == INFO}
+    removed = {post.hash: act_of(post) or consent_of(post) for post in plan.removed if post.type in _DECIDING}
+    for digest in added.keys() & removed.keys():
+        del added[digest], removed[digest]
+    return [act for act in added.values() if act], [act for act in removed.values() if act]
+
+
+def _add(plan: Plan, judgement: Judgement, post: Post) -> Verdict:
+    """Add a post to a plan, or refuse it and remember it."""
+    refusal = judgement.refusal(post) if judgement.decisions.has_actions else None
+    if refusal is None:
+        known = dropped_post(plan.reader, post.hash) if judgement.remembers else None
+        verdict = plan.add(post)
+        if known is not None and verdict is not Verdict.DUPLICATE:
+            sweeping.forget(plan, known)
+        return verdict
+    verdict, act = refusal
+    if plan.reader.tombstone(post.hash, post.author) is not None:
+        return plan.add(post)  # its author deleted it, which lasts longer
+    if plan.reader.post(post.hash) is not None:
+        return Verdict.DUPLICATE if verdict is Verdict.BLOCKED else verdict
+    sweeping.remember_refused(plan, post, act.hash if verdict is Verdict.DROPPED else None)
+    return verdict
+
+
+def _with_changed_drops(before: Judgement, judgement: Judgement, plan: Plan) -> Judgement:
+    """Return a judgement with the drops that follow from it, and add their local rows to the plan."""
+    added, removed = _decided_of(plan)
+    changed = [*added, *removed]
+    acts = [act for act in changed if isinstance(act, ModerationAct)]
+    keys = {post_key(post.hash) for post in plan.remembered if judgement.decisions.is_acted_on(post.hash)}
+    if judgement.decisions is not before.decisions:
+        has_roles = judgement.decisions.has_roles_of(before.decisions)
+        keys |= drop_keys_of(acts) if has_roles else judgement.drop_keys()
+    remembers = judgement.remembers or bool(plan.remembered)
+    return with_drops(replace(judgement, remembers=remembers), plan, keys)
+
+
+def with_drops(judgement: Judgement, plan: Plan, keys: Iterable[bytes], *, begin_again: bool = False) -> Judgement:
+    """Return a judgement with the drops that are due at some keys, and add their local rows to the plan.
+
+    With `begin_again`, posts may have come from elsewhere: the removal begins again.
+    """
+    drops = dict(judgement.drops)
+    is_comparing = judgement.is_comparing or begin_again
+    for key in keys:
+        due, known = judgement.due(key, plan.reader), drops.get(key)
+        if due is not None and known is not None and due.is_same(known):
+            due = replace(due, place=b"" if begin_again else known.place)
+        elif known is not None:
+            is_comparing = True
+        if due == known:
+            continue
+        if due is None:
+            del drops[key]
+        else:
+            drops[key] = due
+        plan.set_local(DROP, key, None if due is None else encode_drop(due))
+    is_comparing = is_comparing and judgement.remembers
+    if is_comparing:
+        plan.set_local(UNDROP, b"", b"")
+    return replace(judgement, drops=drops, is_comparing=is_comparing)
