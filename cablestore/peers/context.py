@@ -9,6 +9,7 @@ from logging import Logger
 from typing import Any
 
 from cablestore import limits
+from cablestore.peers.blocks import NetworkBlocks
 from cablestore.peers.metrics import Metrics
 from cablestore.peers.settings import NodeSettings
 from cablestore.peers.sync_state import SyncState
@@ -31,6 +32,7 @@ class PeerContext:
     """Measures the time of the loop."""
     reads: ReadThread
     writes: WriteThread
+    blocks: NetworkBlocks
     marks: SyncState
     metrics: Metrics
     run: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 from cablestore import limits
 from cablestore.errors import NodeError
 from cablestore.peers.answering import Answer
+from cablestore.peers.blocks import NetworkBlocks, are_concerned
 from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
 from cablestore.peers.inspecting import InspectionThread
@@ -74,6 +75,7 @@ class Node:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
+        reads = ReadThread(self.store, loop)
         self.context = context = PeerContext(
             store=self.store,
             dialect=self.store.dialect,
@@ -81,7 +83,8 @@ class Node:
             loop=loop,
             log=self.log,
             watch=Stopwatch(),
-            reads=ReadThread(self.store, loop),
+            reads=reads,
+            blocks=NetworkBlocks(self.store, reads, self._end_blocked, is_used=self.settings.cabal_key is not None),
             writes=WriteThread(self.store, loop),
             marks=SyncState(self.store.path),
             metrics=self.metrics,
@@ -96,6 +99,7 @@ class Node:
         self._feed = FeedThread(
             self.store, loop, lambda: bool(self.connections), lambda: self.live.state_channels, self._deliver
         )
+        await context.blocks.read()
         self._run(self._tick())
         self._run(self.sync.look_at_channels())
         return self
@@ -239,13 +243,24 @@ class Node:
     def established(self, connection: Connection) -> None:
         """Start to exchange messages with a peer."""
         self.log.info("connected", extra={"peer": connection.name, "dialed": connection.is_ours})
+        if connection.audience.is_blocked:
+            connection.banish()
+            return
         self.sync.begin(connection)
         if self.settings.reconciles and not connection.is_once:
             connection.greet()
 
+    def _end_blocked(self) -> None:
+        """End the connections with those that the local user blocks (moderation.md 4.6.1.1)."""
+        for link in (*self.connections, *self.reconcile_port.links):
+            if link.is_established and link.audience.is_blocked:
+                if isinstance(link, Connection):
+                    self.sync.lost(link)
+                link.banish()
+
     def met(self, connection: Connection) -> None:
         """Start to reconcile with a peer: both sides know that the other one does."""
-        if connection.is_ours and not connection.is_once:
+        if connection.is_ours and not connection.is_once and not connection.is_banished:
             self._run(self.reconciler.keep_in_step(connection))
 
     def is_reconciling(self, connection: Connection) -> bool:
@@ -254,7 +269,8 @@ class Node:
 
     def received_extra(self, connection: Connection, frame: bytes) -> None:
         """Take a frame of a reconciliation."""
-        self.reconciler.received(connection, frame)
+        if not connection.is_banished:
+            self.reconciler.received(connection, frame)
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection that is over."""
@@ -283,7 +299,7 @@ class Node:
                 connection.session.refuse(exchange)
                 return False
             is_forwarded = not (isinstance(request, ListRequest) and request.offset > 0)
-            if is_forwarded and connection.share.is_left():
+            if is_forwarded and connection.share.is_left() and not connection.is_banished:
                 route = Route(connection.session, exchange, self._inspection, self._routes_of_forwarded)
                 self._routes[exchange] = route
                 if not isinstance(request, PostRequest):
@@ -293,7 +309,7 @@ class Node:
         return True
 
     def _forward(self, route: Route, hashes: tuple[bytes, ...] | None = None) -> None:
-        others = [known.session for known in self.connections if known.is_established]
+        others = [known.session for known in self.connections if known.is_established and not known.is_banished]
         route.forward(others, self.context.loop.time(), hashes)
         origin = self._by_session.get(route.origin)
         if origin is not None:
@@ -365,6 +381,8 @@ class Node:
             self.dropped(route.exchange)
 
     def _deliver(self, news: list[News]) -> None:
+        if are_concerned(news):
+            self._run(self.context.blocks.read())
         self.sync.heard(news)
         for live in self.live.deliver(news):
             live.connection.flush()
