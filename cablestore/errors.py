@@ -34,6 +34,10 @@ class InvalidPostError(CableStoreError, ValueError):
     """A post to be written breaks a limit of the protocol."""
 
 
+class ModerationError(CableStoreError, ValueError):
+    """A seed is malformed, or an act of moderation is one that the protocol forbids."""
+
+
 class IdentityError(CableStoreError):
     """The identity key is missing, unreadable, malformed, or readable by others."""
 

@@ -19,6 +19,7 @@ from typing import Final
 
 from cablestore.errors import CorruptStoreError
 from cablestore.index.database import Row
+from cablestore.index.local import DROPPED_HEAD, DROPPED_LINK, local_key
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
 from cablestore.index.view import Fold, View
@@ -126,13 +127,32 @@ def _split(key: bytes) -> tuple[bytes, bytes]:
 
 
 def heads(reader: Reader, channel: str) -> Iterator[bytes]:
-    """Yield the hashes of a channel's heads, in order of hashes.
+    """Yield the hashes of a channel's heads, in order of hashes, then those of dropped heads.
 
-    A deleted head stays a head until a post links to it.
+    A deleted or dropped head stays a head until a post links to it. What a dropped post links to is no head.
     """
+    channel_key = escape(channel)
+    has_dropped = next(reader.prefix(local_key(DROPPED_LINK, channel_key + b"!")), None) is not None
     for digest, bits in _unsettled(reader, channel):
-        if bits & _HERE and not bits & _LINKED:
+        is_head = bits & _HERE and not bits & _LINKED
+        if is_head and not (has_dropped and _is_linked_by_dropped(reader, channel_key, digest)):
             yield digest
+    for key, _ in reader.prefix(local_key(DROPPED_HEAD, channel_key + b"!")):
+        digest_hex = key.rsplit(b"!", 1)[1]
+        digest = bytes.fromhex(digest_hex.decode())
+        is_linked = next(reader.prefix(LINK_PREFIX + digest_hex + b"!" + channel_key + b"!"), None) is not None
+        if not is_linked and not _is_linked_by_dropped(reader, channel_key, digest):
+            yield digest
+
+
+def _is_linked_by_dropped(reader: Reader, channel_key: bytes, digest: bytes) -> bool:
+    key = b"!".join((channel_key, digest.hex().encode(), b""))
+    return next(reader.prefix(local_key(DROPPED_LINK, key)), None) is not None
+
+
+def is_head(reader: Reader, post: Post) -> bool:
+    """Tell whether a stored post is a head of its channel."""
+    return reader.get(b"%b%b!%b" % (HEAD_PREFIX, post.channel_key, post.hash_hex)) == _BYTE[_HERE]
 
 
 def missing(reader: Reader, channel: str) -> Iterator[bytes]:

@@ -19,6 +19,35 @@ WITNESSED: Final = b"witnessed"
 What other stores say about such a post no longer counts, and the post is not requested again.
 """
 
+DROP: Final = b"drop"
+"""Drops that apply: what is dropped -> by which act, and how far its posts are removed (`cablestore.index.drops`)."""
+
+UNDROP: Final = b"undrop"
+"""Where the comparison of the remembered posts with the drops continues, if one is under way."""
+
+DROPPED: Final = b"dropped"
+"""Posts that were dropped, or refused because of a drop: hash in hex digits -> what is remembered of the post."""
+
+DROPPED_LINK: Final = b"dropped-link"
+"""Links of these posts: channel, linked hash and hash -> empty."""
+
+DROPPED_HEAD: Final = b"dropped-head"
+"""Those of these posts that were heads when they were removed: channel and hash -> empty."""
+
+REFUSED: Final = b"refused"
+"""The number of these posts that were never held; at most `limits.MAX_REFUSED_REMEMBERED`."""
+
+CONSENT: Final = b"consent"
+"""What refused and dropped post/infos say of roles: public key and <mono-ts> -> hash, whether the user takes roles."""
+
+SEED: Final = b"seed"
+"""The moderation seed with which the store joined its cabal: its bytes, when it was given, when it was revoked
+(moderation.md 4.7)."""
+
+JUDGED: Final = b"judged"
+"""The own public key for which the drops in local rows follow from the posts. Without this row they are found again
+when the store is opened."""
+
 
 def local_key(name: bytes, key: bytes = b"") -> bytes:
     """Return the key of a local row. Without `key`, return the prefix of all keys of this name."""

@@ -93,6 +93,17 @@ class Plan:
         """Targets of the tombstones that this plan puts. Their rows are folds, which are put last, so `get` does not
         see them."""
         self._log: list[tuple[EventKind, bytes]] = []
+        self.added: Final[list[Post]] = []
+        """Posts that this plan stores, in order. A later deletion in the same plan may remove them."""
+        self.removed: Final[list[Post]] = []
+        """Posts that this plan removes, for whatever reason."""
+        self.remembered: Final[list[Post]] = []
+        """Posts that are not stored, but remembered in local rows."""
+
+    @property
+    def reader(self) -> Reader:
+        """A reader of rows, posts and tombstones after the changes so far. Folds, tallies and trees do not change yet."""
+        return self._reader
 
     def add(self, post: Post) -> Verdict:
         """Add a post: ACCEPTED, DUPLICATE, or DELETED by its author."""
@@ -110,6 +121,7 @@ class Plan:
                 self._parts[key] = (fold, part if known is None else fold.merge(known[1], part))
         self._count(post, 1)
         self._log.append((EventKind.ACCEPTED, post.hash))
+        self.added.append(post)
         if post.type == DELETE:
             for stone in tombstones(post):
                 self.lay(stone)
@@ -157,6 +169,18 @@ class Plan:
         self._remove(post)
         self._log.append((EventKind.DISCARDED, digest))
         return Verdict.DISCARDED
+
+    def drop(self, post: Post, remains: Iterable[tuple[bytes, bytes, bytes]]) -> None:
+        """Remove a stored post, and put the local rows, (name, key, value), that remember it."""
+        self._remove(post)
+        self._log.append((EventKind.DISCARDED, post.hash))
+        self.remember(post, remains)
+
+    def remember(self, post: Post, remains: Iterable[tuple[bytes, bytes, bytes]]) -> None:
+        """Put local rows, (name, key, value), that remember a post that is not stored."""
+        for row in remains:
+            self.set_local(*row)
+        self.remembered.append(post)
 
     def finish(self) -> Changes:
         """Merge folds and tallies and return the atomic write. The plan must not be used afterwards."""
@@ -287,6 +311,7 @@ class Plan:
 
     def _remove(self, post: Post) -> None:
         """Delete the rows of a live post that the reverse hash map lists, and mark its folds to be found again."""
+        self.removed.append(post)
         keys = reverse_keys(self._reader, post)
         if keys is None:
             keys = [key for key, _ in self._catalog.rows(post)]

@@ -199,10 +199,11 @@ class Reader:
         """Return the value of a local row (`cablestore.index.local`), None if there is none."""
         return self.get(local_key(name, key))
 
-    def local_rows(self, name: bytes) -> Iterator[Row]:
-        """Yield the local rows of a name: the part of the key after the name, and the value."""
+    def local_rows(self, name: bytes, after: bytes = b"") -> Iterator[Row]:
+        """Yield the local rows of a name with keys after `after`: the part of the key after the name, and the value."""
         prefix = local_key(name)
-        for key, value in self.prefix(prefix):
+        start = prefix + after + b"\x00" if after else prefix
+        for key, value in self.scan(start, after_prefix(prefix)):
             yield key[len(prefix) :], value
 
     def witnessed_author(self, digest: bytes) -> bytes | None:

@@ -29,6 +29,9 @@ MAX_RECIPIENTS: Final = 16
 """moderation.md 5.1.4 and 5.1.5: users that one post/block or post/unblock names (at least 1). cable.js crashes at a
 post/moderation with more."""
 
+MAX_SEED_USERS: Final = 16
+"""moderation.md 4.7.2: users to whom one moderation seed gives a role (at least 1)."""
+
 MAX_FUTURE_MS: Final = 604_800_000
 """wire.md 5.1.4.3: posts dated a week or more ahead are refused at ingest."""
 

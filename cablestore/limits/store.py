@@ -53,6 +53,16 @@ MAX_EVENTS_READ: Final = 1_000
 MAX_PAGE_MESSAGES: Final = 1_000
 """Messages that one page holds in memory; its cursor leads to the next page."""
 
+MAX_PAGE_ROWS_READ: Final = 2_000
+"""Messages that one page reads at most. A page of a channel in which most is hidden ends there, with a cursor."""
+
+MAX_REFUSED_REMEMBERED: Final = 100_000
+"""Refused posts of dropped users and channels whose hashes are remembered, 200 bytes each, so that they are not
+requested again. Further ones are refused by author and channel when they come."""
+
+MAX_CONSENTS_REMEMBERED: Final = 64
+"""Refused post/infos of one user of which it is remembered whether the user takes roles."""
+
 SEGMENT_SIZE_BYTES: Final = 67_108_864
 """One file of an export. A task of the Spark job reads a whole file."""
 

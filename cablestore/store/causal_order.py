@@ -16,6 +16,7 @@ after the post's own and can be reached only through posts that claim to be olde
 from __future__ import annotations
 
 from cablestore import limits
+from cablestore.index.drops import dropped_post
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Skeleton
 
@@ -48,12 +49,15 @@ def _history(reader: Reader, hashes: list[bytes], oldest_ms: int) -> dict[bytes,
 
 
 def known_skeleton(reader: Reader, digest: bytes) -> Skeleton | None:
-    """Return the type, time, channel and links of a post that is stored or deleted, None if it is unknown."""
+    """Return the type, time, channel and links of a post that is stored, deleted or dropped, None if it is unknown."""
     post = reader.post(digest)
     if post is not None:
         return Skeleton.of(post)
     stone = reader.burial(digest)
-    return None if stone is None else stone.skeleton
+    if stone is not None:
+        return stone.skeleton
+    dropped = dropped_post(reader, digest)
+    return None if dropped is None else dropped.skeleton
 
 
 def _place(digest: bytes, nodes: dict[bytes, Skeleton], places: dict[bytes, tuple[int, int]]) -> None:

@@ -19,6 +19,8 @@ _REASONS: Final = {
     Verdict.DELETED: "its author deleted it",
     Verdict.BAD_SIGNATURE: "its signature does not match its author's key",
     Verdict.LOCAL_ONLY: "its author marked it as never to be sent",
+    Verdict.DROPPED: "moderation drops it, its author or its channel",
+    Verdict.BLOCKED: "the local user blocks its author, or its author blocks the local user",
 }
 
 

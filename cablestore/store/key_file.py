@@ -45,6 +45,11 @@ class StoreIdentity:
             self._identity = load_identity(self._path)
         return self._identity
 
+    @property
+    def known_key(self) -> bytes | None:
+        """The public key of the identity that `known` or `identity` returned last, None before."""
+        return None if self._identity is None else self._identity.public_key
+
     def become(self, identity: Identity) -> None:
         """Write as `identity` from now on. Raises IdentityError if the store has another one."""
         with self._identifying:

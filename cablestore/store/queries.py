@@ -27,6 +27,7 @@ from cablestore.protocol.dialect import RESERVED_CHANNELS
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
 from cablestore.store.causal_order import causal_order, known_skeleton
+from cablestore.store.judgement import Judgement
 from cablestore.views import activity, channel_state, channel_topic, links, membership, messages, user_info
 from cablestore.views import author as author_view
 
@@ -101,6 +102,10 @@ class Queries(ABC):
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Reader]:
         """Return a reader of one state, open within the context."""
+
+    @abstractmethod
+    def _judgement(self) -> Judgement | None:
+        """Return the decisions on moderation: those of the state that was read last, or newer ones."""
 
     def post(self, digest: bytes) -> Post | None:
         """Return the post with this hash, or None. The store's own local-only posts are found too."""
@@ -290,9 +295,10 @@ class Snapshot(Queries):
     The functions in `cablestore.store.answers` take its `reader`.
     """
 
-    def __init__(self, source: SnapshotSource, reader: Reader) -> None:
+    def __init__(self, source: SnapshotSource, reader: Reader, judgement: Judgement | None = None) -> None:
         self._source = source
         self.reader = reader
+        self._judged = judgement
 
     def __enter__(self) -> Self:
         return self
@@ -306,6 +312,9 @@ class Snapshot(Queries):
 
     def _reading(self) -> AbstractContextManager[Reader]:
         return contextlib.nullcontext(self.reader)
+
+    def _judgement(self) -> Judgement | None:
+        return self._judged
 
 
 def stats_of(engine: Engine, reader: Reader) -> Stats:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from cablestore import limits
 from cablestore.errors import OutdatedViewError, StoreClosedError
@@ -34,7 +34,10 @@ from cablestore.store import answers, retention
 from cablestore.store.authoring import Composer, require_deletable
 from cablestore.store.closed import ClosedStore
 from cablestore.store.intake import Intake, IntakeBatch
+from cablestore.store.judge import Judge
+from cablestore.store.judgement import Judgement
 from cablestore.store.key_file import StoreIdentity
+from cablestore.store.moderator import Moderator
 from cablestore.store.queries import Event, Queries, Snapshot, Stats, stats_of
 from cablestore.views import CATALOG
 
@@ -52,14 +55,24 @@ class CableStore(Queries):
     """
 
     def __init__(
-        self, engine: Engine, store_identity: StoreIdentity, clock: Callable[[], int], threads: int | None
+        self,
+        engine: Engine,
+        store_identity: StoreIdentity,
+        clock: Callable[[], int],
+        threads: int | None,
+        *,
+        moderated: bool = True,
     ) -> None:
         """Use `open` or `in_memory`."""
         self._engine = engine
+        self._clock = clock
         self._identity = store_identity
         self._verifier = SignatureVerifier(threads)
         self._intake = Intake(engine.dialect, self._verifier, clock, self._identity.known)
         self._composer = Composer(self._identity, clock)
+        self._judge = Judge(engine, store_identity, is_active=moderated)
+        self.moderation: Final = Moderator(engine, self._judge, self._composer, clock)
+        """Roles, what is hidden, dropped and blocked, and the acts of moderation of the store's user."""
 
     # --- opening and closing -------------------------------------------------------------------
 
@@ -77,6 +90,7 @@ class CableStore(Queries):
         tuning: Tuning | None = None,
         verify_threads: int | None = None,
         clock: Callable[[], int] = system_clock_ms,
+        moderated: bool = True,
     ) -> Self:
         """Open the store in a folder. `create` makes it if it is missing.
 
@@ -84,7 +98,8 @@ class CableStore(Queries):
         of the key file in the folder. With `rebuild_outdated`, a store whose views another version built is rebuilt
         first. `catalog` has the views to keep: `cablestore.views.CATALOG`, or `CATALOG.extended([...])` with views of
         your own. A store that has views which `catalog` lacks is refused (MissingViewError). With `allow_missing_views`
-        it is opened to be read, and what would write raises. `clock` returns milliseconds since 1970.
+        it is opened to be read, and what would write raises. `clock` returns milliseconds since 1970. A store that is
+        not `moderated` keeps and shows everything, whatever the acts of moderation that it holds say.
 
         Raises OpenError (its subclasses say why), StorageError if an I/O error occurs or files are damaged,
         MissingDatabaseError if the header or the database that it names is lost: nothing is made in its place.
@@ -107,7 +122,11 @@ class CableStore(Queries):
                 raise
             cls.rebuild_closed(path, identity=identity, catalog=catalog)
             engine = open_engine(create=False)
-        return cls(engine, store_identity, clock, verify_threads)
+        try:
+            return cls(engine, store_identity, clock, verify_threads, moderated=moderated)
+        except BaseException:
+            engine.close()
+            raise
 
     @classmethod
     def in_memory(
@@ -118,10 +137,12 @@ class CableStore(Queries):
         catalog: Catalog = CATALOG,
         verify_threads: int | None = None,
         clock: Callable[[], int] = system_clock_ms,
+        moderated: bool = True,
     ) -> Self:
         """Make a store that keeps nothing after it is closed: for tests and throwaway clients."""
         store_identity = StoreIdentity(identity or Identity.generate(), None)
-        return cls(Engine.in_memory(dialect, catalog, store_identity.unseal), store_identity, clock, verify_threads)
+        engine = Engine.in_memory(dialect, catalog, store_identity.unseal)
+        return cls(engine, store_identity, clock, verify_threads, moderated=moderated)
 
     @classmethod
     def rebuild_closed(
@@ -221,8 +242,8 @@ class CableStore(Queries):
             self._intake.verify(following)
         with self._engine.transaction() as transaction:
             plan = transaction.plan()
-            outcomes = batch.settle(plan.add_all(batch.posts, signed))
-            transaction.commit(plan.finish(), sync=sync)
+            outcomes = batch.settle(self._judge.add_all(plan, batch.posts, signed))
+            self._judge.commit(transaction, plan, sync=sync)
         return outcomes
 
     def appraise(self, posts: list[bytes], dialect: Dialect) -> list[Outcome]:
@@ -247,8 +268,8 @@ class CableStore(Queries):
         with self._engine.transaction() as transaction:
             plan = transaction.plan()
             discarded = [Outcome(digest, plan.discard(digest)) for digest in surplus(transaction.reader)]
-            outcomes = admitted.settle(plan.add_all(admitted.posts, signed))
-            transaction.commit(plan.finish(), sync=sync)
+            outcomes = admitted.settle(self._judge.add_all(plan, admitted.posts, signed))
+            self._judge.commit(transaction, plan, sync=sync)
         return outcomes, discarded
 
     # --- own posts -----------------------------------------------------------------------------
@@ -287,9 +308,11 @@ class CableStore(Queries):
         with self._engine.transaction() as transaction:
             posts = self._composer.compose(transaction.reader, body)
             plan = transaction.plan()
+            self._judge.follow_identity(transaction.reader)
+            self._judge.require_welcome(posts)
             for post in posts:
                 plan.add(post)
-            transaction.commit(plan.finish(), sync=sync)
+            self._judge.commit(transaction, plan, sync=sync)
             self._composer.written(posts[-1])
         return posts[-1]
 
@@ -333,7 +356,7 @@ class CableStore(Queries):
             with self._engine.transaction() as transaction:
                 plan = transaction.plan()
                 outcomes += [Outcome(digest, plan.discard(digest)) for digest in batch]
-                transaction.commit(plan.finish(), sync=sync)
+                self._judge.commit(transaction, plan, sync=sync)
         return outcomes
 
     def prune(
@@ -459,20 +482,27 @@ class CableStore(Queries):
         with self._engine.transaction() as transaction:
             plan = transaction.plan()
             found = lay_skeletons(plan, transaction.reader, stones)
-            transaction.commit(plan.finish(), sync=sync)
+            self._judge.commit(transaction, plan, sync=sync)
         return found
 
     # --- maintenance ---------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Return a snapshot of the present state, for reads that belong together."""
-        return Snapshot(*self._engine.snapshot())
+        """Return a snapshot of the present state, for reads that belong together.
+
+        Its decisions on moderation are those of that state, or newer ones.
+        """
+        state, reader = self._engine.snapshot()
+        return Snapshot(state, reader, self._judge.judgement)
 
     @contextmanager
     def _reading(self) -> Iterator[Reader]:
         state, reader = self._engine.snapshot()
         with state:
             yield reader
+
+    def _judgement(self) -> Judgement | None:
+        return self._judge.judgement
 
     def check(self, *, signatures: bool = False, progress: Progress = no_progress) -> CheckReport:
         """Compare every row with what the posts say. With `signatures`, verify every post too."""

@@ -1,0 +1,238 @@
+"""Drops: which posts moderation removes from this store, and what the store remembers of them (moderation.md 4.4.6).
+
+All of it is local rows, so a drop leaves no tombstone, and no peer is told of one:
+
+    !local!drop!user!<pubkey>     -> msgpack [act, spared or nil, until_ms or nil, place or nil]
+    !local!drop!channel!<channel> -> the same
+    !local!drop!post!<hash>       -> the same
+    !local!undrop!                -> place up to which the remembered posts were compared with the drops
+    !local!dropped!<hash>         -> msgpack [author, act, type, timestamp_ms, channel or nil, links, whether it was held]
+    !local!dropped-link!<channel>!<linked hash>!<hash> -> empty, for the links of remembered posts
+    !local!dropped-head!<channel>!<hash>               -> empty, for posts that were heads when they were removed
+    !local!refused!               -> how many remembered posts were never held
+    !local!consent!<pubkey>!<mono-ts> -> hash and u8, for post/infos: whether the user takes roles
+
+`act` is the hash of the act that drops. Posts by `spared`, the local user, are hidden and not removed if the act is
+another user's. A drop with `until_ms` is for posts dated up to it: `post/unblock` with `undrop=0` leaves one. `place`
+is where the removal continues; it is nil after the last post was removed.
+
+Posts on which decisions and deletions depend are never dropped: moderation posts and post/delete. What a dropped
+post/info says of roles is kept for the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Self
+
+from cablestore.errors import CorruptStoreError
+from cablestore.index.local import DROP, DROPPED, DROPPED_HEAD, DROPPED_LINK, REFUSED
+from cablestore.index.packing import pack, unpack
+from cablestore.index.reader import Reader
+from cablestore.index.tombstone import Skeleton
+from cablestore.protocol.body import DELETE, LINKABLE_TYPES, MODERATION_TYPES, TEXT, TOPIC
+from cablestore.protocol.keys import escape, unescape
+from cablestore.protocol.post import Post
+
+KEPT_TYPES: Final = MODERATION_TYPES | {DELETE}
+"""Types of posts that are never dropped and never refused because of a block: decisions and deletions need them."""
+_POST_TYPES: Final = frozenset({TEXT, TOPIC})
+"""Types of posts that can be dropped one by one (moderation.md 5.1.3.6)."""
+USER, CHANNEL, POST = b"user!", b"channel!", b"post!"
+"""Beginnings of the keys of drops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Drop of a user, a channel or a post. See the top of the module."""
+
+    act: bytes
+    spared: bytes | None
+    until_ms: int | None = None
+    place: bytes | None = b""
+
+    def takes(self, author: bytes, timestamp_ms: int) -> bool:
+        """Tell whether the drop removes a post of this author and time."""
+        return author != self.spared and (self.until_ms is None or timestamp_ms <= self.until_ms)
+
+    def is_same(self, other: Drop | None) -> bool:
+        """Tell whether another drop removes the same posts of its target."""
+        return other is not None and (self.spared, self.until_ms) == (other.spared, other.until_ms)
+
+
+class PostFields(NamedTuple):
+    """Fields of a post that decide whether it is dropped."""
+
+    hash: bytes
+    author: bytes
+    type: int
+    channel: str | None
+    timestamp_ms: int
+
+    @classmethod
+    def of(cls, post: Post) -> Self:
+        """Return those of a post."""
+        return cls(post.hash, post.author, post.type, post.channel, post.timestamp_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Drops:
+    """Drops that apply, by user, channel and post."""
+
+    users: Mapping[bytes, Drop] = field(default_factory=dict)
+    channels: Mapping[str, Drop] = field(default_factory=dict)
+    posts: Mapping[bytes, Drop] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Tell whether anything is dropped."""
+        return bool(self.users or self.channels or self.posts)
+
+    def of(self, post: Post | PostFields) -> Drop | None:
+        """Return the drop that removes a post, None if it stays."""
+        if post.type in KEPT_TYPES:
+            return None
+        found = [self.users.get(post.author)]
+        if post.type in LINKABLE_TYPES:
+            found.append(self.channels.get(post.channel or ""))
+        if post.type in _POST_TYPES:
+            found.append(self.posts.get(post.hash))
+        return next((drop for drop in found if drop and drop.takes(post.author, post.timestamp_ms)), None)
+
+    @classmethod
+    def of_rows(cls, rows: Mapping[bytes, Drop]) -> Self:
+        """Return the drops of local rows, given by their keys after the name."""
+        users, channels, posts = {}, {}, {}
+        for key, drop in rows.items():
+            if key.startswith(USER):
+                users[bytes.fromhex(key[len(USER) :].decode())] = drop
+            elif key.startswith(CHANNEL):
+                channels[unescape(key[len(CHANNEL) :])] = drop
+            else:
+                posts[bytes.fromhex(key[len(POST) :].decode())] = drop
+        return cls(users, channels, posts)
+
+    @classmethod
+    def under_way(cls, reader: Reader) -> Self:
+        """Return the drops whose posts are not all removed yet: what reads and answers must leave out themselves."""
+        return cls.of_rows({key: drop for key, drop in stored_drops(reader) if drop.place is not None})
+
+
+def user_key(user: bytes) -> bytes:
+    """Return the key of the drop of a user, after the name."""
+    return USER + user.hex().encode()
+
+
+def channel_key(channel: str) -> bytes:
+    """Return the key of the drop of a channel, after the name."""
+    return CHANNEL + escape(channel)
+
+
+def post_key(digest: bytes) -> bytes:
+    """Return the key of the drop of a post, after the name."""
+    return POST + digest.hex().encode()
+
+
+def stored_drops(reader: Reader) -> Iterator[tuple[bytes, Drop]]:
+    """Yield the drops in local rows, with their keys after the name."""
+    for key, value in reader.local_rows(DROP):
+        match unpack(value):
+            case [bytes() as act, bytes() | None as spared, int() | None as until_ms, bytes() | None as place]:
+                yield key, Drop(act, spared, until_ms, place)
+            case _:
+                raise _damaged("drop", key)
+
+
+def is_dropped_channel(reader: Reader, channel: str) -> bool:
+    """Tell whether a channel is dropped, whether its posts are removed yet or not."""
+    return reader.local(DROP, channel_key(channel)) is not None
+
+
+def encode_drop(drop: Drop) -> bytes:
+    """Return the value of a drop's local row."""
+    return pack([drop.act, drop.spared, drop.until_ms, drop.place])
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedPost:
+    """Remains of a post that was dropped, or refused because of a drop: what others' histories need of it."""
+
+    hash: bytes
+    author: bytes
+    act: bytes
+    skeleton: Skeleton
+    was_held: bool
+
+    @classmethod
+    def of(cls, post: Post, act: bytes, *, was_held: bool) -> Self:
+        """Return the remains of a post."""
+        return cls(post.hash, post.author, act, Skeleton.of(post), was_held)
+
+    @property
+    def fields(self) -> PostFields:
+        """What decides whether the post is still dropped."""
+        bones = self.skeleton
+        return PostFields(self.hash, self.author, bones.type, bones.channel, bones.timestamp_ms)
+
+    @property
+    def hash_hex(self) -> bytes:
+        """The hash as a key part."""
+        return self.hash.hex().encode()
+
+    def rows(self) -> list[tuple[bytes, bytes, bytes]]:
+        """Return (name, key, value) of the local rows that remember the post."""
+        value = pack([self.author, self.act, *self.skeleton.fields(), self.was_held])
+        found = [(DROPPED, self.hash_hex, value)]
+        if self.skeleton.is_linkable:
+            channel = escape(self.skeleton.channel or "")
+            found += [
+                (DROPPED_LINK, b"!".join((channel, linked.hex().encode(), self.hash_hex)), b"")
+                for linked in dict.fromkeys(self.skeleton.links)
+            ]
+        return found
+
+    @property
+    def head_row(self) -> tuple[bytes, bytes, bytes]:
+        """(name, key, value) of the local row of a post that was a head of its channel."""
+        return DROPPED_HEAD, escape(self.skeleton.channel or "") + b"!" + self.hash_hex, b""
+
+
+def dropped_post(reader: Reader, digest: bytes) -> DroppedPost | None:
+    """Return what is remembered of a dropped post, None if nothing is."""
+    key = digest.hex().encode()
+    value = reader.local(DROPPED, key)
+    return None if value is None else decode_dropped(key, value)
+
+
+def dropped_posts(reader: Reader, after: bytes = b"") -> Iterator[DroppedPost]:
+    """Yield the remembered posts with hashes, in hex digits, after `after`."""
+    for key, value in reader.local_rows(DROPPED, after):
+        yield decode_dropped(key, value)
+
+
+def decode_dropped(key: bytes, value: bytes) -> DroppedPost:
+    """Return the remembered post in a local row. Raises CorruptStoreError."""
+    fields: Any = unpack(value)
+    match fields:
+        case [
+            bytes() as author,
+            bytes() as act,
+            int() as kind,
+            int() as time_ms,
+            str() | None as channel,
+            [*links],
+            was,
+        ]:
+            skeleton = Skeleton(kind, time_ms, channel, tuple(links))
+            return DroppedPost(bytes.fromhex(key.decode()), author, act, skeleton, bool(was))
+    raise _damaged("dropped post", key)
+
+
+def refused_count(reader: Reader) -> int:
+    """Return how many remembered posts were refused and never held."""
+    return int(reader.local(REFUSED, b"") or b"0")
+
+
+def _damaged(what: str, key: bytes) -> CorruptStoreError:
+    shown = key.decode(errors="backslashreplace")
+    return CorruptStoreError(f"the local row of the {what} {shown} is damaged. Run `cablestore rebuild`")

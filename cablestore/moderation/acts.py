@@ -1,0 +1,230 @@
+"""What is decided from: acts of moderation, who takes roles, and the seed (moderation.md 4, 5.1).
+
+An act is one post/role, post/moderation, post/block or post/unblock as it was signed. Nothing here says whether it
+counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple, Protocol, Self
+
+from cablestore import limits
+from cablestore.errors import ModerationError
+from cablestore.protocol.body import (
+    BLOCK,
+    LOCAL_ONLY,
+    ROLE,
+    UNBLOCK,
+    Block,
+    Info,
+    Moderation,
+    Role,
+    Unblock,
+)
+from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.protocol.post import Post
+
+DROPS: Final = 1
+NOTIFIES: Final = 2
+
+
+class UserRole(IntEnum):
+    """Role of a user, greater with more capabilities. These numbers are also the ones of the seed's example (4.7.3)."""
+
+    USER = 0
+    MOD = 1
+    ADMIN = 2
+
+    @property
+    def has_authority(self) -> bool:
+        """Whether the actions of users with this role take effect (4.2.1)."""
+        return self is not UserRole.USER
+
+    @classmethod
+    def of_post(cls, number: int) -> Self:
+        """Return the role that a post/role means by a number (5.1.2): 0 is admin, 1 is mod, 2 is user."""
+        return cls(2 - number)
+
+    @property
+    def in_post(self) -> int:
+        """The number by which a post/role says this role (5.1.2)."""
+        return 2 - self.value
+
+
+class Action(IntEnum):
+    """Action of a post/moderation, by its number (5.1.3). Each even one is undone by the next number."""
+
+    HIDE_USER = 0
+    UNHIDE_USER = 1
+    HIDE_POST = 2
+    UNHIDE_POST = 3
+    DROP_POST = 4
+    UNDROP_POST = 5
+    DROP_CHANNEL = 6
+    UNDROP_CHANNEL = 7
+
+
+class ModerationAct(NamedTuple):
+    """Act of moderation. `channel` is the context by which channels are compared, None for the whole cabal (4.1).
+
+    `what` is the number of the role or action; of a post/block, DROPS and NOTIFIES; of a post/unblock, DROPS if it
+    undrops. `targets` are public keys, hashes of posts, or nothing for an act on a channel.
+    """
+
+    author: bytes
+    hash: bytes
+    timestamp_ms: int
+    type: int
+    channel: str | None
+    what: int
+    targets: tuple[bytes, ...]
+    reason: str = ""
+    is_private: bool = False
+
+    @property
+    def moment(self) -> tuple[int, bytes]:
+        """The order of acts: timestamp, then hash."""
+        return self.timestamp_ms, self.hash
+
+    @property
+    def role(self) -> UserRole:
+        """The role that a post/role gives. Raises ValueError for other types."""
+        if self.type != ROLE:
+            raise ValueError(f"only a post/role gives a role, this is a post of type {self.type}")
+        return UserRole.of_post(self.what)
+
+    @property
+    def drops(self) -> bool:
+        """Whether a post/block drops the posts of those it blocks, or a post/unblock undrops them (5.1.4, 5.1.5)."""
+        return self.type in (BLOCK, UNBLOCK) and bool(self.what & DROPS)
+
+    @property
+    def notifies(self) -> bool:
+        """Whether a post/block may be sent to those it blocks (5.1.4)."""
+        return self.type == BLOCK and bool(self.what & NOTIFIES)
+
+
+class Consent(NamedTuple):
+    """Statement of a post/info: its author takes roles or declines them (4.2.4)."""
+
+    user: bytes
+    hash: bytes
+    timestamp_ms: int
+    accepts: bool
+
+    @property
+    def moment(self) -> tuple[int, bytes]:
+        """The order of statements: timestamp, then hash."""
+        return self.timestamp_ms, self.hash
+
+
+def act_of(post: Post) -> ModerationAct | None:
+    """Return the act of a post, None if it is of another type. `post.channel` is the channel that is compared."""
+    body, targets = post.body, tuple[bytes, ...]()
+    match body:
+        case Role(recipient=recipient, role=what):
+            targets = (recipient,)
+        case Moderation(recipients=recipients, action=what):
+            targets = () if what >= Action.DROP_CHANNEL else tuple(dict.fromkeys(recipients))
+        case Block(recipients=recipients, drop=drop, notify=notify):
+            targets, what = tuple(dict.fromkeys(recipients)), DROPS * drop | NOTIFIES * notify
+        case Unblock(recipients=recipients, undrop=undrop):
+            targets, what = tuple(dict.fromkeys(recipients)), DROPS * undrop
+        case _:
+            return None
+    is_private = body.privacy == LOCAL_ONLY
+    return ModerationAct(
+        post.author,
+        post.hash,
+        post.timestamp_ms,
+        post.type,
+        post.channel or None,
+        what,
+        targets,
+        body.reason,
+        is_private,
+    )
+
+
+def consent_of(post: Post) -> Consent | None:
+    """Return what a post/info says of taking roles, None for posts of other types. It is yes unless it says no."""
+    if not isinstance(post.body, Info):
+        return None
+    return Consent(post.author, post.hash, post.timestamp_ms, post.body.accepts_role)
+
+
+class HeldActs(Protocol):
+    """What a store holds, read when it is needed. Deleted posts are not held: a deleted act was never issued."""
+
+    def by_author(self, author: bytes) -> Iterable[ModerationAct]:
+        """Return the acts of one author in any order, also the private ones of the store's own user."""
+
+    def consents_of(self, user: bytes) -> Iterable[Consent]:
+        """Return what a user ever said of taking roles, in any order."""
+
+    def blocks_on(self, user: bytes) -> Iterable[ModerationAct]:
+        """Return each post/block and post/unblock by which anybody blocks or unblocks this user, in any order."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """Seed: the default roles of some users, given when a store joins a cabal (4.7). At most 16 users.
+
+    `given_at_ms` is when it was given, `revoked_at_ms` when the local user revoked it, None if it is in force.
+    """
+
+    roles: tuple[tuple[bytes, UserRole], ...]
+    given_at_ms: int
+    revoked_at_ms: int | None = None
+
+    @classmethod
+    def read(cls, data: bytes, given_at_ms: int) -> Self:
+        """Read the bytes of 4.7.2: pairs of a role (2 is admin, 1 is mod, as in 4.7.3) and a public key.
+
+        Raises ModerationError.
+        """
+        size = 1 + KEY_SIZE_BYTES
+        count, rest = divmod(len(data), size)
+        if rest or not 1 <= count <= limits.MAX_SEED_USERS:
+            raise ModerationError(
+                f"the seed has {len(data)} bytes. It has {size} for each user: a byte for the role and the public key, "
+                f"for 1 to {limits.MAX_SEED_USERS} users"
+            )
+        roles: dict[bytes, UserRole] = {}
+        for at in range(0, len(data), size):
+            number, key = data[at], data[at + 1 : at + size]
+            if number > UserRole.ADMIN:
+                raise ModerationError(f"the seed gives {key.hex()} the role {number}. Use 2 for admin, 1 for mod")
+            if key in roles:
+                raise ModerationError(f"the seed names {key.hex()} twice. Name each user once")
+            roles[key] = UserRole(number)
+        return cls(tuple(roles.items()), given_at_ms)
+
+    @classmethod
+    def read_hex(cls, text: str, given_at_ms: int) -> Self:
+        """Read a seed in hex digits: 66 for each user, or 65 as the specification prints it (4.7.3).
+
+        Spaces and line breaks do not matter. Raises ModerationError.
+        """
+        digits = "".join(text.split())
+        printed = 1 + 2 * KEY_SIZE_BYTES
+        if digits and len(digits) % printed == 0 and len(digits) <= printed * limits.MAX_SEED_USERS:
+            digits = "".join("0" + digits[at : at + printed] for at in range(0, len(digits), printed))
+        try:
+            data = bytes.fromhex(digits)
+        except ValueError:
+            raise ModerationError(
+                "the seed is not in hex digits, or one is missing: give 66 of them for each user"
+            ) from None
+        return cls.read(data, given_at_ms)
+
+    def write(self) -> bytes:
+        """Return the bytes of 4.7.2."""
+        return b"".join(bytes((role,)) + key for key, role in self.roles)
+
+    def revoked(self, at_ms: int) -> Self:
+        """Return the seed, revoked by the local user at this time. What was applied until then stays (4.7.2)."""
+        return type(self)(self.roles, self.given_at_ms, at_ms)

@@ -1,0 +1,266 @@
+"""Judge of an open store: it keeps the decisions up to date with each write, and lets posts in or refuses them.
+
+The decisions change in the same write as an act is stored or removed: the write also has the local rows of what is
+dropped from then on. Readers take their snapshot first and the decisions after it, so these are the decisions of the
+snapshot or newer ones.
+
+Removing what is dropped takes further writes, of `limits.MAX_BATCH_POSTS` posts each. Each write of the store is
+followed by one of them; `sweep` does the rest. Until then reads and answers leave the posts out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from cablestore.errors import MissingViewError, ModerationError
+from cablestore.index.drops import dropped_post, encode_drop, post_key, stored_drops
+from cablestore.index.engine import Engine, Transaction
+from cablestore.index.local import DROP, DROPPED, JUDGED, SEED, UNDROP
+from cablestore.index.plan import Plan
+from cablestore.index.reader import PRIVATE_PREFIX, Reader
+from cablestore.index.verdict import Verdict
+from cablestore.moderation.acts import Consent, ModerationAct, Seed, act_of, consent_of
+from cablestore.moderation.decisions import Decisions
+from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES, ROLE
+from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.protocol.post import Post
+from cablestore.store import sweeping
+from cablestore.store.judgement import (
+    Judgement,
+    NotedActs,
+    Targets,
+    drop_keys_of,
+    seed_of,
+    seed_value,
+)
+from cablestore.store.key_file import StoreIdentity
+
+_FIRST_TYPES: Final = MODERATION_TYPES | {DELETE}
+"""Types of posts that are stored before the others of a batch: they decide about those, and are never refused."""
+_NOBODY: Final = bytes(KEY_SIZE_BYTES)
+"""Public key of the local user as long as the store has no identity."""
+_DECIDING: Final = MODERATION_TYPES | {INFO}
+"""Types of posts that decisions are made of."""
+
+
+class Judge:
+    """Judge of one open store. The writer changes it; any thread reads `judgement`.
+
+    A store that is not moderated (`is_active` is false) keeps and shows everything.
+    """
+
+    def __init__(self, engine: Engine, identity: StoreIdentity, *, is_active: bool) -> None:
+        self._engine = engine
+        self._identity = identity
+        self.is_active: Final = is_active
+        identity.known()
+        self.judgement = self._read(engine.live_readers()[0]) if is_active else None
+        if self.judgement is not None and self.judgement.must_be_stored:
+            with suppress(MissingViewError), engine.transaction() as transaction:  # a store may be open to be read only
+                self._store_drops(transaction)
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def _read(self, reader: Reader, seed: Seed | None = None) -> Judgement:
+        """Make the decisions from what a reader finds."""
+        own_key = self._identity.known_key or _NOBODY
+        private = {} if self._identity.known_key is None else _private_acts(reader)
+        targets = Targets()
+        seed = seed or seed_of(reader)
+        decisions = Decisions(NotedActs(reader, private.values(), targets), own_key, seed)
+        judgement = Judgement(
+            own_key,
+            decisions,
+            seed,
+            private,
+            dict(stored_drops(reader)),
+            targets,
+            remembers=next(reader.local_rows(DROPPED), None) is not None,
+            is_comparing=reader.local(UNDROP, b"") is not None,
+            must_be_stored=False,
+        )
+        has_drops = bool(judgement.drops) or next(judgement.drop_keys(), None) is not None
+        return replace(judgement, must_be_stored=has_drops and reader.local(JUDGED, b"") != own_key)
+
+    def _store_drops(self, transaction: Transaction) -> None:
+        """Make the local rows of drops those that follow from the decisions."""
+        plan = transaction.plan()
+        judgement = self.judgement
+        if judgement is not None:
+            judgement = with_drops(judgement, plan, {*judgement.drops, *judgement.drop_keys()}, begin_again=True)
+            plan.set_local(JUDGED, b"", judgement.own_key)
+            self._commit(transaction, plan, replace(judgement, must_be_stored=False), sync=False)
+
+    # --- posts that come -----------------------------------------------------------------------
+
+    def add_all(self, plan: Plan, posts: list[Post], signed: list[bool]) -> list[Verdict]:
+        """Add the posts with a valid signature to a plan. The others are BAD_SIGNATURE, DROPPED or BLOCKED."""
+        self.follow_identity(plan.reader)
+        if self.judgement is None:
+            return plan.add_all(posts, signed)
+        verdicts: dict[int, Verdict] = {at: Verdict.BAD_SIGNATURE for at, is_right in enumerate(signed) if not is_right}
+        for at, post in enumerate(posts):
+            if post.type in _FIRST_TYPES and at not in verdicts:
+                verdicts[at] = plan.add(post)
+        judgement = self._judged(plan, self.judgement) if verdicts else self.judgement
+        for at, post in enumerate(posts):
+            if at not in verdicts:
+                verdicts[at] = _add(plan, judgement, post)
+        return [verdicts[at] for at in range(len(posts))]
+
+    def require_welcome(self, posts: Iterable[Post]) -> None:
+        """Raise ModerationError for an own post that the store would remove: its user dropped the channel."""
+        for post in posts:
+            refusal = None if self.judgement is None else self.judgement.refusal(post)
+            if refusal is not None:
+                raise ModerationError(
+                    f"this post/{post.type_name} is not written: you dropped the channel {post.channel!r}. Undrop it "
+                    "first"
+                )
+
+    def commit(self, transaction: Transaction, plan: Plan, *, sync: bool) -> None:
+        """Write a plan. The decisions change with it, and some of what they drop is removed in a further write."""
+        before = self.judgement
+        if before is None:
+            transaction.commit(plan.finish(), sync=sync)
+            return
+        judgement = self._judged(plan, before)
+        if judgement is not before or plan.remembered:
+            judgement = _with_changed_drops(before, judgement, plan)
+        self._commit(transaction, plan, judgement, sync=sync)
+        if judgement.is_sweeping:
+            self.sweep_batch(transaction, sync=sync)
+
+    def _commit(self, transaction: Transaction, plan: Plan, judgement: Judgement, *, sync: bool) -> None:
+        before, changes = self.judgement, plan.finish()
+        self.judgement = judgement  # before the write, so that no reader has a snapshot that is newer
+        try:
+            transaction.commit(changes, sync=sync)
+        except BaseException:
+            self.judgement = before
+            raise
+
+    def sweep_batch(self, transaction: Transaction, *, sync: bool = False) -> int:
+        """Remove some of the dropped posts, or compare some remembered ones with the drops, in one write.
+
+        Returns how many posts were read; 0 means that all is done.
+        """
+        if self.judgement is None or not self.judgement.is_sweeping:
+            return 0
+        plan = transaction.plan()
+        judgement, done = sweeping.sweep(plan, self.judgement, transaction.reader)
+        self._commit(transaction, plan, judgement, sync=sync)
+        return done
+
+    # --- what changes the decisions ------------------------------------------------------------
+
+    def follow_identity(self, reader: Reader) -> None:
+        """Decide again if the store got an identity since."""
+        judgement = self.judgement
+        if judgement is not None and self._identity.known_key not in (None, judgement.own_key):
+            self.judgement = self._read(reader)
+
+    def with_seed(self, transaction: Transaction, seed: Seed) -> None:
+        """Decide with another seed, and write it."""
+        plan = transaction.plan()
+        judgement = self._read(transaction.reader, seed)
+        keys = {*judgement.drops, *judgement.drop_keys()}
+        plan.set_local(SEED, b"", seed_value(seed))
+        self._commit(transaction, plan, with_drops(judgement, plan, keys), sync=True)
+
+    def preview(self, plan: Plan) -> Judgement | None:
+        """Return what the judgement would be after a plan."""
+        return None if self.judgement is None else self._judged(plan, self.judgement)
+
+    def _judged(self, plan: Plan, before: Judgement) -> Judgement:
+        """Return the judgement after what a plan has so far. Local rows of drops are not in it."""
+        added, removed = _decided_of(plan)
+        if not added and not removed:
+            return before
+        private = dict(before.private)
+        for act in removed:
+            private.pop(act.hash, None)
+        private |= {act.hash: act for act in added if isinstance(act, ModerationAct) and act.is_private}
+        for act in added:
+            if isinstance(act, ModerationAct):
+                before.targets.note(act)
+        held = NotedActs(plan.reader, private.values(), before.targets)
+        decisions = before.decisions.changed(held, added, removed)
+        if decisions is before.decisions:
+            return before
+        return replace(before, decisions=decisions, private=private)
+
+
+def _private_acts(reader: Reader) -> dict[bytes, ModerationAct]:
+    acts = [act_of(reader.unseal(sealed)) for _, sealed in reader.prefix(PRIVATE_PREFIX)]
+    return {act.hash: act for act in acts if act is not None}
+
+
+def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
+    """Return the acts and statements that a plan adds and those that it removes. It may do both to one."""
+    added = {post.hash: act_of(post) or consent_of(post) for post in plan.added if post.type in _DECIDING}
+    added |= {post.hash: consent_of(post) for post in plan.remembered if post.type == INFO}
+    removed = {post.hash: act_of(post) or consent_of(post) for post in plan.removed if post.type in _DECIDING}
+    for digest in added.keys() & removed.keys():
+        del added[digest], removed[digest]
+    return [act for act in added.values() if act], [act for act in removed.values() if act]
+
+
+def _add(plan: Plan, judgement: Judgement, post: Post) -> Verdict:
+    """Add a post to a plan, or refuse it and remember it."""
+    refusal = judgement.refusal(post) if judgement.may_refuse else None
+    if refusal is None:
+        known = dropped_post(plan.reader, post.hash) if judgement.remembers else None
+        verdict = plan.add(post)
+        if known is not None and verdict is not Verdict.DUPLICATE:
+            sweeping.forget(plan, known)
+        return verdict
+    verdict, act = refusal
+    if plan.reader.tombstone(post.hash, post.author) is not None:
+        return plan.add(post)  # its author deleted it, which lasts longer
+    if plan.reader.post(post.hash) is not None:
+        return Verdict.DUPLICATE if verdict is Verdict.BLOCKED else verdict
+    sweeping.remember_refused(plan, post, act.hash if verdict is Verdict.DROPPED else None)
+    return verdict
+
+
+def _with_changed_drops(before: Judgement, judgement: Judgement, plan: Plan) -> Judgement:
+    """Return a judgement with the drops that follow from it, and add their local rows to the plan."""
+    added, removed = _decided_of(plan)
+    changed = [*added, *removed]
+    acts = [act for act in changed if isinstance(act, ModerationAct)]
+    keys = {post_key(post.hash) for post in plan.remembered if post.hash in judgement.targets.dropped_posts}
+    if judgement.decisions is not before.decisions:
+        is_wide = len(acts) < len(changed) or any(act.type == ROLE for act in acts)
+        keys |= {*judgement.drops, *judgement.drop_keys()} if is_wide else drop_keys_of(acts)
+    remembers = judgement.remembers or bool(plan.remembered)
+    return with_drops(replace(judgement, remembers=remembers), plan, keys)
+
+
+def with_drops(judgement: Judgement, plan: Plan, keys: Iterable[bytes], *, begin_again: bool = False) -> Judgement:
+    """Return a judgement with the drops that are due at some keys, and add their local rows to the plan.
+
+    With `begin_again`, posts may have come from elsewhere: the removal begins again.
+    """
+    drops = dict(judgement.drops)
+    is_comparing = judgement.is_comparing or begin_again
+    for key in keys:
+        due, known = judgement.due(key, plan.reader), drops.get(key)
+        if due is not None and known is not None and due.is_same(known):
+            due = replace(due, place=b"" if begin_again else known.place)
+        elif known is not None:
+            is_comparing = True
+        if due == known:
+            continue
+        if due is None:
+            del drops[key]
+        else:
+            drops[key] = due
+        plan.set_local(DROP, key, None if due is None else encode_drop(due))
+    is_comparing = is_comparing and judgement.remembers
+    if is_comparing:
+        plan.set_local(UNDROP, b"", b"")
+    return replace(judgement, drops=drops, is_comparing=is_comparing)

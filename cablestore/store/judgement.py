@@ -1,0 +1,221 @@
+"""Judgement: decisions for the user of a store, and what they mean for the posts that come and for those that are here.
+
+It is made from what a reader finds: posts of moderation, the local-only ones too, post/infos, the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from cablestore.errors import CorruptStoreError
+from cablestore.index.drops import CHANNEL, KEPT_TYPES, POST, USER, Drop, channel_key, dropped_post, post_key, user_key
+from cablestore.index.local import CONSENT, SEED, local_key
+from cablestore.index.packing import pack, unpack
+from cablestore.index.reader import Reader
+from cablestore.index.verdict import Verdict
+from cablestore.moderation.acts import Action, Consent, ModerationAct, Seed
+from cablestore.moderation.decisions import Decisions
+from cablestore.moderation.stored import StoredActs
+from cablestore.protocol.body import BLOCK, MODERATION, TEXT, TOPIC
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.keys import time_of, unescape
+from cablestore.protocol.post import Post
+
+
+@dataclass(slots=True)
+class Targets:
+    """Targets of acts that were read: a superset of what is dropped, blocked or hidden. It grows with the acts."""
+
+    dropped_users: set[bytes] = field(default_factory=set)
+    dropped_channels: set[str] = field(default_factory=set)
+    dropped_posts: set[bytes] = field(default_factory=set)
+    blocked: set[bytes] = field(default_factory=set)
+    """Users whom an act blocks, and the authors of blocks: one of them may be the local user."""
+    users: set[tuple[bytes, str | None]] = field(default_factory=set)
+    """Users with the context of an act on them."""
+    posts: set[tuple[bytes, str]] = field(default_factory=set)
+    """Posts that an act hides or drops, with its channel."""
+
+    def note(self, act: ModerationAct) -> None:
+        """Note the targets of an act."""
+        if act.type == MODERATION and act.what >= Action.DROP_CHANNEL:
+            self.dropped_channels.add(act.channel or "")
+        elif act.type == MODERATION and act.what >= Action.HIDE_POST:
+            self.posts.update((digest, act.channel or "") for digest in act.targets)
+            if act.what >= Action.DROP_POST:
+                self.dropped_posts.update(act.targets)
+        else:
+            self.users.update((user, act.channel) for user in act.targets)
+            if act.type == BLOCK:
+                self.blocked.update((act.author, *act.targets))
+            if act.drops:
+                self.dropped_users.update(act.targets)
+
+
+class NotedActs:
+    """Acts that a reader finds. The targets of those that are read are noted."""
+
+    def __init__(self, reader: Reader, private: Iterable[ModerationAct], targets: Targets) -> None:
+        self._reader = reader
+        self._stored = StoredActs(reader, private)
+        self._targets = targets
+
+    def by_author(self, author: bytes) -> Iterator[ModerationAct]:
+        """Yield the acts of one author."""
+        return self._noted(self._stored.by_author(author))
+
+    def blocks_on(self, user: bytes) -> Iterator[ModerationAct]:
+        """Yield each post/block and post/unblock on a user."""
+        return self._noted(self._stored.blocks_on(user))
+
+    def consents_of(self, user: bytes) -> Iterator[Consent]:
+        """Yield what a user ever said of taking roles, also in posts that were refused or dropped."""
+        held = list(self._stored.consents_of(user))
+        yield from held
+        known = {consent.hash for consent in held}
+        yield from (consent for consent in remembered_consents(self._reader, user) if consent.hash not in known)
+
+    def _noted(self, acts: Iterable[ModerationAct]) -> Iterator[ModerationAct]:
+        for act in acts:
+            self._targets.note(act)
+            yield act
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Decisions, and what goes with them. It never changes, but for the targets, which grow."""
+
+    own_key: bytes
+    decisions: Decisions
+    seed: Seed | None
+    private: dict[bytes, ModerationAct]
+    drops: dict[bytes, Drop]
+    """The drops in local rows, by their keys after the name."""
+    targets: Targets
+    remembers: bool
+    """Whether the store remembers dropped posts."""
+    is_comparing: bool
+    """Whether remembered posts must be compared with the drops, because some may be welcome again."""
+    must_be_stored: bool
+    """Whether the local rows of drops may differ from what the decisions say."""
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Whether posts must still be removed, or remembered ones compared."""
+        return self.is_comparing or any(drop.place is not None for drop in self.drops.values())
+
+    def refusal(self, post: Post) -> tuple[Verdict, ModerationAct] | None:
+        """Return why a post is not stored, and the act that this follows from; None if it may be stored."""
+        targets, decisions = self.targets, self.decisions
+        if post.type in KEPT_TYPES:
+            return None
+        act = self._dropped_by(post)
+        if act is not None and (post.author != self.own_key or act.author == self.own_key):
+            return Verdict.DROPPED, act
+        if post.author in targets.blocked and post.author != self.own_key:
+            block = decisions.blocked_by(post.author) or decisions.blocks_own_user(post.author)
+            return None if block is None else (Verdict.BLOCKED, block)
+        return None
+
+    def _dropped_by(self, post: Post) -> ModerationAct | None:
+        targets, decisions = self.targets, self.decisions
+        channel = post.channel or ""
+        if post.author in targets.dropped_users:
+            drop = decisions.user_dropped(post.author)
+            if drop is not None and drop.covers(post.timestamp_ms):
+                return drop.act
+        if post.is_linkable and channel in targets.dropped_channels:
+            act = decisions.channel_dropped_by(channel)
+            if act is not None:
+                return act
+        if post.type in (TEXT, TOPIC) and post.hash in targets.dropped_posts:
+            return decisions.post_dropped_by(post.hash, post.author, channel)
+        return None
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether any post may be refused."""
+        targets = self.targets
+        return bool(targets.dropped_users or targets.dropped_channels or targets.dropped_posts or targets.blocked)
+
+    def due(self, key: bytes, reader: Reader) -> Drop | None:
+        """Return the drop that the local row of a user, channel or post must hold, None if there must be none.
+
+        A post has a row only if it is stored or remembered.
+        """
+        until_ms = None
+        if key.startswith(USER):
+            drop = self.decisions.user_dropped(bytes.fromhex(key[len(USER) :].decode()))
+            act, until_ms = (None, None) if drop is None else drop
+        elif key.startswith(CHANNEL):
+            act = self.decisions.channel_dropped_by(unescape(key[len(CHANNEL) :]))
+        else:
+            act = self._post_dropped_by(bytes.fromhex(key[len(POST) :].decode()), reader)
+        if act is None:
+            return None
+        return Drop(act.hash, None if act.author == self.own_key else self.own_key, until_ms)
+
+    def _post_dropped_by(self, digest: bytes, reader: Reader) -> ModerationAct | None:
+        post = reader.post(digest)
+        if post is not None:
+            of_type = post.type in (TEXT, TOPIC)
+            return self.decisions.post_dropped_by(digest, post.author, post.channel or "") if of_type else None
+        known = dropped_post(reader, digest)
+        if known is None:
+            return None
+        return self.decisions.post_dropped_by(digest, known.author, known.skeleton.channel or "")
+
+    def drop_keys(self) -> Iterator[bytes]:
+        """Yield the keys of all drops that there may be."""
+        yield from map(user_key, self.targets.dropped_users)
+        yield from map(channel_key, self.targets.dropped_channels)
+        yield from map(post_key, self.targets.dropped_posts)
+
+
+def drop_keys_of(acts: Iterable[ModerationAct]) -> set[bytes]:
+    """Return the keys of the drops that some actions can make or undo."""
+    keys: set[bytes] = set()
+    for act in acts:
+        if act.type != MODERATION:
+            keys.update(map(user_key, act.targets))
+        elif act.what >= Action.DROP_CHANNEL:
+            keys.add(channel_key(act.channel or ""))
+        elif act.what >= Action.DROP_POST:
+            keys.update(map(post_key, act.targets))
+    return keys
+
+
+def consent_key(consent: Consent, post: Post) -> bytes:
+    """Return the key of the local row of what a post/info says of roles, after the name."""
+    return consent.user.hex().encode() + b"!" + post.sort_time
+
+
+def consent_value(consent: Consent) -> bytes:
+    """Return the value of that row."""
+    return consent.hash + bytes((consent.accepts,))
+
+
+def remembered_consents(reader: Reader, user: bytes) -> Iterator[Consent]:
+    """Yield what the refused and dropped post/infos of a user say of roles."""
+    prefix = user.hex().encode() + b"!"
+    for key, value in reader.prefix(local_key(CONSENT, prefix)):
+        digest, accepts = value[:HASH_SIZE_BYTES], value[HASH_SIZE_BYTES:]
+        yield Consent(user, digest, time_of(key.rsplit(b"!", 1)[1]), accepts == b"\x01")
+
+
+def seed_of(reader: Reader) -> Seed | None:
+    """Return the moderation seed of a store, None if it joined without."""
+    value = reader.local(SEED, b"")
+    if value is None:
+        return None
+    match unpack(value):
+        case [bytes() as data, int() as given_at_ms, int() | None as revoked_at_ms]:
+            seed = Seed.read(data, given_at_ms)
+            return seed if revoked_at_ms is None else seed.revoked(revoked_at_ms)
+    raise CorruptStoreError("the local row of the moderation seed is damaged. Give the seed again")
+
+
+def seed_value(seed: Seed) -> bytes:
+    """Return the value of the seed's local row."""
+    return pack([seed.write(), seed.given_at_ms, seed.revoked_at_ms])

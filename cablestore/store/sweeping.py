@@ -1,0 +1,126 @@
+"""Sweeping: the removal of dropped posts in bounded batches, and what the store remembers of them.
+
+A batch is one write with the place from which the next continues. So an interruption loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+from cablestore import limits
+from cablestore.index.database import Row
+from cablestore.index.drops import (
+    CHANNEL,
+    POST,
+    USER,
+    Drop,
+    DroppedPost,
+    Drops,
+    dropped_posts,
+    encode_drop,
+    refused_count,
+)
+from cablestore.index.local import CONSENT, DROP, REFUSED, UNDROP, local_key
+from cablestore.index.plan import Plan
+from cablestore.index.reader import Reader
+from cablestore.moderation.acts import consent_of
+from cablestore.protocol.keys import after_prefix
+from cablestore.protocol.post import Post
+from cablestore.store.judgement import Judgement, consent_key, consent_value
+from cablestore.views import author as author_view
+from cablestore.views import channel_state, links
+
+_Remains = list[tuple[bytes, bytes, bytes]]
+
+
+def sweep(plan: Plan, judgement: Judgement, reader: Reader) -> tuple[Judgement, int]:
+    """Add one batch of removals to a plan over the state that `reader` reads.
+
+    Returns the judgement after it, and how many posts were read.
+    """
+    drops = Drops.of_rows(judgement.drops)
+    for key, drop in judgement.drops.items():
+        if drop.place is not None:
+            place, done = _remove_some(plan, drops, reader, key, drop.place)
+            swept = replace(drop, place=place)
+            plan.set_local(DROP, key, encode_drop(swept))
+            return replace(judgement, drops={**judgement.drops, key: swept}), max(done, 1)
+    if not judgement.is_comparing:
+        return judgement, 0
+    compared = list(islice(dropped_posts(reader, reader.local(UNDROP, b"") or b""), limits.MAX_BATCH_POSTS))
+    for known in compared:
+        if drops.of(known.fields) is None:
+            forget(plan, known)
+    is_comparing = len(compared) == limits.MAX_BATCH_POSTS
+    plan.set_local(UNDROP, b"", compared[-1].hash_hex if is_comparing else None)
+    return replace(judgement, is_comparing=is_comparing), max(len(compared), 1)
+
+
+def _remove_some(plan: Plan, drops: Drops, reader: Reader, key: bytes, place: bytes) -> tuple[bytes | None, int]:
+    """Remove posts of one drop from a place on. Returns the next place, None at the end, and how many were read."""
+    read = size_bytes = 0
+    for row_key, digest in _rows_of(reader, key, place):
+        post = reader.post(digest)
+        read += 1
+        if post is not None:
+            drop = drops.of(post)
+            size_bytes += len(post.raw)
+            if drop is not None:
+                plan.drop(post, _remains(reader, post, drop))
+        if read >= limits.MAX_BATCH_POSTS or size_bytes >= limits.MAX_BATCH_SIZE_BYTES:
+            return row_key, read
+    return None, read
+
+
+def _rows_of(reader: Reader, key: bytes, place: bytes) -> Iterator[Row]:
+    """Yield the rows with the posts of a user, a channel or one post, after the row with the key `place`."""
+    if key.startswith(POST):
+        return iter([(key, bytes.fromhex(key[len(POST) :].decode()))])
+    if key.startswith(USER):
+        prefix = author_view.PREFIX + key[len(USER) :] + b"!"
+    else:
+        prefix = channel_state.MEMBER_PREFIX + key[len(CHANNEL) :] + b"!"
+    return reader.scan(place + b"\x00" if place else prefix, after_prefix(prefix))
+
+
+def _remains(reader: Reader, post: Post, drop: Drop) -> _Remains:
+    """Return the local rows that remember a stored post."""
+    known = DroppedPost.of(post, drop.act, was_held=True)
+    rows = known.rows() + _consent_rows(reader, post)
+    return [*rows, known.head_row] if post.is_linkable and links.is_head(reader, post) else rows
+
+
+def remember_refused(plan: Plan, post: Post, act: bytes | None) -> None:
+    """Remember a refused post in local rows: the one that an act drops, and what a post/info says of roles.
+
+    At most `limits.MAX_REFUSED_REMEMBERED` are remembered.
+    """
+    rows = _consent_rows(plan.reader, post)
+    count = refused_count(plan.reader)
+    if act is not None and count < limits.MAX_REFUSED_REMEMBERED:
+        known = DroppedPost.of(post, act, was_held=False)
+        if plan.reader.local(known.rows()[0][0], known.hash_hex) is None:
+            rows += [*known.rows(), (REFUSED, b"", b"%d" % (count + 1))]
+    if rows:
+        plan.remember(post, rows)
+
+
+def _consent_rows(reader: Reader, post: Post) -> _Remains:
+    consent = consent_of(post)
+    if consent is None:
+        return []
+    prefix = local_key(CONSENT, post.author_hex + b"!")
+    known = sum(1 for _ in islice(reader.prefix(prefix), limits.MAX_CONSENTS_REMEMBERED))
+    if known >= limits.MAX_CONSENTS_REMEMBERED:
+        return []
+    return [(CONSENT, consent_key(consent, post), consent_value(consent))]
+
+
+def forget(plan: Plan, known: DroppedPost) -> None:
+    """Remove the local rows of a remembered post, which is welcome again."""
+    for name, key, _ in (*known.rows(), known.head_row):
+        plan.set_local(name, key, None)
+    if not known.was_held:
+        plan.set_local(REFUSED, b"", b"%d" % max(refused_count(plan.reader) - 1, 0))
