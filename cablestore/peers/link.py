@@ -159,7 +159,7 @@ class PeerLink(asyncio.Protocol, ABC):
     @property
     def audience(self) -> Audience:
         """What the peer may get now."""
-        return self._context.blocks.audience(self.remote_static)
+        return self._context.restrictions.audience(self.remote_static)
 
     def banish(self) -> None:
         """End the connection: the local user blocks the peer."""

@@ -11,7 +11,6 @@ from typing import Any, Final, Self
 from cablestore import limits
 from cablestore.errors import NodeError
 from cablestore.peers.answering import Answer
-from cablestore.peers.blocks import NetworkBlocks, are_concerned
 from cablestore.peers.connection import Connection
 from cablestore.peers.context import PeerContext
 from cablestore.peers.inspecting import InspectionThread
@@ -19,17 +18,18 @@ from cablestore.peers.intake import PostIntake
 from cablestore.peers.listener import PeerListener
 from cablestore.peers.live import LiveRequests
 from cablestore.peers.metrics import Metrics, NodeLoad
-from cablestore.peers.news import News
+from cablestore.peers.news import News, Subject
 from cablestore.peers.reconcile_port import ReconcilePort
 from cablestore.peers.reconciler import Reconciler
 from cablestore.peers.relay import Loops, Route
 from cablestore.peers.report import ReconcileReport, SyncReport
+from cablestore.peers.restrictions import RestrictionKeeper, Restrictions
 from cablestore.peers.settings import Address, NodeSettings
 from cablestore.peers.sync import Sync
 from cablestore.peers.sync_state import SyncState
 from cablestore.peers.threads import FeedThread, ReadThread, Stopwatch, WriteThread
-from cablestore.protocol.exchange import Exchange, Fault, ResponseEvent
-from cablestore.protocol.message import ListRequest, PostRequest
+from cablestore.protocol.exchange import Exchange, Fault, Names, ResponseEvent
+from cablestore.protocol.message import ListRequest, PostRequest, Request, StateRequest, TimeRangeRequest
 from cablestore.protocol.session import Session
 from cablestore.reconcile.messages import Purpose, Terms
 from cablestore.store.store import CableStore
@@ -84,7 +84,7 @@ class Node:
             log=self.log,
             watch=Stopwatch(),
             reads=reads,
-            blocks=NetworkBlocks(self.store, reads, self._end_blocked, is_used=self.settings.cabal_key is not None),
+            restrictions=RestrictionKeeper(self.store, reads, self._restricted),
             writes=WriteThread(self.store, loop),
             marks=SyncState(self.store.path),
             metrics=self.metrics,
@@ -99,7 +99,7 @@ class Node:
         self._feed = FeedThread(
             self.store, loop, lambda: bool(self.connections), lambda: self.live.state_channels, self._deliver
         )
-        await context.blocks.read()
+        await context.restrictions.read_soon()
         self._run(self._tick())
         self._run(self.sync.look_at_channels())
         return self
@@ -140,6 +140,8 @@ class Node:
             for link in (*self.connections, *self.reconcile_port.links):
                 link.tick(now_s)
             self._disconnect_slowest()
+            if self.context.restrictions.are_outdated():  # by a local-only act, of which there is no news
+                self.context.restrictions.read_soon()
             self.context.marks.save()
 
     def _halt_fetches(self) -> None:
@@ -243,6 +245,9 @@ class Node:
     def established(self, connection: Connection) -> None:
         """Start to exchange messages with a peer."""
         self.log.info("connected", extra={"peer": connection.name, "dialed": connection.is_ours})
+        if self._feed.has_skipped:
+            self._feed.has_skipped = False
+            self.context.restrictions.read_soon()
         if connection.audience.is_blocked:
             connection.banish()
             return
@@ -250,13 +255,14 @@ class Node:
         if self.settings.reconciles and not connection.is_once:
             connection.greet()
 
-    def _end_blocked(self) -> None:
-        """End the connections with those that the local user blocks (moderation.md 4.6.1.1)."""
+    def _restricted(self, before: Restrictions, now: Restrictions) -> None:
+        """Keep to restrictions that were read: end connections with those that the local user blocks (4.6.1.1)."""
         for link in (*self.connections, *self.reconcile_port.links):
             if link.is_established and link.audience.is_blocked:
                 if isinstance(link, Connection):
                     self.sync.lost(link)
                 link.banish()
+        self.sync.restricted(now.channels - before.channels, asks_again=before.are_eased_by(now))
 
     def met(self, connection: Connection) -> None:
         """Start to reconcile with a peer: both sides know that the other one does."""
@@ -298,7 +304,9 @@ class Node:
             if self._loops.is_loop(connection.session, request, self._by_session):
                 connection.session.refuse(exchange)
                 return False
-            is_forwarded = not (isinstance(request, ListRequest) and request.offset > 0)
+            is_forwarded = not (isinstance(request, ListRequest) and request.offset > 0) and not self._is_dropped(
+                request
+            )
             if is_forwarded and connection.share.is_left() and not connection.is_banished:
                 route = Route(connection.session, exchange, self._inspection, self._routes_of_forwarded)
                 self._routes[exchange] = route
@@ -307,6 +315,11 @@ class Node:
         if request.is_live:
             self.live.add(connection, exchange)
         return True
+
+    def _is_dropped(self, request: Request) -> bool:
+        """Tell whether a request is for a channel that is dropped."""
+        channel = request.channel if isinstance(request, TimeRangeRequest | StateRequest) else ""
+        return self.store.dialect.channel_id(channel) in self.context.restrictions.now.channels
 
     def _forward(self, route: Route, hashes: tuple[bytes, ...] | None = None) -> None:
         others = [known.session for known in self.connections if known.is_established and not known.is_banished]
@@ -369,6 +382,9 @@ class Node:
         if route is None:
             self.sync.take(connection, event)
         else:
+            if isinstance(event, Names):  # others may know a channel that is dropped here (moderation.md 5.1.3.7)
+                dropped, channel_id = self.context.restrictions.now.channels, self.store.dialect.channel_id
+                event = event._replace(channels=tuple(c for c in event.channels if channel_id(c) not in dropped))
             route.take(connection.session, event)
             self._send_on(route)
 
@@ -381,8 +397,8 @@ class Node:
             self.dropped(route.exchange)
 
     def _deliver(self, news: list[News]) -> None:
-        if are_concerned(news):
-            self._run(self.context.blocks.read())
+        if any(item.subject in (Subject.MODERATION, Subject.MODERATION_AGAIN) for item in news):
+            self.context.restrictions.read_soon()
         self.sync.heard(news)
         for live in self.live.deliver(news):
             live.connection.flush()

@@ -32,7 +32,7 @@ from cablestore.store.queries import Snapshot
 
 T = TypeVar("T")
 Job = Callable[[], list[ArrivedPosts]]
-_GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED})
+_GENUINE: Final = frozenset({Verdict.ACCEPTED, Verdict.DUPLICATE, Verdict.DELETED, Verdict.DROPPED, Verdict.BLOCKED})
 """Verdicts that do not count against the peer."""
 
 
