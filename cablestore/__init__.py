@@ -44,13 +44,13 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from cablestore.protocol.post import Post as Post
     from cablestore.protocol.post import decode_post as decode_post
     from cablestore.protocol.post import encode_post as encode_post
+    from cablestore.store.display import Message as Message
+    from cablestore.store.display import User as User
     from cablestore.store.queries import Channel as Channel
     from cablestore.store.queries import Event as Event
-    from cablestore.store.queries import Message as Message
     from cablestore.store.queries import Page as Page
     from cablestore.store.queries import Snapshot as Snapshot
     from cablestore.store.queries import Stats as Stats
-    from cablestore.store.queries import User as User
     from cablestore.store.store import CableStore as CableStore
 
 _MODULES: Final = {
@@ -63,7 +63,8 @@ _MODULES: Final = {
     "protocol.crypto": "Identity",
     "protocol.dialect": "DRAFT8 LEGACY Dialect",
     "protocol.post": "Post decode_post encode_post",
-    "store.queries": "Channel Event Message Page Snapshot Stats User",
+    "store.display": "Message User",
+    "store.queries": "Channel Event Page Snapshot Stats",
     "store.store": "CableStore",
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -13,6 +13,7 @@ from typing import Final
 from cablestore.index.view import Catalog
 from cablestore.views import (
     activity,
+    acts,
     author,
     channel_state,
     channel_topic,
@@ -39,6 +40,7 @@ CATALOG: Final = Catalog(
         author.VIEW,
         user_info.VIEW,
         moderation.VIEW,
+        acts.VIEW,
         links.VIEW,
         activity.VIEW,
         sync.VIEW,

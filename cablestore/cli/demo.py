@@ -27,7 +27,7 @@ from cablestore.protocol.crypto import Identity
 from cablestore.protocol.post import Post, encode_post
 from cablestore.store import answers
 from cablestore.store.closed import ClosedStore
-from cablestore.store.queries import Message
+from cablestore.store.display import Message
 from cablestore.store.store import CableStore, system_clock_ms
 from cablestore.views.installed import installed_catalog
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cablestore.cli.output import Output, colour_of, local_time, safe
 from cablestore.cli.terminal import Table, Text, cell_len
-from cablestore.store.queries import Message
+from cablestore.store.display import Message
 
 _NAME_CHARACTERS: Final = 20
 _HASH_DIGITS: Final = 8

@@ -1,21 +1,14 @@
 """Moderation: who has which role, and what is hidden, dropped and blocked for the store's own user. Pure.
 
-`acts` are what is decided from, `roles` is who had which role when, `decisions` is what applies. `stored` reads acts
-from the rows of a store.
+`known` are the acts of those who may have authority, `roles` is who had which role when, `decisions` is what applies.
+`seed` gives roles to begin with. `stored` reads acts from the rows of a store.
 """
 
-from cablestore.moderation.acts import (
-    Action,
-    Consent,
-    HeldActs,
-    ModerationAct,
-    Seed,
-    UserRole,
-    act_of,
-    consent_of,
-)
-from cablestore.moderation.decisions import ActOutcome, Decisions, Judged, UserDrop, blocks_in_force
+from cablestore.moderation.decisions import ActOutcome, Decisions, JudgedAct, UserDrop, blocks_in_force
+from cablestore.moderation.known import HeldActs
+from cablestore.moderation.seed import Seed
 from cablestore.moderation.stored import StoredActs
+from cablestore.protocol.acts import Action, Consent, ModerationAct, UserRole, act_of, consent_of
 
 __all__ = [
     "ActOutcome",
@@ -23,7 +16,7 @@ __all__ = [
     "Consent",
     "Decisions",
     "HeldActs",
-    "Judged",
+    "JudgedAct",
     "ModerationAct",
     "Seed",
     "StoredActs",

@@ -3,29 +3,34 @@
 Decisions never change. `changed` returns others, so any thread may read the ones it has. They are a function of the
 acts that are held, the own key and the seed: neither the order in which acts came nor the time of day matters.
 
-Each answer is the act that it follows from, None if there is none. So `user_hidden_by(user, channel)` says whether a
-user is hidden, by whom, when and why.
+An answer is the act that it follows from, None if there is none. So `user_hidden_by(user, channel)` says whether a user
+is hidden, by whom, when and why.
 
 With `public=True` an answer follows from public acts alone. What peers can notice must be decided with it (4.5).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
+from itertools import chain
 from typing import NamedTuple, Self
 
-from cablestore.moderation.acts import Consent, HeldActs, ModerationAct, Seed, UserRole
+from cablestore.moderation.known import BLOCKING, ActionKey, HeldActs, KnownActs, is_doing, pair_of
+from cablestore.moderation.roles import RoleContexts
+from cablestore.moderation.seed import Seed
+from cablestore.protocol.acts import Action, Consent, ModerationAct, UserRole
+from cablestore.protocol.body import BLOCK, ROLE
 
 
 class ActOutcome(StrEnum):
-    """ActOutcome of an act for one of its targets."""
+    """Outcome of an act for one of its targets."""
 
     APPLIES = "applies"
     UNDONE = "undone"
     """Its author replaced or undid it (4.2.2, 4.4.2)."""
     NO_AUTHORITY = "no authority"
-    """Its author lacked authority when it was issued, or lost it since if the act gives a role (4.2.5, 4.4.3)."""
+    """Its author lacked authority when it was issued. Of a role also: its author is no longer admin (4.2.5, 4.4.3)."""
     EXEMPT = "exempt"
     """Its target had authority when it was issued (4.4.5)."""
     OVERRULED = "overruled"
@@ -33,11 +38,11 @@ class ActOutcome(StrEnum):
     DECLINED = "declined"
     """It gives a role to a user who declines roles (4.2.4)."""
     VOID = "void"
-    """It says what no act can: a role for its own author (4.4.3), or a drop of no channel (5.1.3.3)."""
+    """It says what no act can: a role for its own author (4.4.3) or for the own user, or a drop of no channel."""
 
 
-class Judged(NamedTuple):
-    """Judged act: what it does to one of its targets. The target is b"" if the act is on a channel."""
+class JudgedAct(NamedTuple):
+    """Judged act: what became of it for one of its targets. The target is b"" if the act is on a channel."""
 
     act: ModerationAct
     target: bytes
@@ -47,8 +52,8 @@ class Judged(NamedTuple):
 class UserDrop(NamedTuple):
     """Drop of a user: the post/block that drops, and until when the user's posts are dropped.
 
-    `until_ms` is None while the user is blocked: all posts are dropped. Later ones than `until_ms` are welcome again:
-    the user was unblocked, and the posts from before stay dropped (5.1.5, undrop = 0).
+    `until_ms` is None while the user is blocked: all posts are dropped. Otherwise the user was unblocked, posts from
+    before stay dropped (5.1.5, undrop = 0), and later ones are welcome.
     """
 
     act: ModerationAct
@@ -65,9 +70,21 @@ class Decisions:
     Acts of those who never had authority are not read, except blocks on the own user.
     """
 
-    def __init__(self, held: HeldActs, own_key: bytes, seed: Seed | None = None) -> None:
+    def __init__(self, known: KnownActs, contexts: RoleContexts | None = None) -> None:
+        """Decide from what is known. Use `read`. `contexts` are the roles if they are made already."""
+        self._known = known
+        self._own = known.own_key
+        self._contexts = contexts or RoleContexts(
+            known.own_key,
+            known.seed,
+            chain.from_iterable(known.roles.values()),
+            chain.from_iterable(known.consents.values()),
+        )
+
+    @classmethod
+    def read(cls, held: HeldActs, own_key: bytes, seed: Seed | None = None) -> Self:
         """Read what is held of everybody who may have authority, beginning with the own user and the seed."""
-        raise NotImplementedError
+        return cls(KnownActs.read(held, own_key, seed))
 
     def changed(
         self,
@@ -77,73 +94,222 @@ class Decisions:
     ) -> Self:
         """Return the decisions after acts and statements were stored or deleted. `held` is what is held since then.
 
-        `held` is read only for users who may have authority from now on. For another seed make new Decisions.
+        `held` is read only for users who may have authority from now on, and after a role was deleted. For another
+        seed, read the decisions again.
         """
-        raise NotImplementedError
+        known = self._known.copy()
+        gone = [item for item in removed if known.remove(item)]
+        if any(isinstance(item, ModerationAct) for item in gone):  # fewer may have authority, so fewer are known
+            return self.read(held, self._own, known.seed)
+        came = [item for item in added if known.add(item)]
+        if not gone and not came:
+            return type(self)(known, self._contexts)
+        known.follow_roles(held)
+        return type(self)(known)
 
     # --- roles (4.2) ---------------------------------------------------------------------------------
 
     def role(self, user: bytes, channel: str | None = None, *, public: bool = False) -> UserRole:
         """Return the role of a user now."""
-        raise NotImplementedError
+        return self._contexts.history(channel, public=public).role(user)
 
     def role_given_by(self, user: bytes, channel: str | None = None) -> ModerationAct | Seed | None:
         """Return what gives a user its role: an act, the seed, None if it is the default or the own user's."""
-        raise NotImplementedError
+        return self._contexts.history(channel).decided_by(user)
 
     def had_authority(self, user: bytes, channel: str | None, timestamp_ms: int, *, public: bool = False) -> bool:
-        """Tell whether a user had authority at a time: it got it before, and had not lost it by then (4.4.3)."""
-        raise NotImplementedError
+        """Tell whether a user got authority before a time and had not lost it by then (4.4.3)."""
+        return self._contexts.history(channel, public=public).had_authority(user, timestamp_ms)
+
+    def declines_roles(self, user: bytes) -> bool:
+        """Tell whether a user who was given a role, by whomever, declines roles (4.2.4)."""
+        said = self._known.consents.get(user) or None
+        return said is not None and not max(said, key=lambda consent: consent.moment).accepts
 
     def users_with(self, role: UserRole, channel: str | None = None) -> list[bytes]:
-        """Return the public keys of all users who have a role of MOD or ADMIN, sorted. Raises ValueError for USER."""
-        raise NotImplementedError
+        """Return the public keys of all who are MOD or ADMIN, sorted. Raises ValueError for USER, which most are."""
+        if not role.has_authority:
+            raise ValueError("all others are normal users: ask for UserRole.MOD or UserRole.ADMIN")
+        return sorted(self._contexts.history(channel).users_with(role))
 
     # --- what is hidden and dropped (4.4) ------------------------------------------------------------
 
     def user_hidden_by(self, user: bytes, channel: str | None) -> ModerationAct | None:
         """Return the act that hides a user's post/text in a channel, or with None in the cabal (5.1.3.4)."""
-        raise NotImplementedError
+        return self._doing(Action.HIDE_USER, user, channel, user)
 
-    def post_hidden_by(self, post_hash: bytes, author: bytes, channel: str) -> ModerationAct | None:
+    def post_hidden_by(self, post_hash: bytes, author: bytes | None, channel: str) -> ModerationAct | None:
         """Return the act that hides a post/text. Posts of other types cannot be hidden (5.1.3.5)."""
-        raise NotImplementedError
+        return self._doing(Action.HIDE_POST, post_hash, channel, author)
 
-    def post_dropped_by(self, post_hash: bytes, author: bytes, channel: str) -> ModerationAct | None:
-        """Return the act that drops a post/text or post/topic. Posts of other types cannot be dropped (5.1.3.6)."""
-        raise NotImplementedError
+    def post_dropped_by(self, post_hash: bytes, author: bytes | None, channel: str) -> ModerationAct | None:
+        """Return the act that drops a post/text or post/topic. Posts of other types cannot be dropped (5.1.3.6).
+
+        An author who is not known (None) is not exempt.
+        """
+        return self._doing(Action.DROP_POST, post_hash, channel, author)
 
     def channel_dropped_by(self, channel: str) -> ModerationAct | None:
         """Return the act that drops a channel (5.1.3.7)."""
-        raise NotImplementedError
+        return self._doing(Action.DROP_CHANNEL, b"", channel, None)
 
     def user_dropped(self, user: bytes) -> UserDrop | None:
         """Return the drop of a user's posts (5.1.4), None if there is none."""
-        raise NotImplementedError
+        if user == self._own:
+            return None
+        drop = self._effective(BLOCKING, user, None, user, is_drop=True)
+        if drop is None or not is_doing(drop):
+            return None
+        blocking = self._effective(BLOCKING, user, None, user)
+        if blocking is not None and is_doing(blocking):
+            return UserDrop(drop, None)
+        return UserDrop(drop, max(drop.timestamp_ms, blocking.timestamp_ms if blocking else 0))
 
     def text_hidden_by(self, post_hash: bytes, author: bytes, channel: str, timestamp_ms: int) -> ModerationAct | None:
-        """Return the act for which a post/text is not displayed: it is hidden or dropped, or its author or channel is."""
-        raise NotImplementedError
+        """Return the act for which a post/text is not displayed: it, its author or its channel is hidden or dropped."""
+        drop = self.user_dropped(author)
+        return (
+            self.channel_dropped_by(channel)
+            or (drop.act if drop and drop.covers(timestamp_ms) else None)
+            or self.post_dropped_by(post_hash, author, channel)
+            or self.user_hidden_by(author, channel)
+            or self.post_hidden_by(post_hash, author, channel)
+        )
 
     # --- blocks (4.6) --------------------------------------------------------------------------------
 
     def blocked_by(self, user: bytes, *, public: bool = False) -> ModerationAct | None:
         """Return the post/block by which the own user blocks a user: its own, or one of an authority (4.6.1)."""
-        raise NotImplementedError
+        return None if user == self._own else self._doing(BLOCKING, user, None, user, public)
 
     def blocks_own_user(self, user: bytes) -> ModerationAct | None:
         """Return the post/block by which a user blocks the own user and notifies it (4.6.1)."""
-        raise NotImplementedError
+        acts = self._known.against.get(user)
+        latest = max(acts, key=lambda act: act.moment) if acts else None
+        return latest if latest and latest.notifies else None
+
+    # --- which action takes effect -------------------------------------------------------------------
+
+    def _doing(
+        self, pair: int, target: bytes, channel: str | None, subject: bytes | None, public: bool = False
+    ) -> ModerationAct | None:
+        act = self._effective(pair, target, channel, subject, public)
+        return act if act is not None and is_doing(act) else None
+
+    def _effective(
+        self,
+        pair: int,
+        target: bytes,
+        channel: str | None,
+        subject: bytes | None,
+        public: bool = False,
+        is_drop: bool = False,
+    ) -> ModerationAct | None:
+        """Return the action of a pair that takes effect on a target in a context, whether it does or undoes.
+
+        The own user's comes first, then the narrower context, then the later act (4.4, 4.4.5). `subject` is the user
+        whom it concerns. With `is_drop` only the acts count that drop or undrop a user.
+        """
+        contexts = (channel, None) if channel is not None else (None,)
+        found = [acts for context in contexts if (acts := self._known.actions.get(ActionKey(pair, target, context)))]
+        relevant = [self._relevant(acts, public, is_drop) for acts in found]
+        for by_author in relevant:
+            if self._own in by_author:
+                return by_author[self._own]
+        for by_author in relevant:
+            acts = [act for act in by_author.values() if self._is_applicable(act, channel, subject, public)]
+            if acts:
+                return max(acts, key=lambda act: act.moment)
+        return None
+
+    def _relevant(self, acts: list[ModerationAct], public: bool, is_drop: bool) -> dict[bytes, ModerationAct]:
+        """Return each author's relevant action: the latest of a pair (4.4.2).
+
+        What the own user did privately is undone privately only (4.5.1).
+        """
+        latest: dict[bytes, ModerationAct] = {}
+        latest_private = None
+        for act in sorted(acts, key=lambda act: act.moment):
+            if (public and act.is_private) or (is_drop and not act.drops):
+                continue
+            latest[act.author] = act
+            if act.is_private:
+                latest_private = act
+        if latest_private and is_doing(latest_private) and not is_doing(latest[self._own]):
+            latest[self._own] = latest_private
+        return latest
+
+    def _is_applicable(self, act: ModerationAct, channel: str | None, subject: bytes | None, public: bool) -> bool:
+        """Tell whether an author had authority at the time of an act, and whom it concerns had none (4.4.3, 4.4.5)."""
+        history = self._contexts.history(channel, public=public)
+        if not history.had_authority(act.author, act.timestamp_ms):
+            return False
+        return subject is None or not history.had_authority(subject, act.timestamp_ms)
 
     # --- lists ---------------------------------------------------------------------------------------
 
-    def in_force(self, channel: str | None = None) -> Iterator[Judged]:
+    def in_force(
+        self, channel: str | None = None, author_of_post: Callable[[bytes], bytes | None] = lambda _: None
+    ) -> Iterator[JudgedAct]:
         """Yield what takes effect in a context, oldest first: roles, what hides, drops and blocks, and what undoes it."""
-        raise NotImplementedError
+        return (judged for judged in self.history(channel, author_of_post) if judged.outcome is ActOutcome.APPLIES)
 
-    def history(self, channel: str | None = None) -> Iterator[Judged]:
-        """Yield each act in a context of those who may ever have had authority, oldest first, and its outcome."""
-        raise NotImplementedError
+    def history(
+        self, channel: str | None = None, author_of_post: Callable[[bytes], bytes | None] = lambda _: None
+    ) -> Iterator[JudgedAct]:
+        """Yield each act in a context of those who may ever have had authority, oldest first, and its outcome.
+
+        The acts for a channel include those for the cabal. Who wrote a post that an act is on is not known from the
+        act: `author_of_post` says it, if it can.
+        """
+        acts = {act.hash: act for acts in self._known.roles.values() for act in acts}
+        acts |= {act.hash: act for acts in self._known.actions.values() for act in acts}
+        for act in sorted(acts.values(), key=lambda act: act.moment):
+            if act.channel in (None, channel):
+                for target in act.targets or (b"",):
+                    judge = self._judge_role if act.type == ROLE else self._judge_action
+                    yield JudgedAct(act, target, judge(act, target, channel, author_of_post))
+
+    def _judge_role(
+        self, act: ModerationAct, user: bytes, channel: str | None, _: Callable[[bytes], bytes | None]
+    ) -> ActOutcome:
+        if user in (act.author, self._own):
+            return ActOutcome.VOID
+        slot = (
+            other
+            for other in self._known.roles[act.author]
+            if other.targets == act.targets and other.channel == act.channel
+        )
+        if act != max(slot, key=lambda other: other.moment):
+            return ActOutcome.UNDONE
+        history = self._contexts.history(channel)
+        if not history.is_applied(act):
+            return ActOutcome.NO_AUTHORITY
+        if history.declines(user):
+            return ActOutcome.DECLINED
+        return ActOutcome.APPLIES if history.decided_by(user) == act else ActOutcome.OVERRULED
+
+    def _judge_action(
+        self, act: ModerationAct, target: bytes, channel: str | None, author_of_post: Callable[[bytes], bytes | None]
+    ) -> ActOutcome:
+        pair = pair_of(act)
+        if (pair == Action.DROP_CHANNEL and act.channel is None) or (pair != Action.DROP_CHANNEL and not target):
+            return ActOutcome.VOID
+        if pair == BLOCKING and target == self._own and act.author == self._own:
+            return ActOutcome.VOID
+        subject = {Action.HIDE_USER: target, BLOCKING: target, Action.DROP_CHANNEL: None}.get(pair, b"")
+        if subject == b"":
+            subject = author_of_post(target)
+        acts = self._known.actions[ActionKey(pair, target, act.channel)]
+        aspects = [False, True] if act.drops else [False]
+        if not any(act == self._relevant(acts, False, is_drop).get(act.author) for is_drop in aspects):
+            return ActOutcome.UNDONE
+        if any(act == self._effective(pair, target, channel, subject, is_drop=is_drop) for is_drop in aspects):
+            return ActOutcome.APPLIES
+        if act.author == self._own or self._is_applicable(act, channel, subject, False):
+            return ActOutcome.OVERRULED
+        has_authority = self.had_authority(act.author, channel, act.timestamp_ms)
+        return ActOutcome.EXEMPT if has_authority else ActOutcome.NO_AUTHORITY
 
 
 def blocks_in_force(acts: Iterable[ModerationAct]) -> dict[tuple[bytes, bytes], ModerationAct]:
@@ -151,4 +317,8 @@ def blocks_in_force(acts: Iterable[ModerationAct]) -> dict[tuple[bytes, bytes], 
 
     Private acts do not count, because others cannot know them.
     """
-    raise NotImplementedError
+    latest: dict[tuple[bytes, bytes], ModerationAct] = {}
+    for act in sorted(acts, key=lambda act: act.moment):
+        if not act.is_private:
+            latest.update({(act.author, target): act for target in act.targets})
+    return {pair: act for pair, act in latest.items() if act.type == BLOCK}

@@ -32,6 +32,7 @@ class Targets:
     dropped_posts: set[bytes] = field(default_factory=set)
     blocked: set[bytes] = field(default_factory=set)
     """Users whom an act blocks, and the authors of blocks: one of them may be the local user."""
+    hidden_users: set[bytes] = field(default_factory=set)
     users: set[tuple[bytes, str | None]] = field(default_factory=set)
     """Users with the context of an act on them."""
     posts: set[tuple[bytes, str]] = field(default_factory=set)
@@ -47,6 +48,8 @@ class Targets:
                 self.dropped_posts.update(act.targets)
         else:
             self.users.update((user, act.channel) for user in act.targets)
+            if act.type == MODERATION:
+                self.hidden_users.update(act.targets)
             if act.type == BLOCK:
                 self.blocked.update((act.author, *act.targets))
             if act.drops:
@@ -107,19 +110,33 @@ class Judgement:
 
     def refusal(self, post: Post) -> tuple[Verdict, ModerationAct] | None:
         """Return why a post is not stored, and the act that this follows from; None if it may be stored."""
-        targets, decisions = self.targets, self.decisions
-        if post.type in KEPT_TYPES:
-            return None
-        act = self._dropped_by(post)
-        if act is not None and (post.author != self.own_key or act.author == self.own_key):
+        act = self.dropping(post)
+        if act is not None:
             return Verdict.DROPPED, act
-        if post.author in targets.blocked and post.author != self.own_key:
-            block = decisions.blocked_by(post.author) or decisions.blocks_own_user(post.author)
-            return None if block is None else (Verdict.BLOCKED, block)
-        return None
+        if post.author not in self.targets.blocked or post.author == self.own_key or post.type in KEPT_TYPES:
+            return None
+        block = self.decisions.blocked_by(post.author) or self.decisions.blocks_own_user(post.author)
+        return None if block is None else (Verdict.BLOCKED, block)
+
+    def dropping(self, post: Post) -> ModerationAct | None:
+        """Return the act for which a post is not stored, or is removed. Own posts are removed by own acts alone."""
+        act = self._dropped_by(post)
+        return act if act is None or self.own_key != post.author or act.author == self.own_key else None
+
+    def hiding(self, post: Post) -> ModerationAct | None:
+        """Return the act for which a post/text is not displayed, None if it is."""
+        targets, channel = self.targets, post.channel or ""
+        act = self._dropped_by(post)
+        if act is None and post.author in targets.hidden_users:
+            act = self.decisions.user_hidden_by(post.author, channel)
+        if act is None and (post.hash, channel) in targets.posts:
+            act = self.decisions.post_hidden_by(post.hash, post.author, channel)
+        return act
 
     def _dropped_by(self, post: Post) -> ModerationAct | None:
         targets, decisions = self.targets, self.decisions
+        if post.type in KEPT_TYPES:
+            return None
         channel = post.channel or ""
         if post.author in targets.dropped_users:
             drop = decisions.user_dropped(post.author)

@@ -15,27 +15,31 @@ from cablestore.store.authoring import Composer
 from cablestore.store.judge import Judge
 
 
-class Change(NamedTuple):
-    """Change of one thing: `what` is role, hidden, dropped or blocked.
-
-    `target` is the 32 bytes of a user or a post, b"" for a channel; `channel` the context, None for the whole cabal.
-    `before` and `after` are a UserRole or a bool. `act` is what it follows from, None if that was taken back.
-    """
-
-    what: str
-    target: bytes
-    channel: str | None
-    before: UserRole | bool
-    after: UserRole | bool
-    act: ModerationAct | None
-
-
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Effect of an act: the posts that were written, none in a dry run, and what changes for the store's user."""
+    """Effect of an act: the posts that were written, none in a dry run, and what changes for the store's user.
+
+    `dropped_posts` is the number of stored posts of the users and channels that are dropped from then on.
+    """
 
     posts: tuple[Post, ...]
     changes: tuple[Change, ...]
+    dropped_posts: int = 0
+
+
+_BLOCKS_FROM: Final = 100
+"""Added to the types of post/block and post/unblock, to tell them from the numbers of actions."""
+_BLOCKS: Final = frozenset({_BLOCKS_FROM + BLOCK, _BLOCKS_FROM + UNBLOCK})
+
+
+class _How(NamedTuple):
+    """How a post/moderation acts: on users or on a channel, on posts of some types, and what goes with it."""
+
+    first: Action
+    on_posts: Action
+    types: tuple[int, ...]
+    reason: str
+    private: bool
 
 
 class Moderator:
@@ -73,7 +77,14 @@ class Moderator:
 
         Raises ModerationError for the own user (4.4.3) and for one that declines roles (4.2.4).
         """
-        raise NotImplementedError
+        _require_keys([user], "users")
+        with self._engine.transaction() as transaction:
+            if user == self._own_key:
+                raise ModerationError("a role for oneself is not allowed (moderation.md 4.4.3): name another user")
+            if not self._accepts_roles(transaction.reader, user):
+                raise ModerationError(f"the user {user.hex()} declines roles, so it can be given none")
+            body = Role(reason, _privacy(private), self._context(channel), user, role.in_post)
+            return self._act(transaction, [body], dry_run=dry_run, sync=sync)
 
     def hide(
         self,
@@ -90,7 +101,8 @@ class Moderator:
 
         Posts must be stored; acts on them name their channels.
         """
-        raise NotImplementedError
+        how = _How(Action.HIDE_USER, Action.HIDE_POST, (TEXT,), reason, private)
+        return self._moderate(how, users, posts, channel, dry_run=dry_run, sync=sync)
 
     def unhide(
         self,
@@ -104,7 +116,8 @@ class Moderator:
         sync: bool = True,
     ) -> Effect:
         """Undo `hide`. What was hidden privately is unhidden privately only (4.5.1)."""
-        raise NotImplementedError
+        how = _How(Action.UNHIDE_USER, Action.UNHIDE_POST, (TEXT,), reason, private)
+        return self._moderate(how, users, posts, channel, dry_run=dry_run, sync=sync)
 
     def drop(
         self,
@@ -122,7 +135,12 @@ class Moderator:
         Posts must be a post/text or post/topic that is stored. Users are dropped by a post/block with `drop=1`, which
         must be `private` (5.1.4.1): use `block` to block them publicly.
         """
-        raise NotImplementedError
+        people = list(users)
+        if people:
+            _require_alone(posts, channel)
+            return self.block(people, drop=True, reason=reason, private=True, dry_run=dry_run, sync=sync)
+        how = _How(Action.DROP_CHANNEL, Action.DROP_POST, (TEXT, TOPIC), reason, private)
+        return self._moderate(how, (), posts, channel, dry_run=dry_run, sync=sync)
 
     def undrop(
         self,
@@ -136,7 +154,13 @@ class Moderator:
         sync: bool = True,
     ) -> Effect:
         """Undo `drop`: the posts may be requested and stored again. Users are undropped by a post/unblock (5.1.5)."""
-        raise NotImplementedError
+        people = list(users)
+        if people:
+            _require_alone(posts, channel)
+            is_private = private or bool(self._private_doings(_BLOCKS, people, None))
+            return self.unblock(people, undrop=True, reason=reason, private=is_private, dry_run=dry_run, sync=sync)
+        how = _How(Action.UNDROP_CHANNEL, Action.UNDROP_POST, (TEXT, TOPIC), reason, private)
+        return self._moderate(how, (), posts, channel, dry_run=dry_run, sync=sync)
 
     def block(
         self,
@@ -153,7 +177,14 @@ class Moderator:
 
         With `notify` the users are told.
         """
-        raise NotImplementedError
+        people = self._users(users)
+        if self._own_key in people:
+            raise ModerationError("you cannot block yourself: name other users")
+        if private and notify:
+            raise ModerationError("a private block never leaves this store, so nobody can be notified of it")
+        with self._engine.transaction() as transaction:
+            body = Block(reason, _privacy(private), people, int(drop), int(notify))
+            return self._act(transaction, [body], dry_run=dry_run, sync=sync)
 
     def unblock(
         self,
@@ -166,7 +197,11 @@ class Moderator:
         sync: bool = True,
     ) -> Effect:
         """Undo `block`. With `undrop`, the posts that it dropped may come back (5.1.5)."""
-        raise NotImplementedError
+        people = self._users(users)
+        with self._engine.transaction() as transaction:
+            self._require_privacy(_BLOCKS, people, None, private)
+            body = Unblock(reason, _privacy(private), people, int(undrop))
+            return self._act(transaction, [body], dry_run=dry_run, sync=sync)
 
     def join_with_seed(self, seed: bytes | str, *, dry_run: bool = False) -> Effect:
         """Regard the users of a moderation seed as it says, until each gets a role or the seed is revoked (4.7).
@@ -174,54 +209,253 @@ class Moderator:
         `seed` is its bytes, or these in hex digits. Raises ModerationError if it is malformed, or if another is in
         force: revoke that one first.
         """
-        raise NotImplementedError
+        now_ms = self._clock()
+        given = Seed.read_hex(seed, now_ms) if isinstance(seed, str) else Seed.read(seed, now_ms)
+        known = self.seed
+        if known is not None and known.revoked_at_ms is None and known.roles != given.roles:
+            raise ModerationError("another moderation seed is in force. Revoke it first")
+        return self._with_seed(given, dry_run=dry_run)
 
     def revoke_seed(self, *, dry_run: bool = False) -> Effect:
         """Revoke the moderation seed. What its users did until now stays applied (4.7.2)."""
-        raise NotImplementedError
+        known = self.seed
+        if known is None or known.revoked_at_ms is not None:
+            raise ModerationError("no moderation seed is in force")
+        return self._with_seed(known.revoked(self._clock()), dry_run=dry_run)
 
     def sweep(self, progress: Progress = no_progress) -> int:
         """Remove all posts that are dropped and not removed yet, in batches. Returns how many posts were read.
 
         It can be interrupted at any instant, and goes on where it was: when it is called again, or with other writes.
         """
-        raise NotImplementedError
+        total = 0
+        while True:
+            with self._engine.transaction() as transaction:
+                done = self._judge.sweep_batch(transaction)
+            if not done:
+                return total
+            total += done
+            progress(done)
 
     @property
     def is_sweeping(self) -> bool:
         """Whether posts that are dropped must still be removed."""
-        raise NotImplementedError
+        judgement = self._judge.judgement
+        return judgement is not None and judgement.is_sweeping
 
     # --- reading -------------------------------------------------------------------------------
 
     @property
     def decisions(self) -> Decisions | None:
         """What applies now, with all its questions; it does not change. None if the store is not moderated."""
-        raise NotImplementedError
+        judgement = self._judge.judgement
+        return None if judgement is None else judgement.decisions
 
     @property
     def seed(self) -> Seed | None:
         """The moderation seed that the store joined with, revoked or not; None if it joined without one."""
-        raise NotImplementedError
+        judgement = self._judge.judgement
+        return None if judgement is None else judgement.seed
 
     def in_force(self, channel: str | None = None) -> list[Judged]:
         """Return what takes effect in a context, oldest first: who has a role, who or what is hidden, dropped, blocked.
 
         Each has the act with its author, time and reason.
         """
-        raise NotImplementedError
+        return [judged for judged in self.history(channel) if judged.outcome is ActOutcome.APPLIES]
 
     def history(self, channel: str | None = None) -> list[Judged]:
         """Return each act in a context of those who may ever have had authority, oldest first, and its outcome."""
-        raise NotImplementedError
+        state, reader = self._engine.snapshot()
+        with state:
+            judgement = self._judge.judgement
+            if judgement is None:
+                return []
+            context = None if channel is None else reader.dialect.channel_id(channel)
+            return list(judgement.decisions.history(context, partial(_author_of, reader)))
 
     def contexts(self) -> list[str]:
         """Return the channels that acts name as their context, sorted."""
-        raise NotImplementedError
+        judgement = self._judge.judgement
+        if judgement is None:
+            return []
+        targets = judgement.targets
+        named = {channel for _, channel in (*targets.users, *targets.posts) if channel}
+        return sorted(named | targets.dropped_channels - {""})
 
     def follow(self, timeout_s: float | None = None) -> Iterator[Change]:
         """Yield each change of a role or of what is hidden, dropped or blocked, from now on.
 
         Ends when nothing happens for `timeout_s`, or when the store is closed.
         """
-        raise NotImplementedError
+        seen, after = self._judge.judgement, self._engine.next_sequence - 1
+        while seen is not None and self._engine.wait(after, timeout_s):
+            after = self._engine.next_sequence - 1
+            state, reader = self._engine.snapshot()
+            with state:
+                judgement = self._judge.judgement or seen
+                found = [] if judgement is seen else list(changes(seen, judgement, reader))
+            seen = judgement
+            yield from found
+
+    # --- how -----------------------------------------------------------------------------------
+
+    @property
+    def _own_key(self) -> bytes:
+        return self._composer.identity.public_key
+
+    def _accepts_roles(self, reader: Reader, user: bytes) -> bool:
+        said = [*NotedActs(reader, self._own_key, Targets()).consents_of(user)]
+        return not said or max(said, key=lambda consent: consent.moment).accepts
+
+    def _context(self, channel: str | None) -> str:
+        if channel == "":
+            raise ModerationError("a channel has a name: leave it out for the whole cabal")
+        return channel or ""
+
+    def _users(self, users: Iterable[bytes]) -> tuple[bytes, ...]:
+        people = tuple(dict.fromkeys(users))
+        _require_keys(people, "users")
+        return people
+
+    def _moderate(
+        self,
+        how: _How,
+        users: Iterable[bytes],
+        posts: Iterable[bytes],
+        channel: str | None,
+        *,
+        dry_run: bool,
+        sync: bool,
+    ) -> Effect:
+        """Write a post/moderation on users or on a channel, or one on the posts of each channel."""
+        people, hashes = tuple(dict.fromkeys(users)), tuple(dict.fromkeys(posts))
+        on_channel = how.first >= Action.DROP_CHANNEL
+        if bool(people) + bool(hashes) + (on_channel and not hashes and channel is not None) != 1:
+            raise ModerationError("name either " + ("posts or a channel" if on_channel else "users or posts"))
+        with self._engine.transaction() as transaction:
+            if hashes:
+                _require_keys(hashes, "posts")
+                found = self._by_channel(transaction.reader, how, hashes, channel)
+                parts = [(name, how.on_posts, targets) for name, targets in found.items()]
+            else:
+                if people:
+                    _require_keys(people, "users")
+                parts = [(self._context(channel), how.first, people)]
+            bodies: list[Body] = []
+            for name, action, targets in parts:
+                if action % 2:
+                    context = transaction.reader.dialect.channel_id(name) if name else None
+                    self._require_privacy({action - 1, action}, targets or (b"",), context, how.private)
+                bodies.append(Moderation(how.reason, _privacy(how.private), name, targets, action))
+            return self._act(transaction, bodies, dry_run=dry_run, sync=sync)
+
+    def _by_channel(
+        self, reader: Reader, how: _How, hashes: tuple[bytes, ...], channel: str | None
+    ) -> dict[str, tuple[bytes, ...]]:
+        """Return the posts by the names of their channels, which acts on them repeat (5.1.3.2)."""
+        found: dict[str, list[bytes]] = {}
+        for digest in hashes:
+            post = reader.post(digest)
+            remains = None if post is not None else known_skeleton(reader, digest)
+            bones = remains if post is None else Skeleton.of(post)
+            if bones is not None and bones.type not in how.types:
+                names = " or ".join(f"post/{TYPE_NAMES[each]}" for each in how.types)
+                raise ModerationError(
+                    f"the post {digest.hex()} is a post/{TYPE_NAMES[bones.type]}. This act is for a {names} alone"
+                )
+            name = getattr(post.body, "channel", None) if post else (bones.channel if bones else channel)
+            if name is None or (bones is None and not how.on_posts % 2):
+                raise ModerationError(f"the post {digest.hex()} is not stored. To undo an act on it, name its channel")
+            found.setdefault(name, []).append(digest)
+        return {name: tuple(targets) for name, targets in found.items()}
+
+    def _require_privacy(
+        self, types: Container[int], targets: Iterable[bytes], context: str | None, private: bool
+    ) -> None:
+        """Raise ModerationError if a public act would undo a private one (4.5.1)."""
+        known = [] if private else self._private_doings(types, targets, context)
+        if known:
+            raise ModerationError(
+                f"what you did in the private post {known[0].hash.hex()} can only be undone privately "
+                "(moderation.md 4.5.1)"
+            )
+
+    def _private_doings(
+        self, types: Container[int], targets: Iterable[bytes], context: str | None
+    ) -> list[ModerationAct]:
+        """Return the own private acts of some actions, or blocks, that are in force for one of the targets."""
+        wanted = set(targets)
+        latest: dict[bytes, ModerationAct] = {}
+        state, reader = self._engine.snapshot()
+        with state:
+            acts = [act for act in StoredActs(reader, self._own_key).by_author(self._own_key) if act.is_private]
+        for act in sorted(acts, key=lambda act: act.moment):
+            number = act.what if act.type == MODERATION else act.type + _BLOCKS_FROM
+            if act.type != ROLE and number in types and act.channel == context:
+                latest.update({target: act for target in act.targets or (b"",) if target in wanted})
+        return [act for act in latest.values() if (act.type == BLOCK if act.type != MODERATION else act.what % 2 == 0)]
+
+    def _act(self, transaction: Transaction, bodies: list[Body], *, dry_run: bool, sync: bool) -> Effect:
+        """Sign and store acts, in one write. In a dry run only tell the effect."""
+        self._judge.follow_identity(transaction.reader)
+        plan = transaction.plan()
+        posts = []
+        for body in bodies:
+            posts += self._composer.compose(transaction.reader, body)
+            self._composer.written(posts[-1])
+        for post in posts:
+            plan.add(post)
+        before, after = self._judge.judgement, self._judge.preview(plan)
+        found: list[Change] = []
+        if before is not None and after is not None:
+            found = list(changes(before, after, plan.reader))
+        count = sum(_count(plan.reader, change) for change in found if change.what == "dropped" and change.after)
+        if not dry_run:
+            self._judge.commit(transaction, plan, sync=sync)
+        return Effect(() if dry_run else tuple(posts), tuple(found), count)
+
+    def _with_seed(self, seed: Seed, *, dry_run: bool) -> Effect:
+        with self._engine.transaction() as transaction:
+            before = self._judge.judgement
+            if before is None:
+                raise ModerationError("this store is open without moderation: open it with moderation to give it a seed")
+            after = self._judge.with_seed(transaction, seed, dry_run=dry_run)
+            found = tuple(changes(before, after, transaction.reader))
+            return Effect((), found)
+
+
+def _privacy(private: bool) -> int:  # noqa: FBT001 - it converts a flag
+    return LOCAL_ONLY if private else PUBLIC
+
+
+def _require_keys(values: Sequence[bytes], what: str) -> None:
+    if not 1 <= len(values) <= limits.MAX_RECIPIENTS:
+        raise ModerationError(f"{len(values)} {what} are named, allowed are 1 to {limits.MAX_RECIPIENTS}")
+    for value in values:
+        if len(value) != KEY_SIZE_BYTES:
+            raise ModerationError(f"{value.hex()} has {len(value)} bytes. Name {what} by {KEY_SIZE_BYTES} bytes")
+
+
+def _require_alone(posts: Iterable[bytes], channel: str | None) -> None:
+    if list(posts) or channel is not None:
+        raise ModerationError("name either users, posts or a channel. Users are dropped in the whole cabal")
+
+
+def _author_of(reader: Reader, digest: bytes) -> bytes | None:
+    """Return the author of a post that is stored or remembered."""
+    post = reader.post(digest)
+    if post is not None:
+        return post.author
+    known = dropped_post(reader, digest)
+    return None if known is None else known.author
+
+
+def _count(reader: Reader, change: Change) -> int:
+    """Return how many stored posts a drop removes."""
+    if not change.target:
+        return sum(activity.of_channel(reader, change.channel or ""))
+    if change.channel is not None:
+        return int(reader.post(change.target) is not None)
+    types = ALL_TYPES - KEPT_TYPES
+    return sum(1 for post_type in types for _ in author_view.hashes(reader, change.target, post_type))

@@ -22,47 +22,25 @@ from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.index.meta import SIZES_KEY, Size, decode_sizes
 from cablestore.index.reader import PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, data_key, decode_tombstone, hash_part
 from cablestore.index.tombstone import Tombstone
-from cablestore.protocol.body import TYPE_NAMES, Info, Text
+from cablestore.protocol.body import TYPE_NAMES
 from cablestore.protocol.dialect import RESERVED_CHANNELS
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
 from cablestore.store.causal_order import causal_order, known_skeleton
+from cablestore.store.display import Display, Hidden, Message, User
 from cablestore.store.judgement import Judgement
-from cablestore.views import activity, channel_state, channel_topic, links, membership, messages, user_info
+from cablestore.views import activity, channel_state, links, membership, messages
 from cablestore.views import author as author_view
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
-    """A post/text with the name of its author: the one that it chose, or its public key in hex.
-
-    `cursor` is the message's place in its channel: pass it to `messages` to continue from here.
-    """
-
-    hash: bytes
-    channel: str
-    author: bytes
-    name: str
-    timestamp_ms: int
-    text: str
-    links: tuple[bytes, ...]
-    cursor: str
-
-
 class Page(NamedTuple):
-    """Messages in the requested order, and the cursor of the next page, None at the end."""
+    """Messages in the requested order, and the cursor of the next page, None at the end.
+
+    A page before the end may have few messages, or none, if most are hidden.
+    """
 
     messages: list[Message]
     cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class User:
-    """A user: 32-byte public key, name (the public key in hex if it chose none), and its latest post/info."""
-
-    public_key: bytes
-    name: str
-    info: Info
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +88,8 @@ class Queries(ABC):
     def post(self, digest: bytes) -> Post | None:
         """Return the post with this hash, or None. The store's own local-only posts are found too."""
         with self._reading() as reader:
-            return reader.post(digest)
+            post = reader.post(digest)
+            return post if post is None or Display(reader, self._judgement()).is_here(post) else None
 
     def hashes_starting(self, hex_digits: str, limit: int = 10, *, with_deleted: bool = False) -> list[bytes]:
         """Return up to `limit` hashes of stored posts that start with these hex digits, for abbreviated input.
@@ -133,7 +112,7 @@ class Queries(ABC):
     def resolve(self, post: Post) -> Message:
         """Return a post/text as a message, with its author's present name."""
         with self._reading() as reader:
-            return _message(reader, post, {})
+            return Display(reader, self._judgement()).message(post)
 
     def messages(
         self,
@@ -144,86 +123,107 @@ class Queries(ABC):
         cursor: str | None = None,
         start_ms: int = 0,
         end_ms: int | None = None,
+        hidden: Hidden = "omit",
     ) -> Page:
         """Return up to `limit` messages (at most `limits.MAX_PAGE_MESSAGES`) of a channel by time, start <= time < end.
 
         `cursor` continues after a message: towards older ones with `newest_first`, towards newer ones without.
+
+        Messages that moderation hides are left out. With `hidden="mark"` they are there without their text, with "show"
+        they have it; `Message.hidden_by` says who hid them and why. A page reads at most `limits.MAX_PAGE_ROWS_READ`
+        messages, or `limit` if that is more.
         """
         limit = max(1, min(limit, limits.MAX_PAGE_MESSAGES))
         with self._reading() as reader:
             channel = reader.dialect.channel_id(channel)
             place = None if cursor is None else cursor.encode("ascii", errors="replace")
             after, before = (None, place) if newest_first else (place, None)
+            display = Display(reader, self._judgement())
             found: list[Message] = []
-            names: dict[bytes, str] = {}
-            for at, digest in messages.texts(
+            rows = messages.texts(
                 reader, channel, after, before, newest_first=newest_first, start_ms=start_ms, end_ms=end_ms
-            ):
-                found.append(_message(reader, _must_have(reader, digest), names))
-                if len(found) == limit:
+            )
+            for read, (at, digest) in enumerate(rows, 1):
+                message = display.shown(_must_have(reader, digest), hidden)
+                if message is not None:
+                    found.append(message)
+                if len(found) == limit or read >= max(limit, limits.MAX_PAGE_ROWS_READ):
                     return Page(found, at.decode())
             return Page(found, None)
 
     def causal_messages(
-        self, channel: str, start_ms: int, end_ms: int | None = None, *, skew_ms: int = limits.CAUSAL_SKEW_MS
+        self,
+        channel: str,
+        start_ms: int,
+        end_ms: int | None = None,
+        *,
+        skew_ms: int = limits.CAUSAL_SKEW_MS,
+        hidden: Hidden = "omit",
     ) -> list[Message]:
         """Return the messages of a window in causal order: none before one that it links to (`store.causal_order`).
 
-        At most `limits.MAX_CAUSAL_POSTS`, the newest.
+        At most `limits.MAX_CAUSAL_POSTS`, the newest. `hidden` is that of `messages`.
         """
         with self._reading() as reader:
             channel = reader.dialect.channel_id(channel)
             found = messages.texts(reader, channel, newest_first=True, start_ms=start_ms, end_ms=end_ms)
             hashes = [digest for _, (_, digest) in zip(range(limits.MAX_CAUSAL_POSTS), found, strict=False)]
-            names: dict[bytes, str] = {}
+            display = Display(reader, self._judgement())
             ordered = causal_order(reader, hashes, start_ms, skew_ms)
-            return [_message(reader, _must_have(reader, digest), names) for digest in ordered]
+            shown = (display.shown(_must_have(reader, digest), hidden) for digest in ordered)
+            return [message for message in shown if message is not None]
 
     def channels(self, *, with_reserved: bool = False) -> Iterator[Channel]:
         """Yield the channels that a client shows, sorted by the bytes of their names.
 
-        Those in `dialect.RESERVED_CHANNELS` are left out unless `with_reserved`. Peers get all: `answers.channel_list`.
+        Those in `dialect.RESERVED_CHANNELS` are left out unless `with_reserved`. Peers get these too:
+        `answers.channel_list`. Dropped channels are left out. Until all posts of dropped users are removed, the numbers
+        of posts include them.
         """
         with self._reading() as reader:
+            display = Display(reader, self._judgement())
             for name, counts in activity.channels(reader):
-                if name in RESERVED_CHANNELS and not with_reserved:
+                if (name in RESERVED_CHANNELS and not with_reserved) or display.is_dropped(name):
                     continue
-                topic = channel_topic.latest(reader, name)
-                yield Channel(name, topic[0] if topic else "", membership.count(reader, name), _by_name(counts))
+                yield Channel(name, display.topic(name), display.member_count(name), _by_name(counts))
 
     def joined_channels(self, public_key: bytes) -> Iterator[str]:
         """Yield the channels of which a user is a member, without the reserved ones."""
         with self._reading() as reader:
+            display = Display(reader, self._judgement())
             for name, _ in activity.channels(reader):
-                if name in RESERVED_CHANNELS:
+                if name in RESERVED_CHANNELS or display.is_gone(public_key, name):
                     continue
                 member = membership.of_user(reader, name, public_key)
                 if member is not None and member.is_member:
                     yield name
 
     def members(self, channel: str) -> Iterator[User]:
-        """Yield the members of a channel, in order of public keys."""
+        """Yield the members of a channel, in order of public keys, with their roles there. Dropped ones are left out."""
         with self._reading() as reader:
-            for member in membership.of_channel(reader, reader.dialect.channel_id(channel)):
-                if member.is_member:
-                    yield _user(reader, member.author)
+            yield from Display(reader, self._judgement()).members(reader.dialect.channel_id(channel))
 
     def users(self) -> Iterator[User]:
-        """Yield all authors of posts, in order of public keys."""
-        with self._reading() as reader:
-            for public_key in author_view.authors(reader):
-                yield _user(reader, public_key)
+        """Yield all authors of posts, in order of public keys, with their roles in the whole cabal.
 
-    def user(self, public_key: bytes) -> User:
-        """Return a user. One that is unknown has its key as its name."""
+        Dropped ones are left out.
+        """
         with self._reading() as reader:
-            return _user(reader, public_key)
+            display = Display(reader, self._judgement())
+            for public_key in author_view.authors(reader):
+                if not display.is_gone(public_key):
+                    yield display.user(public_key)
+
+    def user(self, public_key: bytes, channel: str | None = None) -> User:
+        """Return a user, as it is in a channel or in the whole cabal. One that is unknown has its key as its name."""
+        with self._reading() as reader:
+            context = None if channel is None else reader.dialect.channel_id(channel)
+            return Display(reader, self._judgement()).user(public_key, context)
 
     def topic_of(self, channel: str) -> str:
         """Return a channel's topic, "" if it has none."""
         with self._reading() as reader:
-            topic = channel_topic.latest(reader, reader.dialect.channel_id(channel))
-            return topic[0] if topic else ""
+            return Display(reader, self._judgement()).topic(reader.dialect.channel_id(channel))
 
     def posts_by(
         self, public_key: bytes, *, post_type: int | None = None, channel: str | None = None
@@ -234,8 +234,8 @@ class Queries(ABC):
                 hashes = author_view.hashes(reader, public_key, post_type)
             else:
                 hashes = channel_state.by_author(reader, reader.dialect.channel_id(channel), public_key, post_type)
-            for digest in hashes:
-                yield _must_have(reader, digest)
+            display = Display(reader, self._judgement())
+            yield from filter(display.is_here, (_must_have(reader, digest) for digest in hashes))
 
     def local_only(self) -> Iterator[Post]:
         """Yield the store's own posts that never leave it, in order of their hashes."""
@@ -270,7 +270,9 @@ class Queries(ABC):
         """Return the entries of the arrival log after number `after`, oldest first."""
         with self._reading() as reader:
             found = zip(range(min(limit, limits.MAX_EVENTS_READ)), arrival_log.entries(reader, after), strict=False)
-            return [Event(*entry, reader.post(entry.hash)) for _, entry in found]
+            display = Display(reader, self._judgement())
+            posts = ((entry, reader.post(entry.hash)) for _, entry in found)
+            return [Event(*entry, post if post and display.is_here(post) else None) for entry, post in posts]
 
     def dump(self) -> Iterator[Row]:
         """Yield every row that follows from posts and tombstones, in key order: not the arrival log and local rows."""
@@ -338,12 +340,6 @@ def _by_name(counts: list[int]) -> dict[str, int]:
     return {TYPE_NAMES[post_type]: count for post_type, count in enumerate(counts) if count}
 
 
-def _user(reader: Reader, public_key: bytes) -> User:
-    found = user_info.latest(reader, public_key)
-    info = found[0] if found else Info(())
-    return User(public_key, info.name or public_key.hex(), info)
-
-
 def _must_have(reader: Reader, digest: bytes) -> Post:
     post = reader.post(digest)
     if post is None:
@@ -352,24 +348,3 @@ def _must_have(reader: Reader, digest: bytes) -> Post:
             "rebuild`"
         )
     return post
-
-
-def _message(reader: Reader, post: Post, names: dict[bytes, str]) -> Message:
-    if not isinstance(post.body, Text):
-        raise CorruptStoreError(
-            f"a view lists the post {post.hash.hex()} as a message, but it is a post/{post.type_name}. Run `cablestore "
-            "check`, then `cablestore rebuild`"
-        )
-    name = names.get(post.author)
-    if name is None:
-        name = names[post.author] = _user(reader, post.author).name
-    return Message(
-        hash=post.hash,
-        channel=post.channel or "",
-        author=post.author,
-        name=name,
-        timestamp_ms=post.timestamp_ms,
-        text=post.body.text,
-        links=post.links,
-        cursor=post.sort_time.decode(),
-    )

@@ -1,30 +1,14 @@
-"""What is decided from: acts of moderation, who takes roles, and the seed (moderation.md 4, 5.1).
+"""Acts of moderation: what a post/role, post/moderation, post/block or post/unblock says, as one kind of value.
 
-An act is one post/role, post/moderation, post/block or post/unblock as it was signed. Nothing here says whether it
-counts.
+Whether an act counts is not said here (`cablestore.moderation`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Self
 
-from cablestore import limits
-from cablestore.errors import ModerationError
-from cablestore.protocol.body import (
-    BLOCK,
-    LOCAL_ONLY,
-    ROLE,
-    UNBLOCK,
-    Block,
-    Info,
-    Moderation,
-    Role,
-    Unblock,
-)
-from cablestore.protocol.crypto import KEY_SIZE_BYTES
+from cablestore.protocol.body import BLOCK, LOCAL_ONLY, ROLE, UNBLOCK, Block, Info, Moderation, Role, Unblock
 from cablestore.protocol.post import Post
 
 DROPS: Final = 1
@@ -154,77 +138,3 @@ def consent_of(post: Post) -> Consent | None:
     if not isinstance(post.body, Info):
         return None
     return Consent(post.author, post.hash, post.timestamp_ms, post.body.accepts_role)
-
-
-class HeldActs(Protocol):
-    """What a store holds, read when it is needed. Deleted posts are not held: a deleted act was never issued."""
-
-    def by_author(self, author: bytes) -> Iterable[ModerationAct]:
-        """Return the acts of one author in any order, also the private ones of the store's own user."""
-
-    def consents_of(self, user: bytes) -> Iterable[Consent]:
-        """Return what a user ever said of taking roles, in any order."""
-
-    def blocks_on(self, user: bytes) -> Iterable[ModerationAct]:
-        """Return each post/block and post/unblock by which anybody blocks or unblocks this user, in any order."""
-
-
-@dataclass(frozen=True)
-class Seed:
-    """Seed: the default roles of some users, given when a store joins a cabal (4.7). At most 16 users.
-
-    `given_at_ms` is when it was given, `revoked_at_ms` when the local user revoked it, None if it is in force.
-    """
-
-    roles: tuple[tuple[bytes, UserRole], ...]
-    given_at_ms: int
-    revoked_at_ms: int | None = None
-
-    @classmethod
-    def read(cls, data: bytes, given_at_ms: int) -> Self:
-        """Read the bytes of 4.7.2: pairs of a role (2 is admin, 1 is mod, as in 4.7.3) and a public key.
-
-        Raises ModerationError.
-        """
-        size = 1 + KEY_SIZE_BYTES
-        count, rest = divmod(len(data), size)
-        if rest or not 1 <= count <= limits.MAX_SEED_USERS:
-            raise ModerationError(
-                f"the seed has {len(data)} bytes. It has {size} for each user: a byte for the role and the public key, "
-                f"for 1 to {limits.MAX_SEED_USERS} users"
-            )
-        roles: dict[bytes, UserRole] = {}
-        for at in range(0, len(data), size):
-            number, key = data[at], data[at + 1 : at + size]
-            if number > UserRole.ADMIN:
-                raise ModerationError(f"the seed gives {key.hex()} the role {number}. Use 2 for admin, 1 for mod")
-            if key in roles:
-                raise ModerationError(f"the seed names {key.hex()} twice. Name each user once")
-            roles[key] = UserRole(number)
-        return cls(tuple(roles.items()), given_at_ms)
-
-    @classmethod
-    def read_hex(cls, text: str, given_at_ms: int) -> Self:
-        """Read a seed in hex digits: 66 for each user, or 65 as the specification prints it (4.7.3).
-
-        Spaces and line breaks do not matter. Raises ModerationError.
-        """
-        digits = "".join(text.split())
-        printed = 1 + 2 * KEY_SIZE_BYTES
-        if digits and len(digits) % printed == 0 and len(digits) <= printed * limits.MAX_SEED_USERS:
-            digits = "".join("0" + digits[at : at + printed] for at in range(0, len(digits), printed))
-        try:
-            data = bytes.fromhex(digits)
-        except ValueError:
-            raise ModerationError(
-                "the seed is not in hex digits, or one is missing: give 66 of them for each user"
-            ) from None
-        return cls.read(data, given_at_ms)
-
-    def write(self) -> bytes:
-        """Return the bytes of 4.7.2."""
-        return b"".join(bytes((role,)) + key for key, role in self.roles)
-
-    def revoked(self, at_ms: int) -> Self:
-        """Return the seed, revoked by the local user at this time. What was applied until then stays (4.7.2)."""
-        return type(self)(self.roles, self.given_at_ms, at_ms)

@@ -1,0 +1,252 @@
+"""Roles: who has which role in one context, now and at every time before (moderation.md 4.2).
+
+Acts are applied in order of (timestamp, hash). Authority begins with the own user and the seed's admins.
+
+* A role counts if its author is admin and was admin before the role was issued, without a break since.
+* An admin who is no longer vouched for by a chain of admins from the beginning is admin no more. Two who vouch for
+  each other alone are none.
+* The roles that an admin issued end with its own. They do not return when it becomes admin again.
+
+The context of a channel has the acts for this channel and those for the whole cabal. So an admin of one channel gives
+roles there, also by an act for the cabal, and nowhere else (4.1.1, 4.2.5).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable
+from heapq import merge
+from typing import Final
+
+from cablestore.moderation.seed import Seed
+from cablestore.protocol.acts import Consent, ModerationAct, UserRole
+
+ALWAYS: Final = -1
+"""Time before every timestamp."""
+
+_Slot = tuple[bytes, str | None]
+"""Author and context of an act: the newest act of a slot replaces the others (4.2.2)."""
+_Event = tuple[int, bytes, ModerationAct | Consent | None]
+"""Timestamp, hash, and what happened. None is the end of the seed."""
+
+
+class RoleContexts:
+    """Roles in every context, each made when it is first asked for."""
+
+    def __init__(
+        self, own_key: bytes, seed: Seed | None, acts: Iterable[ModerationAct], consents: Iterable[Consent]
+    ) -> None:
+        self._own = own_key
+        self._seed = seed
+        self._acts = list(acts)
+        self._consents = list(consents)
+        self._channels = {act.channel for act in self._acts}
+        self._made: dict[tuple[str | None, bool], RoleHistory] = {}
+
+    def history(self, channel: str | None, *, public: bool = False) -> RoleHistory:
+        """Return the roles of a context. With `public` they follow from public acts alone (4.5).
+
+        Channels without roles of their own share those of the cabal.
+        """
+        context = channel if channel in self._channels else None
+        history = self._made.get((context, public))
+        if history is None:
+            acts = (act for act in self._acts if act.channel in (None, context) and not (public and act.is_private))
+            history = self._made[context, public] = RoleHistory(self._own, self._seed, acts, self._consents)
+        return history
+
+
+class RoleHistory:
+    """Roles of all users in one context. `acts` are post/role of this context in any order."""
+
+    def __init__(
+        self, own_key: bytes, seed: Seed | None, acts: Iterable[ModerationAct], consents: Iterable[Consent]
+    ) -> None:
+        self._own = own_key
+        self._seed = seed
+        self._defaults = {user: role for user, role in (seed.roles if seed else ()) if user != own_key}
+        self._given: defaultdict[bytes, dict[_Slot, ModerationAct]] = defaultdict(dict)
+        """What is applied, by recipient."""
+        self._issued: defaultdict[bytes, set[tuple[bytes, _Slot]]] = defaultdict(set)
+        """What is applied, by author."""
+        self._kept: set[bytes] = set()
+        """Hashes of acts that stay applied although the seed that made their authors admin was revoked (4.7.2)."""
+        self._declining: set[bytes] = set()
+        self._admin_since = {user: ALWAYS for user, role in self._defaults.items() if role is UserRole.ADMIN}
+        self._changes = {user: [(ALWAYS, role)] for user, role in self._defaults.items()}
+        for timestamp_ms, _, event in self._events(acts, consents):
+            self._apply(timestamp_ms, event)
+
+    # --- answers -------------------------------------------------------------------------------------
+
+    def role(self, user: bytes) -> UserRole:
+        """Return the role of a user now."""
+        if user == self._own:
+            return UserRole.ADMIN
+        changes = self._changes.get(user)
+        return changes[-1][1] if changes else UserRole.USER
+
+    def had_authority(self, user: bytes, timestamp_ms: int) -> bool:
+        """Tell whether a user had authority before a time and did not lose it by then (4.4.3)."""
+        if user == self._own:
+            return True
+        changes = self._changes.get(user)
+        if changes is None:
+            return False
+        at = bisect_left(changes, (timestamp_ms,))
+        if at == 0 or not changes[at - 1][1].has_authority:
+            return False
+        return all(role.has_authority for when, role in changes[at:] if when == timestamp_ms)
+
+    def users_with(self, role: UserRole) -> set[bytes]:
+        """Return the users who have this role now. Of normal users, those who had another one."""
+        return {user for user in (*self._changes, self._own) if self.role(user) is role}
+
+    def decided_by(self, user: bytes) -> ModerationAct | Seed | None:
+        """Return what gives a user its role, None if it is the default or the own user's."""
+        if user == self._own or user in self._declining:
+            return None
+        acts = self._with_say(user)
+        if acts:
+            return max(acts, key=lambda act: (act.role, act.moment))
+        return self._seed if user in self._defaults else None
+
+    def declines(self, user: bytes) -> bool:
+        """Tell whether a user declines roles now (4.2.4). The own user is admin whatever it says (4.2.5)."""
+        return user in self._declining
+
+    def is_applied(self, act: ModerationAct) -> bool:
+        """Tell whether an act is among those from which its recipient's role follows."""
+        return self._given.get(act.targets[0], {}).get((act.author, act.channel)) == act
+
+    # --- one event after the other -------------------------------------------------------------------
+
+    def _events(self, acts: Iterable[ModerationAct], consents: Iterable[Consent]) -> Iterable[_Event]:
+        """Return what happened, in order. The seed's end comes before the posts of its millisecond."""
+        events: list[_Event] = [
+            (act.timestamp_ms, act.hash, act)
+            for act in acts
+            if act.targets[0] not in (act.author, self._own)  # 4.4.3; 4.2.5 rule 1
+        ]
+        events += [(said.timestamp_ms, said.hash, said) for said in consents if said.user != self._own]
+        events.sort(key=lambda event: event[:2])
+        if self._seed is None or self._seed.revoked_at_ms is None:
+            return events
+        end: _Event = (self._seed.revoked_at_ms, b"", None)
+        return merge([end], events, key=lambda event: event[:2])
+
+    def _apply(self, timestamp_ms: int, event: ModerationAct | Consent | None) -> None:
+        is_lowering = True
+        match event:
+            case ModerationAct():
+                touched = {event.targets[0]}
+                is_lowering = self._issue(event)
+            case Consent(user=user, accepts=accepts):
+                touched = {user}
+                (self._declining.discard if accepts else self._declining.add)(user)
+            case None:
+                touched = set(self._defaults)
+                self._end_seed()
+        if is_lowering and not self._admin_since.keys().isdisjoint(touched):
+            touched |= self._take_back(timestamp_ms)
+        for user in touched:
+            self._note(user, timestamp_ms)
+
+    def _issue(self, act: ModerationAct) -> bool:
+        """Replace what the author said of this recipient in this context; apply the act if its author was admin.
+
+        Tell whether this may have lowered the recipient's role.
+        """
+        recipient, slot = act.targets[0], (act.author, act.channel)
+        before = self._withdraw(recipient, slot)
+        if act.author != self._own and self._admin_since.get(act.author, act.timestamp_ms) >= act.timestamp_ms:
+            return before is not None
+        self._given[recipient][slot] = act
+        self._issued[act.author].add((recipient, slot))
+        return act.role is not UserRole.ADMIN and (before is None or before.role is not act.role)
+
+    def _withdraw(self, recipient: bytes, slot: _Slot) -> ModerationAct | None:
+        act = self._given[recipient].pop(slot, None)
+        if act is not None:
+            self._issued[slot[0]].discard((recipient, slot))
+        return act
+
+    def _end_seed(self) -> None:
+        """Give the seed's users the default role. What its admins issued until now stays applied (4.7.2)."""
+        by_seed = {user for user in self._admin_since if self._is_admin_by_seed(user)}
+        self._defaults = {}
+        for user in by_seed - self._vouched_for():
+            self._kept.update(self._given[recipient][slot].hash for recipient, slot in self._issued[user])
+
+    def _take_back(self, timestamp_ms: int) -> set[bytes]:
+        """End the roles that those who are no longer admin issued, until all admins are. Return who is touched."""
+        touched: set[bytes] = set()
+        while lost := set(self._admin_since) - self._vouched_for():
+            touched |= lost
+            for user in lost:
+                del self._admin_since[user]
+                for recipient, slot in list(self._issued[user]):
+                    if self._given[recipient][slot].hash not in self._kept:
+                        self._withdraw(recipient, slot)
+                        touched.add(recipient)
+            for user in touched:
+                self._begin_if_admin(user, timestamp_ms)
+        return touched
+
+    def _vouched_for(self) -> set[bytes]:
+        """Return the admins to whom a chain of roles of admin leads from the own user, the seed or what is kept."""
+        reached = {user for user in self._admin_since if self._is_admin_by_seed(user) or self._is_kept(user)}
+        reached.update(self._recipients(self._own))
+        waiting = list(reached)
+        while waiting:
+            new = self._recipients(waiting.pop()) - reached
+            reached |= new
+            waiting += new
+        return reached
+
+    def _recipients(self, author: bytes) -> set[bytes]:
+        """Return the admins whom an author vouches for."""
+        return {
+            recipient
+            for recipient, slot in self._issued[author]
+            if recipient in self._admin_since
+            and self._given[recipient][slot].role is UserRole.ADMIN
+            and self._resolve(recipient) is UserRole.ADMIN
+        }
+
+    def _is_admin_by_seed(self, user: bytes) -> bool:
+        """Tell whether the seed makes a user admin, and nobody gave it another role since (4.7.2)."""
+        if self._defaults.get(user) is not UserRole.ADMIN or user in self._declining:
+            return False
+        return all(act.role is UserRole.ADMIN for act in self._with_say(user))
+
+    def _is_kept(self, user: bytes) -> bool:
+        if self._resolve(user) is not UserRole.ADMIN:
+            return False
+        return any(act.hash in self._kept and act.role is UserRole.ADMIN for act in self._with_say(user))
+
+    def _note(self, user: bytes, timestamp_ms: int) -> None:
+        """Note a user's role if it changed."""
+        self._begin_if_admin(user, timestamp_ms)
+        role = self._resolve(user)
+        if role is not self.role(user):
+            self._changes.setdefault(user, []).append((timestamp_ms, role))
+
+    def _begin_if_admin(self, user: bytes, timestamp_ms: int) -> None:
+        if user not in self._admin_since and self._resolve(user) is UserRole.ADMIN:
+            self._admin_since[user] = timestamp_ms
+
+    # --- one user ------------------------------------------------------------------------------------
+
+    def _with_say(self, user: bytes) -> list[ModerationAct]:
+        """Return the acts from which the role follows: those of the own user, or without such those of all (4.2.5)."""
+        acts = list(self._given.get(user, {}).values())
+        return [act for act in acts if act.author == self._own] or acts
+
+    def _resolve(self, user: bytes) -> UserRole:
+        """Return the role that follows from what is applied (4.2.4, 4.2.5)."""
+        if user in self._declining:
+            return UserRole.USER
+        acts = self._with_say(user)
+        return max(act.role for act in acts) if acts else self._defaults.get(user, UserRole.USER)

@@ -1,0 +1,75 @@
+"""Changes between two judgements: roles, and what is hidden, dropped and blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from cablestore.index.reader import Reader
+from cablestore.moderation.acts import ModerationAct, Seed, UserRole
+from cablestore.protocol.body import TEXT, TOPIC
+from cablestore.store.judgement import Judgement, Targets
+
+_Context = tuple[str, bytes, str | None]
+_State = tuple[UserRole | bool, ModerationAct | Seed | None]
+
+
+class Change(NamedTuple):
+    """Change of one thing: `what` is role, hidden, dropped or blocked.
+
+    `target` is the 32 bytes of a user or a post, b"" for a channel; `channel` the context, None for the whole cabal.
+    `before` and `after` are a UserRole or a bool. `by` is the act or the seed that it follows from, None if nothing
+    says so any more.
+    """
+
+    what: str
+    target: bytes
+    channel: str | None
+    before: UserRole | bool
+    after: UserRole | bool
+    by: ModerationAct | Seed | None
+
+
+def changes(before: Judgement, after: Judgement, reader: Reader) -> Iterator[Change]:
+    """Yield what differs between two judgements of one store. `reader` finds the authors of posts."""
+    targets = _all_targets(before, after)
+    now = dict(_states(after, targets, reader))
+    for key, (value, _) in _states(before, targets, reader):
+        new, by = now[key]
+        if new != value:
+            yield Change(*key, value, new, by)
+
+
+def _all_targets(before: Judgement, after: Judgement) -> Targets:
+    targets = Targets()
+    for judgement in (before, after):
+        noted = judgement.targets
+        targets.users |= noted.users
+        targets.posts |= noted.posts
+        targets.dropped_channels |= noted.dropped_channels
+        seeded = judgement.seed.roles if judgement.seed else ()
+        targets.users.update((user, None) for user, _ in seeded)
+    return targets
+
+
+def _states(judgement: Judgement, targets: Targets, reader: Reader) -> Iterator[tuple[_Context, _State]]:
+    decisions = judgement.decisions
+    for user, channel in sorted(targets.users, key=lambda pair: (pair[1] or "", pair[0])):
+        yield ("role", user, channel), (decisions.role(user, channel), decisions.role_given_by(user, channel))
+        hidden = decisions.user_hidden_by(user, channel)
+        yield ("hidden", user, channel), (hidden is not None, hidden)
+        if channel is None:
+            drop, block = decisions.user_dropped(user), decisions.blocked_by(user)
+            yield ("dropped", user, None), (drop is not None, drop.act if drop else None)
+            yield ("blocked", user, None), (block is not None, block)
+    for digest, channel in sorted(targets.posts):
+        post = reader.post(digest)
+        if post is None or post.type in (TEXT, TOPIC):
+            author = post.author if post else b""
+            hidden = decisions.post_hidden_by(digest, author, channel)
+            dropped = decisions.post_dropped_by(digest, author, channel)
+            yield ("hidden", digest, channel), (hidden is not None, hidden)
+            yield ("dropped", digest, channel), (dropped is not None, dropped)
+    for channel in sorted(targets.dropped_channels):
+        act = decisions.channel_dropped_by(channel)
+        yield ("dropped", b"", channel), (act is not None, act)

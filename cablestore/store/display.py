@@ -1,0 +1,179 @@
+"""Display: posts and users as a chat client shows them, with names, and with what moderation says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from cablestore.errors import CorruptStoreError
+from cablestore.index.reader import Reader
+from cablestore.moderation.acts import ModerationAct, UserRole
+from cablestore.protocol.body import Info, Text
+from cablestore.protocol.post import Post
+from cablestore.store.judgement import Judgement
+from cablestore.views import channel_state, channel_topic, membership, user_info
+
+Hidden = Literal["omit", "mark", "show"]
+"""What is done with messages that moderation hides: leave them out, show that they are there, show them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A post/text with the name of its author: the one that it chose, or its public key in hex.
+
+    `cursor` is the message's place in its channel: pass it to `messages` to continue from here. `hidden_by` is the act
+    for which the message must not be displayed, with its author, time and reason (moderation.md 4.3).
+    """
+
+    hash: bytes
+    channel: str
+    author: bytes
+    name: str
+    timestamp_ms: int
+    text: str
+    links: tuple[bytes, ...]
+    cursor: str
+    hidden_by: ModerationAct | None = None
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the message must not be displayed."""
+        return self.hidden_by is not None
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user: 32-byte public key, name (the public key in hex if it chose none), and its latest post/info.
+
+    The last four are for the context that was asked for, a channel or the whole cabal. They have the acts from which
+    they follow. A dropped user has its public key as its name.
+    """
+
+    public_key: bytes
+    name: str
+    info: Info
+    role: UserRole = UserRole.USER
+    hidden_by: ModerationAct | None = None
+    blocked_by: ModerationAct | None = None
+    dropped_by: ModerationAct | None = None
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the messages of the user must not be displayed."""
+        return self.hidden_by is not None or self.is_dropped
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether posts of the user are not stored."""
+        return self.blocked_by is not None
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the posts of the user are removed."""
+        return self.dropped_by is not None
+
+
+class Display:
+    """Display of one state of a store. It keeps the names that it read."""
+
+    def __init__(self, reader: Reader, judgement: Judgement | None) -> None:
+        self._reader = reader
+        self._judgement = judgement
+        self._names: dict[bytes, str] = {}
+
+    # --- users ---------------------------------------------------------------------------------
+
+    def user(self, public_key: bytes, channel: str | None = None) -> User:
+        """Return a user, as it is in a channel or in the whole cabal."""
+        found = user_info.latest(self._reader, public_key)
+        info = found[0] if found else Info(())
+        user = User(public_key, info.name or public_key.hex(), info)
+        if self._judgement is None:
+            return user
+        decisions = self._judgement.decisions
+        drop = decisions.user_dropped(public_key)
+        judged = replace(
+            user,
+            role=decisions.role(public_key, channel),
+            hidden_by=decisions.user_hidden_by(public_key, channel),
+            blocked_by=decisions.blocked_by(public_key),
+            dropped_by=drop.act if drop is not None and drop.until_ms is None else None,
+        )
+        return replace(judged, name=public_key.hex(), info=Info(())) if judged.is_dropped else judged
+
+    def members(self, channel: str) -> Iterator[User]:
+        """Yield the members of a channel, in order of public keys."""
+        for member in membership.of_channel(self._reader, channel):
+            if member.is_member and not self.is_gone(member.author, channel):
+                yield self.user(member.author, channel)
+
+    def member_count(self, channel: str) -> int:
+        """Return the number of members of a channel."""
+        if self._judgement is None or not self._judgement.is_sweeping:
+            return membership.count(self._reader, channel)
+        return sum(1 for _ in self.members(channel))
+
+    def is_gone(self, public_key: bytes, channel: str | None = None) -> bool:
+        """Tell whether all posts of a user are dropped, of all channels or of one."""
+        judgement = self._judgement
+        if judgement is None:
+            return False
+        drop = judgement.decisions.user_dropped(public_key)
+        if drop is not None and drop.until_ms is None:
+            return True
+        act = None if channel is None else judgement.decisions.channel_dropped_by(channel)
+        return act is not None and (public_key != judgement.own_key or act.author == judgement.own_key)
+
+    # --- channels ------------------------------------------------------------------------------
+
+    def is_dropped(self, channel: str) -> bool:
+        """Tell whether a channel is dropped."""
+        return self._judgement is not None and self._judgement.decisions.channel_dropped_by(channel) is not None
+
+    def topic(self, channel: str) -> str:
+        """Return a channel's topic, "" if it has none."""
+        latest = channel_topic.latest(self._reader, channel)
+        if latest is None or self._judgement is None or not self._judgement.is_sweeping:
+            return latest[0] if latest else ""
+        posts = (self._reader.post(digest) for digest in channel_state.topics(self._reader, channel))
+        kept = (post for post in posts if post is not None and self.is_here(post))
+        return next((getattr(post.body, "topic", "") for post in kept), "")
+
+    # --- posts ---------------------------------------------------------------------------------
+
+    def is_here(self, post: Post) -> bool:
+        """Tell whether a stored post is not dropped. A dropped one is here until it is removed."""
+        judgement = self._judgement
+        return judgement is None or not judgement.is_sweeping or judgement.dropping(post) is None
+
+    def shown(self, post: Post, hidden: Hidden) -> Message | None:
+        """Return a post/text as it is to be shown, None if it is left out."""
+        if not self.is_here(post):
+            return None
+        message = self.message(post)
+        if message.hidden_by is None or hidden == "show":
+            return message
+        return None if hidden == "omit" else replace(message, text="")
+
+    def message(self, post: Post) -> Message:
+        """Return a post/text as a message, with its author's present name."""
+        if not isinstance(post.body, Text):
+            raise CorruptStoreError(
+                f"a view lists the post {post.hash.hex()} as a message, but it is a post/{post.type_name}. Run "
+                "`cablestore check`, then `cablestore rebuild`"
+            )
+        name = self._names.get(post.author)
+        if name is None:
+            name = self._names[post.author] = self.user(post.author).name
+        return Message(
+            hash=post.hash,
+            channel=post.channel or "",
+            author=post.author,
+            name=name,
+            timestamp_ms=post.timestamp_ms,
+            text=post.body.text,
+            links=post.links,
+            cursor=post.sort_time.decode(),
+            hidden_by=None if self._judgement is None else self._judgement.hiding(post),
+        )
