@@ -107,6 +107,10 @@ class Decisions:
         known.follow_roles(held)
         return type(self)(known)
 
+    def has_roles_of(self, other: Decisions) -> bool:
+        """Tell whether these decisions were made from others without a change of roles."""
+        return self._contexts is other._contexts
+
     # --- roles (4.2) ---------------------------------------------------------------------------------
 
     def role(self, user: bytes, channel: str | None = None, *, public: bool = False) -> UserRole:

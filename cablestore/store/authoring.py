@@ -22,6 +22,11 @@ class Composer:
         self._clock = clock
         self._last_ms: int | None = None
 
+    @property
+    def own_key(self) -> bytes:
+        """The public key under which posts are written."""
+        return self._identity.identity.public_key
+
     def compose(self, reader: Reader, body: Body) -> list[Post]:
         """Return signed posts that belong into one write, in order. The last one has the given `body`.
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from cablestore.index.reader import Reader
-from cablestore.moderation.acts import ModerationAct, Seed, UserRole
+from cablestore.moderation.seed import Seed
+from cablestore.protocol.acts import ModerationAct, UserRole
 from cablestore.protocol.body import TEXT, TOPIC
 from cablestore.store.judgement import Judgement, Targets
 

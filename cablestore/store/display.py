@@ -8,7 +8,7 @@ from typing import Literal
 
 from cablestore.errors import CorruptStoreError
 from cablestore.index.reader import Reader
-from cablestore.moderation.acts import ModerationAct, UserRole
+from cablestore.protocol.acts import ModerationAct, UserRole
 from cablestore.protocol.body import Info, Text
 from cablestore.protocol.post import Post
 from cablestore.store.judgement import Judgement

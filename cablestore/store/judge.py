@@ -20,11 +20,12 @@ from cablestore.index.drops import dropped_post, encode_drop, post_key, stored_d
 from cablestore.index.engine import Engine, Transaction
 from cablestore.index.local import DROP, DROPPED, JUDGED, SEED, UNDROP
 from cablestore.index.plan import Plan
-from cablestore.index.reader import PRIVATE_PREFIX, Reader
+from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
-from cablestore.moderation.acts import Consent, ModerationAct, Seed, act_of, consent_of
 from cablestore.moderation.decisions import Decisions
-from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES, ROLE
+from cablestore.moderation.seed import Seed
+from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of
+from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store import sweeping
@@ -67,15 +68,13 @@ class Judge:
     def _read(self, reader: Reader, seed: Seed | None = None) -> Judgement:
         """Make the decisions from what a reader finds."""
         own_key = self._identity.known_key or _NOBODY
-        private = {} if self._identity.known_key is None else _private_acts(reader)
         targets = Targets()
         seed = seed or seed_of(reader)
-        decisions = Decisions(NotedActs(reader, private.values(), targets), own_key, seed)
+        decisions = Decisions.read(NotedActs(reader, own_key, targets), own_key, seed)
         judgement = Judgement(
             own_key,
             decisions,
             seed,
-            private,
             dict(stored_drops(reader)),
             targets,
             remembers=next(reader.local_rows(DROPPED), None) is not None,
@@ -163,13 +162,15 @@ class Judge:
         if judgement is not None and self._identity.known_key not in (None, judgement.own_key):
             self.judgement = self._read(reader)
 
-    def with_seed(self, transaction: Transaction, seed: Seed) -> None:
-        """Decide with another seed, and write it."""
-        plan = transaction.plan()
+    def with_seed(self, transaction: Transaction, seed: Seed, *, dry_run: bool = False) -> Judgement:
+        """Decide with another seed, and write it. In a dry run only return the judgement."""
         judgement = self._read(transaction.reader, seed)
-        keys = {*judgement.drops, *judgement.drop_keys()}
-        plan.set_local(SEED, b"", seed_value(seed))
-        self._commit(transaction, plan, with_drops(judgement, plan, keys), sync=True)
+        if not dry_run:
+            plan = transaction.plan()
+            plan.set_local(SEED, b"", seed_value(seed))
+            judgement = with_drops(judgement, plan, {*judgement.drops, *judgement.drop_keys()})
+            self._commit(transaction, plan, judgement, sync=True)
+        return judgement
 
     def preview(self, plan: Plan) -> Judgement | None:
         """Return what the judgement would be after a plan."""
@@ -180,23 +181,14 @@ class Judge:
         added, removed = _decided_of(plan)
         if not added and not removed:
             return before
-        private = dict(before.private)
-        for act in removed:
-            private.pop(act.hash, None)
-        private |= {act.hash: act for act in added if isinstance(act, ModerationAct) and act.is_private}
         for act in added:
             if isinstance(act, ModerationAct):
                 before.targets.note(act)
-        held = NotedActs(plan.reader, private.values(), before.targets)
+        held = NotedActs(plan.reader, before.own_key, before.targets)
         decisions = before.decisions.changed(held, added, removed)
         if decisions is before.decisions:
             return before
-        return replace(before, decisions=decisions, private=private)
-
-
-def _private_acts(reader: Reader) -> dict[bytes, ModerationAct]:
-    acts = [act_of(reader.unseal(sealed)) for _, sealed in reader.prefix(PRIVATE_PREFIX)]
-    return {act.hash: act for act in acts if act is not None}
+        return replace(before, decisions=decisions)
 
 
 def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
@@ -234,8 +226,8 @@ def _with_changed_drops(before: Judgement, judgement: Judgement, plan: Plan) -> 
     acts = [act for act in changed if isinstance(act, ModerationAct)]
     keys = {post_key(post.hash) for post in plan.remembered if post.hash in judgement.targets.dropped_posts}
     if judgement.decisions is not before.decisions:
-        is_wide = len(acts) < len(changed) or any(act.type == ROLE for act in acts)
-        keys |= {*judgement.drops, *judgement.drop_keys()} if is_wide else drop_keys_of(acts)
+        has_roles = judgement.decisions.has_roles_of(before.decisions)
+        keys |= drop_keys_of(acts) if has_roles else {*judgement.drops, *judgement.drop_keys()}
     remembers = judgement.remembers or bool(plan.remembered)
     return with_drops(replace(judgement, remembers=remembers), plan, keys)
 

@@ -14,10 +14,11 @@ from cablestore.index.local import CONSENT, SEED, local_key
 from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.index.verdict import Verdict
-from cablestore.moderation.acts import Action, Consent, ModerationAct, Seed
 from cablestore.moderation.decisions import Decisions
+from cablestore.moderation.seed import Seed
 from cablestore.moderation.stored import StoredActs
-from cablestore.protocol.body import BLOCK, MODERATION, TEXT, TOPIC
+from cablestore.protocol.acts import Action, Consent, ModerationAct
+from cablestore.protocol.body import BLOCK, MODERATION, TEXT, TOPIC, UNBLOCK
 from cablestore.protocol.crypto import HASH_SIZE_BYTES
 from cablestore.protocol.keys import time_of, unescape
 from cablestore.protocol.post import Post
@@ -41,7 +42,7 @@ class Targets:
     def note(self, act: ModerationAct) -> None:
         """Note the targets of an act."""
         if act.type == MODERATION and act.what >= Action.DROP_CHANNEL:
-            self.dropped_channels.add(act.channel or "")
+            self.dropped_channels.update({act.channel} if act.channel else ())
         elif act.type == MODERATION and act.what >= Action.HIDE_POST:
             self.posts.update((digest, act.channel or "") for digest in act.targets)
             if act.what >= Action.DROP_POST:
@@ -59,9 +60,9 @@ class Targets:
 class NotedActs:
     """Acts that a reader finds. The targets of those that are read are noted."""
 
-    def __init__(self, reader: Reader, private: Iterable[ModerationAct], targets: Targets) -> None:
+    def __init__(self, reader: Reader, own_key: bytes, targets: Targets) -> None:
         self._reader = reader
-        self._stored = StoredActs(reader, private)
+        self._stored = StoredActs(reader, own_key)
         self._targets = targets
 
     def by_author(self, author: bytes) -> Iterator[ModerationAct]:
@@ -92,7 +93,6 @@ class Judgement:
     own_key: bytes
     decisions: Decisions
     seed: Seed | None
-    private: dict[bytes, ModerationAct]
     drops: dict[bytes, Drop]
     """The drops in local rows, by their keys after the name."""
     targets: Targets
@@ -194,11 +194,11 @@ def drop_keys_of(acts: Iterable[ModerationAct]) -> set[bytes]:
     """Return the keys of the drops that some actions can make or undo."""
     keys: set[bytes] = set()
     for act in acts:
-        if act.type != MODERATION:
+        if act.type in (BLOCK, UNBLOCK):
             keys.update(map(user_key, act.targets))
-        elif act.what >= Action.DROP_CHANNEL:
+        elif act.type == MODERATION and act.what >= Action.DROP_CHANNEL:
             keys.add(channel_key(act.channel or ""))
-        elif act.what >= Action.DROP_POST:
+        elif act.type == MODERATION and act.what >= Action.DROP_POST:
             keys.update(map(post_key, act.targets))
     return keys
 

@@ -2,17 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
+from cablestore import limits
+from cablestore.errors import ModerationError
 from cablestore.index.batches import Progress, no_progress
-from cablestore.index.engine import Engine
-from cablestore.moderation.acts import ModerationAct, Seed, UserRole
-from cablestore.moderation.decisions import Decisions, Judged
+from cablestore.index.drops import KEPT_TYPES, dropped_post
+from cablestore.index.engine import Engine, Transaction
+from cablestore.index.reader import Reader
+from cablestore.index.tombstone import Skeleton
+from cablestore.index.view import ALL_TYPES
+from cablestore.moderation.decisions import ActOutcome, Decisions, JudgedAct
+from cablestore.moderation.seed import Seed
+from cablestore.moderation.stored import StoredActs
+from cablestore.protocol.acts import Action, ModerationAct, UserRole
+from cablestore.protocol.body import (
+    BLOCK,
+    LOCAL_ONLY,
+    MODERATION,
+    PUBLIC,
+    ROLE,
+    TEXT,
+    TOPIC,
+    TYPE_NAMES,
+    UNBLOCK,
+    Block,
+    Body,
+    Moderation,
+    Role,
+    Unblock,
+)
+from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store.authoring import Composer
+from cablestore.store.causal_order import known_skeleton
+from cablestore.store.changes import Change, changes
 from cablestore.store.judge import Judge
+from cablestore.store.judgement import NotedActs, Targets
+from cablestore.views import activity
+from cablestore.views import author as author_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,14 +288,14 @@ class Moderator:
         judgement = self._judge.judgement
         return None if judgement is None else judgement.seed
 
-    def in_force(self, channel: str | None = None) -> list[Judged]:
+    def in_force(self, channel: str | None = None) -> list[JudgedAct]:
         """Return what takes effect in a context, oldest first: who has a role, who or what is hidden, dropped, blocked.
 
         Each has the act with its author, time and reason.
         """
         return [judged for judged in self.history(channel) if judged.outcome is ActOutcome.APPLIES]
 
-    def history(self, channel: str | None = None) -> list[Judged]:
+    def history(self, channel: str | None = None) -> list[JudgedAct]:
         """Return each act in a context of those who may ever have had authority, oldest first, and its outcome."""
         state, reader = self._engine.snapshot()
         with state:
@@ -302,7 +333,7 @@ class Moderator:
 
     @property
     def _own_key(self) -> bytes:
-        return self._composer.identity.public_key
+        return self._composer.own_key
 
     def _accepts_roles(self, reader: Reader, user: bytes) -> bool:
         said = [*NotedActs(reader, self._own_key, Targets()).consents_of(user)]
@@ -419,13 +450,15 @@ class Moderator:
         with self._engine.transaction() as transaction:
             before = self._judge.judgement
             if before is None:
-                raise ModerationError("this store is open without moderation: open it with moderation to give it a seed")
+                raise ModerationError(
+                    "this store is open without moderation: open it with moderation to give it a seed"
+                )
             after = self._judge.with_seed(transaction, seed, dry_run=dry_run)
             found = tuple(changes(before, after, transaction.reader))
             return Effect((), found)
 
 
-def _privacy(private: bool) -> int:  # noqa: FBT001 - it converts a flag
+def _privacy(private: bool) -> int:
     return LOCAL_ONLY if private else PUBLIC
 
 

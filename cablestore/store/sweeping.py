@@ -25,7 +25,7 @@ from cablestore.index.drops import (
 from cablestore.index.local import CONSENT, DROP, REFUSED, UNDROP, local_key
 from cablestore.index.plan import Plan
 from cablestore.index.reader import Reader
-from cablestore.moderation.acts import consent_of
+from cablestore.protocol.acts import consent_of
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import Post
 from cablestore.store.judgement import Judgement, consent_key, consent_value
