@@ -104,7 +104,8 @@ def hide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
 
     A TARGET is a user (a name, or the first digits of a public key) or a message (the first digits of its hash).
     """
-    return store.moderation.hide(**full_targets(store, targets), **how)
+    users, posts = full_targets(store, targets)
+    return store.moderation.hide(users=users, posts=posts, **how)
 
 
 @offered()
@@ -118,7 +119,8 @@ def unhide(store: CableStore, targets: tuple[str, ...], **how: Any) -> Effect:
 
     What was hidden with --private is unhidden with --private. TARGETS are those of `hide`.
     """
-    return store.moderation.unhide(**full_targets(store, targets), **how)
+    users, posts = full_targets(store, targets)
+    return store.moderation.unhide(users=users, posts=posts, **how)
 
 
 @offered()
@@ -134,7 +136,8 @@ def drop(store: CableStore, targets: tuple[str, ...], channel: str | None, **how
     yourself alone, as with `block --drop --private`. TARGETS are those of `hide`.
     """
     _require_one(targets, channel)
-    return store.moderation.drop(**full_targets(store, targets), channel=channel, **how)
+    users, posts = full_targets(store, targets)
+    return store.moderation.drop(users=users, posts=posts, channel=channel, **how)
 
 
 @offered()
@@ -149,7 +152,8 @@ def undrop(store: CableStore, targets: tuple[str, ...], channel: str | None, **h
     `cablestore moderation` lists what is dropped, with whole hashes and public keys. TARGETS are those of `hide`.
     """
     _require_one(targets, channel)
-    return store.moderation.undrop(**full_targets(store, targets), channel=channel, **how)
+    users, posts = full_targets(store, targets)
+    return store.moderation.undrop(users=users, posts=posts, channel=channel, **how)
 
 
 def _require_one(targets: tuple[str, ...], channel: str | None) -> None:
@@ -217,8 +221,8 @@ def moderation(
         if seed is not None and revoke_seed:
             raise click.UsageError("revoke one seed before you give another: the options are for two commands")
         moderator = store.moderation
-        effect = moderator.revoke_seed(dry_run=dry_run) if seed is None else moderator.join_with_seed(
-            seed, dry_run=dry_run
+        effect = (
+            moderator.revoke_seed(dry_run=dry_run) if seed is None else moderator.join_with_seed(seed, dry_run=dry_run)
         )
         _tell(store, out, effect, dry_run=dry_run)
         return
@@ -232,7 +236,7 @@ def moderation(
         out.note("nothing is moderated here")
 
 
-def _judged(store: CableStore, channel: str | None, history: bool) -> Iterator[JudgedAct]:  # noqa: FBT001 - an option
+def _judged(store: CableStore, channel: str | None, history: bool) -> Iterator[JudgedAct]:
     """Yield the acts to list: those of one context, or each in its own."""
     read: Callable[[str | None], Iterable[JudgedAct]] = (
         store.moderation.history if history else store.moderation.in_force

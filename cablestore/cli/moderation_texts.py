@@ -8,7 +8,7 @@ from typing import Any, Final
 from cablestore.cli.output import Output, safe
 from cablestore.moderation import Action, JudgedAct, ModerationAct, Seed, UserRole
 from cablestore.protocol.body import BLOCK, MODERATION, ROLE, UNBLOCK
-from cablestore.store.moderator import Change
+from cablestore.store.changes import Change
 from cablestore.store.store import CableStore
 
 _ACTIONS: Final = {
@@ -63,7 +63,7 @@ def what(act: ModerationAct) -> str:
     return f"{said} (private)" if act.is_private else said
 
 
-def what_applies(with_undone: bool) -> Callable[[JudgedAct], bool]:  # noqa: FBT001 - an option
+def what_applies(with_undone: bool) -> Callable[[JudgedAct], bool]:
     """Return a filter of acts to list: all, or those that do something and do not undo it."""
 
     def is_doing(judged: JudgedAct) -> bool:
@@ -126,7 +126,7 @@ def change_text(change: Change, names: Names) -> str:
 def change_fields(change: Change) -> dict[str, Any]:
     """Return a change for JSON."""
 
-    def plain(value: UserRole | bool) -> str | bool:  # noqa: FBT001 - a value
+    def plain(value: UserRole | bool) -> str | bool:
         return value.name.lower() if isinstance(value, UserRole) else value
 
     return {

@@ -85,18 +85,20 @@ def strict(command: click.Command) -> click.Command:
 
 def full_users(store: CableStore, texts: Iterable[str]) -> list[bytes]:
     """Return the public keys of users, given by names, 64 hex digits, or the first few (at least 4) of a known user."""
-    return [_one(text, _users_of(store, text), "user here has this name, or a public key that starts so") for text in texts]
+    return [
+        _one(text, _users_of(store, text), "user here has this name, or a public key that starts so") for text in texts
+    ]
 
 
-def full_targets(store: CableStore, texts: Iterable[str]) -> dict[str, list[bytes]]:
-    """Return `users` and `posts` that texts name: users as `full_users`, posts as `full_hash`."""
-    found: dict[str, list[bytes]] = {"users": [], "posts": []}
+def full_targets(store: CableStore, texts: Iterable[str]) -> tuple[list[bytes], list[bytes]]:
+    """Return the users and the posts that texts name: users as `full_users`, posts as `full_hash`."""
+    found_users, found_posts = list[bytes](), list[bytes]()
     for text in texts:
         posts = list(_posts_of(store, text))
         users = [] if len(text) == 64 and posts else _users_of(store, text)
         one = _one(text, [*posts, *users], "user or post here has this name, or a key or hash that starts so")
-        found["posts" if one in posts else "users"].append(one)
-    return found
+        (found_posts if one in posts else found_users).append(one)
+    return found_users, found_posts
 
 
 def _one(text: str, found: list[bytes], missing: str) -> bytes:
