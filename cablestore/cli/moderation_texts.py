@@ -136,16 +136,3 @@ def change_fields(change: Change) -> dict[str, Any]:
         "before": plain(change.before),
         "after": plain(change.after),
     }
-
-
-def hidden_fields(act: ModerationAct | None, names: Callable[[bytes], str]) -> dict[str, Any]:
-    """Return for JSON why a message or user is hidden."""
-    if act is None:
-        return {"hidden": False}
-    return {
-        "hidden": True,
-        "hidden_by": act.author.hex(),
-        "hidden_by_name": names(act.author),
-        "hidden_reason": act.reason,
-        "hidden_at_ms": act.timestamp_ms,
-    }

@@ -25,6 +25,7 @@ from cablestore.peers.relay import Loops, Route
 from cablestore.peers.report import ReconcileReport, SyncReport
 from cablestore.peers.restrictions import RestrictionKeeper, Restrictions
 from cablestore.peers.settings import Address, NodeSettings
+from cablestore.peers.sweeper import Sweeper
 from cablestore.peers.sync import Sync
 from cablestore.peers.sync_state import SyncState
 from cablestore.peers.threads import FeedThread, ReadThread, Stopwatch, WriteThread
@@ -52,6 +53,7 @@ class Node:
     reconciler: Reconciler
     reconcile_port: ReconcilePort
     intake: PostIntake
+    sweeper: Sweeper
     _listener: PeerListener[Connection]
     _inspection: InspectionThread
     _feed: FeedThread
@@ -95,6 +97,7 @@ class Node:
         self.sync = Sync(context, self.intake, self.connections)
         self.reconciler = Reconciler(context, self.intake, self.sync)
         self.reconcile_port = ReconcilePort(context, self.reconciler)
+        self.sweeper = Sweeper(self.store, self.log)
         self._inspection = InspectionThread(context, self._by_session.get, self._send_on)
         self._feed = FeedThread(
             self.store, loop, lambda: bool(self.connections), lambda: self.live.state_channels, self._deliver
@@ -110,10 +113,12 @@ class Node:
         loop, ports = self.context.loop, (self._listener, self.reconcile_port)
         for port in ports:
             port.stop()
+        self.sweeper.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*(port.close() for port in ports))
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.sweeper.close()
         await self.reconciler.close()
         await self._inspection.close()
         for worker in (self._feed, self.context.writes):
@@ -142,6 +147,7 @@ class Node:
             self._disconnect_slowest()
             if self.context.restrictions.are_outdated():  # by a local-only act, of which there is no news
                 self.context.restrictions.read_soon()
+            self.sweeper.look()
             self.context.marks.save()
 
     def _halt_fetches(self) -> None:
