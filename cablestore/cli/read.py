@@ -192,7 +192,8 @@ def users(store: CableStore, out: Output, channel: str | None) -> None:
     found = list(store.users() if channel is None else store.members(channel))
     rows = [_user_fields(user) for user in found]
     decisions = store.moderation.decisions
-    gives = [decisions is not None and decisions.role_given_by(user.public_key, channel) for user in found]
+    context = None if channel is None else store.dialect.channel_id(channel)
+    gives = [decisions is not None and decisions.role_given_by(user.public_key, context) for user in found]
     is_moderated = any(gives) or any(row["marks"] for row in rows)  # the own user is an admin anyway
     if out.as_json:
         for row in rows:

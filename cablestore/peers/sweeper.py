@@ -6,7 +6,7 @@ import asyncio
 from logging import Logger
 from typing import Final
 
-from cablestore.errors import CableStoreError, StoreClosedError
+from cablestore.errors import StoreClosedError
 from cablestore.store.store import CableStore
 
 
@@ -44,7 +44,7 @@ class Sweeper:
     def _done(self, work: asyncio.Future[int]) -> None:
         self._work = None
         error = None if work.cancelled() else work.exception()
-        if isinstance(error, CableStoreError) and not isinstance(error, StoreClosedError):
+        if error is not None and not isinstance(error, StoreClosedError):
             self._has_failed = True
             self._log.error("dropped posts cannot be removed", extra={"reason": str(error)})
 
