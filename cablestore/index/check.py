@@ -21,8 +21,8 @@ from cablestore.index.batches import batches
 from cablestore.index.census import Summary, summaries, summary_rows
 from cablestore.index.database import Row
 from cablestore.index.derive import Derivation, key_of, measure, side_by_side
+from cablestore.index.local import DROPPED, DROPPED_HEAD, DROPPED_LINK, WITNESSED, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
-from cablestore.index.local import WITNESSED, local_key
 from cablestore.index.meta import Sizes
 from cablestore.index.reader import (
     AFTER_HEX,
@@ -137,9 +137,7 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
     if reader.get(meta.SIZES_KEY) != meta.encode_sizes(report.sizes):
         report.tell("sizes that differ from those of the rows", "sizes", meta.SIZES_KEY)
     report.rows += sum(reader.get(key) is not None for key in _ROWS_LEFT_OUT)
-    for hash_hex, author in reader.local_rows(WITNESSED):
-        if not reader.is_buried(hash_hex, author):
-            report.tell("a post that was seen dead, without its tombstone", "local", local_key(WITNESSED, hash_hex))
+    _check_local(reader, report)
     following = 1
     for row in reader.prefix(arrival_log.LOG_PREFIX):
         first, end = arrival_log.span_of(row)
@@ -148,6 +146,20 @@ def check_rest(reader: Reader, catalog: Catalog, report: CheckReport) -> None:
         following = end
     if arrival_log.next_sequence(reader) < following:
         report.tell("a next number that is taken", "arrival log", arrival_log.NEXT_KEY)
+
+
+def _check_local(reader: Reader, report: CheckReport) -> None:
+    """Check the local rows of deleted and of dropped posts."""
+    for hash_hex, author in reader.local_rows(WITNESSED):
+        if not reader.is_buried(hash_hex, author):
+            report.tell("a post that was seen dead, without its tombstone", "local", local_key(WITNESSED, hash_hex))
+    for hash_hex, _ in reader.local_rows(DROPPED):
+        if reader.has(hash_hex):
+            report.tell("a dropped post that is stored", "local", local_key(DROPPED, hash_hex))
+    for name in (DROPPED_LINK, DROPPED_HEAD):
+        for key, _ in reader.local_rows(name):
+            if reader.local(DROPPED, key.rsplit(b"!", 1)[1]) is None:
+                report.tell("a row of a dropped post that is not remembered", "local", local_key(name, key))
 
 
 def _check_summary(reader: Reader, catalog: Catalog, summary: Summary, report: CheckReport) -> None:

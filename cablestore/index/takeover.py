@@ -17,8 +17,8 @@ from cablestore.index.arrival_log import EventKind
 from cablestore.index.batches import batches
 from cablestore.index.database import Database, Row
 from cablestore.index.derive import side_by_side
+from cablestore.index.local import DROPPED, JUDGED, WITNESSED, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
-from cablestore.index.local import WITNESSED, local_key
 from cablestore.index.plan import Plan
 from cablestore.index.reader import DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
 from cablestore.index.rebuild import lay, write_planned
@@ -64,6 +64,9 @@ def take_over(
         # What the live database itself saw of dead posts counts more than the claims of other stores.
         for rows in _lacking(live, target, local_key(WITNESSED)):
             write_planned(target, live, catalog, partial(_witness, live, rows))
+        # What the live database dropped does not come back. The store removes the rest of what is dropped when it opens.
+        for rows in batches(live.prefix(local_key(DROPPED)), lambda row: len(row[1])):
+            write_planned(target, live, catalog, partial(_discard, rows))
         target.flush()
         _copy_local(live, target)
         target.flush()
@@ -112,8 +115,16 @@ def _witness(live: Reader, rows: Iterable[Row], plan: Plan) -> None:
             plan.witness(stone)
 
 
+def _discard(rows: Iterable[Row], plan: Plan) -> None:
+    for key, _ in rows:
+        plan.discard(bytes.fromhex(key[len(local_key(DROPPED)) :].decode()))
+
+
 def _copy_local(live: Reader, target: Database) -> None:
-    """Make the target's local rows those of the live database, except for posts that the target itself saw dead."""
+    """Make the target's local rows those of the live database, except for posts that the target itself saw dead.
+
+    Which drops apply is found again when the store opens: the target may hold other posts.
+    """
     witnessed = local_key(WITNESSED)
     with target.snapshot() as state:
         found = side_by_side(live.prefix(LOCAL_PREFIX), live.over(state).prefix(LOCAL_PREFIX))
@@ -124,6 +135,7 @@ def _copy_local(live: Reader, target: Database) -> None:
         )
         for rows in batches(changed, lambda _: 256):
             target.write(dict(rows), sync=False)
+    target.write({local_key(JUDGED): None}, sync=False)
 
 
 def _copy_log(live: Reader, target: Database) -> None:

@@ -2,6 +2,7 @@
 
 Every function yields as it reads, so memory does not grow with the answer. Local-only posts are never part of an
 answer: their bytes are stored under a prefix that nothing here reads, and the views that are read have no rows of them.
+Nor are dropped posts (moderation.md 4.4.6), whether they are removed yet or not.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
+from cablestore.index.drops import Drops, is_dropped_channel
+from cablestore.index.local import DROPPED
 from cablestore.index.reader import Reader, data_key
 from cablestore.protocol import cable_js
 from cablestore.protocol.body import BLOCK, MODERATION_TYPES, UNBLOCK
@@ -26,10 +29,22 @@ _ROWS_AT_ONCE: Final = 1000
 
 def post_request(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the bytes of the requested posts that are stored, in the order of the request (wire.md 6.3.2.1)."""
+    going = Drops.under_way(reader)
     for digest in hashes:
         raw = reader.get(data_key(digest.hex().encode()))
-        if raw is not None:
+        if raw is not None and not (going and _is_going(reader, going, digest)):
             yield raw
+
+
+def _staying(reader: Reader, hashes: Iterator[bytes]) -> Iterator[bytes]:
+    """Return the hashes without those of dropped posts that are not removed yet."""
+    going = Drops.under_way(reader)
+    return (digest for digest in hashes if not _is_going(reader, going, digest)) if going else hashes
+
+
+def _is_going(reader: Reader, going: Drops, digest: bytes) -> bool:
+    post = reader.post(digest)
+    return post is not None and going.of(post) is not None
 
 
 def channel_time_range(
@@ -41,7 +56,7 @@ def channel_time_range(
     """
     end_ms = time_end_ms if time_end_ms > 0 else None
     channel = reader.dialect.channel_id(channel)
-    found = messages.hashes(reader, channel, time_start_ms, end_ms, at_once=limit or _ROWS_AT_ONCE)
+    found = _staying(reader, messages.hashes(reader, channel, time_start_ms, end_ms, at_once=limit or _ROWS_AT_ONCE))
     return islice(found, min(limit, _ENDLESS)) if limit > 0 else found
 
 
@@ -52,7 +67,10 @@ def channel_state(reader: Reader, channel: str, *, is_spared: bool = False) -> I
     the latest post/info of each member. Each costs one row, however long the history is. With `is_spared`, topics and
     infos that make cable.js crash are left out.
     """
-    channel = reader.dialect.channel_id(channel)
+    return _staying(reader, _state_of(reader, reader.dialect.channel_id(channel), is_spared=is_spared))
+
+
+def _state_of(reader: Reader, channel: str, *, is_spared: bool) -> Iterator[bytes]:
     topic = channel_topic.latest(reader, channel)
     if topic is not None and not (is_spared and not cable_js.bears_topic(topic[0])):
         yield topic[1]
@@ -78,9 +96,10 @@ def is_bearable(reader: Reader, digest: bytes) -> bool:
 def channel_list(reader: Reader, offset: int = 0, limit: int = 0) -> Iterator[str]:
     """Yield the names of known channels, sorted by their bytes (wire.md 6.3.2.5).
 
-    The first `offset` names are skipped, and at most `limit` follow; a `limit` of 0 means no limit.
+    The first `offset` names are skipped, and at most `limit` follow; a `limit` of 0 means no limit. Dropped channels
+    are left out (moderation.md 5.1.3.7).
     """
-    names = (name for name, _ in activity.channels(reader))
+    names = (name for name, _ in activity.channels(reader) if not is_dropped_channel(reader, name))
     offset = min(offset, _ENDLESS)
     return islice(names, offset, min(offset + limit, _ENDLESS) if limit > 0 else None)
 
@@ -128,9 +147,12 @@ def is_relevant_moderation(reader: Reader, post: Post) -> bool:
 
 
 def worth_requesting(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the hashes of a response that the store lacks and did not see deleted itself, each once."""
+    """Yield the hashes of a response that the store lacks, did not see deleted itself and did not drop, each once."""
+    remembers = next(reader.local_rows(DROPPED), None) is not None
     for digest in dict.fromkeys(hashes):
-        if not reader.has(digest.hex().encode()) and not is_deleted_here(reader, digest):
+        if reader.has(digest.hex().encode()) or is_deleted_here(reader, digest):
+            continue
+        if not (remembers and is_dropped_here(reader, digest)):
             yield digest
 
 
@@ -141,6 +163,11 @@ def is_deleted_here(reader: Reader, digest: bytes) -> bool:
     yet. Nor does what other stores say of a deleted post: nobody signed it.
     """
     return reader.is_witnessed(digest)
+
+
+def is_dropped_here(reader: Reader, digest: bytes) -> bool:
+    """Tell whether this store dropped a post, or refused it because of a drop: it is not requested and not passed on."""
+    return reader.local(DROPPED, digest.hex().encode()) is not None
 
 
 def time_of(reader: Reader, digest: bytes) -> int | None:

@@ -46,7 +46,8 @@ def sweep(plan: Plan, judgement: Judgement, reader: Reader) -> tuple[Judgement, 
             place, done = _remove_some(plan, drops, reader, key, drop.place)
             swept = replace(drop, place=place)
             plan.set_local(DROP, key, encode_drop(swept))
-            return replace(judgement, drops={**judgement.drops, key: swept}), max(done, 1)
+            remembers = judgement.remembers or bool(plan.remembered)
+            return replace(judgement, drops={**judgement.drops, key: swept}, remembers=remembers), max(done, 1)
     if not judgement.is_comparing:
         return judgement, 0
     compared = list(islice(dropped_posts(reader, reader.local(UNDROP, b"") or b""), limits.MAX_BATCH_POSTS))

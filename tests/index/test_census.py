@@ -113,7 +113,12 @@ COUNTED = with_heads_counted()
 @contextmanager
 def counting_heads(dialect: Dialect) -> Iterator[CableStore]:
     with CableStore.in_memory(
-        dialect=dialect, identity=AUTHORS[0], clock=lambda: NOW_MS + 1, catalog=COUNTED, verify_threads=1
+        dialect=dialect,
+        identity=AUTHORS[0],
+        clock=lambda: NOW_MS + 1,
+        catalog=COUNTED,
+        verify_threads=1,
+        moderated=False,
     ) as store:
         yield store
 

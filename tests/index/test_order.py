@@ -1,4 +1,7 @@
-"""Rule 2: the database is a function of the set of posts, not of the order in which they came."""
+"""Rule 2: the database is a function of the set of posts, not of the order in which they came.
+
+The stores keep all posts: what acts of moderation remove is the subject of tests/store/test_moderation_order.py.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,12 @@ def clock() -> int:
 
 @contextmanager
 def in_memory(dialect: Dialect) -> Iterator[CableStore]:
-    with CableStore.in_memory(dialect=dialect, identity=AUTHORS[0], clock=clock) as store:
+    with CableStore.in_memory(dialect=dialect, identity=AUTHORS[0], clock=clock, moderated=False) as store:
         yield store
 
 
 def on_disk(path: Path, dialect: Dialect) -> CableStore:
-    return CableStore.open(path, dialect=dialect, identity=AUTHORS[0], clock=clock)
+    return CableStore.open(path, dialect=dialect, identity=AUTHORS[0], clock=clock, moderated=False)
 
 
 def feed(store: CableStore, posts: list[Post], cuts: list[int]) -> None:
@@ -169,7 +172,7 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = CableStore.in_memory(dialect=LEGACY, identity=AUTHORS[0], clock=clock)
+        self.store = CableStore.in_memory(dialect=LEGACY, identity=AUTHORS[0], clock=clock, moderated=False)
         self.offered: dict[bytes, Post] = {}
 
     @rule(history=histories(max_posts=8), batch_posts=st.integers(1, 9))

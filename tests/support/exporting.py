@@ -29,7 +29,7 @@ def scratch_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def in_memory(dialect: Dialect, posts: Iterable[Post] = ()) -> CableStore:
-    store = CableStore.in_memory(dialect=dialect, identity=AUTHORS[0], verify_threads=1)
+    store = CableStore.in_memory(dialect=dialect, identity=AUTHORS[0], verify_threads=1, moderated=False)
     store.ingest(raws(*posts), verify=False)
     return store
 

@@ -23,8 +23,9 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextmanager
 def store_of(dialect: Dialect, posts: Iterable[Post], identity: int = 0) -> Iterator[CableStore]:
+    """Yield a store that keeps all posts: what acts of moderation remove is the subject of other tests."""
     with CableStore.in_memory(
-        dialect=dialect, identity=AUTHORS[identity], verify_threads=1, clock=lambda: NOW_MS + 1
+        dialect=dialect, identity=AUTHORS[identity], verify_threads=1, clock=lambda: NOW_MS + 1, moderated=False
     ) as store:
         store.ingest(raws(*posts), verify=False)
         yield store
