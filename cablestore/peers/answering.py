@@ -79,6 +79,10 @@ def audible(reader: Reader, request: Request, part: list[Any], audience: Audienc
     return part
 
 
+def _is_gone(reader: Reader, digest: bytes) -> bool:
+    return answers.is_deleted_here(reader, digest) or answers.is_dropped_here(reader, digest)
+
+
 @dataclass(slots=True, eq=False)
 class Answer:
     """A request that is being answered (a `ReadJob`). All parts are read from the state of the first one."""
@@ -94,7 +98,7 @@ class Answer:
     names: list[str] = field(default_factory=list)
     """Names of channels: there may be one response only, so they are collected."""
     found: set[bytes] = field(default_factory=set)
-    """Hashes of a post request that may be forwarded: those that are here, or known to be deleted."""
+    """Hashes of a post request that may be forwarded: those that are here, or known to be deleted or dropped."""
     error: Exception | None = None
     cpu_s: float = 0.0
     """Seconds that the reading thread spent on the last part."""
@@ -160,7 +164,7 @@ class Answer:
         self.is_whole = True
         if is_forwarded:
             missing = (digest for digest in request.hashes if digest not in self.found)
-            self.found.update([digest for digest in missing if answers.is_deleted_here(reader, digest)])
+            self.found.update([digest for digest in missing if _is_gone(reader, digest)])
 
     def _let_go(self) -> None:
         if self._state is not None:

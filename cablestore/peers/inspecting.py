@@ -1,7 +1,8 @@
 """Inspecting what peers give for others before it is passed on, in a thread of its own, so that nobody waits for it.
 
-Posts are decoded, verified and compared with the known deletions, as all posts that come. Hashes of posts that are
-known to be deleted are removed. So is what ends cable.js if the asking peer may be that program. Lies count against the
+Posts are decoded, verified and compared with the known deletions and with what moderation drops and blocks, as all posts
+that come. Hashes of posts that are known to be deleted or dropped are removed. So is what the asking peer must not get
+because of blocks (`audience`), and what ends cable.js if the asking peer may be that program. Lies count against the
 peer that gave them.
 """
 
@@ -69,6 +70,7 @@ class InspectionThread:
             with self._context.store.snapshot() as snapshot:
                 reader = snapshot.reader
                 found = [digest for digest in hashes if not answers.is_deleted_here(reader, digest)]
+                found = [digest for digest in found if not answers.is_dropped_here(reader, digest)]
                 found = [digest for digest in found if audience.may_hear(reader, digest)]
                 return [digest for digest in found if answers.is_bearable(reader, digest)] if is_spared else found
 

@@ -18,12 +18,12 @@ from cablestore.peers.intake import PostIntake
 from cablestore.peers.listener import PeerListener
 from cablestore.peers.live import LiveRequests
 from cablestore.peers.metrics import Metrics, NodeLoad
-from cablestore.peers.news import News, Subject
+from cablestore.peers.news import News
 from cablestore.peers.reconcile_port import ReconcilePort
 from cablestore.peers.reconciler import Reconciler
 from cablestore.peers.relay import Loops, Route
 from cablestore.peers.report import ReconcileReport, SyncReport
-from cablestore.peers.restrictions import RestrictionKeeper, Restrictions
+from cablestore.peers.restrictions import RestrictionKeeper
 from cablestore.peers.settings import Address, NodeSettings
 from cablestore.peers.sweeper import Sweeper
 from cablestore.peers.sync import Sync
@@ -102,7 +102,7 @@ class Node:
         self._feed = FeedThread(
             self.store, loop, lambda: bool(self.connections), lambda: self.live.state_channels, self._deliver
         )
-        await context.restrictions.read_soon()
+        await context.restrictions.read()
         self._run(self._tick())
         self._run(self.sync.look_at_channels())
         return self
@@ -114,6 +114,7 @@ class Node:
         for port in ports:
             port.stop()
         self.sweeper.stop()
+        self.context.restrictions.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*(port.close() for port in ports))
@@ -145,7 +146,7 @@ class Node:
             for link in (*self.connections, *self.reconcile_port.links):
                 link.tick(now_s)
             self._disconnect_slowest()
-            if self.context.restrictions.are_outdated():  # by a local-only act, of which there is no news
+            if self.context.restrictions.are_outdated():  # by a seed, or while there were no peers
                 self.context.restrictions.read_soon()
             self.sweeper.look()
             self.context.marks.save()
@@ -253,7 +254,7 @@ class Node:
         self.log.info("connected", extra={"peer": connection.name, "dialed": connection.is_ours})
         if self._feed.has_skipped:
             self._feed.has_skipped = False
-            self.context.restrictions.read_soon()
+            self.context.restrictions.read()
         if connection.audience.is_blocked:
             connection.banish()
             return
@@ -261,14 +262,14 @@ class Node:
         if self.settings.reconciles and not connection.is_once:
             connection.greet()
 
-    def _restricted(self, before: Restrictions, now: Restrictions) -> None:
+    def _restricted(self, dropped: frozenset[str], asks_again: bool) -> None:
         """Keep to restrictions that were read: end connections with those that the local user blocks (4.6.1.1)."""
         for link in (*self.connections, *self.reconcile_port.links):
             if link.is_established and link.audience.is_blocked:
                 if isinstance(link, Connection):
                     self.sync.lost(link)
                 link.banish()
-        self.sync.restricted(now.channels - before.channels, asks_again=before.are_eased_by(now))
+        self.sync.restricted(dropped, asks_again=asks_again)
 
     def met(self, connection: Connection) -> None:
         """Start to reconcile with a peer: both sides know that the other one does."""
@@ -403,8 +404,7 @@ class Node:
             self.dropped(route.exchange)
 
     def _deliver(self, news: list[News]) -> None:
-        if any(item.subject in (Subject.MODERATION, Subject.MODERATION_AGAIN) for item in news):
-            self.context.restrictions.read_soon()
+        self.context.restrictions.heard(news)
         self.sync.heard(news)
         for live in self.live.deliver(news):
             live.connection.flush()
