@@ -128,9 +128,10 @@ async def test_a_peer_that_does_not_ask_for_its_notice_goes_after_a_while() -> N
         await until(lambda: net.nodes[0].connections)
         [link] = net.nodes[0].connections
         assert link.is_banished
-        assert link._leaves_at_s is not None
-        assert link._leaves_at_s <= net.nodes[0].context.loop.time() + limits.BLOCK_NOTICE_S
-        link._leaves_at_s -= limits.BLOCK_NOTICE_S
+        now_s = net.nodes[0].context.loop.time()
+        link.tick(now_s)
+        assert not link.closed.done()
+        link.tick(now_s + limits.BLOCK_NOTICE_S)
         await ended(net, "the local user blocks the peer")
 
 
