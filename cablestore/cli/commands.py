@@ -28,7 +28,7 @@ _SECTIONS: Final = {
         "log": ("read", "Show the messages of CHANNEL, the newest last."),
         "channels": ("read", "List the channels."),
         "users": ("read", "List all users who wrote, or the members of a channel."),
-        "show": ("read", "Show a post, or who deleted it."),
+        "show": ("read", "Show a post, or who deleted or dropped it."),
         "stats": ("read", "Show counts, sizes of views, and posts of each period."),
     },
     "Moderate": {

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from cablestore.cli.channel_argument import complete_channel
-from cablestore.cli.moderation_texts import Names, change_fields, change_text, judged_fields, seed_rows, what_applies
+from cablestore.cli.moderation_texts import UserNames, change_fields, change_text, judged_fields, seed_rows, what_applies
 from cablestore.cli.options import all_of, full_targets, full_users, with_store
 from cablestore.cli.output import Output
 from cablestore.cli.remote import offered
@@ -54,7 +54,7 @@ def _act(function: Callable[..., Effect]) -> Callable[..., None]:
 
 
 def _tell(store: CableStore, out: Output, effect: Effect, *, dry_run: bool) -> None:
-    names = Names(store)
+    names = UserNames(store)
     for change in () if out.as_json else effect.changes:
         out.say(change_text(change, names))
     if dry_run:
@@ -226,7 +226,7 @@ def moderation(
         )
         _tell(store, out, effect, dry_run=dry_run)
         return
-    names = Names(store)
+    names = UserNames(store)
     rows = [judged_fields(judged, names, out, with_outcome=history) for judged in _judged(store, channel, history)]
     if store.moderation.seed is not None and not history:
         rows = [*seed_rows(store.moderation.seed, names, out), *rows]

@@ -25,8 +25,8 @@ _NAME_CHARACTERS: Final = 20
 _KEY_DIGITS: Final = 8
 
 
-class Names:
-    """Names of users, read once."""
+class UserNames:
+    """UserNames of users, read once."""
 
     def __init__(self, store: CableStore) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class Names:
         self.own_key: Final = store.identity.public_key
 
     def of(self, user: bytes) -> str:
-        """Return the name of a user, "you" for the own one. Names can be forged: digits of the key go with them."""
+        """Return the name of a user, "you" for the own one. UserNames can be forged: digits of the key go with them."""
         if user == self.own_key:
             return "you"
         if user not in self._names:
@@ -73,7 +73,7 @@ def what_applies(with_undone: bool) -> Callable[[JudgedAct], bool]:
     return is_doing
 
 
-def judged_fields(judged: JudgedAct, names: Names, out: Output, *, with_outcome: bool) -> dict[str, Any]:
+def judged_fields(judged: JudgedAct, names: UserNames, out: Output, *, with_outcome: bool) -> dict[str, Any]:
     """Return a row of a table: an act and its outcome for one target. As JSON it has keys and hashes instead of names."""
     act, target = judged.act, judged.target
     fields: dict[str, Any] = {"what": what(act), "channel": act.channel or ""}
@@ -92,13 +92,13 @@ def judged_fields(judged: JudgedAct, names: Names, out: Output, *, with_outcome:
     return fields | ({"outcome": judged.outcome.value} if with_outcome else {})
 
 
-def _whole(user: bytes, names: Names) -> str:
+def _whole(user: bytes, names: UserNames) -> str:
     """Return the name of a user with its whole key, which commands take."""
     name = names.of(user)
     return name if name == user.hex() else f"{name.rsplit(' ', 1)[0]} {user.hex()}"
 
 
-def seed_rows(seed: Seed, names: Names, out: Output) -> Iterator[dict[str, Any]]:
+def seed_rows(seed: Seed, names: UserNames, out: Output) -> Iterator[dict[str, Any]]:
     """Yield the rows of a moderation seed that is in force."""
     if seed.revoked_at_ms is not None:
         return
@@ -110,7 +110,7 @@ def seed_rows(seed: Seed, names: Names, out: Output) -> Iterator[dict[str, Any]]
             yield fields | {"target": _whole(user, names), "by": "the seed", "time": out.when(seed.given_at_ms)}
 
 
-def change_text(change: Change, names: Names) -> str:
+def change_text(change: Change, names: UserNames) -> str:
     """Return a change as a line for a person."""
     where = f"in {safe(change.channel)}" if change.channel else ""
     if isinstance(change.after, UserRole):
