@@ -22,6 +22,7 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
     "importing.py": (),
     "ingest.py": (),
     "make_export.py": ("OUT", "--posts", "400", "--exports", "2"),
+    "moderation.py": (),
     "peers.py": (),
     "reconcile.py": (),
     "reconcile_store.py": (),

@@ -1,16 +1,21 @@
 """Acts: what is decided from in this store about roles, hiding, dropping and blocking.
 
-    !acts!by!<pubkey>!<mono-ts>                  -> msgpack [hash, type, number, channel, reason, targets] of an act of this author
-    !acts!block!<target>!<mono-ts>!<pubkey>      -> the same of a post/block or post/unblock on this user, a row a target
-    !acts!consent!<pubkey>!<mono-ts>             -> msgpack [hash, whether its author takes roles], for each post/info
+    !acts!role!<pubkey>!<mono-ts>            -> record of a post/role of this author
+    !acts!action!<pubkey>!<mono-ts>          -> record of a post/moderation, post/block or post/unblock of this author
+    !acts!block!<target>!<mono-ts>!<pubkey>  -> record of a post/block or post/unblock on this user, a row a target
+    !acts!consent!<pubkey>!<mono-ts>         -> msgpack [hash, whether its author takes roles], for each post/info
 
 The rows of the view `moderation` are in the order in which peers ask. These are by author, because only acts of those
-who may have authority count: nobody else's are read when a store is opened. They have all that a decision needs, so no
-post is read or decoded.
+who may have authority count: nobody else's are read when a store is opened. A record has all that a decision needs, so
+no post is read:
+
+    author u8[32] | timestamp u64 | number of targets u8 | targets u8[32] each |
+    msgpack [hash, type, number, channel, reason, whether it is private]
 
 Local-only posts (moderation.md 4.5) have no rows. There are few, and they are read from where they are sealed.
 """
 
+import struct
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,17 +25,21 @@ from cablestore.index.packing import pack, unpack
 from cablestore.index.reader import Reader
 from cablestore.index.view import View
 from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of
-from cablestore.protocol.body import BLOCK, INFO, MODERATION_TYPES, UNBLOCK
-from cablestore.protocol.crypto import HASH_SIZE_BYTES, KEY_SIZE_BYTES
-from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, TIME_DIGITS
+from cablestore.protocol.body import BLOCK, INFO, MODERATION_TYPES, ROLE, UNBLOCK
+from cablestore.protocol.crypto import HASH_SIZE_BYTES
+from cablestore.protocol.keys import SORT_TIME_SIZE_BYTES, time_of
 from cablestore.protocol.post import Post
 
-BY_PREFIX: Final = b"!acts!by!"
+ROLE_PREFIX: Final = b"!acts!role!"
+ACTION_PREFIX: Final = b"!acts!action!"
 BLOCK_PREFIX: Final = b"!acts!block!"
 CONSENT_PREFIX: Final = b"!acts!consent!"
 
-_AFTER_TIME: Final = TIME_DIGITS - SORT_TIME_SIZE_BYTES
-_KEY_DIGITS: Final = 2 * KEY_SIZE_BYTES
+_HEAD: Final = struct.Struct(">32sQB")
+_HEAD_SIZE: Final = _HEAD.size
+_COUNT_AT: Final = _HEAD_SIZE - 1
+_ONE_END: Final = _HEAD_SIZE + HASH_SIZE_BYTES
+"""Where the only target of most acts ends."""
 
 
 def rows(post: Post) -> list[Row]:
@@ -41,38 +50,73 @@ def rows(post: Post) -> list[Row]:
     act = act_of(post)
     if act is None or act.is_private:
         return []
-    value = pack((act.hash, act.type, act.what, act.channel, act.reason, b"".join(act.targets)))
-    made = [(BY_PREFIX + post.author_hex + b"!" + post.sort_time, value)]
+    record = record_of(act)
+    prefix = ROLE_PREFIX if act.type == ROLE else ACTION_PREFIX
+    made = [(prefix + post.author_hex + b"!" + post.sort_time, record)]
     if act.type in (BLOCK, UNBLOCK):
         ending = b"!" + post.sort_time + b"!" + post.author_hex
-        made += [(BLOCK_PREFIX + target.hex().encode() + ending, value) for target in act.targets]
+        made += [(BLOCK_PREFIX + target.hex().encode() + ending, record) for target in act.targets]
     return made
 
 
-def by_author(reader: Reader, author: bytes) -> Iterator[ModerationAct]:
-    """Yield the acts of an author that are not local-only, oldest first."""
-    for key, value in reader.prefix(BY_PREFIX + author.hex().encode() + b"!"):
-        yield _act(author, key[-SORT_TIME_SIZE_BYTES:_AFTER_TIME], value)
+# --- records: acts as bytes ------------------------------------------------------------------------
+
+
+def record_of(act: ModerationAct) -> bytes:
+    """Return an act as bytes."""
+    head = _HEAD.pack(act.author, act.timestamp_ms, len(act.targets))
+    rest = pack((act.hash, act.type, act.what, act.channel, act.reason, act.is_private))
+    return b"".join((head, *act.targets, rest))
+
+
+def act_in(record: bytes) -> ModerationAct:
+    """Return the act in a record."""
+    try:
+        author, timestamp_ms, count = _HEAD.unpack_from(record)
+        end = _HEAD_SIZE + count * HASH_SIZE_BYTES
+        digest, post_type, what, channel, reason, is_private = unpack(record[end:])
+    except (TypeError, ValueError, struct.error):
+        raise _damaged() from None
+    return ModerationAct(
+        author, digest, timestamp_ms, post_type, channel, what, _targets(record, end), reason, is_private
+    )
+
+
+def targets_in(record: bytes) -> tuple[bytes, ...]:
+    """Return the targets of the act in a record. It is fast: an opened store asks for those of every action."""
+    if len(record) <= _HEAD_SIZE:
+        raise _damaged()
+    count = record[_COUNT_AT]
+    return (record[_HEAD_SIZE:_ONE_END],) if count == 1 else _targets(record, _HEAD_SIZE + count * HASH_SIZE_BYTES)
+
+
+def _targets(record: bytes, end: int) -> tuple[bytes, ...]:
+    return tuple([record[at : at + HASH_SIZE_BYTES] for at in range(_HEAD_SIZE, end, HASH_SIZE_BYTES)])
+
+
+def _damaged() -> CorruptStoreError:
+    return CorruptStoreError("a row of an act of moderation is damaged. Run `cablestore rebuild`")
+
+
+# --- queries ---------------------------------------------------------------------------------------
+
+
+def roles_of(reader: Reader, author: bytes) -> Iterator[ModerationAct]:
+    """Yield each post/role of an author that is not local-only, oldest first."""
+    for _, record in reader.prefix(ROLE_PREFIX + author.hex().encode() + b"!"):
+        yield act_in(record)
+
+
+def actions_of(reader: Reader, author: bytes) -> Iterator[bytes]:
+    """Yield the records of an author's actions that are not local-only, oldest first."""
+    for _, record in reader.prefix(ACTION_PREFIX + author.hex().encode() + b"!"):
+        yield record
 
 
 def blocks_on(reader: Reader, user: bytes) -> Iterator[ModerationAct]:
     """Yield each post/block and post/unblock on a user, oldest first."""
-    prefix = BLOCK_PREFIX + user.hex().encode() + b"!"
-    for key, value in reader.prefix(prefix):
-        author = bytes.fromhex(key[-_KEY_DIGITS:].decode())
-        yield _act(author, key[len(prefix) : len(prefix) + TIME_DIGITS], value)
-
-
-def _act(author: bytes, time_digits: bytes, value: bytes) -> ModerationAct:
-    try:
-        digest, post_type, what, channel, reason, targets = unpack(value)
-        if len(targets) <= HASH_SIZE_BYTES:
-            each = (targets,) if targets else ()
-        else:
-            each = tuple(targets[at : at + HASH_SIZE_BYTES] for at in range(0, len(targets), HASH_SIZE_BYTES))
-        return ModerationAct(author, digest, int(time_digits), post_type, channel, what, each, reason)
-    except (TypeError, ValueError):
-        raise CorruptStoreError("a row of an act of moderation is damaged. Run `cablestore rebuild`") from None
+    for _, record in reader.prefix(BLOCK_PREFIX + user.hex().encode() + b"!"):
+        yield act_in(record)
 
 
 def consents_of(reader: Reader, user: bytes) -> Iterator[Consent]:
@@ -82,13 +126,13 @@ def consents_of(reader: Reader, user: bytes) -> Iterator[Consent]:
             digest, accepts = unpack(value)
         except (TypeError, ValueError):
             raise CorruptStoreError("a row of who takes roles is damaged. Run `cablestore rebuild`") from None
-        yield Consent(user, digest, int(key[-SORT_TIME_SIZE_BYTES:_AFTER_TIME]), accepts)
+        yield Consent(user, digest, time_of(key[-SORT_TIME_SIZE_BYTES:]), accepts)
 
 
 VIEW: Final = View(
     name="acts",
     version=1,
-    prefixes=(BY_PREFIX, BLOCK_PREFIX, CONSENT_PREFIX),
+    prefixes=(ROLE_PREFIX, ACTION_PREFIX, BLOCK_PREFIX, CONSENT_PREFIX),
     answers="what is hidden, dropped and blocked here, and who has which role",
     types=MODERATION_TYPES | {INFO},
     rows=rows,

@@ -16,7 +16,7 @@ from cablestore.index.view import REVERSE_NAME, REVERSE_PREFIX, View
 
 VIEW: Final = View(
     name=REVERSE_NAME,
-    version=4,
+    version=5,
     prefixes=(REVERSE_PREFIX,),
     answers="deletion and discarding",
 )

@@ -21,8 +21,8 @@ from cablestore.index.batches import Progress, batches
 from cablestore.index.census import Summary, summaries, summary_rows
 from cablestore.index.database import Database, Row, RowWriter
 from cablestore.index.derive import Derivation, Settled, measure, settle
+from cablestore.index.local import JUDGED, WITNESSED, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
-from cablestore.index.local import WITNESSED, local_key
 from cablestore.index.meta import SIZES_KEY, Sizes, add_sizes, decode_sizes, encode_sizes
 from cablestore.index.plan import Plan
 from cablestore.index.reader import AFTER_HEX, DATA_PREFIX, PRIVATE_PREFIX, TOMBSTONE_PREFIX, Reader, decode_tombstone
@@ -301,15 +301,18 @@ def write_planned(target: Database, reader: Reader, catalog: Catalog, fill: Call
 
 
 def _copy_local(source: Reader, target: Database) -> None:
-    """Copy the local rows. A dead post whose skeleton was lost must be seen again, so it does not count as seen."""
-    witnessed = local_key(WITNESSED)
+    """Copy the local rows. A dead post whose skeleton was lost must be seen again, so it does not count as seen.
+
+    Which drops apply is found again when the store opens: acts may be lost.
+    """
+    witnessed, judged = local_key(WITNESSED), local_key(JUDGED)
     with target.snapshot() as state:
         reader = source.over(state)
         for rows in batches(source.prefix(LOCAL_PREFIX), lambda row: len(row[1])):
             kept = {
                 key: value
                 for key, value in rows
-                if not key.startswith(witnessed) or reader.is_buried(key[len(witnessed) :], value)
+                if (not key.startswith(witnessed) or reader.is_buried(key[len(witnessed) :], value)) and key != judged
             }
             target.write(kept, sync=False)
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import NamedTuple, Self
 
-from cablestore.moderation.known import BLOCKING, ActionKey, HeldActs, KnownActs, is_doing, pair_of
+from cablestore.moderation.known import BLOCKING, HeldActs, KnownActs, is_doing, pair_of
 from cablestore.moderation.roles import RoleContexts
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Action, Consent, ModerationAct, UserRole
@@ -64,16 +64,23 @@ class UserDrop(NamedTuple):
         return self.until_ms is None or timestamp_ms <= self.until_ms
 
 
+_AboutUsers = dict[tuple[bytes, str], tuple[UserDrop | None, ModerationAct | None]]
+"""What drops and what hides a user in a channel."""
+
+
 class Decisions:
     """Decisions for one user. A context is a channel's name as channels are compared, or None for the whole cabal.
 
     Acts of those who never had authority are not read, except blocks on the own user.
     """
 
-    def __init__(self, known: KnownActs, contexts: RoleContexts | None = None) -> None:
-        """Decide from what is known. Use `read`. `contexts` are the roles if they are made already."""
+    def __init__(
+        self, known: KnownActs, contexts: RoleContexts | None = None, users: _AboutUsers | None = None
+    ) -> None:
+        """Decide from what is known. Use `read`. `contexts` and `users` are what is found out already."""
         self._known = known
         self._own = known.own_key
+        self._users = users or {}
         self._contexts = contexts or RoleContexts(
             known.own_key,
             known.seed,
@@ -97,19 +104,38 @@ class Decisions:
         `held` is read only for users who may have authority from now on, and after a role was deleted. For another
         seed, read the decisions again.
         """
+        added, removed = list(added), list(removed)
         known = self._known.copy()
         gone = [item for item in removed if known.remove(item)]
         if any(isinstance(item, ModerationAct) for item in gone):  # fewer may have authority, so fewer are known
             return self.read(held, self._own, known.seed)
         came = [item for item in added if known.add(item)]
         if not gone and not came:
-            return type(self)(known, self._contexts)
+            touched = {
+                target for item in (*added, *removed) if isinstance(item, ModerationAct) for target in item.targets
+            }
+            users = {key: about for key, about in list(self._users.items()) if key[0] not in touched}
+            return type(self)(known, self._contexts, users)
         known.follow_roles(held)
         return type(self)(known)
 
     def has_roles_of(self, other: Decisions) -> bool:
         """Tell whether these decisions were made from others without a change of roles."""
         return self._contexts is other._contexts
+
+    def acts(self) -> Iterator[ModerationAct]:
+        """Yield all acts of those who may have authority, in any order."""
+        yield from chain.from_iterable(self._known.roles.values())
+        yield from self._known.actions()
+
+    def contexts(self) -> list[str]:
+        """Return the channels that are the context of one of these acts, sorted."""
+        return sorted({act.channel for act in self.acts() if act.channel})
+
+    @property
+    def has_actions(self) -> bool:
+        """Whether there is any action that may hide, drop or block."""
+        return bool(self._known.records or self._known.against)
 
     # --- roles (4.2) ---------------------------------------------------------------------------------
 
@@ -138,6 +164,13 @@ class Decisions:
 
     # --- what is hidden and dropped (4.4) ------------------------------------------------------------
 
+    def is_acted_on(self, target: bytes | str) -> bool:
+        """Tell whether anybody who may have authority acted on a user, a post or a channel. It is fast.
+
+        Nothing else can be hidden, dropped or blocked. Whether this is, the other questions tell.
+        """
+        return self._known.is_acted_on(target)
+
     def user_hidden_by(self, user: bytes, channel: str | None) -> ModerationAct | None:
         """Return the act that hides a user's post/text in a channel, or with None in the cabal (5.1.3.4)."""
         return self._doing(Action.HIDE_USER, user, channel, user)
@@ -155,7 +188,7 @@ class Decisions:
 
     def channel_dropped_by(self, channel: str) -> ModerationAct | None:
         """Return the act that drops a channel (5.1.3.7)."""
-        return self._doing(Action.DROP_CHANNEL, b"", channel, None)
+        return self._doing(Action.DROP_CHANNEL, channel, channel, None)
 
     def user_dropped(self, user: bytes) -> UserDrop | None:
         """Return the drop of a user's posts (5.1.4), None if there is none."""
@@ -171,14 +204,21 @@ class Decisions:
 
     def text_hidden_by(self, post_hash: bytes, author: bytes, channel: str, timestamp_ms: int) -> ModerationAct | None:
         """Return the act for which a post/text is not displayed: it, its author or its channel is hidden or dropped."""
-        drop = self.user_dropped(author)
-        return (
-            self.channel_dropped_by(channel)
-            or (drop.act if drop and drop.covers(timestamp_ms) else None)
-            or self.post_dropped_by(post_hash, author, channel)
-            or self.user_hidden_by(author, channel)
-            or self.post_hidden_by(post_hash, author, channel)
-        )
+        is_acted_on = self.is_acted_on  # a page asks for each message: most are not, and nothing else is done
+        found = self.channel_dropped_by(channel) if is_acted_on(channel) else None
+        if found is None and is_acted_on(author):
+            drop, hide = self._about_user(author, channel)
+            found = drop.act if drop is not None and drop.covers(timestamp_ms) else hide
+        if found is None and is_acted_on(post_hash):
+            found = self.post_dropped_by(post_hash, author, channel) or self.post_hidden_by(post_hash, author, channel)
+        return found
+
+    def _about_user(self, user: bytes, channel: str) -> tuple[UserDrop | None, ModerationAct | None]:
+        """Return the drop of a user and what hides it in a channel. Both are kept, because pages have few authors."""
+        about = self._users.get((user, channel))
+        if about is None:
+            about = self._users[user, channel] = self.user_dropped(user), self.user_hidden_by(user, channel)
+        return about
 
     # --- blocks (4.6) --------------------------------------------------------------------------------
 
@@ -195,7 +235,7 @@ class Decisions:
     # --- which action takes effect -------------------------------------------------------------------
 
     def _doing(
-        self, pair: int, target: bytes, channel: str | None, subject: bytes | None, public: bool = False
+        self, pair: int, target: bytes | str, channel: str | None, subject: bytes | None, public: bool = False
     ) -> ModerationAct | None:
         act = self._effective(pair, target, channel, subject, public)
         return act if act is not None and is_doing(act) else None
@@ -203,7 +243,7 @@ class Decisions:
     def _effective(
         self,
         pair: int,
-        target: bytes,
+        target: bytes | str,
         channel: str | None,
         subject: bytes | None,
         public: bool = False,
@@ -214,34 +254,41 @@ class Decisions:
         The own user's comes first, then the narrower context, then the later act (4.4, 4.4.5). `subject` is the user
         whom it concerns. With `is_drop` only the acts count that drop or undrop a user.
         """
-        contexts = (channel, None) if channel is not None else (None,)
-        found = [acts for context in contexts if (acts := self._known.actions.get(ActionKey(pair, target, context)))]
+        if not self._known.is_acted_on(target):
+            return None
+        contexts = (channel,) if channel is None or pair == Action.DROP_CHANNEL else (channel, None)
+        found = [self._known.actions_on(target, pair, context) for context in contexts]
         relevant = [self._relevant(acts, public, is_drop) for acts in found]
         for by_author in relevant:
             if self._own in by_author:
-                return by_author[self._own]
+                return by_author[self._own][-1]
         for by_author in relevant:
-            acts = [act for act in by_author.values() if self._is_applicable(act, channel, subject, public)]
+            acts = [act for acts in by_author.values() for act in acts]
+            acts = [act for act in acts if self._is_applicable(act, channel, subject, public)]
             if acts:
                 return max(acts, key=lambda act: act.moment)
         return None
 
-    def _relevant(self, acts: list[ModerationAct], public: bool, is_drop: bool) -> dict[bytes, ModerationAct]:
-        """Return each author's relevant action: the latest of a pair (4.4.2).
+    def _relevant(self, acts: list[ModerationAct], public: bool, is_drop: bool) -> dict[bytes, list[ModerationAct]]:
+        """Return each author's relevant actions of a pair, oldest first: those after the last opposite one (4.4.2).
 
         What the own user did privately is undone privately only (4.5.1).
         """
-        latest: dict[bytes, ModerationAct] = {}
+        relevant: dict[bytes, list[ModerationAct]] = {}
         latest_private = None
         for act in sorted(acts, key=lambda act: act.moment):
             if (public and act.is_private) or (is_drop and not act.drops):
                 continue
-            latest[act.author] = act
+            others = relevant.get(act.author)
+            if others and is_doing(others[0]) == is_doing(act):
+                others.append(act)
+            else:
+                relevant[act.author] = [act]
             if act.is_private:
                 latest_private = act
-        if latest_private and is_doing(latest_private) and not is_doing(latest[self._own]):
-            latest[self._own] = latest_private
-        return latest
+        if latest_private and is_doing(latest_private):
+            relevant[self._own] = [latest_private]
+        return relevant
 
     def _is_applicable(self, act: ModerationAct, channel: str | None, subject: bytes | None, public: bool) -> bool:
         """Tell whether an author had authority at the time of an act, and whom it concerns had none (4.4.3, 4.4.5)."""
@@ -266,25 +313,22 @@ class Decisions:
         The acts for a channel include those for the cabal. Who wrote a post that an act is on is not known from the
         act: `author_of_post` says it, if it can.
         """
-        acts = {act.hash: act for acts in self._known.roles.values() for act in acts}
-        acts |= {act.hash: act for acts in self._known.actions.values() for act in acts}
-        for act in sorted(acts.values(), key=lambda act: act.moment):
-            if act.channel in (None, channel):
-                for target in act.targets or (b"",):
-                    judge = self._judge_role if act.type == ROLE else self._judge_action
-                    yield JudgedAct(act, target, judge(act, target, channel, author_of_post))
+        roles = sorted(chain.from_iterable(self._known.roles.values()), key=lambda act: act.moment)
+        latest = {(act.author, act.targets, act.channel): act for act in roles}
+        for act in sorted((*roles, *self._known.actions()), key=lambda act: act.moment):
+            if act.channel not in (None, channel):
+                continue
+            for target in act.targets or (b"",):
+                if act.type == ROLE:
+                    is_latest = latest[act.author, act.targets, act.channel] == act
+                    yield JudgedAct(act, target, self._judge_role(act, target, channel, is_latest))
+                else:
+                    yield JudgedAct(act, target, self._judge_action(act, target, channel, author_of_post))
 
-    def _judge_role(
-        self, act: ModerationAct, user: bytes, channel: str | None, _: Callable[[bytes], bytes | None]
-    ) -> ActOutcome:
+    def _judge_role(self, act: ModerationAct, user: bytes, channel: str | None, is_latest: bool) -> ActOutcome:
         if user in (act.author, self._own):
             return ActOutcome.VOID
-        slot = (
-            other
-            for other in self._known.roles[act.author]
-            if other.targets == act.targets and other.channel == act.channel
-        )
-        if act != max(slot, key=lambda other: other.moment):
+        if not is_latest:
             return ActOutcome.UNDONE
         history = self._contexts.history(channel)
         if not history.is_applied(act):
@@ -297,18 +341,18 @@ class Decisions:
         self, act: ModerationAct, target: bytes, channel: str | None, author_of_post: Callable[[bytes], bytes | None]
     ) -> ActOutcome:
         pair = pair_of(act)
-        if (pair == Action.DROP_CHANNEL and act.channel is None) or (pair != Action.DROP_CHANNEL and not target):
+        is_on_channel = pair == Action.DROP_CHANNEL
+        if act.channel is None if is_on_channel else not target:
             return ActOutcome.VOID
-        if pair == BLOCKING and target == self._own and act.author == self._own:
+        if pair == BLOCKING and target == self._own == act.author:
             return ActOutcome.VOID
-        subject = {Action.HIDE_USER: target, BLOCKING: target, Action.DROP_CHANNEL: None}.get(pair, b"")
-        if subject == b"":
-            subject = author_of_post(target)
-        acts = self._known.actions[ActionKey(pair, target, act.channel)]
-        aspects = [False, True] if act.drops else [False]
-        if not any(act == self._relevant(acts, False, is_drop).get(act.author) for is_drop in aspects):
+        subject = target if pair in (Action.HIDE_USER, BLOCKING) else None if is_on_channel else author_of_post(target)
+        key = target or act.channel or ""
+        acts = self._known.actions_on(key, pair, act.channel)
+        aspects = (False, True) if act.drops else (False,)
+        if not any(act in self._relevant(acts, False, is_drop).get(act.author, ()) for is_drop in aspects):
             return ActOutcome.UNDONE
-        if any(act == self._effective(pair, target, channel, subject, is_drop=is_drop) for is_drop in aspects):
+        if any(act == self._effective(pair, key, channel, subject, is_drop=is_drop) for is_drop in aspects):
             return ActOutcome.APPLIES
         if act.author == self._own or self._is_applicable(act, channel, subject, False):
             return ActOutcome.OVERRULED

@@ -7,11 +7,12 @@ Who once declined, or was given a role by somebody who lost the right to, is sti
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple, Protocol, Self, TypeVar
+from typing import Final, Protocol, Self, TypeVar
 
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Consent, ModerationAct, UserRole
 from cablestore.protocol.body import BLOCK, MODERATION, ROLE
+from cablestore.views.acts import act_in, record_of, targets_in
 
 _Item = TypeVar("_Item", bound=ModerationAct | Consent)
 
@@ -22,22 +23,17 @@ BLOCKING: Final = 8
 class HeldActs(Protocol):
     """What a store holds, read when it is needed. Deleted posts are not held: a deleted act was never issued."""
 
-    def by_author(self, author: bytes) -> Iterable[ModerationAct]:
-        """Return the acts of one author in any order, also the private ones of the store's own user."""
+    def roles_of(self, author: bytes) -> Iterable[ModerationAct]:
+        """Return each post/role of one author in any order, also the private ones of the store's own user."""
+
+    def actions_of(self, author: bytes) -> Iterable[bytes]:
+        """Return the records of one author's other acts in any order, also the private ones of the own user."""
 
     def consents_of(self, user: bytes) -> Iterable[Consent]:
         """Return what a user ever said of taking roles, in any order."""
 
     def blocks_on(self, user: bytes) -> Iterable[ModerationAct]:
         """Return each post/block and post/unblock by which anybody blocks or unblocks this user, in any order."""
-
-
-class ActionKey(NamedTuple):
-    """Key of the actions that can undo or overrule one another: pair, target, and context."""
-
-    pair: int
-    target: bytes
-    channel: str | None
 
 
 def pair_of(act: ModerationAct) -> int:
@@ -50,10 +46,8 @@ def is_doing(act: ModerationAct) -> bool:
     return not act.what & 1 if act.type == MODERATION else act.type == BLOCK
 
 
-def keys_of(act: ModerationAct) -> list[ActionKey]:
-    """Return the keys of an action, one for each target. The target of an act on a channel is empty."""
-    pair = pair_of(act)
-    return [ActionKey(pair, target, act.channel) for target in act.targets or (b"",)]
+def _channel_in(record: bytes) -> str:
+    return act_in(record).channel or ""
 
 
 class KnownActs:
@@ -64,7 +58,8 @@ class KnownActs:
         self.seed = seed
         self.roles: dict[bytes, list[ModerationAct]] = {}
         """Each post/role, by author. Its keys are all whose acts are known."""
-        self.actions: dict[ActionKey, list[ModerationAct]] = {}
+        self.records: dict[bytes | str, tuple[bytes, ...]] = {}
+        """Records of actions, by each user, post or channel that they are on. As bytes they are read and held at once."""
         self.consents: dict[bytes, list[Consent]] = {}
         self.against: dict[bytes, list[ModerationAct]] = {}
         """Public blocks on the own user, by author."""
@@ -82,7 +77,7 @@ class KnownActs:
     def copy(self) -> Self:
         """Return a copy that can be changed alone."""
         copied = type(self)(self.own_key, self.seed)
-        copied.roles, copied.actions = dict(self.roles), dict(self.actions)
+        copied.roles, copied.records = dict(self.roles), dict(self.records)
         copied.consents, copied.against = dict(self.consents), dict(self.against)
         return copied
 
@@ -106,17 +101,24 @@ class KnownActs:
         if user in self.roles:
             return
         self.consents[user] = list(held.consents_of(user))
-        roles = self.roles[user] = []
-        actions: dict[ActionKey, list[ModerationAct]] = {}
-        for act in held.by_author(user):
-            if act.type == ROLE:
-                roles.append(act)
-            else:
-                for key in keys_of(act):
-                    actions.setdefault(key, []).append(act)
-        for key, acts in actions.items():
-            others = self.actions.get(key)
-            self.actions[key] = acts if others is None else [*others, *acts]
+        self.roles[user] = list(held.roles_of(user))
+        actions = self.records
+        for record in held.actions_of(user):
+            for target in targets_in(record) or (_channel_in(record),):
+                actions[target] = (*actions.get(target, ()), record)
+
+    def is_acted_on(self, target: bytes | str) -> bool:
+        """Tell whether there is an action on a user, a post or a channel."""
+        return target in self.records
+
+    def actions_on(self, target: bytes | str, pair: int, channel: str | None) -> list[ModerationAct]:
+        """Return the actions of a pair on a target in one context."""
+        acts = [act_in(record) for record in self.records.get(target, ())]
+        return [act for act in acts if act.channel == channel and pair_of(act) == pair]
+
+    def actions(self) -> Iterable[ModerationAct]:
+        """Return all actions."""
+        return map(act_in, {record for records in self.records.values() for record in records})
 
     def add(self, item: ModerationAct | Consent) -> bool:
         """Add an act or statement that was stored, if it is of somebody known. Tell whether roles may change."""
@@ -139,8 +141,10 @@ class KnownActs:
         if item.type == ROLE:
             self.roles[item.author] = _changed(self.roles[item.author], item, is_added)
             return True
-        for key in keys_of(item):
-            self.actions[key] = _changed(self.actions.get(key, []), item, is_added)
+        record = record_of(item)
+        for target in item.targets or (item.channel or "",):
+            others = tuple(other for other in self.records.get(target, ()) if other != record)
+            self.records[target] = (*others, record) if is_added else others
         return False
 
     def _is_against(self, act: ModerationAct) -> bool:

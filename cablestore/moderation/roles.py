@@ -191,7 +191,8 @@ class RoleHistory:
                         self._withdraw(recipient, slot)
                         touched.add(recipient)
             for user in touched:
-                self._begin_if_admin(user, timestamp_ms)
+                if self._resolve(user) is UserRole.ADMIN:
+                    self._admin_since.setdefault(user, timestamp_ms)
         return touched
 
     def _vouched_for(self) -> set[bytes]:
@@ -228,14 +229,11 @@ class RoleHistory:
 
     def _note(self, user: bytes, timestamp_ms: int) -> None:
         """Note a user's role if it changed."""
-        self._begin_if_admin(user, timestamp_ms)
         role = self._resolve(user)
+        if role is UserRole.ADMIN:
+            self._admin_since.setdefault(user, timestamp_ms)
         if role is not self.role(user):
             self._changes.setdefault(user, []).append((timestamp_ms, role))
-
-    def _begin_if_admin(self, user: bytes, timestamp_ms: int) -> None:
-        if user not in self._admin_since and self._resolve(user) is UserRole.ADMIN:
-            self._admin_since[user] = timestamp_ms
 
     # --- one user ------------------------------------------------------------------------------------
 

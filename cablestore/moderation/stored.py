@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from cablestore.index.reader import PRIVATE_PREFIX, Reader
 from cablestore.protocol.acts import Consent, ModerationAct, act_of
+from cablestore.protocol.body import ROLE
 from cablestore.views import acts
 
 
@@ -18,15 +19,30 @@ class StoredActs:
     def __init__(self, reader: Reader, own_key: bytes) -> None:
         self._reader = reader
         self._own = own_key
+        self._private: list[ModerationAct] | None = None
 
     def by_author(self, author: bytes) -> Iterator[ModerationAct]:
-        """Yield the acts of one author."""
-        yield from acts.by_author(self._reader, author)
-        if author == self._own:
-            for _, sealed in self._reader.prefix(PRIVATE_PREFIX):
-                act = act_of(self._reader.unseal(sealed))
-                if act is not None:
-                    yield act
+        """Yield the acts of one author, roles first."""
+        yield from self.roles_of(author)
+        yield from map(acts.act_in, self.actions_of(author))
+
+    def roles_of(self, author: bytes) -> Iterator[ModerationAct]:
+        """Yield each post/role of one author."""
+        yield from acts.roles_of(self._reader, author)
+        yield from (act for act in self._private_of(author) if act.type == ROLE)
+
+    def actions_of(self, author: bytes) -> Iterator[bytes]:
+        """Yield the records of one author's other acts."""
+        yield from acts.actions_of(self._reader, author)
+        yield from (acts.record_of(act) for act in self._private_of(author) if act.type != ROLE)
+
+    def _private_of(self, author: bytes) -> list[ModerationAct]:
+        if author != self._own:
+            return []
+        if self._private is None:
+            sealed = (value for _, value in self._reader.prefix(PRIVATE_PREFIX))
+            self._private = [act for each in sealed if (act := act_of(self._reader.unseal(each))) is not None]
+        return self._private
 
     def consents_of(self, user: bytes) -> Iterator[Consent]:
         """Yield what a user ever said of taking roles."""

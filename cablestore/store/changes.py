@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from cablestore.index.reader import Reader
 from cablestore.moderation.seed import Seed
-from cablestore.protocol.acts import ModerationAct, UserRole
-from cablestore.protocol.body import TEXT, TOPIC
-from cablestore.store.judgement import Judgement, Targets
+from cablestore.protocol.acts import Action, ModerationAct, UserRole
+from cablestore.protocol.body import MODERATION, TEXT, TOPIC
+from cablestore.store.judgement import Judgement
 
 _Context = tuple[str, bytes, str | None]
 _State = tuple[UserRole | bool, ModerationAct | Seed | None]
@@ -31,9 +31,17 @@ class Change(NamedTuple):
     by: ModerationAct | Seed | None
 
 
+class _Targets(NamedTuple):
+    """Users and posts on which there are acts, with the contexts, and channels."""
+
+    users: set[tuple[bytes, str | None]]
+    posts: set[tuple[bytes, str]]
+    channels: set[str]
+
+
 def changes(before: Judgement, after: Judgement, reader: Reader) -> Iterator[Change]:
     """Yield what differs between two judgements of one store. `reader` finds the authors of posts."""
-    targets = _all_targets(before, after)
+    targets = _targets(before, after)
     now = dict(_states(after, targets, reader))
     for key, (value, _) in _states(before, targets, reader):
         new, by = now[key]
@@ -41,19 +49,22 @@ def changes(before: Judgement, after: Judgement, reader: Reader) -> Iterator[Cha
             yield Change(*key, value, new, by)
 
 
-def _all_targets(before: Judgement, after: Judgement) -> Targets:
-    targets = Targets()
-    for judgement in (before, after):
-        noted = judgement.targets
-        targets.users |= noted.users
-        targets.posts |= noted.posts
-        targets.dropped_channels |= noted.dropped_channels
-        seeded = judgement.seed.roles if judgement.seed else ()
-        targets.users.update((user, None) for user, _ in seeded)
+def _targets(*judgements: Judgement) -> _Targets:
+    targets = _Targets(set(), set(), set())
+    for judgement in judgements:
+        for act in judgement.decisions.acts():
+            if act.type != MODERATION or act.what < Action.HIDE_POST:
+                targets.users.update((user, act.channel) for user in act.targets)
+            elif act.channel and act.what < Action.DROP_CHANNEL:
+                targets.posts.update((digest, act.channel) for digest in act.targets)
+            elif act.channel:
+                targets.channels.add(act.channel)
+        if judgement.seed is not None:
+            targets.users.update((user, None) for user, _ in judgement.seed.roles)
     return targets
 
 
-def _states(judgement: Judgement, targets: Targets, reader: Reader) -> Iterator[tuple[_Context, _State]]:
+def _states(judgement: Judgement, targets: _Targets, reader: Reader) -> Iterator[tuple[_Context, _State]]:
     decisions = judgement.decisions
     for user, channel in sorted(targets.users, key=lambda pair: (pair[1] or "", pair[0])):
         yield ("role", user, channel), (decisions.role(user, channel), decisions.role_given_by(user, channel))
@@ -71,6 +82,6 @@ def _states(judgement: Judgement, targets: Targets, reader: Reader) -> Iterator[
             dropped = decisions.post_dropped_by(digest, author, channel)
             yield ("hidden", digest, channel), (hidden is not None, hidden)
             yield ("dropped", digest, channel), (dropped is not None, dropped)
-    for channel in sorted(targets.dropped_channels):
+    for channel in sorted(targets.channels):
         act = decisions.channel_dropped_by(channel)
         yield ("dropped", b"", channel), (act is not None, act)

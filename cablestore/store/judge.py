@@ -25,22 +25,19 @@ from cablestore.index.verdict import Verdict
 from cablestore.moderation.decisions import Decisions
 from cablestore.moderation.seed import Seed
 from cablestore.protocol.acts import Consent, ModerationAct, act_of, consent_of
-from cablestore.protocol.body import DELETE, INFO, MODERATION_TYPES
+from cablestore.protocol.body import INFO, MODERATION_TYPES
 from cablestore.protocol.crypto import KEY_SIZE_BYTES
 from cablestore.protocol.post import Post
 from cablestore.store import sweeping
 from cablestore.store.judgement import (
+    HeldHere,
     Judgement,
-    NotedActs,
-    Targets,
     drop_keys_of,
     seed_of,
     seed_value,
 )
 from cablestore.store.key_file import StoreIdentity
 
-_FIRST_TYPES: Final = MODERATION_TYPES | {DELETE}
-"""Types of posts that are stored before the others of a batch: they decide about those, and are never refused."""
 _NOBODY: Final = bytes(KEY_SIZE_BYTES)
 """Public key of the local user as long as the store has no identity."""
 _DECIDING: Final = MODERATION_TYPES | {INFO}
@@ -68,28 +65,26 @@ class Judge:
     def _read(self, reader: Reader, seed: Seed | None = None) -> Judgement:
         """Make the decisions from what a reader finds."""
         own_key = self._identity.known_key or _NOBODY
-        targets = Targets()
         seed = seed or seed_of(reader)
-        decisions = Decisions.read(NotedActs(reader, own_key, targets), own_key, seed)
+        decisions = Decisions.read(HeldHere(reader, own_key), own_key, seed)
         judgement = Judgement(
             own_key,
             decisions,
             seed,
             dict(stored_drops(reader)),
-            targets,
             remembers=next(reader.local_rows(DROPPED), None) is not None,
             is_comparing=reader.local(UNDROP, b"") is not None,
             must_be_stored=False,
         )
-        has_drops = bool(judgement.drops) or next(judgement.drop_keys(), None) is not None
-        return replace(judgement, must_be_stored=has_drops and reader.local(JUDGED, b"") != own_key)
+        is_judged = reader.local(JUDGED, b"") == own_key
+        return replace(judgement, must_be_stored=not is_judged and (decisions.has_actions or bool(judgement.drops)))
 
     def _store_drops(self, transaction: Transaction) -> None:
         """Make the local rows of drops those that follow from the decisions."""
         plan = transaction.plan()
         judgement = self.judgement
         if judgement is not None:
-            judgement = with_drops(judgement, plan, {*judgement.drops, *judgement.drop_keys()}, begin_again=True)
+            judgement = with_drops(judgement, plan, judgement.drop_keys(), begin_again=True)
             plan.set_local(JUDGED, b"", judgement.own_key)
             self._commit(transaction, plan, replace(judgement, must_be_stored=False), sync=False)
 
@@ -97,14 +92,13 @@ class Judge:
 
     def add_all(self, plan: Plan, posts: list[Post], signed: list[bool]) -> list[Verdict]:
         """Add the posts with a valid signature to a plan. The others are BAD_SIGNATURE, DROPPED or BLOCKED."""
-        self.follow_identity(plan.reader)
         if self.judgement is None:
             return plan.add_all(posts, signed)
         verdicts: dict[int, Verdict] = {at: Verdict.BAD_SIGNATURE for at, is_right in enumerate(signed) if not is_right}
-        for at, post in enumerate(posts):
-            if post.type in _FIRST_TYPES and at not in verdicts:
+        for at, post in enumerate(posts):  # acts first: they decide about the other posts of the batch
+            if post.type in MODERATION_TYPES and at not in verdicts:
                 verdicts[at] = plan.add(post)
-        judgement = self._judged(plan, self.judgement) if verdicts else self.judgement
+        judgement = self._judged(plan, self.judgement)
         for at, post in enumerate(posts):
             if at not in verdicts:
                 verdicts[at] = _add(plan, judgement, post)
@@ -124,9 +118,11 @@ class Judge:
         """Write a plan. The decisions change with it, and some of what they drop is removed in a further write."""
         before = self.judgement
         if before is None:
+            if any(post.type in _DECIDING for post in (*plan.added, *plan.removed)):
+                plan.set_local(JUDGED, b"", None)  # a moderated store decides again
             transaction.commit(plan.finish(), sync=sync)
             return
-        judgement = self._judged(plan, before)
+        judgement = self._judged(plan, before, sweeping.bury_dropped(plan) if before.remembers else [])
         if judgement is not before or plan.remembered:
             judgement = _with_changed_drops(before, judgement, plan)
         self._commit(transaction, plan, judgement, sync=sync)
@@ -156,11 +152,21 @@ class Judge:
 
     # --- what changes the decisions ------------------------------------------------------------
 
-    def follow_identity(self, reader: Reader) -> None:
-        """Decide again if the store got an identity since."""
+    def plan(self, transaction: Transaction) -> Plan:
+        """Return an empty plan of a transaction. If the store got an identity since the last, decide for it first."""
         judgement = self.judgement
         if judgement is not None and self._identity.known_key not in (None, judgement.own_key):
-            self.judgement = self._read(reader)
+            self.judgement = self._read(transaction.reader)
+            if self.judgement.must_be_stored:
+                self._store_drops(transaction)
+        return transaction.plan()
+
+    def follow_identity(self) -> None:
+        """Decide for an identity that the store got."""
+        judgement = self.judgement
+        if judgement is not None and self._identity.known_key not in (None, judgement.own_key):
+            with suppress(MissingViewError), self._engine.transaction() as transaction:
+                self.plan(transaction)
 
     def with_seed(self, transaction: Transaction, seed: Seed, *, dry_run: bool = False) -> Judgement:
         """Decide with another seed, and write it. In a dry run only return the judgement."""
@@ -168,7 +174,7 @@ class Judge:
         if not dry_run:
             plan = transaction.plan()
             plan.set_local(SEED, b"", seed_value(seed))
-            judgement = with_drops(judgement, plan, {*judgement.drops, *judgement.drop_keys()})
+            judgement = with_drops(judgement, plan, judgement.drop_keys())
             self._commit(transaction, plan, judgement, sync=True)
         return judgement
 
@@ -176,19 +182,17 @@ class Judge:
         """Return what the judgement would be after a plan."""
         return None if self.judgement is None else self._judged(plan, self.judgement)
 
-    def _judged(self, plan: Plan, before: Judgement) -> Judgement:
-        """Return the judgement after what a plan has so far. Local rows of drops are not in it."""
+    def _judged(self, plan: Plan, before: Judgement, unsaid: Iterable[Consent] = ()) -> Judgement:
+        """Return the judgement after what a plan has so far. Local rows of drops are not in it.
+
+        `unsaid` are statements in dropped post/infos that the plan deletes.
+        """
         added, removed = _decided_of(plan)
+        removed += unsaid
         if not added and not removed:
             return before
-        for act in added:
-            if isinstance(act, ModerationAct):
-                before.targets.note(act)
-        held = NotedActs(plan.reader, before.own_key, before.targets)
-        decisions = before.decisions.changed(held, added, removed)
-        if decisions is before.decisions:
-            return before
-        return replace(before, decisions=decisions)
+        held = HeldHere(plan.reader, before.own_key)
+        return replace(before, decisions=before.decisions.changed(held, added, removed))
 
 
 def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[ModerationAct | Consent]]:
@@ -203,7 +207,7 @@ def _decided_of(plan: Plan) -> tuple[list[ModerationAct | Consent], list[Moderat
 
 def _add(plan: Plan, judgement: Judgement, post: Post) -> Verdict:
     """Add a post to a plan, or refuse it and remember it."""
-    refusal = judgement.refusal(post) if judgement.may_refuse else None
+    refusal = judgement.refusal(post) if judgement.decisions.has_actions else None
     if refusal is None:
         known = dropped_post(plan.reader, post.hash) if judgement.remembers else None
         verdict = plan.add(post)
@@ -224,10 +228,10 @@ def _with_changed_drops(before: Judgement, judgement: Judgement, plan: Plan) -> 
     added, removed = _decided_of(plan)
     changed = [*added, *removed]
     acts = [act for act in changed if isinstance(act, ModerationAct)]
-    keys = {post_key(post.hash) for post in plan.remembered if post.hash in judgement.targets.dropped_posts}
+    keys = {post_key(post.hash) for post in plan.remembered if judgement.decisions.is_acted_on(post.hash)}
     if judgement.decisions is not before.decisions:
         has_roles = judgement.decisions.has_roles_of(before.decisions)
-        keys |= drop_keys_of(acts) if has_roles else {*judgement.drops, *judgement.drop_keys()}
+        keys |= drop_keys_of(acts) if has_roles else judgement.drop_keys()
     remembers = judgement.remembers or bool(plan.remembered)
     return with_drops(replace(judgement, remembers=remembers), plan, keys)
 

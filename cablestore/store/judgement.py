@@ -6,7 +6,7 @@ It is made from what a reader finds: posts of moderation, the local-only ones to
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cablestore.errors import CorruptStoreError
 from cablestore.index.drops import CHANNEL, KEPT_TYPES, POST, USER, Drop, channel_key, dropped_post, post_key, user_key
@@ -24,78 +24,30 @@ from cablestore.protocol.keys import time_of, unescape
 from cablestore.protocol.post import Post
 
 
-@dataclass(slots=True)
-class Targets:
-    """Targets of acts that were read: a superset of what is dropped, blocked or hidden. It grows with the acts."""
+class HeldHere(StoredActs):
+    """Acts that a reader finds, and what users said of roles in post/infos that were refused or dropped."""
 
-    dropped_users: set[bytes] = field(default_factory=set)
-    dropped_channels: set[str] = field(default_factory=set)
-    dropped_posts: set[bytes] = field(default_factory=set)
-    blocked: set[bytes] = field(default_factory=set)
-    """Users whom an act blocks, and the authors of blocks: one of them may be the local user."""
-    hidden_users: set[bytes] = field(default_factory=set)
-    users: set[tuple[bytes, str | None]] = field(default_factory=set)
-    """Users with the context of an act on them."""
-    posts: set[tuple[bytes, str]] = field(default_factory=set)
-    """Posts that an act hides or drops, with its channel."""
-
-    def note(self, act: ModerationAct) -> None:
-        """Note the targets of an act."""
-        if act.type == MODERATION and act.what >= Action.DROP_CHANNEL:
-            self.dropped_channels.update({act.channel} if act.channel else ())
-        elif act.type == MODERATION and act.what >= Action.HIDE_POST:
-            self.posts.update((digest, act.channel or "") for digest in act.targets)
-            if act.what >= Action.DROP_POST:
-                self.dropped_posts.update(act.targets)
-        else:
-            self.users.update((user, act.channel) for user in act.targets)
-            if act.type == MODERATION:
-                self.hidden_users.update(act.targets)
-            if act.type == BLOCK:
-                self.blocked.update((act.author, *act.targets))
-            if act.drops:
-                self.dropped_users.update(act.targets)
-
-
-class NotedActs:
-    """Acts that a reader finds. The targets of those that are read are noted."""
-
-    def __init__(self, reader: Reader, own_key: bytes, targets: Targets) -> None:
-        self._reader = reader
-        self._stored = StoredActs(reader, own_key)
-        self._targets = targets
-
-    def by_author(self, author: bytes) -> Iterator[ModerationAct]:
-        """Yield the acts of one author."""
-        return self._noted(self._stored.by_author(author))
-
-    def blocks_on(self, user: bytes) -> Iterator[ModerationAct]:
-        """Yield each post/block and post/unblock on a user."""
-        return self._noted(self._stored.blocks_on(user))
+    def __init__(self, reader: Reader, own_key: bytes) -> None:
+        super().__init__(reader, own_key)
+        self._rows = reader
 
     def consents_of(self, user: bytes) -> Iterator[Consent]:
-        """Yield what a user ever said of taking roles, also in posts that were refused or dropped."""
-        held = list(self._stored.consents_of(user))
+        """Yield what a user ever said of taking roles."""
+        held = list(super().consents_of(user))
         yield from held
         known = {consent.hash for consent in held}
-        yield from (consent for consent in remembered_consents(self._reader, user) if consent.hash not in known)
-
-    def _noted(self, acts: Iterable[ModerationAct]) -> Iterator[ModerationAct]:
-        for act in acts:
-            self._targets.note(act)
-            yield act
+        yield from (consent for consent in remembered_consents(self._rows, user) if consent.hash not in known)
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Decisions, and what goes with them. It never changes, but for the targets, which grow."""
+    """Decisions, and what goes with them. It never changes."""
 
     own_key: bytes
     decisions: Decisions
     seed: Seed | None
     drops: dict[bytes, Drop]
     """The drops in local rows, by their keys after the name."""
-    targets: Targets
     remembers: bool
     """Whether the store remembers dropped posts."""
     is_comparing: bool
@@ -113,7 +65,7 @@ class Judgement:
         act = self.dropping(post)
         if act is not None:
             return Verdict.DROPPED, act
-        if post.author not in self.targets.blocked or post.author == self.own_key or post.type in KEPT_TYPES:
+        if post.author == self.own_key or post.type in KEPT_TYPES:
             return None
         block = self.decisions.blocked_by(post.author) or self.decisions.blocks_own_user(post.author)
         return None if block is None else (Verdict.BLOCKED, block)
@@ -125,36 +77,24 @@ class Judgement:
 
     def hiding(self, post: Post) -> ModerationAct | None:
         """Return the act for which a post/text is not displayed, None if it is."""
-        targets, channel = self.targets, post.channel or ""
-        act = self._dropped_by(post)
-        if act is None and post.author in targets.hidden_users:
-            act = self.decisions.user_hidden_by(post.author, channel)
-        if act is None and (post.hash, channel) in targets.posts:
-            act = self.decisions.post_hidden_by(post.hash, post.author, channel)
+        act, decisions, channel = self._dropped_by(post), self.decisions, post.channel or ""
+        if act is None and decisions.is_acted_on(post.author):
+            act = decisions.user_hidden_by(post.author, channel)
+        if act is None and decisions.is_acted_on(post.hash):
+            act = decisions.post_hidden_by(post.hash, post.author, channel)
         return act
 
     def _dropped_by(self, post: Post) -> ModerationAct | None:
-        targets, decisions = self.targets, self.decisions
+        decisions, channel = self.decisions, post.channel or ""
         if post.type in KEPT_TYPES:
             return None
-        channel = post.channel or ""
-        if post.author in targets.dropped_users:
-            drop = decisions.user_dropped(post.author)
-            if drop is not None and drop.covers(post.timestamp_ms):
-                return drop.act
-        if post.is_linkable and channel in targets.dropped_channels:
-            act = decisions.channel_dropped_by(channel)
-            if act is not None:
-                return act
-        if post.type in (TEXT, TOPIC) and post.hash in targets.dropped_posts:
-            return decisions.post_dropped_by(post.hash, post.author, channel)
-        return None
-
-    @property
-    def may_refuse(self) -> bool:
-        """Whether any post may be refused."""
-        targets = self.targets
-        return bool(targets.dropped_users or targets.dropped_channels or targets.dropped_posts or targets.blocked)
+        drop = decisions.user_dropped(post.author) if decisions.is_acted_on(post.author) else None
+        if drop is not None and drop.covers(post.timestamp_ms):
+            return drop.act
+        act = decisions.channel_dropped_by(channel) if post.is_linkable and decisions.is_acted_on(channel) else None
+        if act is None and post.type in (TEXT, TOPIC) and decisions.is_acted_on(post.hash):
+            act = decisions.post_dropped_by(post.hash, post.author, channel)
+        return act
 
     def due(self, key: bytes, reader: Reader) -> Drop | None:
         """Return the drop that the local row of a user, channel or post must hold, None if there must be none.
@@ -183,11 +123,9 @@ class Judgement:
             return None
         return self.decisions.post_dropped_by(digest, known.author, known.skeleton.channel or "")
 
-    def drop_keys(self) -> Iterator[bytes]:
-        """Yield the keys of all drops that there may be."""
-        yield from map(user_key, self.targets.dropped_users)
-        yield from map(channel_key, self.targets.dropped_channels)
-        yield from map(post_key, self.targets.dropped_posts)
+    def drop_keys(self) -> set[bytes]:
+        """Return the keys of all drops that there are or may be."""
+        return drop_keys_of(self.decisions.acts()) | self.drops.keys()
 
 
 def drop_keys_of(acts: Iterable[ModerationAct]) -> set[bytes]:
@@ -196,8 +134,8 @@ def drop_keys_of(acts: Iterable[ModerationAct]) -> set[bytes]:
     for act in acts:
         if act.type in (BLOCK, UNBLOCK):
             keys.update(map(user_key, act.targets))
-        elif act.type == MODERATION and act.what >= Action.DROP_CHANNEL:
-            keys.add(channel_key(act.channel or ""))
+        elif act.type == MODERATION and act.what >= Action.DROP_CHANNEL and act.channel:
+            keys.add(channel_key(act.channel))
         elif act.type == MODERATION and act.what >= Action.DROP_POST:
             keys.update(map(post_key, act.targets))
     return keys

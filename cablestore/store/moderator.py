@@ -24,7 +24,6 @@ from cablestore.protocol.body import (
     LOCAL_ONLY,
     MODERATION,
     PUBLIC,
-    ROLE,
     TEXT,
     TOPIC,
     TYPE_NAMES,
@@ -41,9 +40,10 @@ from cablestore.store.authoring import Composer
 from cablestore.store.causal_order import known_skeleton
 from cablestore.store.changes import Change, changes
 from cablestore.store.judge import Judge
-from cablestore.store.judgement import NotedActs, Targets
+from cablestore.store.judgement import HeldHere
 from cablestore.views import activity
 from cablestore.views import author as author_view
+from cablestore.views.acts import act_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,12 +307,8 @@ class Moderator:
 
     def contexts(self) -> list[str]:
         """Return the channels that acts name as their context, sorted."""
-        judgement = self._judge.judgement
-        if judgement is None:
-            return []
-        targets = judgement.targets
-        named = {channel for _, channel in (*targets.users, *targets.posts) if channel}
-        return sorted(named | targets.dropped_channels - {""})
+        decisions = self.decisions
+        return [] if decisions is None else decisions.contexts()
 
     def follow(self, timeout_s: float | None = None) -> Iterator[Change]:
         """Yield each change of a role or of what is hidden, dropped or blocked, from now on.
@@ -336,7 +332,7 @@ class Moderator:
         return self._composer.own_key
 
     def _accepts_roles(self, reader: Reader, user: bytes) -> bool:
-        said = [*NotedActs(reader, self._own_key, Targets()).consents_of(user)]
+        said = list(HeldHere(reader, self._own_key).consents_of(user))
         return not said or max(said, key=lambda consent: consent.moment).accepts
 
     def _context(self, channel: str | None) -> str:
@@ -420,17 +416,16 @@ class Moderator:
         latest: dict[bytes, ModerationAct] = {}
         state, reader = self._engine.snapshot()
         with state:
-            acts = [act for act in StoredActs(reader, self._own_key).by_author(self._own_key) if act.is_private]
+            acts = list(map(act_in, StoredActs(reader, self._own_key).actions_of(self._own_key)))
         for act in sorted(acts, key=lambda act: act.moment):
             number = act.what if act.type == MODERATION else act.type + _BLOCKS_FROM
-            if act.type != ROLE and number in types and act.channel == context:
+            if act.is_private and number in types and act.channel == context:
                 latest.update({target: act for target in act.targets or (b"",) if target in wanted})
         return [act for act in latest.values() if (act.type == BLOCK if act.type != MODERATION else act.what % 2 == 0)]
 
     def _act(self, transaction: Transaction, bodies: list[Body], *, dry_run: bool, sync: bool) -> Effect:
         """Sign and store acts, in one write. In a dry run only tell the effect."""
-        self._judge.follow_identity(transaction.reader)
-        plan = transaction.plan()
+        plan = self._judge.plan(transaction)
         posts = []
         for body in bodies:
             posts += self._composer.compose(transaction.reader, body)

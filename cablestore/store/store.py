@@ -198,11 +198,14 @@ class CableStore(Queries):
     @property
     def identity(self) -> Identity:
         """The identity that signs own posts. Its key file is made on first use, unless `open` was given an identity."""
-        return self._identity.identity
+        identity = self._identity.identity
+        self._judge.follow_identity()
+        return identity
 
     def import_identity(self, identity: Identity) -> None:
         """Write as `identity` from now on. Raises IdentityError if the store has another one."""
         self._identity.become(identity)
+        self._judge.follow_identity()
 
     # --- posts from others ---------------------------------------------------------------------
 
@@ -241,7 +244,7 @@ class CableStore(Queries):
         if following is not None:
             self._intake.verify(following)
         with self._engine.transaction() as transaction:
-            plan = transaction.plan()
+            plan = self._judge.plan(transaction)
             outcomes = batch.settle(self._judge.add_all(plan, batch.posts, signed))
             self._judge.commit(transaction, plan, sync=sync)
         return outcomes
@@ -274,7 +277,7 @@ class CableStore(Queries):
         signed = admitted.signed()
         admitted.check(signed)
         with self._engine.transaction() as transaction:
-            plan = transaction.plan()
+            plan = self._judge.plan(transaction)
             discarded = [Outcome(digest, plan.discard(digest)) for digest in surplus(transaction.reader)]
             outcomes = admitted.settle(self._judge.add_all(plan, admitted.posts, signed))
             self._judge.commit(transaction, plan, sync=sync)
@@ -314,9 +317,8 @@ class CableStore(Queries):
         (wire.md 5.4.3). With `sync` the post is on the disk on return.
         """
         with self._engine.transaction() as transaction:
+            plan = self._judge.plan(transaction)
             posts = self._composer.compose(transaction.reader, body)
-            plan = transaction.plan()
-            self._judge.follow_identity(transaction.reader)
             self._judge.require_welcome(posts)
             for post in posts:
                 plan.add(post)
@@ -362,7 +364,7 @@ class CableStore(Queries):
         outcomes: list[Outcome] = []
         for batch in batches(hashes, len):
             with self._engine.transaction() as transaction:
-                plan = transaction.plan()
+                plan = self._judge.plan(transaction)
                 outcomes += [Outcome(digest, plan.discard(digest)) for digest in batch]
                 self._judge.commit(transaction, plan, sync=sync)
         return outcomes
@@ -488,7 +490,7 @@ class CableStore(Queries):
         Returns how many were new and how many were refused.
         """
         with self._engine.transaction() as transaction:
-            plan = transaction.plan()
+            plan = self._judge.plan(transaction)
             found = lay_skeletons(plan, transaction.reader, stones)
             self._judge.commit(transaction, plan, sync=sync)
         return found

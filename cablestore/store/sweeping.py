@@ -18,6 +18,7 @@ from cablestore.index.drops import (
     Drop,
     DroppedPost,
     Drops,
+    dropped_post,
     dropped_posts,
     encode_drop,
     refused_count,
@@ -25,8 +26,10 @@ from cablestore.index.drops import (
 from cablestore.index.local import CONSENT, DROP, REFUSED, UNDROP, local_key
 from cablestore.index.plan import Plan
 from cablestore.index.reader import Reader
-from cablestore.protocol.acts import consent_of
-from cablestore.protocol.keys import after_prefix
+from cablestore.index.tombstone import tombstones
+from cablestore.protocol.acts import Consent, consent_of
+from cablestore.protocol.body import DELETE
+from cablestore.protocol.keys import after_prefix, sort_time
 from cablestore.protocol.post import Post
 from cablestore.store.judgement import Judgement, consent_key, consent_value
 from cablestore.views import author as author_view
@@ -41,13 +44,17 @@ def sweep(plan: Plan, judgement: Judgement, reader: Reader) -> tuple[Judgement, 
     Returns the judgement after it, and how many posts were read.
     """
     drops = Drops.of_rows(judgement.drops)
+    left = limits.MAX_BATCH_POSTS
+    swept = dict(judgement.drops)
     for key, drop in judgement.drops.items():
-        if drop.place is not None:
-            place, done = _remove_some(plan, drops, reader, key, drop.place)
-            swept = replace(drop, place=place)
-            plan.set_local(DROP, key, encode_drop(swept))
-            remembers = judgement.remembers or bool(plan.remembered)
-            return replace(judgement, drops={**judgement.drops, key: swept}, remembers=remembers), max(done, 1)
+        if drop.place is not None and left > 0:
+            place, read = _remove_some(plan, drops, reader, key, drop.place, left)
+            left -= max(read, 1)
+            swept[key] = replace(drop, place=place)
+            plan.set_local(DROP, key, encode_drop(swept[key]))
+    if left < limits.MAX_BATCH_POSTS:
+        remembers = judgement.remembers or bool(plan.remembered)
+        return replace(judgement, drops=swept, remembers=remembers), limits.MAX_BATCH_POSTS - left
     if not judgement.is_comparing:
         return judgement, 0
     compared = list(islice(dropped_posts(reader, reader.local(UNDROP, b"") or b""), limits.MAX_BATCH_POSTS))
@@ -59,18 +66,23 @@ def sweep(plan: Plan, judgement: Judgement, reader: Reader) -> tuple[Judgement, 
     return replace(judgement, is_comparing=is_comparing), max(len(compared), 1)
 
 
-def _remove_some(plan: Plan, drops: Drops, reader: Reader, key: bytes, place: bytes) -> tuple[bytes | None, int]:
-    """Remove posts of one drop from a place on. Returns the next place, None at the end, and how many were read."""
+def _remove_some(
+    plan: Plan, drops: Drops, reader: Reader, key: bytes, place: bytes, most: int
+) -> tuple[bytes | None, int]:
+    """Remove posts of one drop from a place on. Returns the next place, None at the end, and how many were read.
+
+    A post that an earlier drop of the plan removed is not removed again.
+    """
     read = size_bytes = 0
     for row_key, digest in _rows_of(reader, key, place):
-        post = reader.post(digest)
+        post = plan.reader.post(digest)
         read += 1
         if post is not None:
             drop = drops.of(post)
             size_bytes += len(post.raw)
             if drop is not None:
                 plan.drop(post, _remains(reader, post, drop))
-        if read >= limits.MAX_BATCH_POSTS or size_bytes >= limits.MAX_BATCH_SIZE_BYTES:
+        if read >= most or size_bytes >= limits.MAX_BATCH_SIZE_BYTES:
             return row_key, read
     return None, read
 
@@ -125,3 +137,24 @@ def forget(plan: Plan, known: DroppedPost) -> None:
         plan.set_local(name, key, None)
     if not known.was_held:
         plan.set_local(REFUSED, b"", b"%d" % max(refused_count(plan.reader) - 1, 0))
+
+
+def bury_dropped(plan: Plan) -> list[Consent]:
+    """Turn remembered posts into deleted ones, if the plan has their authors' deletions. They were seen before.
+
+    Returns what those of them that are post/infos said of roles.
+    """
+    unsaid = []
+    for stone in [stone for post in plan.added if post.type == DELETE for stone in tombstones(post)]:
+        known = dropped_post(plan.reader, stone.target)
+        laid = plan.reader.tombstone(stone.target, stone.author)
+        if known is None or known.author != stone.author or laid is None:
+            continue
+        forget(plan, known)
+        plan.witness(replace(laid, skeleton=known.skeleton))
+        key = stone.author.hex().encode() + b"!" + sort_time(known.skeleton.timestamp_ms, known.hash_hex)
+        value = plan.reader.local(CONSENT, key)
+        if value is not None:
+            plan.set_local(CONSENT, key, None)
+            unsaid.append(Consent(stone.author, stone.target, known.skeleton.timestamp_ms, value.endswith(b"\x01")))
+    return unsaid

@@ -1,6 +1,6 @@
 """Rule 2: the database is a function of the set of posts, not of the order in which they came.
 
-The stores keep all posts: what acts of moderation remove is the subject of tests/store/test_moderation_order.py.
+The stores keep all posts: what acts of moderation remove is the subject of tests/store/test_moderated_order.py.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,14 @@ from cablestore import CableStore
 from cablestore.archive.folder import ArchiveFolder
 from cablestore.errors import OutdatedViewError
 from cablestore.export import verify_export
+from cablestore.index.view import Catalog
+from cablestore.views import CATALOG
 
 ARCHIVES = sorted((TESTS / "released").glob("*.tar.xz"))
+WITHOUT_ACTS = Catalog(
+    tuple(replace(view, version=4) if view.name == "reverse" else view for view in CATALOG.views if view.name != "acts")
+)
+"""The views of 0.7.0 to 0.10.0."""
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -57,16 +64,17 @@ def dead_in(store: CableStore) -> list[list[str]]:
 
 
 def test_a_store_is_rebuilt_where_its_views_are_outdated_and_says_what_it_said(released: Path) -> None:
-    """Only 0.6.0 has outdated views; the rows have been the same since 0.7.0."""
+    """0.6.0 has outdated views. 0.7.0 lacks the view of acts, which the reverse rows list; its rows are the same."""
     expected = expected_in(released)
-    is_outdated = "dump" not in expected
-    if is_outdated:
-        with pytest.raises(OutdatedViewError, match="rebuild"):
-            CableStore.open(released / "store")
-    with CableStore.open(released / "store", rebuild_outdated=is_outdated) as store:
-        found = found_in(store)
-        if not is_outdated:
+    with pytest.raises(OutdatedViewError, match="rebuild"):
+        CableStore.open(released / "store")
+    if "dump" in expected:
+        with CableStore.open(released / "store", catalog=WITHOUT_ACTS) as store:
+            assert found_in(store).items() <= expected.items()
             assert store.dump_digest() == expected["dump"]
+    with CableStore.open(released / "store", rebuild_outdated=True) as store:
+        found = found_in(store)
+        if "local" in expected:
             with store.snapshot() as snapshot:
                 local = [[key.hex(), value.hex()] for key, value in snapshot.reader.prefix(b"!local!")]
             assert local == expected["local"] != []

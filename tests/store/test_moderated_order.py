@@ -1,0 +1,153 @@
+"""Which posts a moderated store holds does not depend on the order in which posts and acts came.
+
+Peers offer a post again that was refused and is welcome now, so the tests do. Plain blocks keep what came before them
+(moderation.md 4.6), so the histories here have those alone that drop, and none by which others block the own user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+from history import AUTHORS, NOW_MS, histories
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from people import raws
+from stores import scratch_folder
+
+from cablestore import Block, CableStore, Dialect, Post, encode_post
+from cablestore.moderation import Decisions, UserRole
+from cablestore.protocol.body import Role
+from cablestore.store import answers
+from cablestore.store.judgement import HeldHere
+
+OWN = AUTHORS[0]
+
+
+@contextmanager
+def in_memory(dialect: Dialect) -> Iterator[CableStore]:
+    with CableStore.in_memory(dialect=dialect, identity=OWN, verify_threads=1, clock=lambda: NOW_MS + 1) as store:
+        yield store
+
+
+def dropping(posts: list[Post], dialect: Dialect) -> list[Post]:
+    """Return the history with blocks that drop and notify nobody, and with an admin from the beginning."""
+    found = []
+    by_key = {author.public_key: author for author in AUTHORS}
+    for post in posts:
+        body = post.body
+        if isinstance(body, Block):
+            identity, time_ms = by_key[post.author], post.timestamp_ms
+            body = replace(body, drop=1, notify=0)
+            found.append(encode_post(body, links=(), timestamp_ms=time_ms, identity=identity, dialect=dialect))
+        else:
+            found.append(post)
+    role = Role("", 0, "", AUTHORS[1].public_key, UserRole.ADMIN.in_post)
+    found.append(encode_post(role, links=(), timestamp_ms=79, identity=OWN, dialect=dialect))
+    return [post for post in found if not post.is_local_only or post.author == OWN.public_key]
+
+
+def feed(store: CableStore, posts: list[Post], cuts: list[int]) -> None:
+    at = 0
+    for cut in [*cuts, len(posts)]:
+        store.ingest(raws(*posts[at : at + cut]), batch_posts=max(cut, 1), verify=False)
+        at += cut
+    store.moderation.sweep()
+
+
+def state_of(store: CableStore) -> object:
+    """Return all that the store says of roles, and of what is hidden, dropped and blocked."""
+    decisions = store.moderation.decisions
+    assert decisions is not None
+    channels = [None, *store.moderation.contexts()]
+    return (
+        [list(decisions.history(channel)) for channel in channels],
+        [
+            (user.public_key, channel, store.user(user.public_key, channel))
+            for user in store.users()
+            for channel in channels
+        ],
+        [
+            (channel, [message.hash for message in store.messages(channel.name, 1000).messages])
+            for channel in store.channels()
+        ],
+    )
+
+
+def assert_whole(store: CableStore, posts: list[Post]) -> None:
+    """Check the rows, that nothing dropped is stored or wanted, and that decisions are those of the rows."""
+    report = store.check()
+    assert report.is_clean, [str(problem) for problem in report.problems]
+    judgement = store._judge.judgement
+    assert judgement is not None
+    assert not judgement.is_sweeping
+    with store.snapshot() as snapshot:
+        reader = snapshot.reader
+        fresh = Decisions.read(HeldHere(reader, OWN.public_key), OWN.public_key)
+        for channel in [None, *store.moderation.contexts()]:
+            assert list(fresh.history(channel)) == list(judgement.decisions.history(channel))
+        for post in posts:
+            held = reader.post(post.hash) is not None
+            refusal = judgement.refusal(post)
+            assert not (held and refusal), (post, refusal)
+            if refusal is not None:
+                assert list(answers.worth_requesting(reader, [post.hash])) == []
+        heads = [(channel.name, store.heads(channel.name)) for channel in store.channels()]
+        assert all(found for _, found in heads), heads
+
+
+@settings(max_examples=max(settings().max_examples // 2, 10))
+@given(histories(), st.randoms(use_true_random=False), st.lists(st.integers(1, 9), max_size=8), st.booleans())
+def test_any_order_holds_the_same(
+    history: tuple[Dialect, list[Post]], random: Random, cuts: list[int], rebuilds: bool
+) -> None:
+    dialect, drawn = history
+    posts = dropping(drawn, dialect)
+    with in_memory(dialect) as straight:
+        feed(straight, posts, [])
+        feed(straight, posts, [])
+        assert_whole(straight, posts)
+        expected, said = list(straight.dump()), state_of(straight)
+    shuffled = random.sample(posts, len(posts))
+    with in_memory(dialect) as other:
+        feed(other, shuffled, cuts)
+        if rebuilds:
+            other.rebuild()
+        feed(other, shuffled, cuts)
+        assert_whole(other, posts)
+        assert list(other.dump()) == expected
+        assert state_of(other) == said
+        other.rebuild()
+        assert_whole(other, posts)
+        assert list(other.dump()) == expected
+        assert state_of(other) == said
+
+
+@settings(max_examples=max(settings().max_examples // 5, 10))
+@given(histories(max_posts=16), st.randoms(use_true_random=False))
+def test_reopened_and_rebuilt_stores_decide_the_same(history: tuple[Dialect, list[Post]], random: Random) -> None:
+    """Any acts, plain blocks too."""
+    dialect, posts = history
+    posts = random.sample(posts, len(posts))
+    with scratch_folder() as folder:
+        path = Path(folder) / "store"
+
+        def opened() -> CableStore:
+            return CableStore.open(path, dialect=dialect, identity=OWN, verify_threads=1, clock=lambda: NOW_MS + 1)
+
+        with opened() as store:
+            feed(store, posts[::2], [3])
+        with opened() as store:
+            feed(store, posts[1::2], [2])
+            expected, said = list(store.dump()), state_of(store)
+        with opened() as store:
+            assert list(store.dump()) == expected
+            assert state_of(store) == said
+        CableStore.rebuild_closed(path, identity=OWN)
+        assert CableStore.check_closed(path, identity=OWN).is_clean
+        with opened() as store:
+            assert list(store.dump()) == expected
+            assert state_of(store) == said

@@ -1,0 +1,218 @@
+"""A plain model of what applies, written from the text of moderation.md, not from the code. It is slow.
+
+Everything is a list that is gone through again for each question. `MemoryActs` holds acts without a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cablestore.moderation import Action, Consent, ModerationAct, Seed, UserRole
+from cablestore.protocol.body import BLOCK, MODERATION, ROLE, UNBLOCK
+from cablestore.views.acts import record_of
+
+ADMIN, MOD, USER = UserRole.ADMIN, UserRole.MOD, UserRole.USER
+
+
+@dataclass
+class MemoryActs:
+    """Acts and statements in lists."""
+
+    acts: list[ModerationAct] = field(default_factory=list)
+    consents: list[Consent] = field(default_factory=list)
+
+    def roles_of(self, author: bytes) -> list[ModerationAct]:
+        return [act for act in self.acts if act.author == author and act.type == ROLE]
+
+    def actions_of(self, author: bytes) -> list[bytes]:
+        return [record_of(act) for act in self.acts if act.author == author and act.type != ROLE]
+
+    def consents_of(self, user: bytes) -> list[Consent]:
+        return [consent for consent in self.consents if consent.user == user]
+
+    def blocks_on(self, user: bytes) -> list[ModerationAct]:
+        return [act for act in self.acts if act.type in (BLOCK, UNBLOCK) and user in act.targets]
+
+
+class RoleModel:
+    """Roles in one context. `states` has, in order, each moment's timestamp and everybody's role after it."""
+
+    def __init__(
+        self, own: bytes, seed: Seed | None, acts: Iterable[ModerationAct], consents: Iterable[Consent]
+    ) -> None:
+        self.own = own
+        self.defaults = {user: role for user, role in seed.roles if user != own} if seed else {}
+        self.applied: list[ModerationAct] = []
+        self.kept: list[ModerationAct] = []
+        self.says: dict[bytes, bool] = {}
+        acts = [act for act in acts if act.type == ROLE and act.targets[0] not in (act.author, own)]
+        self.users = {*self.defaults, *(act.targets[0] for act in acts), *(act.author for act in acts)} - {own}
+        self.since = {user: -1 for user, role in self.defaults.items() if role is ADMIN}
+        self.states = [(-1, self.roles())]
+        events: list[tuple[int, bytes, object]] = [(*act.moment, act) for act in acts]
+        events += [(*said.moment, said) for said in consents]
+        if seed and seed.revoked_at_ms is not None:
+            events.append((seed.revoked_at_ms, b"", seed))
+        for at, _, event in sorted(events, key=lambda event: event[:2]):
+            self.happen(at, event)
+            self.states.append((at, self.roles()))
+
+    def happen(self, at: int, event: object) -> None:
+        if isinstance(event, Consent):
+            self.says[event.user] = event.accepts
+        elif isinstance(event, ModerationAct):
+            # 4.2.2: one issued role for each recipient and context; a new one overrides it.
+            slot = (event.author, event.targets, event.channel)
+            self.applied = [act for act in self.applied if (act.author, act.targets, act.channel) != slot]
+            # 4.2.5: only roles of an admin, issued after it became one.
+            if event.author == self.own or (event.author in self.since and self.since[event.author] < at):
+                self.applied.append(event)
+        else:
+            # 4.7.2: what was applied stays, of those who were admin by the seed and by nothing else.
+            by_seed = [user for user in self.since if self.by_seed(user)]
+            self.defaults = {}
+            beside = self.vouched()
+            self.kept = [act for act in self.applied if act.author in by_seed and act.author not in beside]
+        while lost := [user for user in self.since if user not in self.vouched()]:
+            # 4.2.5: if an admin's role is revoked, the roles that it issued do not remain.
+            self.since = {user: since for user, since in self.since.items() if user not in lost}
+            self.applied = [act for act in self.applied if act.author not in lost or act in self.kept]
+            self.begin(at)
+        self.begin(at)
+
+    def begin(self, at: int) -> None:
+        for user in self.users:
+            if self.role(user) is ADMIN:
+                self.since.setdefault(user, at)
+
+    def deciding(self, user: bytes) -> list[ModerationAct]:
+        on_user = [act for act in self.applied if act.targets[0] == user]
+        return [act for act in on_user if act.author == self.own] or on_user
+
+    def role(self, user: bytes) -> UserRole:
+        if user == self.own:
+            return ADMIN
+        if not self.says.get(user, True):
+            return USER
+        return max((act.role for act in self.deciding(user)), default=self.defaults.get(user, USER))
+
+    def roles(self) -> dict[bytes, UserRole]:
+        return {user: self.role(user) for user in self.users}
+
+    def by_seed(self, user: bytes) -> bool:
+        if self.defaults.get(user) is not ADMIN or not self.says.get(user, True):
+            return False
+        return {act.role for act in self.deciding(user)} <= {ADMIN}
+
+    def vouched(self) -> list[bytes]:
+        """Return the admins whom somebody vouches for who is vouched for, up to the own user or the seed."""
+        found = [self.own]
+        while new := [user for user in self.users if user not in found and self.is_vouched(user, found)]:
+            found += new
+        return found
+
+    def is_vouched(self, user: bytes, found: list[bytes]) -> bool:
+        vouches = [
+            act for act in self.deciding(user) if act.role is ADMIN and (act.author in found or act in self.kept)
+        ]
+        return self.role(user) is ADMIN and (self.by_seed(user) or bool(vouches))
+
+    def had_authority(self, user: bytes, at: int) -> bool:
+        if user == self.own:
+            return True
+        before = [roles for when, roles in self.states if when < at][-1]
+        then = [roles for when, roles in self.states if when == at]
+        return all(roles.get(user, USER) is not USER for roles in (before, *then))
+
+
+class ModerationModel:
+    """What applies for one user."""
+
+    def __init__(
+        self, own: bytes, acts: Iterable[ModerationAct], consents: Iterable[Consent] = (), seed: Seed | None = None
+    ) -> None:
+        self.own = own
+        self.seed = seed
+        self.acts = list(acts)
+        self.consents = [consent for consent in consents if consent.user != own]
+        self.made: dict[tuple[str | None, bool], RoleModel] = {}
+
+    def roles(self, channel: str | None, public: bool = False) -> RoleModel:
+        if (channel, public) not in self.made:
+            acts = [act for act in self.acts if act.channel in (None, channel) and not (public and act.is_private)]
+            self.made[channel, public] = RoleModel(self.own, self.seed, acts, self.consents)
+        return self.made[channel, public]
+
+    def role(self, user: bytes, channel: str | None, public: bool = False) -> UserRole:
+        return self.roles(channel, public).role(user)
+
+    def taking_effect(
+        self,
+        doing: list[tuple[int, int]],
+        undoing: list[tuple[int, int]],
+        target: bytes,
+        channel: str | None,
+        subject: bytes | None,
+        *,
+        public: bool = False,
+    ) -> ModerationAct | None:
+        """Return the action that takes effect, None if it undoes or if there is none. Actions are (type, number)."""
+        acts = [act for act in self.acts if (act.type, act.what) in doing + undoing and act.channel in (None, channel)]
+        acts = [act for act in acts if target in (act.targets or (b"",)) and not (public and act.is_private)]
+        if (MODERATION, Action.DROP_CHANNEL) in doing:  # 5.1.3.3: the act names the channel
+            acts = [act for act in acts if act.channel is not None]
+
+        def does(act: ModerationAct) -> bool:
+            return (act.type, act.what) in doing
+
+        def undoes(new: ModerationAct, old: ModerationAct) -> bool:
+            if (new.author, new.channel) != (old.author, old.channel) or does(new) == does(old):
+                return False
+            return new.moment > old.moment and (new.is_private or not old.is_private)  # 4.4.2, 4.5.1
+
+        relevant = [act for act in acts if not any(undoes(new, act) for new in acts)]
+        roles = self.roles(channel, public)
+        applicable = [
+            act
+            for act in relevant
+            if act.author == self.own
+            or (  # 4.4.3, and 4.4.5: not those who have authority themselves
+                roles.had_authority(act.author, act.timestamp_ms)
+                and not (subject is not None and roles.had_authority(subject, act.timestamp_ms))
+            )
+        ]
+        if not applicable:
+            return None
+
+        def precedence(act: ModerationAct) -> tuple[bool, bool, bool, tuple[int, bytes]]:
+            is_own = act.author == self.own
+            return is_own, act.channel is not None, is_own and act.is_private and does(act), act.moment
+
+        first = max(applicable, key=precedence)
+        return first if does(first) else None
+
+    def action(
+        self, action: Action, target: bytes, channel: str | None, subject: bytes | None, *, public: bool = False
+    ) -> ModerationAct | None:
+        doing, undoing = [(MODERATION, int(action))], [(MODERATION, action + 1)]
+        return self.taking_effect(doing, undoing, target, channel, subject, public=public)
+
+    def blocked_by(self, user: bytes, *, public: bool = False) -> ModerationAct | None:
+        doing, undoing = [(BLOCK, what) for what in range(4)], [(UNBLOCK, 0), (UNBLOCK, 1)]
+        return None if user == self.own else self.taking_effect(doing, undoing, user, None, user, public=public)
+
+    def dropped(self, user: bytes, timestamp_ms: int) -> ModerationAct | None:
+        """Return the block for which a user's post of this time is dropped (5.1.4, 5.1.5)."""
+        drop = self.taking_effect([(BLOCK, 1), (BLOCK, 3)], [(UNBLOCK, 1)], user, None, user)
+        if user == self.own or drop is None or self.blocked_by(user):
+            return None if user == self.own else drop
+        unblocked = self.taking_effect([(UNBLOCK, 0), (UNBLOCK, 1)], [(BLOCK, w) for w in range(4)], user, None, user)
+        old_ms = max(drop.timestamp_ms, unblocked.timestamp_ms if unblocked else 0)
+        return drop if timestamp_ms <= old_ms else None
+
+    def blocks_own_user(self, user: bytes) -> bool:
+        acts = [act for act in self.acts if act.author == user and self.own in act.targets and not act.is_private]
+        acts = [act for act in acts if act.type in (BLOCK, UNBLOCK)]
+        latest = max(acts, key=lambda act: act.moment, default=None)
+        return latest is not None and latest.type == BLOCK and bool(latest.what & 2) and user != self.own
