@@ -12,7 +12,7 @@ from cablestore.index.reader import Reader
 from cablestore.moderation import Decisions
 from cablestore.protocol.body import TEXT
 from cablestore.protocol.post import decode_post
-from cablestore.store.judgement import NotedActs, Targets, seed_of
+from cablestore.store.judgement import HeldHere, seed_of
 
 _NOBODY: Final = b""
 """Key of nobody: no act by it is found, so none is unsealed."""
@@ -23,8 +23,7 @@ class HiddenMessages:
 
     def __init__(self, reader: Reader, own_key: bytes) -> None:
         self._reader = reader
-        held = NotedActs(reader, _NOBODY, Targets())
-        self._decisions = Decisions.read(held, own_key, seed_of(reader))
+        self._decisions = Decisions.read(HeldHere(reader, _NOBODY), own_key, seed_of(reader))
 
     def without(self, records: list[bytes]) -> list[bytes]:
         """Return the records (`export.writer`) without those of hidden messages."""

@@ -32,13 +32,13 @@ _SECTIONS: Final = {
         "stats": ("read", "Show counts, sizes of views, and posts of each period."),
     },
     "Moderate": {
-        "moderation": ("moderate", "Show who moderates for you, and who and what is hidden, dropped or blocked."),
+        "moderation": ("moderate", "Show who moderates, and what is hidden, dropped or blocked."),
         "role": ("moderate", "Give USER a role."),
         "hide": ("moderate", "Hide messages: all of a user, or single ones."),
         "unhide": ("moderate", "Show again what was hidden."),
         "drop": ("moderate", "Remove posts from this store, and take them no more."),
         "undrop": ("moderate", "Let in again what was dropped."),
-        "block": ("moderate", "Take no posts of USERS any more, and end connections with them."),
+        "block": ("moderate", "Take no posts of USERS, and exchange nothing with them."),
         "unblock": ("moderate", "Take posts of USERS again."),
     },
     "Peers": {

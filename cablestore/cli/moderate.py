@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
 from typing import Any, Final
 
 import click
 
 from cablestore.cli.channel_argument import complete_channel
-from cablestore.cli.moderation_texts import UserNames, change_fields, change_text, judged_fields, seed_rows, what_applies
+from cablestore.cli.moderation_texts import (
+    UserNames,
+    change_fields,
+    change_text,
+    judged_fields,
+    seed_rows,
+    what_applies,
+)
 from cablestore.cli.options import all_of, full_targets, full_users, with_store
 from cablestore.cli.output import Output
 from cablestore.cli.remote import offered
@@ -42,7 +48,6 @@ _may_be_targets: Final = click.argument("targets", nargs=-1, metavar="[TARGET...
 def _act(function: Callable[..., Effect]) -> Callable[..., None]:
     """Run a function that acts, remove what is dropped from then on, and print what changed."""
 
-    @wraps(function)
     def command(store: CableStore, out: Output, *, dry_run: bool, **params: Any) -> None:
         effect = function(store, **params, dry_run=dry_run)
         if not dry_run and store.moderation.is_sweeping:
@@ -50,6 +55,8 @@ def _act(function: Callable[..., Effect]) -> Callable[..., None]:
                 store.moderation.sweep(progress)
         _tell(store, out, effect, dry_run=dry_run)
 
+    # Not `wraps`: what runs on the store of another process is the innermost function.
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
     return command
 
 
@@ -169,7 +176,7 @@ def _require_one(targets: tuple[str, ...], channel: str | None) -> None:
 @_act_options
 @_act
 def block(store: CableStore, users: tuple[str, ...], **how: Any) -> Effect:
-    """Take no posts of USERS any more, and end connections with them.
+    """Take no posts of USERS, and exchange nothing with them.
 
     Peers that get the block keep your posts from them, and theirs from you. With --private none of this happens except
     that their posts are not stored here. USERS are names, or first digits of public keys.
@@ -213,9 +220,9 @@ def moderation(
     revoke_seed: bool,
     dry_run: bool,
 ) -> None:
-    """Show who moderates for you, and who and what is hidden, dropped or blocked.
+    """Show who moderates, and what is hidden, dropped or blocked.
 
-    The list says by whom, when and why.
+    It is what counts for you. The list says by whom, when and why.
     """
     if seed is not None or revoke_seed:
         if seed is not None and revoke_seed:

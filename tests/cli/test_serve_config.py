@@ -15,6 +15,7 @@ from serving import HERE, KEY, OTHER_KEY, Served, cablestore
 from cablestore import CableStore, limits
 from cablestore.cli import serve as service
 from cablestore.cli.serve_options import config_keys
+from cablestore.moderation import UserRole
 from cablestore.peers import Address, NodeSettings
 from cablestore.protocol.secure_channel import PROLOGUE
 
