@@ -159,7 +159,7 @@ async def test_the_reconciliation_port_is_closed_to_who_is_blocked() -> None:
 
 
 def test_a_key_and_its_negative_are_one_person() -> None:
-    """Whoever has the secret of one can write as the other: naming the other in a block must not hide the first."""
+    """Both have the same secret, so one person writes as either: a block of one must not hide a block of the other."""
     negative = bytes([*BOB.key[:31], BOB.key[31] ^ 0x80])
     assert static_key_of(negative) == static_key_of(BOB.key)
     book = BlockBook([(ANN.key, BOB.key), (CYD.key, negative)])
