@@ -17,6 +17,7 @@ from cablestore.protocol.exchange import TRANSITIONS, RequestRole
 from cablestore.views import CATALOG
 
 DOCS = Path(__file__).parent
+RULE = re.compile(r"^def test_((?:\d_)+)(?:to_(\d)_)?(\w+)\(", re.MULTILINE)
 LAYOUT = re.compile(r"^    (!.+?)\s+-> (.+?)$", re.MULTILINE)
 
 
@@ -82,7 +83,18 @@ def request_diagrams() -> str:
     return "\n".join(lines)
 
 
-TABLES = {"views": views_table, "limits": limits_table, "requests": request_diagrams}
+def moderation_table() -> str:
+    """One row a test that is named after a rule of moderation.md: the rule, the sentence, the file."""
+    rules = []
+    for path in sorted((DOCS.parent / "tests").rglob("test_*.py")):
+        for number, last, sentence in RULE.findall(path.read_text()):
+            rule = number.strip("_").replace("_", ".") + (f" to {last}" if last else "")
+            parts = tuple(map(int, number.strip("_").split("_")))
+            rules.append((parts, f"| {rule} | {sentence.replace('_', ' ')} | `{path.stem}` |"))
+    return "\n".join(["| rule | what holds | in |", "|---|---|---|", *(row for _, row in sorted(rules))])
+
+
+TABLES = {"moderation": moderation_table, "views": views_table, "limits": limits_table, "requests": request_diagrams}
 
 
 def with_tables(text: str) -> str:

@@ -18,7 +18,7 @@ from cablestore.export.sort import merge, write_run
 from cablestore.export.writer import post_record
 from cablestore.index.batches import Progress
 from cablestore.index.database import Row
-from cablestore.index.drops import Drops
+from cablestore.index.drops import AppliedDrops
 from cablestore.index.reader import DATA_PREFIX, Reader
 from cablestore.protocol.keys import after_prefix
 from cablestore.protocol.post import SIGNED_FROM, decode_post
@@ -59,7 +59,7 @@ def pieces(
     rows = reader.scan(DATA_PREFIX + read_to.encode() + b"\x00" if read_to else DATA_PREFIX, after_prefix(DATA_PREFIX))
     records: list[bytes] = []
     size_bytes = 0
-    going = Drops.under_way(reader)
+    going = AppliedDrops.under_way(reader)
     while chunk := list(islice(rows, _CHUNK_POSTS)):
         staying = [row for row in chunk if not is_going(reader, going, row)] if going else chunk
         found = records_of(staying) if selection is None else _selected(staying, selection, reader)
@@ -74,7 +74,7 @@ def pieces(
         yield records, read_to
 
 
-def is_going(reader: Reader, going: Drops, row: Row) -> bool:
+def is_going(reader: Reader, going: AppliedDrops, row: Row) -> bool:
     """Tell whether the post in a row is dropped, and only not removed yet. A damaged one stays."""
     try:
         return going.of(decode_post(row[1], reader.dialect)) is not None

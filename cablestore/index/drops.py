@@ -77,8 +77,8 @@ class PostFields(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Drops:
-    """Drops that apply, by user, channel and post."""
+class AppliedDrops:
+    """AppliedDrops that apply, by user, channel and post."""
 
     users: Mapping[bytes, Drop] = field(default_factory=dict)
     channels: Mapping[str, Drop] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from cablestore.index.drops import Drops, is_dropped_channel
+from cablestore.index.drops import AppliedDrops, is_dropped_channel
 from cablestore.index.local import DROPPED
 from cablestore.index.reader import Reader, data_key
 from cablestore.protocol import cable_js
@@ -29,7 +29,7 @@ _ROWS_AT_ONCE: Final = 1000
 
 def post_request(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the bytes of the requested posts that are stored, in the order of the request (wire.md 6.3.2.1)."""
-    going = Drops.under_way(reader)
+    going = AppliedDrops.under_way(reader)
     for digest in hashes:
         raw = reader.get(data_key(digest.hex().encode()))
         if raw is not None and not (going and _is_going(reader, going, digest)):
@@ -38,11 +38,11 @@ def post_request(reader: Reader, hashes: Iterable[bytes]) -> Iterator[bytes]:
 
 def _staying(reader: Reader, hashes: Iterator[bytes]) -> Iterator[bytes]:
     """Return the hashes without those of dropped posts that are not removed yet."""
-    going = Drops.under_way(reader)
+    going = AppliedDrops.under_way(reader)
     return (digest for digest in hashes if not _is_going(reader, going, digest)) if going else hashes
 
 
-def _is_going(reader: Reader, going: Drops, digest: bytes) -> bool:
+def _is_going(reader: Reader, going: AppliedDrops, digest: bytes) -> bool:
     post = reader.post(digest)
     return post is not None and going.of(post) is not None
 

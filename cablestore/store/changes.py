@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from cablestore.index.reader import Reader
@@ -39,9 +39,19 @@ class _Targets(NamedTuple):
     channels: set[str]
 
 
-def changes(before: Judgement, after: Judgement, reader: Reader) -> Iterator[Change]:
-    """Yield what differs between two judgements of one store. `reader` finds the authors of posts."""
-    targets = _targets(before, after)
+def changes(
+    before: Judgement, after: Judgement, reader: Reader, acts: Iterable[ModerationAct] | None = None
+) -> Iterator[Change]:
+    """Yield what differs between two judgements of one store, or what of it is on the targets of some acts alone.
+
+    `reader` finds the authors of posts. If roles differ, all that anybody acted on is compared, which takes time.
+    """
+    seeds = [judgement.seed for judgement in (before, after) if judgement.seed is not None]
+    if acts is None:
+        acts = {*before.decisions.acts()} ^ {*after.decisions.acts()}
+        if before.seed != after.seed or not after.decisions.has_roles_of(before.decisions):
+            acts = {*before.decisions.acts(), *after.decisions.acts()}
+    targets = _targets(acts, seeds if before.seed != after.seed else [])
     now = dict(_states(after, targets, reader))
     for key, (value, _) in _states(before, targets, reader):
         new, by = now[key]
@@ -49,18 +59,16 @@ def changes(before: Judgement, after: Judgement, reader: Reader) -> Iterator[Cha
             yield Change(*key, value, new, by)
 
 
-def _targets(*judgements: Judgement) -> _Targets:
+def _targets(acts: Iterable[ModerationAct], seeds: Iterable[Seed]) -> _Targets:
     targets = _Targets(set(), set(), set())
-    for judgement in judgements:
-        for act in judgement.decisions.acts():
-            if act.type != MODERATION or act.what < Action.HIDE_POST:
-                targets.users.update((user, act.channel) for user in act.targets)
-            elif act.channel and act.what < Action.DROP_CHANNEL:
-                targets.posts.update((digest, act.channel) for digest in act.targets)
-            elif act.channel:
-                targets.channels.add(act.channel)
-        if judgement.seed is not None:
-            targets.users.update((user, None) for user, _ in judgement.seed.roles)
+    for act in acts:
+        if act.type != MODERATION or act.what < Action.HIDE_POST:
+            targets.users.update((user, act.channel) for user in act.targets)
+        elif act.channel and act.what < Action.DROP_CHANNEL:
+            targets.posts.update((digest, act.channel) for digest in act.targets)
+        elif act.channel:
+            targets.channels.add(act.channel)
+    targets.users.update((user, None) for seed in seeds for user, _ in seed.roles)
     return targets
 
 

@@ -102,6 +102,13 @@ class Display:
         )
         return replace(judged, name=public_key.hex(), info=Info(())) if judged.is_dropped else judged
 
+    def _name(self, public_key: bytes) -> str:
+        """Return the name of a user as `user` does, with fewer questions."""
+        if self._judgement is not None and self._judgement.decisions.is_acted_on(public_key):
+            return self.user(public_key).name
+        found = user_info.latest(self._reader, public_key)
+        return (found[0].name if found else None) or public_key.hex()
+
     def members(self, channel: str) -> Iterator[User]:
         """Yield the members of a channel, in order of public keys."""
         for member in membership.of_channel(self._reader, channel):
@@ -149,12 +156,12 @@ class Display:
 
     def shown(self, post: Post, hidden: Hidden) -> Message | None:
         """Return a post/text as it is to be shown, None if it is left out."""
-        if not self.is_here(post):
-            return None
         message = self.message(post)
-        if message.hidden_by is None or hidden == "show":
+        if message.hidden_by is None:
             return message
-        return None if hidden == "omit" else replace(message, text="")
+        if hidden == "omit" or not self.is_here(post):
+            return None
+        return message if hidden == "show" else replace(message, text="")
 
     def message(self, post: Post) -> Message:
         """Return a post/text as a message, with its author's present name."""
@@ -165,7 +172,7 @@ class Display:
             )
         name = self._names.get(post.author)
         if name is None:
-            name = self._names[post.author] = self.user(post.author).name
+            name = self._names[post.author] = self._name(post.author)
         return Message(
             hash=post.hash,
             channel=post.channel or "",

@@ -59,6 +59,9 @@ class Judge:
         if self.judgement is not None and self.judgement.must_be_stored:
             with suppress(MissingViewError), engine.transaction() as transaction:  # a store may be open to be read only
                 self._store_drops(transaction)
+        if self.judgement is not None and self.judgement.is_sweeping:
+            with suppress(MissingViewError), engine.transaction() as transaction:
+                self.sweep_batch(transaction)
 
     # --- reading -------------------------------------------------------------------------------
 

@@ -77,12 +77,7 @@ class Judgement:
 
     def hiding(self, post: Post) -> ModerationAct | None:
         """Return the act for which a post/text is not displayed, None if it is."""
-        act, decisions, channel = self._dropped_by(post), self.decisions, post.channel or ""
-        if act is None and decisions.is_acted_on(post.author):
-            act = decisions.user_hidden_by(post.author, channel)
-        if act is None and decisions.is_acted_on(post.hash):
-            act = decisions.post_hidden_by(post.hash, post.author, channel)
-        return act
+        return self.decisions.text_hidden_by(post.hash, post.author, post.channel or "", post.timestamp_ms)
 
     def _dropped_by(self, post: Post) -> ModerationAct | None:
         decisions, channel = self.decisions, post.channel or ""

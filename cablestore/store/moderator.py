@@ -18,7 +18,7 @@ from cablestore.index.view import ALL_TYPES
 from cablestore.moderation.decisions import ActOutcome, Decisions, JudgedAct
 from cablestore.moderation.seed import Seed
 from cablestore.moderation.stored import StoredActs
-from cablestore.protocol.acts import Action, ModerationAct, UserRole
+from cablestore.protocol.acts import Action, ModerationAct, UserRole, act_of
 from cablestore.protocol.body import (
     BLOCK,
     LOCAL_ONLY,
@@ -49,6 +49,9 @@ from cablestore.views.acts import act_in
 @dataclass(frozen=True, slots=True)
 class Effect:
     """Effect of an act: the posts that were written, none in a dry run, and what changes for the store's user.
+
+    A dry run tells all changes, also those that follow from what a user did who gets a role. An act that is written
+    tells those of its own targets.
 
     `dropped_posts` is the number of stored posts of the users and channels that are dropped from then on.
     """
@@ -435,7 +438,8 @@ class Moderator:
         before, after = self._judge.judgement, self._judge.preview(plan)
         found: list[Change] = []
         if before is not None and after is not None:
-            found = list(changes(before, after, plan.reader))
+            acts = [act for post in posts if (act := act_of(post)) is not None]
+            found = list(changes(before, after, plan.reader, None if dry_run else acts))
         count = sum(_count(plan.reader, change) for change in found if change.what == "dropped" and change.after)
         if not dry_run:
             self._judge.commit(transaction, plan, sync=sync)

@@ -15,9 +15,9 @@ from cablestore.index.drops import (
     CHANNEL,
     POST,
     USER,
+    AppliedDrops,
     Drop,
     DroppedPost,
-    Drops,
     dropped_post,
     dropped_posts,
     encode_drop,
@@ -43,7 +43,7 @@ def sweep(plan: Plan, judgement: Judgement, reader: Reader) -> tuple[Judgement, 
 
     Returns the judgement after it, and how many posts were read.
     """
-    drops = Drops.of_rows(judgement.drops)
+    drops = AppliedDrops.of_rows(judgement.drops)
     left = limits.MAX_BATCH_POSTS
     swept = dict(judgement.drops)
     for key, drop in judgement.drops.items():
@@ -67,7 +67,7 @@ def sweep(plan: Plan, judgement: Judgement, reader: Reader) -> tuple[Judgement, 
 
 
 def _remove_some(
-    plan: Plan, drops: Drops, reader: Reader, key: bytes, place: bytes, most: int
+    plan: Plan, drops: AppliedDrops, reader: Reader, key: bytes, place: bytes, most: int
 ) -> tuple[bytes | None, int]:
     """Remove posts of one drop from a place on. Returns the next place, None at the end, and how many were read.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from moderating import ADMIN, ALEPH, BERT, CASHEW, DORA, MOD, URSULA, USER, XU, act, decide, role, says
 
+from cablestore import limits
 from cablestore.errors import ModerationError
 from cablestore.moderation import Action, Seed, UserRole
 
@@ -80,7 +81,7 @@ def test_4_7_3_the_example_is_read_as_printed_and_as_bytes() -> None:
     [
         (b"", "0 bytes"),
         (b"\x02" + bytes(31), "32 bytes"),
-        (b"".join(b"\x02" + bytes([number]) * 32 for number in range(17)), "for 1 to 16 users"),
+        (b"".join(b"\x02" + bytes([number]) * 32 for number in range(limits.MAX_SEED_USERS + 1)), "for 1 to 16 users"),
         (b"\x03" + bytes(32), "the role 3"),
         (b"\x02" + bytes(32) + b"\x01" + bytes(32), "twice"),
     ],
