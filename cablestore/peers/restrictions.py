@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from cablestore.index.drops import Drops, stored_drops
+from cablestore.index.drops import AppliedDrops, stored_drops
 from cablestore.index.reader import Reader
 from cablestore.moderation import Action, Decisions, ModerationAct, act_of, blocks_in_force
 from cablestore.peers.audience import EVERYONE, Audience, BlockBook
@@ -129,7 +129,7 @@ def read_restrictions(reader: Reader, decisions: Decisions | None) -> Restrictio
     refused |= {(user, b"blocks us") for user in {by for by, _ in pairs} if decisions.blocks_own_user(user)}
     return Restrictions(
         BlockBook(pairs, {user: act.notifies for user, act in own.items() if act is not None}),
-        frozenset(Drops.of_rows(drops).channels),
+        frozenset(AppliedDrops.of_rows(drops).channels),
         frozenset(refused),
     )
 
