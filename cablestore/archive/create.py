@@ -19,18 +19,20 @@ from cablestore.archive.folder import SCRATCH_PREFIX, ArchiveFolder
 from cablestore.archive.format.archive import Archive
 from cablestore.archive.format.period import Period, week_of
 from cablestore.archive.format.profile import Profile, Topic, topics_of
-from cablestore.archive.hidden import HiddenMessages
 from cablestore.archive.weeks import archives_of, by_week, messages_of, stones_by, topics_in
 from cablestore.archive.writer import ArchivePlan, ArchiveWriter, CreateReport
 from cablestore.export.records import records_in_order
-from cablestore.export.writer import HASH_AT, TYPE_AT
+from cablestore.export.writer import HASH_AT, POST_AT, TYPE_AT
 from cablestore.index.batches import Progress, gc_paused, no_progress
 from cablestore.index.meta import SIZES_KEY, Size, decode_sizes
 from cablestore.index.processes import process_pool
 from cablestore.index.reader import Reader
 from cablestore.index.tombstone import Tombstone
+from cablestore.protocol.body import TEXT
 from cablestore.protocol.dialect import Dialect
+from cablestore.protocol.post import decode_post
 from cablestore.protocol.waku import EVERYONE_TOPIC
+from cablestore.store.hidden import HiddenMessages
 from cablestore.store.store import CableStore
 
 _SHARED_OUT_FROM_POSTS: Final = 200_000
@@ -68,7 +70,7 @@ def create_archives(
     """Make the archives of all weeks that ended by `now_ms` and have posts, in a folder that may have earlier archives.
 
     With `leaves_out_hidden`, messages that this control node and its authorities hid or dropped in public are left out
-    (`cablestore.archive.hidden`). What was dropped and is not removed yet is removed first.
+    (`cablestore.store.hidden`). What was dropped and is not removed yet is removed first.
 
     The same history gives the same bytes. After an interruption at any instant, the next call goes on. Without a number
     of processes, a large store uses as many as there are cores. Raises ArchiveError if the folder's index is damaged or
@@ -109,13 +111,22 @@ def _weeks(
     topics = {EVERYONE_TOPIC}
     for period, records in found:
         topics |= topics_in(records, plan.dialect)
-        missing = shown = records if hidden is None else hidden.without(records)
+        missing = shown = records if hidden is None else _shown(records, hidden, plan.dialect)
         if writer.has(period):
             messages = list(messages_of(shown, plan.dialect))
             late = {message.post_hash for message in writer.missing(period, messages)}
             missing = [record for record in shown if record[HASH_AT:TYPE_AT] in late]
         stones = stones_by(missing, plan.dialect, _known_to(reader))
         yield _Week(period, topics_of(plan.profile, topics), missing, stones)
+
+
+def _shown(records: list[bytes], hidden: HiddenMessages, dialect: Dialect) -> list[bytes]:
+    """Return the records without those of hidden messages."""
+    return [
+        record
+        for record in records
+        if record[TYPE_AT] != TEXT or not hidden.has(decode_post(record[POST_AT:], dialect, record[HASH_AT:TYPE_AT]))
+    ]
 
 
 def _made(make: Callable[[_Week], _Made], weeks: Iterable[_Week], processes: int) -> Iterator[_Made]:

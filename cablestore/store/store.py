@@ -33,6 +33,7 @@ from cablestore.protocol.post import Post
 from cablestore.store import answers, retention
 from cablestore.store.authoring import Composer, require_deletable
 from cablestore.store.closed import ClosedStore
+from cablestore.store.hidden import HiddenMessages
 from cablestore.store.intake import Intake, IntakeBatch
 from cablestore.store.judge import Judge
 from cablestore.store.judgement import Judgement
@@ -447,6 +448,7 @@ class CableStore(Queries):
             self._engine,
             Path(out),
             filters=filters,
+            hidden_of=lambda reader: HiddenMessages(reader, self._identity.known_key).has,
             segment_size_bytes=segment_size_bytes,
             run_size_bytes=run_size_bytes,
             progress=progress,
