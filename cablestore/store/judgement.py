@@ -67,7 +67,8 @@ class Judgement:
             return Verdict.DROPPED, act
         if post.author == self.own_key or post.type in KEPT_TYPES:
             return None
-        block = self.decisions.blocked_by(post.author) or self.decisions.blocks_own_user(post.author)
+        block = self.decisions.blocked_by(post.author) if self.decisions.is_acted_on(post.author) else None
+        block = block or self.decisions.blocks_own_user(post.author)
         return None if block is None else (Verdict.BLOCKED, block)
 
     def dropping(self, post: Post) -> ModerationAct | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from people import ANN, BOB, CYD, START_MS, Person, raws
 from cablestore import Block, CableStore, Info, Message, Moderation, Post, Role, Unblock, Verdict, limits
 from cablestore.errors import InvalidPostError, ModerationError
 from cablestore.index.folder import Folder
+from cablestore.index.leveldb import LevelDB
+from cablestore.index.local import DROPPED_HEAD, local_key
 from cablestore.index.local import PREFIX as LOCAL_PREFIX
 from cablestore.moderation import Action, UserRole
 from cablestore.protocol.body import LOCAL_ONLY
@@ -634,3 +637,53 @@ def test_an_unmoderated_session_is_judged_when_a_moderated_one_opens(tmp_path: P
         store.moderation.sweep()
         assert wanted(store, *posts) == []
         assert_clean(store)
+
+
+def test_what_refused_infos_say_of_roles_is_remembered_up_to_a_limit(
+    store: CableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_CONSENTS_REMEMBERED", 3)
+    store.moderation.block([BOB.key])
+    infos = [BOB.post(Info.of(accept_role=number % 2 == 0)) for number in range(5)]
+    assert told(store, *infos) == [Verdict.BLOCKED] * 5
+    assert sum(b"!consent!" in key for key in local_keys(store)) == 3
+
+
+def test_a_check_finds_a_dropped_post_that_is_stored(tmp_path: Path) -> None:
+    text, other = chain(BOB, CYD)
+    with own(tmp_path / "a") as store:
+        told(store, text, other)
+        store.moderation.drop(posts=[text.hash])
+    with own(tmp_path / "b") as store:
+        told(store, text)
+        rows = {key: value for key, value in store.dump() if text.hash_hex in key}
+    folder = Folder.open(tmp_path / "a", create=False, dialect=None)
+    with closing(folder), closing(LevelDB(folder.database_path)) as database:
+        database.write({b"!data!" + text.hash_hex: rows[b"!data!" + text.hash_hex]}, sync=True)
+        database.write({local_key(DROPPED_HEAD, b"c!" + other.hash_hex): b""}, sync=True)
+    found = [problem.what for problem in ClosedStore(tmp_path / "a", identity=ANN.identity).check().problems]
+    assert "a dropped post that is stored" in found
+    assert "a row of a dropped post that is not remembered" in found
+
+
+def test_heads_of_a_channel_whose_last_posts_are_dropped(store: CableStore) -> None:
+    """New posts go on where the dropped ones ended, and history has no second head."""
+    posts = chain(CYD, BOB, BOB)
+    told(store, *posts)
+    store.moderation.drop(users=[BOB.key])
+    assert store.heads("c") == [posts[2].hash]
+    mine = store.text("c", "goes on")
+    join = store.post(mine.links[0])
+    assert join is not None
+    assert join.links == (posts[2].hash,)
+    assert store.heads("c") == [mine.hash]
+    assert [message.text for message in store.causal_messages("c", 0)] == ["text 0", "goes on"]
+    assert list(store.missing("c")) == []
+
+
+def test_the_wrong_clock_of_an_author_does_not_bring_dropped_posts_back(store: CableStore) -> None:
+    store.moderation.block([BOB.key], drop=True)
+    early, late = BOB.text("c", "early", at=1), BOB.text("c", "late", at=NOW_MS + limits.MAX_FUTURE_MS - 10)
+    assert told(store, early, late) == [Verdict.DROPPED] * 2
+    store.moderation.unblock([BOB.key])
+    assert told(store, early) == [Verdict.DROPPED]
