@@ -308,7 +308,7 @@ class Connection(PeerLink):
         return self._leaves_at_s is not None
 
     def banish(self) -> None:
-        """End the connection. A peer that is to be notified has some time to ask for the post/block first."""
+        """End the connection. A peer that must be notified has some time to ask for the post/block first."""
         if self.is_banished:
             return
         self._leaves_at_s = self._context.loop.time()

@@ -188,7 +188,7 @@ class PeerSync:
         self._asks = False
         """Whether the peer announced new channels."""
         self._again = False
-        """Whether what was asked is to be asked again."""
+        """Whether to ask again for all that was asked."""
         self._times_again = 0
         self.task: Final[asyncio.Task[None]] = context.run(self._run())
 
